@@ -1,0 +1,116 @@
+# Needs python >= 3.11 and make; `make` alone lists the targets.
+PYTHON ?= python3
+VENV ?= .venv
+OLDEST ?= .venv-oldest
+JAX ?= .venv-jax
+TORCH ?= .venv-torch
+LOCK ?= .venv-lock
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+PACKAGE := pyproject.toml setup.cfg
+CODE := keras_posenc tests $(wildcard examples benchmarks)
+PORTABLE := tests/test_layer_contract.py
+ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(TORCH)
+STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint format test-oldest test-backends test-jax \
+	test-torch lock clean
+# A target that fails is not left behind half made.
+.DELETE_ON_ERROR:
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' \
+		$(firstword $(MAKEFILE_LIST))
+
+venv: $(VENV)/.installed ## Install the locked environment
+
+demo: $(VENV)/.installed ## Run the example to start with
+	$(VENV)/bin/python examples/word_order.py
+
+test: $(VENV)/.installed ## Run the tests and report their coverage
+	$(VENV)/bin/python -m pytest -n $(JOBS) --cov $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed ## Check style, formatting and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(VENV)/.installed ## Mend what ruff can mend
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# Old versions warn of their newer neighbours, and nobody will mend them.
+test-oldest: $(OLDEST)/.installed ## Run the tests on the oldest versions
+	$(OLDEST)/bin/python -m pytest -n $(JOBS) -W default $(PYTEST_ARGS)
+
+test-backends: test-jax test-torch ## Run the portable tests without TensorFlow
+
+test-jax: $(JAX)/.installed ## ... on JAX
+	KERAS_BACKEND=jax $(JAX)/bin/python -m pytest -n $(JOBS) \
+		-m 'not tensorflow' $(PYTEST_ARGS) $(PORTABLE)
+
+test-torch: $(TORCH)/.installed ## ... on PyTorch
+	KERAS_BACKEND=torch $(TORCH)/bin/python -m pytest -n $(JOBS) \
+		-m 'not tensorflow' $(PYTEST_ARGS) $(PORTABLE)
+
+$(VENV)/.installed: requirements/dev.txt
+$(OLDEST)/.installed: requirements/oldest.txt
+$(JAX)/.installed: requirements/jax.txt
+$(TORCH)/.installed: requirements/torch.txt
+# PyTorch comes in builds of the same version with other hashes: see the file.
+$(STAMPS): HASHES = --require-hashes
+$(TORCH)/.installed: HASHES =
+
+# $(call venv,FOLDER): makes a virtual environment unless a working one is there.
+define venv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo 'python >= 3.11 is needed; $(PYTHON) is' \
+			"$$($(PYTHON) --version 2>&1). Try make PYTHON=python3.11"; \
+		exit 1; }
+	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || \
+		$(PYTHON) -m venv $(1) || { \
+		echo '$(PYTHON) cannot make a virtual environment. On Debian or' \
+			'Ubuntu: apt-get install python3-venv.' \
+			'If $(1) is left from another Python: make clean'; exit 1; }
+endef
+PIP = bin/python -m pip install --disable-pip-version-check --quiet
+
+# The stamp is written last: a failed install is taken up again by the next make.
+$(STAMPS): %/.installed: $(PACKAGE)
+	@rm -f $@
+	$(call venv,$*)
+	$*/$(PIP) $(HASHES) -r $(filter requirements/%,$^)
+	$*/$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(LOCK)/bin/uv:
+	$(call venv,$(LOCK))
+	$(LOCK)/$(PIP) uv
+
+UV = $(LOCK)/bin/uv pip compile --quiet --upgrade --universal \
+	--python-version 3.11 --prerelease disallow --no-emit-index-url \
+	--no-emit-find-links --custom-compile-command 'make lock'
+
+lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
+	$(UV) --generate-hashes --extra test --extra dev pyproject.toml \
+		--output-file requirements/dev.txt >/dev/null
+	$(UV) --generate-hashes --extra test --resolution lowest-direct \
+		pyproject.toml --output-file requirements/oldest.txt >/dev/null
+	$(UV) --generate-hashes --group jax -c requirements/dev.txt \
+		--output-file requirements/jax.txt >/dev/null
+	$(UV) --no-annotate --group torch \
+		--output-file requirements/torch.new >/dev/null
+	{ sed -n '/^##/p' requirements/torch.txt; \
+		grep -vE '^(cuda|nvidia|triton)' requirements/torch.new; \
+	} >requirements/torch.all
+	rm requirements/torch.new
+	mv requirements/torch.all requirements/torch.txt
+
+clean: ## Remove what the targets made
+	for folder in $(ENVIRONMENTS) $(LOCK); do \
+		test ! -f $$folder/pyvenv.cfg || rm -rf $$folder; done
+	rm -rf .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache \
+		.ruff_cache build *.egg-info
+	find keras_posenc tests -name __pycache__ -prune -exec rm -rf {} +

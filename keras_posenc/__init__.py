@@ -1,0 +1,64 @@
+"""Exact positional encodings and Transformer encoders for Keras 3."""
+
+__version__ = "0.1.0"
+
+from keras_posenc.artifacts.errors import (
+    ExportError as ExportError,
+)
+from keras_posenc.artifacts.errors import (
+    ExportVerificationError as ExportVerificationError,
+)
+from keras_posenc.artifacts.inspection import (
+    inspect as inspect,
+)
+from keras_posenc.artifacts.litert import (
+    export_litert as export_litert,
+)
+from keras_posenc.artifacts.saved_model import (
+    export_saved_model as export_saved_model,
+)
+from keras_posenc.artifacts.verification import (
+    VerificationReport as VerificationReport,
+)
+from keras_posenc.artifacts.verification import (
+    verify as verify,
+)
+from keras_posenc.ops.positional_encoding import (
+    get_angles as get_angles,
+)
+from keras_posenc.ops.positional_encoding import (
+    positional_encoding as positional_encoding,
+)
+from keras_posenc.ops.positions import (
+    positions_from_mask as positions_from_mask,
+)
+from keras_posenc.ops.positions import (
+    positions_from_segments as positions_from_segments,
+)
+from keras_posenc.positional.positional_encoding import (
+    PositionalEncoding as PositionalEncoding,
+)
+from keras_posenc.text.wordpiece_tokenizer import (
+    WordpieceTokenizer as WordpieceTokenizer,
+)
+from keras_posenc.transformer.attention_position import (
+    AttentionPosition as AttentionPosition,
+)
+from keras_posenc.transformer.feed_forward import (
+    FeedForward as FeedForward,
+)
+from keras_posenc.transformer.masked_average_pooling import (
+    MaskedAveragePooling1D as MaskedAveragePooling1D,
+)
+from keras_posenc.transformer.self_attention import (
+    SelfAttention as SelfAttention,
+)
+from keras_posenc.transformer.transformer_encoder import (
+    TransformerEncoder as TransformerEncoder,
+)
+from keras_posenc.transformer.transformer_encoder_block import (
+    TransformerEncoderBlock as TransformerEncoderBlock,
+)
+from keras_posenc.transformer.transformer_encoder_model import (
+    TransformerEncoderModel as TransformerEncoderModel,
+)

@@ -1,0 +1,47 @@
+"""Models of mixed precision, in float32 for a while."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+
+from keras_posenc.artifacts.errors import ExportError
+from keras_posenc.artifacts.signatures import Signature, flatten_layers
+
+
+@contextlib.contextmanager
+def float32_policies(signatures: Sequence[Signature]) -> Iterator[None]:
+    """Runs every layer of mixed precision in float32 for a while.
+
+    LiteRT has no kernels for most mixed operators. Under a mixed policy the
+    weights are float32 already, so nothing is lost.
+
+    Raises:
+        ExportError: A layer whose weights are quantized, or of low precision.
+    """
+    changed: list[tuple[keras.Layer, Any]] = []
+    try:
+        for signature in signatures:
+            for layer in flatten_layers(signature.model):
+                policy = layer.dtype_policy
+                if getattr(policy, "quantization_mode", None):
+                    raise ExportError(
+                        f"Layer '{layer.path}' is quantized "
+                        f"({policy.name}), which LiteRT's converter does not "
+                        "take. Export the model as it was before quantize()"
+                    )
+                if policy.variable_dtype in ("float16", "bfloat16"):
+                    raise ExportError(
+                        f"Layer '{layer.path}' has the dtype policy "
+                        f"'{policy.name}', whose weights LiteRT's converter "
+                        "does not take. Rebuild the model with "
+                        f"'mixed_{policy.name}' or 'float32'"
+                    )
+                if policy.compute_dtype in ("float16", "bfloat16"):
+                    changed.append((layer, policy))
+                    layer.dtype_policy = "float32"
+        yield
+    finally:
+        for layer, policy in changed:
+            layer.dtype_policy = policy

@@ -1,0 +1,249 @@
+"""What is in an artifact, read from the file itself."""
+
+import collections
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from keras_posenc.artifacts.staging import versions
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """Shape and dtype of an input or output; None is a dynamic size."""
+
+    shape: tuple[int | None, ...] | None
+    dtype: str
+
+    def __str__(self) -> str:
+        sizes = "..." if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.dtype} ({sizes})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """The contents of an artifact.
+
+    Attributes:
+        path: The SavedModel's version folder, or the LiteRT file.
+        kind: `"saved_model"` or `"litert"`.
+        size_bytes: Size of the file, or of all files of the folder.
+        weight_bytes: Of these, the variables of a SavedModel, or the constant
+            buffers of a LiteRT file.
+        signatures: For each signature its `"inputs"` and `"outputs"`, each a
+            dict of `Tensor` by name.
+        operators: How often each operator stands in the graph.
+        foreign_operators: Those that the plain runtime does not have: custom
+            and Flex operators, or operators of TensorFlow's add-ons.
+    """
+
+    path: Path
+    kind: str
+    size_bytes: int
+    weight_bytes: int
+    signatures: dict[str, dict[str, dict[str, Tensor]]]
+    operators: dict[str, int]
+    foreign_operators: list[str]
+
+
+def inspect(artifact: str | Path) -> Inspection:
+    """Reads what an artifact contains, without running it.
+
+    Args:
+        artifact: A LiteRT file, a SavedModel folder, or the folder of a
+            SavedModel's versions, of which the highest is read.
+
+    Returns:
+        An `Inspection`.
+
+    Raises:
+        ValueError: There is no artifact at the path, or it is not readable.
+
+    Example:
+    >>> import keras_posenc as kp
+    >>> kp.inspect("no_such_file.tflite")
+    Traceback (most recent call last):
+    ValueError: 'no_such_file.tflite' does not exist
+    """
+    path, kind = locate(artifact)
+    return (_inspect_litert if kind == "litert" else _inspect_saved_model)(path)
+
+
+def locate(artifact: str | Path) -> tuple[Path, str]:
+    """The path of an artifact, and `"saved_model"` or `"litert"`.
+
+    Raises:
+        ValueError: There is no artifact at the path.
+    """
+    path = Path(artifact)
+    if not path.exists():
+        raise ValueError(f"'{path}' does not exist")
+    if path.is_dir():
+        numbers = versions(path)
+        if not (path / "saved_model.pb").is_file() and numbers:
+            path = path / str(numbers[-1])
+        if not (path / "saved_model.pb").is_file():
+            raise ValueError(
+                f"'{path}' is no SavedModel: it has no saved_model.pb, and no "
+                "numbered version that has one"
+            )
+        return path, "saved_model"
+    with path.open("rb") as file:
+        if file.read(8)[4:] != b"TFL3":
+            raise ValueError(
+                f"'{path}' is no LiteRT file: its first bytes are not those "
+                "of one"
+            )
+    return path, "litert"
+
+
+def _inspect_saved_model(path: Path) -> Inspection:
+    import tensorflow as tf
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    message = saved_model_pb2.SavedModel()
+    try:
+        message.ParseFromString((path / "saved_model.pb").read_bytes())
+        (graph,) = message.meta_graphs
+    except Exception as error:  # protobuf's DecodeError, or several graphs
+        raise ValueError(
+            f"'{path}' is no readable SavedModel: {error}"
+        ) from error
+
+    def tensors(infos: Any) -> dict[str, Tensor]:
+        return {
+            name: Tensor(
+                None
+                if info.tensor_shape.unknown_rank
+                else tuple(
+                    None if dim.size < 0 else dim.size
+                    for dim in info.tensor_shape.dim
+                ),
+                tf.dtypes.as_dtype(info.dtype).name,
+            )
+            for name, info in infos.items()
+        }
+
+    library = graph.graph_def.library.function
+    own = {function.signature.name for function in library}
+    operators = collections.Counter(
+        node.op
+        for nodes in (graph.graph_def.node, *(f.node_def for f in library))
+        for node in nodes
+        if node.op not in own
+    )
+    files = [file for file in path.rglob("*") if file.is_file()]
+    return Inspection(
+        path=path,
+        kind="saved_model",
+        size_bytes=sum(file.stat().st_size for file in files),
+        weight_bytes=sum(
+            file.stat().st_size
+            for file in files
+            if file.parent == path / "variables"
+        ),
+        signatures={
+            name: {
+                "inputs": tensors(signature.inputs),
+                "outputs": tensors(signature.outputs),
+            }
+            for name, signature in graph.signature_def.items()
+            if name != "__saved_model_init_op"
+        },
+        operators=dict(operators.most_common()),
+        foreign_operators=sorted(
+            name for name in operators if not hasattr(tf.raw_ops, name)
+        ),
+    )
+
+
+def _inspect_litert(path: Path) -> Inspection:
+    from ai_edge_litert import schema_py_generated as schema
+
+    content = path.read_bytes()
+    try:
+        model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+        return _read_litert(path, content, model, schema)
+    except Exception as error:  # a broken flatbuffer breaks anywhere
+        raise ValueError(
+            f"'{path}' is no readable LiteRT file: {error}"
+        ) from error
+
+
+def _read_litert(
+    path: Path, content: bytes, model: Any, schema: Any
+) -> Inspection:
+    operator_names = _by_value(schema.BuiltinOperator)
+    dtype_names = _by_value(schema.TensorType)
+    codes = [
+        (
+            code.customCode.decode()
+            if code.customCode
+            # Files from before there were 127 operators use the old field.
+            else operator_names[
+                max(code.builtinCode, code.deprecatedBuiltinCode)
+            ]
+        )
+        for code in model.operatorCodes
+    ]
+    operators = collections.Counter(
+        codes[operator.opcodeIndex]
+        for graph in model.subgraphs
+        for operator in graph.operators
+    )
+
+    def tensors(graph: Any, maps: Any) -> dict[str, Tensor]:
+        named = {}
+        for entry in maps or []:
+            tensor = graph.tensors[entry.tensorIndex]
+            shape = (
+                tensor.shape
+                if tensor.shapeSignature is None
+                else tensor.shapeSignature
+            )
+            named[entry.name.decode()] = Tensor(
+                tuple(
+                    None if size < 0 else int(size)
+                    for size in ([] if shape is None else shape)
+                ),
+                dtype_names[tensor.type].lower(),
+            )
+        return named
+
+    return Inspection(
+        path=path,
+        kind="litert",
+        size_bytes=len(content),
+        weight_bytes=sum(
+            len(buffer.data)
+            for buffer in model.buffers
+            if buffer.data is not None
+        ),
+        signatures={
+            signature.signatureKey.decode(): {
+                "inputs": tensors(
+                    model.subgraphs[signature.subgraphIndex], signature.inputs
+                ),
+                "outputs": tensors(
+                    model.subgraphs[signature.subgraphIndex], signature.outputs
+                ),
+            }
+            for signature in model.signatureDefs or []
+        },
+        operators=dict(operators.most_common()),
+        foreign_operators=sorted(
+            {
+                name
+                for name, code in zip(codes, model.operatorCodes, strict=True)
+                if code.customCode
+            }
+        ),
+    )
+
+
+def _by_value(names: type) -> dict[int, str]:
+    return {
+        value: name
+        for name, value in vars(names).items()
+        if isinstance(value, int)
+    }

@@ -1,0 +1,155 @@
+"""Models as LiteRT (.tflite) files for mobile devices and the web."""
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_posenc.artifacts.errors import ExportError
+from keras_posenc.artifacts.float32 import float32_policies
+from keras_posenc.artifacts.progress import progress
+from keras_posenc.artifacts.saved_model import write_saved_model
+from keras_posenc.artifacts.signatures import (
+    Signature,
+    resolve_numeric_signatures,
+)
+from keras_posenc.artifacts.staging import publish_file, staging_beside
+from keras_posenc.artifacts.verification import (
+    Artifact,
+    require_tensorflow_backend,
+    verify_signatures,
+)
+
+
+def export_litert(
+    model: keras.Model,
+    path: str | Path,
+    *,
+    signatures: Mapping[str, Any] | None = None,
+    allow_flex: bool = False,
+    verify: bool = True,
+    samples: Any = None,
+    max_length: int = 512,
+    tolerance: float = 1e-5,
+    verbose: bool = True,
+) -> Artifact:
+    """Exports a Keras model as a LiteRT file and proves that it is right.
+
+    The file uses LiteRT's builtin operators alone, so that it runs in the
+    plain runtime of any platform. It appears in one step, after a fresh
+    process without Keras or TensorFlow has loaded it and given the model's own
+    answers. A model under a mixed policy goes out in float32.
+
+    Args:
+        model: Any built Keras model. One that takes strings goes out from its
+            ids: the model is cut at its first numeric tensor.
+        path: The file, ending in `.tflite`. An earlier one is replaced.
+        signatures: As for `export_saved_model`. By default
+            `serving_default`, with dynamic batch and length. Further ones
+            with static shapes share the weights.
+        allow_flex: Whether operators may be TensorFlow's own. The file then
+            needs a runtime with the Flex delegate.
+        verify: Whether to verify before publishing.
+        samples: Inputs to verify with; see `verify`.
+        max_length: The longest sequence to verify with.
+        tolerance: The largest difference from the model's own answer.
+        verbose: Whether to show progress.
+
+    Returns:
+        An `Artifact`: its `path` and its `report`.
+
+    Raises:
+        ValueError: An argument that is none of the above.
+        ExportError: The model needs operators that LiteRT lacks, or has
+            quantized or low-precision weights, or the file cannot be written.
+        ExportVerificationError: The file's answers are not the model's.
+            Nothing is left behind.
+
+    Example:
+    >>> import pathlib, tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32", name="ids"),
+    ...     keras.layers.Embedding(100, 8, mask_zero=True),
+    ...     kp.PositionalEncoding(),
+    ... ])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     artifact = kp.export_litert(
+    ...         model,
+    ...         pathlib.Path(folder) / "model.tflite",
+    ...         max_length=16,
+    ...         verbose=False,
+    ...     )
+    ...     artifact.path.name
+    'model.tflite'
+    """
+    require_tensorflow_backend("export_litert")
+    path = Path(path)
+    if path.suffix != ".tflite":
+        raise ValueError(
+            f"`path` must end in '.tflite'. Received: path='{path}'"
+        )
+    resolved = resolve_numeric_signatures(model, signatures)
+    with (
+        float32_policies(resolved),
+        progress(verbose) as step,
+        staging_beside(path.parent) as staged,
+    ):
+        step("Converting to LiteRT")
+        staged.write_bytes(_convert(resolved, allow_flex))
+        report = None
+        if verify:
+            step("Verifying it in a fresh process")
+            report = verify_signatures(
+                resolved, staged, samples, max_length, tolerance
+            )
+            report.require_success()
+        publish_file(staged, path)
+    return Artifact.published(path, report)
+
+
+def _convert(signatures: Sequence[Signature], allow_flex: bool) -> bytes:
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as folder:
+        saved_model = Path(folder) / "saved_model"
+        write_saved_model(signatures, saved_model)
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            str(saved_model),
+            signature_keys=[signature.name for signature in signatures],
+        )
+        converter.target_spec.supported_ops = [
+            tf.lite.OpsSet.TFLITE_BUILTINS,
+            *([tf.lite.OpsSet.SELECT_TF_OPS] if allow_flex else []),
+        ]
+        try:
+            return converter.convert()
+        except Exception as error:  # ConverterError is not public
+            raise _conversion_error(error) from error
+
+
+def _conversion_error(error: Exception) -> ExportError:
+    message = str(error)
+    needed = {
+        kind: sorted(set(re.split(r",\s*", found[1].strip())))
+        for kind in ("TF Select", "Custom")
+        if (found := re.search(rf"{kind} ops: ([^\n]+)", message))
+    }
+    if "TF Select" in needed:
+        return ExportError(
+            "The model needs operators that LiteRT does not have: "
+            f"{', '.join(needed['TF Select'])}. With allow_flex=True they run "
+            "as TensorFlow's own, in a runtime with the Flex delegate"
+        )
+    if "Custom" in needed:
+        return ExportError(
+            "The model needs operators that neither LiteRT nor its Flex "
+            f"delegate has: {', '.join(needed['Custom'])}"
+        )
+    return ExportError(
+        f"LiteRT's converter refuses the model: {message.splitlines()[0]}"
+    )

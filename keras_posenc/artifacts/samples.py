@@ -1,0 +1,160 @@
+"""Inputs to verify an artifact with."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.artifacts.signatures import DEFAULT, Signature, flatten_layers
+
+_BATCHES = (1, 3)
+_LENGTHS = (1, 2, 17)
+_TEXTS = (
+    "A short sentence, with punctuation.",
+    "",
+    "Ünïcödé \u4f60\u597d \U0001f642 caf\u00e9",
+    "one two three four five six seven eight nine ten " * 20,
+    "\t  spaces \n everywhere ",
+)
+
+Inputs = dict[str, np.ndarray]
+
+
+def make_cases(
+    signature: Signature, samples: Any, max_length: int
+) -> Iterator[Inputs]:
+    """Yields batches of inputs for a signature.
+
+    Given samples come first, where they fit the signature. Then, if all inputs
+    can be invented, a grid: batches of 1 and 3 (or the signature's own), each
+    length of 1, 2, an odd one and the longest (or its own); rows with padding
+    at their end, and rows of nothing else; the lowest and the highest id.
+
+    Args:
+        signature: What to make inputs for.
+        samples: None, an array, a dict of arrays by input name, or a list of
+            these.
+        max_length: The longest sequence.
+
+    Raises:
+        ValueError: The signature takes integers, and neither an `Embedding`
+            nor samples say which; or samples that fit no input.
+    """
+    given = [
+        case
+        for sample in _as_list(samples)
+        if (case := _fit(sample, signature)) is not None
+    ]
+    yield from given
+    limit = _id_limit(signature)
+    has_integers = any("int" in spec.dtype for spec in signature.specs.values())
+    if has_integers and limit is None:
+        if not given:
+            raise ValueError(
+                f"Signature '{signature.name}' takes integers, and no "
+                "Embedding layer says how large they may be: give `samples`"
+            )
+        return
+    rng = np.random.default_rng(0)
+    lengths = sorted({min(length, max_length) for length in _LENGTHS})
+    if max_length not in lengths:
+        lengths.append(max_length)
+    seen = set()
+    for batch, length in itertools.product(_BATCHES, lengths):
+        shapes = {
+            name: tuple(
+                (batch if axis == 0 else length) if size is None else size
+                for axis, size in enumerate(spec.shape)
+            )
+            for name, spec in signature.specs.items()
+        }
+        key = tuple(shapes.values())
+        if key not in seen:  # a static shape has only one
+            seen.add(key)
+            yield {
+                name: _invent(rng, shape, signature.specs[name].dtype, limit)
+                for name, shape in shapes.items()
+            }
+
+
+def _invent(
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    dtype: str,
+    limit: int | None,
+) -> np.ndarray:
+    if dtype == "string":
+        count = int(np.prod(shape, dtype=int))
+        texts = [_TEXTS[index % len(_TEXTS)] for index in range(count)]
+        return np.array(texts, dtype=object).reshape(shape)
+    if dtype == "bool":
+        return rng.random(shape) < 0.7
+    if "int" not in dtype:
+        return rng.standard_normal(shape).astype(dtype)
+    assert limit is not None
+    values = rng.integers(min(1, limit - 1), limit, shape).astype(dtype)
+    flat = values.reshape(shape[0] if shape else 1, -1)  # a view
+    if flat.shape[1] > 1:
+        flat[0, 0], flat[0, -1] = limit - 1, 0
+    else:
+        flat[0, :] = limit - 1
+    if len(flat) > 1:
+        flat[1, (flat.shape[1] + 1) // 2 :] = 0
+    if len(flat) > 2:
+        flat[2] = 0
+    return values
+
+
+def _id_limit(signature: Signature) -> int | None:
+    sizes = [
+        layer.input_dim
+        for layer in flatten_layers(signature.model)
+        if isinstance(layer, keras.layers.Embedding)
+    ]
+    return min(sizes, default=None)
+
+
+def _as_list(samples: Any) -> Sequence[Any]:
+    if samples is None:
+        return []
+    return samples if isinstance(samples, list | tuple) else [samples]
+
+
+def _fit(sample: Any, signature: Signature) -> Inputs | None:
+    """A sample as inputs of a signature, or None if it is for another one."""
+    if not isinstance(sample, Mapping):
+        if len(signature.specs) != 1:
+            raise ValueError(
+                f"Signature '{signature.name}' has the inputs "
+                f"{', '.join(signature.specs)}: `samples` must be dicts by "
+                "these names"
+            )
+        if signature.name != DEFAULT:
+            return None
+        sample = {next(iter(signature.specs)): sample}
+    if set(sample) != set(signature.specs):
+        if signature.name == DEFAULT:
+            raise ValueError(
+                f"`samples` must be dicts with the inputs "
+                f"{', '.join(signature.specs)}. Received: {', '.join(sample)}"
+            )
+        return None
+    inputs = {}
+    for name, spec in signature.specs.items():
+        value = sample[name]
+        if spec.dtype == "string":
+            array = np.asarray(value, dtype=object)
+        else:
+            array = keras.ops.convert_to_numpy(value).astype(spec.dtype)
+        if array.ndim != len(spec.shape) or any(
+            known not in (None, size)
+            for known, size in zip(spec.shape, array.shape, strict=True)
+        ):
+            raise ValueError(
+                f"`samples`: input '{name}' of signature '{signature.name}' "
+                f"has shape {tuple(spec.shape)}. Received: {array.shape}"
+            )
+        inputs[name] = array
+    return inputs

@@ -1,0 +1,172 @@
+"""Models as SavedModel version folders, as TensorFlow Serving reads them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_posenc.artifacts.errors import ExportError
+from keras_posenc.artifacts.progress import progress
+from keras_posenc.artifacts.signatures import (
+    Signature,
+    flatten_layers,
+    resolve_signatures,
+    trace,
+)
+from keras_posenc.artifacts.staging import (
+    check_free,
+    publish_version,
+    staging_beside,
+)
+from keras_posenc.artifacts.verification import (
+    Artifact,
+    require_tensorflow_backend,
+    verify_signatures,
+)
+
+
+def export_saved_model(
+    model: keras.Model,
+    base_path: str | Path,
+    *,
+    version: int | None = None,
+    signatures: Mapping[str, Any] | None = None,
+    verify: bool = True,
+    samples: Any = None,
+    max_length: int = 512,
+    tolerance: float = 1e-5,
+    verbose: bool = True,
+) -> Artifact:
+    """Exports a Keras model as a SavedModel and proves that it is right.
+
+    The folder `base_path/<version>/` appears in one step, after a fresh
+    process without Keras has loaded it and given the model's own answers. Each
+    weight is stored once.
+
+    Args:
+        model: Any built Keras model.
+        base_path: The folder of all versions of the model; made if need be.
+        version: An integer above 0; the next free one by default. An existing
+            version is never touched.
+        signatures: Entry points by name: each a Keras model (which may share
+            layers with the others), or a pair of a model and a dict of shapes
+            (or of `keras.InputSpec`s, for a model that does not know its
+            inputs) by input name. By default `serving_default`, and also
+            `from_ids` where the model takes strings: the model cut at its
+            first numeric tensor. The names of a model's inputs, and the keys
+            of its output dict (else the names of its output layers), are the
+            names in the artifact. Batch and length stay dynamic unless the
+            model or a shape fixes them.
+        verify: Whether to verify before publishing.
+        samples: Inputs to verify with; see `verify`.
+        max_length: The longest sequence to verify with.
+        tolerance: The largest difference from the model's own answer.
+        verbose: Whether to show progress.
+
+    Returns:
+        An `Artifact`: its `path`, the version folder, and its `report`.
+
+    Raises:
+        ValueError: An argument that is none of the above.
+        FileExistsError: The version exists.
+        ExportError: The model cannot be saved, or the folder not written.
+        ExportVerificationError: The artifact's answers are not the model's.
+            Nothing is left behind.
+
+    Example:
+    >>> import tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32", name="ids"),
+    ...     keras.layers.Embedding(100, 8, mask_zero=True),
+    ...     kp.PositionalEncoding(),
+    ... ])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     artifact = kp.export_saved_model(
+    ...         model, folder, max_length=16, verbose=False
+    ...     )
+    ...     artifact.path.name
+    '1'
+    """
+    require_tensorflow_backend("export_saved_model")
+    resolved = resolve_signatures(model, signatures)
+    base_path = Path(base_path)
+    if version is not None:
+        if isinstance(version, bool) or not isinstance(version, int):
+            version_is_valid = False
+        else:
+            version_is_valid = version > 0
+        if not version_is_valid:
+            raise ValueError(
+                "`version` must be an integer above 0, or None. "
+                f"Received: version={version!r}"
+            )
+        check_free(base_path, version)
+    with progress(verbose) as step, staging_beside(base_path) as staged:
+        step("Writing the SavedModel")
+        write_saved_model(resolved, staged)
+        report = None
+        if verify:
+            step("Verifying it in a fresh process")
+            report = verify_signatures(
+                resolved, staged, samples, max_length, tolerance
+            )
+            report.require_success()
+        path = publish_version(staged, base_path, version)
+    return Artifact.published(path, report)
+
+
+def write_saved_model(signatures: Sequence[Signature], folder: Path) -> None:
+    """Writes a SavedModel with the given signatures, each weight once.
+
+    Args:
+        signatures: The entry points.
+        folder: A path at which nothing exists.
+
+    Raises:
+        ExportError: TensorFlow refuses.
+    """
+    import tensorflow as tf
+
+    functions = {signature.name: trace(signature) for signature in signatures}
+    # Only what the functions read: Keras's own export tracks every layer, and
+    # so writes each weight twice.
+    module = tf.Module()
+    module.weights = list(
+        {
+            id(variable): variable
+            for function in functions.values()
+            for variable in function.variables
+        }.values()
+    )
+    module.tables = _tables(signatures)
+    try:
+        tf.saved_model.save(module, str(folder), signatures=functions)
+    except AssertionError as error:
+        raise ExportError(
+            "A layer of the model uses a TensorFlow resource, such as a lookup "
+            "table, that is no attribute of the layer, so that it cannot be "
+            f"saved with it: {str(error).splitlines()[0]}"
+        ) from error
+    except tf.errors.OpError as error:
+        raise ExportError(
+            f"Cannot write to '{folder.parent}': {error.message}"
+        ) from error
+
+
+def _tables(signatures: Sequence[Signature]) -> list[Any]:
+    """Lookup tables and their like that are attributes of layers."""
+    import tensorflow as tf
+
+    resource = tf.saved_model.experimental.TrackableResource
+    return list(
+        {
+            id(value): value
+            for signature in signatures
+            for layer in flatten_layers(signature.model)
+            for value in vars(layer).values()
+            if isinstance(value, resource)
+        }.values()
+    )

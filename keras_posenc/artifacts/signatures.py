@@ -1,0 +1,272 @@
+"""A signature is a Keras model with a name, and names for what it takes."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+
+DEFAULT = "serving_default"
+
+Shape = tuple[int | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """One entry point of an artifact.
+
+    Attributes:
+        name: Name of the signature.
+        model: The model that answers.
+        specs: Shape and dtype of each input by name, batch dimension first.
+        call: The function from a dict of tensors to a dict of tensors.
+    """
+
+    name: str
+    model: keras.Model
+    specs: Mapping[str, keras.InputSpec]
+    call: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+def resolve_signatures(
+    model: keras.Model, signatures: Mapping[str, Any] | None = None
+) -> list[Signature]:
+    """The signatures that an artifact of `model` has.
+
+    Args:
+        model: The model to export.
+        signatures: For each name a model, or a pair of a model and a dict of
+            the shapes (or `keras.InputSpec`s) of its inputs by name. By
+            default `serving_default`, and `from_ids` where the model takes
+            strings: the model cut at its first numeric tensor.
+
+    Returns:
+        One `Signature` for each name.
+
+    Raises:
+        ValueError: A model that is not built, or names or shapes that do not
+            fit it.
+    """
+    if not isinstance(model, keras.Model):
+        raise ValueError(
+            f"`model` must be a keras.Model. Received: model={model!r}"
+        )
+    if signatures is None:
+        default = _signature(DEFAULT, model, {})
+        from_ids = _from_ids(default)
+        return [default] if from_ids is None else [default, from_ids]
+    if not isinstance(signatures, Mapping) or not signatures:
+        raise ValueError(
+            "`signatures` must be a dict of a model, or of a pair (model, "
+            f"shapes), by name. Received: signatures={signatures!r}"
+        )
+    resolved = []
+    for name, value in signatures.items():
+        signature_model, shapes = (
+            value if isinstance(value, tuple | list) else (value, {})
+        )
+        if not isinstance(name, str) or not isinstance(
+            signature_model, keras.Model
+        ):
+            raise ValueError(
+                "`signatures` must map names to a keras.Model or to a pair "
+                f"(model, shapes). Received: {name!r}: {value!r}"
+            )
+        resolved.append(_signature(name, signature_model, shapes))
+    return resolved
+
+
+def resolve_numeric_signatures(
+    model: keras.Model, signatures: Mapping[str, Any] | None = None
+) -> list[Signature]:
+    """Signatures without strings, for runtimes that cannot tokenize.
+
+    Like `resolve_signatures`, but a model that takes strings has by default
+    one signature, `serving_default`, from its ids.
+
+    Raises:
+        ValueError: Also for a given signature that takes a string.
+    """
+    resolved = resolve_signatures(model, signatures)
+    if signatures is None and len(resolved) > 1:
+        resolved = [dataclasses.replace(resolved[1], name=DEFAULT)]
+    for signature in resolved:
+        for name, spec in signature.specs.items():
+            if spec.dtype == "string":
+                raise ValueError(
+                    "LiteRT has no string operators to tokenize with. "
+                    f"Received: signature '{signature.name}' with the string "
+                    f"input '{name}'; give a model that begins with ids"
+                )
+    return resolved
+
+
+def flatten_layers(model: keras.Model) -> Iterator[keras.Layer]:
+    """Every layer of a model, however deep, each once."""
+    yield from model._flatten_layers()
+
+
+def trace(signature: Signature) -> Any:
+    """The signature as a TensorFlow graph function of dynamic shapes."""
+    import tensorflow as tf
+
+    def call(**inputs: Any) -> dict[str, Any]:
+        return signature.call(inputs)
+
+    return tf.function(call, autograph=False).get_concrete_function(
+        **{
+            name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
+            for name, spec in signature.specs.items()
+        }
+    )
+
+
+def _signature(
+    name: str, model: keras.Model, shapes: Mapping[str, Any]
+) -> Signature:
+    if not isinstance(shapes, Mapping):
+        raise ValueError(
+            f"Signature '{name}': shapes must be a dict by input name. "
+            f"Received: {shapes!r}"
+        )
+    inputs = getattr(model, "inputs", None)
+    if not inputs:
+        return _signature_of_subclass(name, model, shapes)
+    names = [tensor.name for tensor in inputs]
+    specs = {
+        tensor.name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
+        for tensor in inputs
+    }
+    _check_names(name, names)
+    for input_name, shape in shapes.items():
+        if input_name not in specs:
+            raise ValueError(
+                f"Signature '{name}': model '{model.name}' has no input "
+                f"'{input_name}'. Its inputs are: {', '.join(names)}"
+            )
+        specs[input_name] = _narrowed(
+            name, input_name, specs[input_name], shape
+        )
+
+    structure = inputs[0] if _is_sequential(model) else model.input
+
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        packed = keras.tree.pack_sequence_as(
+            structure, [tensors[input_name] for input_name in names]
+        )
+        return _named_outputs(model, model(packed, training=False))
+
+    return Signature(name, model, specs, call)
+
+
+def _signature_of_subclass(
+    name: str, model: keras.Model, shapes: Mapping[str, Any]
+) -> Signature:
+    specs = dict(shapes)
+    if not specs or not all(
+        isinstance(spec, keras.InputSpec) for spec in specs.values()
+    ):
+        raise ValueError(
+            f"Model '{model.name}' does not know its inputs: build it with "
+            "keras.Input, or give a keras.InputSpec for each input, as "
+            f"signatures={{'{name}': (model, {{'ids': keras.InputSpec("
+            "shape=(None, None), dtype='int32')}})}}"
+        )
+    if not model.built:
+        raise ValueError(
+            f"Model '{model.name}' is not built. Call it once on data first"
+        )
+    _check_names(name, list(specs))
+
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        tensors = dict(tensors)
+        if len(tensors) == 1:
+            (packed,) = tensors.values()
+        else:
+            packed = tensors
+        return _named_outputs(model, model(packed, training=False))
+
+    return Signature(name, model, specs, call)
+
+
+def _from_ids(signature: Signature) -> Signature | None:
+    """The signature cut at its first numeric tensor, if it takes a string."""
+    model = signature.model
+    specs = list(signature.specs.values())
+    if len(specs) != 1 or specs[0].dtype != "string":
+        return None
+    for layer in model.layers:
+        tensor = layer.output
+        if isinstance(tensor, keras.KerasTensor) and tensor.dtype != "string":
+            break
+    else:
+        return None
+    output = model.layers[-1].output if _is_sequential(model) else model.output
+    cut = keras.Model(tensor, output, name=f"{model.name}_from_ids")
+    cut.supports_masking = True  # else Keras warns of the mask given below
+    is_integer = "int" in tensor.dtype
+    # A tokenizer's mask is cut off with it: its padding is id 0.
+    is_masked = is_integer and (
+        getattr(tensor, "_keras_mask", None) is not None
+    )
+    name = "ids" if is_integer else tensor.name
+
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        ids = tensors[name]
+        mask = keras.ops.not_equal(ids, 0) if is_masked else None
+        return _named_outputs(model, cut(ids, mask=mask, training=False))
+
+    spec = keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
+    return Signature("from_ids", cut, {name: spec}, call)
+
+
+def _named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
+    """Outputs by name: dict keys, else the names of the output layers."""
+    if isinstance(outputs, Mapping):
+        if any(keras.tree.is_nested(value) for value in outputs.values()):
+            raise ValueError(
+                f"Model '{model.name}' has nested outputs; an artifact names "
+                "each output, so they must be one dict of tensors"
+            )
+        return dict(outputs)
+    if not isinstance(outputs, Sequence):
+        outputs = [outputs]
+    if _is_sequential(model) and model.layers:
+        names = [model.layers[-1].name]
+    else:
+        names = list(getattr(model, "output_names", None) or [])
+    if len(names) != len(outputs) or len(set(names)) != len(names):
+        names = [f"output_{index}" for index in range(len(outputs))]
+    return dict(zip(names, outputs, strict=True))
+
+
+def _is_sequential(model: keras.Model) -> bool:
+    return isinstance(model, keras.Sequential)
+
+
+def _check_names(signature: str, names: list[str]) -> None:
+    for name in names:
+        if not name.isidentifier() or names.count(name) > 1:
+            raise ValueError(
+                f"Signature '{signature}': the name of an input must be an "
+                "identifier, and its own; give it one by "
+                f"keras.Input(..., name='ids'). Received: {', '.join(names)}"
+            )
+
+
+def _narrowed(
+    signature: str, name: str, spec: keras.InputSpec, shape: Any
+) -> keras.InputSpec:
+    """The spec with the given shape, if the model's own admits it."""
+    if isinstance(shape, keras.InputSpec):
+        shape = shape.shape
+    shape = tuple(shape)
+    if len(shape) != len(spec.shape) or any(
+        own is not None and size != own
+        for own, size in zip(spec.shape, shape, strict=True)
+    ):
+        raise ValueError(
+            f"Signature '{signature}': input '{name}' of the model has shape "
+            f"{tuple(spec.shape)}. Received: shape {shape}"
+        )
+    return keras.InputSpec(shape=shape, dtype=spec.dtype)

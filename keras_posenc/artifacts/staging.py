@@ -1,0 +1,124 @@
+"""Artifacts appear whole or not at all."""
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from keras_posenc.artifacts.errors import ExportError
+
+
+@contextlib.contextmanager
+def staging_beside(folder: Path) -> Iterator[Path]:
+    """A path in `folder`, for what is to be renamed there once it is whole.
+
+    The name begins with a dot and is no integer, so that no server takes it
+    for a version. Whatever was not renamed is removed, and so are the folders
+    made for it.
+
+    Args:
+        folder: Where the artifact is to appear; made if need be.
+
+    Yields:
+        A path at which nothing exists yet.
+
+    Raises:
+        ExportError: The folder cannot be written to, or the disk is full.
+    """
+    staged = folder / f".{uuid.uuid4().hex}.partial"
+    made: list[Path] = []
+    try:
+        _make_folders(folder, made)
+        yield staged
+    except OSError as error:
+        if isinstance(error, FileExistsError):
+            raise
+        raise ExportError(
+            f"Cannot write to '{folder}': {error.strerror or error}"
+        ) from error
+    finally:
+        if staged.is_dir():
+            shutil.rmtree(staged, ignore_errors=True)
+        elif staged.exists():
+            staged.unlink()
+        for path in reversed(made):
+            with contextlib.suppress(OSError):  # not empty: in use
+                path.rmdir()
+
+
+def publish_version(staged: Path, base_path: Path, version: int | None) -> Path:
+    """Renames a folder to a version that does not exist yet.
+
+    Args:
+        staged: The folder, on the same file system.
+        base_path: The folder of all versions.
+        version: Its number, or None for the next free one.
+
+    Returns:
+        The path of the version.
+
+    Raises:
+        FileExistsError: The version exists.
+    """
+    while True:
+        number = next_version(base_path) if version is None else version
+        target = base_path / str(number)
+        check_free(base_path, number)
+        try:
+            staged.rename(target)
+        except OSError:
+            # Another exporter took the number since we looked.
+            if not target.exists():
+                raise
+            if version is None:
+                continue
+            check_free(base_path, number)
+        return target
+
+
+def publish_file(staged: Path, path: Path) -> Path:
+    """Renames a file, over an earlier one if there is one."""
+    os.replace(staged, path)
+    return path
+
+
+def next_version(base_path: Path) -> int:
+    """One more than the highest version there is."""
+    return max(versions(base_path), default=0) + 1
+
+
+def versions(base_path: Path) -> list[int]:
+    """The numbers of the versions in a folder, sorted."""
+    if not base_path.is_dir():
+        return []
+    return sorted(
+        int(path.name) for path in base_path.iterdir() if path.name.isdigit()
+    )
+
+
+def check_free(base_path: Path, version: int) -> None:
+    """Raises `FileExistsError` if a version exists already."""
+    if (base_path / str(version)).exists():
+        raise FileExistsError(
+            f"Version {version} exists in '{base_path}', and a published "
+            "version is never changed. The next free one is "
+            f"{next_version(base_path)}"
+        )
+
+
+def _make_folders(folder: Path, made: list[Path]) -> None:
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        try:
+            path.mkdir()
+        except FileExistsError as error:
+            if not path.is_dir():
+                raise NotADirectoryError(
+                    error.errno, "a file stands in the way"
+                ) from error
+            continue  # another exporter made it
+        made.append(path)
+    if not folder.is_dir():
+        raise NotADirectoryError(0, "it is not a folder")

@@ -1,0 +1,154 @@
+"""Runs an artifact as a stranger to Keras would, in a process of its own.
+
+Self-contained: `python -P worker.py FOLDER`. FOLDER holds `request.json` and
+`inputs.npz`; the answer is `response.json` and `outputs.npz` beside them.
+Strings travel as base64 in the JSON files, other arrays in the npz files.
+Neither keras nor keras_posenc can be imported here, and TensorFlow only where
+the artifact is a SavedModel or needs Flex.
+"""
+
+import base64
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Runner = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def main(folder: Path) -> None:
+    """Answers the request in a folder."""
+    request = json.loads((folder / "request.json").read_text())
+    forbidden = ["keras", "keras_posenc", "tf_keras"]
+    if request["kind"] == "litert":
+        forbidden.append("tensorflow")
+    for name in forbidden:
+        sys.modules[name] = None  # type: ignore[assignment]
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import numpy as np
+
+    try:
+        load = (
+            _load_saved_model
+            if request["kind"] == "saved_model"
+            else _load_litert
+        )
+        runners, load_seconds = load(request)
+        response: dict[str, Any] = {"load_seconds": load_seconds}
+    except Exception as error:  # whatever the runtime raises is the answer
+        response = {"error": f"{type(error).__name__}: {error}", "cases": []}
+        (folder / "response.json").write_text(json.dumps(response))
+        return
+    arrays = np.load(folder / "inputs.npz")
+    outputs: dict[str, Any] = {}
+    response["cases"] = []
+    for index, case in enumerate(request["cases"]):
+        inputs = {
+            name: arrays[value] if isinstance(value, str) else _strings(value)
+            for name, value in case["inputs"].items()
+        }
+        answer: dict[str, Any] = {"outputs": {}}
+        try:
+            runner = runners[case["signature"]]
+            results = runner(inputs)
+            seconds = []
+            for _ in range(request["repeats"]):
+                began = time.perf_counter()
+                runner(inputs)
+                seconds.append(time.perf_counter() - began)
+            answer["milliseconds"] = float(np.median(seconds or [0.0]) * 1e3)
+            for name, value in results.items():
+                if value.dtype == object:
+                    answer["outputs"][name] = {
+                        "shape": value.shape,
+                        "strings": [
+                            base64.b64encode(text).decode()
+                            for text in value.ravel()
+                        ],
+                    }
+                else:
+                    if value.dtype.name == "bfloat16":  # unknown to npz files
+                        value = value.astype("float32")
+                    key = f"{index}/{name}"
+                    outputs[key] = value
+                    answer["outputs"][name] = key
+        except Exception as error:  # likewise
+            answer["error"] = f"{type(error).__name__}: {error}"
+        response["cases"].append(answer)
+    np.savez(folder / "outputs.npz", **outputs)
+    (folder / "response.json").write_text(json.dumps(response))
+
+
+def _strings(value: dict[str, Any]) -> Any:
+    import numpy as np
+
+    texts = [base64.b64decode(text) for text in value["strings"]]
+    return np.array(texts, dtype=object).reshape(value["shape"])
+
+
+def _load_saved_model(
+    request: dict[str, Any],
+) -> tuple[dict[str, Runner], float]:
+    import tensorflow as tf
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    began = time.perf_counter()
+    message = saved_model_pb2.SavedModel()
+    message.ParseFromString(
+        (Path(request["artifact"]) / "saved_model.pb").read_bytes()
+    )
+    graph = message.meta_graphs[0].graph_def
+    functions = graph.library.function
+    used = {
+        node.op
+        for nodes in (graph.node, *(f.node_def for f in functions))
+        for node in nodes
+    }
+    own = {function.signature.name for function in functions}
+    if any(not hasattr(tf.raw_ops, name) for name in used - own):
+        # TF Serving has TF-Text's operators built in. Importing tensorflow_text
+        # needs Keras, so its libraries are loaded by their files.
+        for path in request["op_libraries"]:
+            tf.load_op_library(path)
+    module = tf.saved_model.load(request["artifact"])
+    runners: dict[str, Runner] = {}
+    for name, function in module.signatures.items():
+
+        def run(inputs: dict[str, Any], _function: Any = function) -> Any:
+            _, specs = _function.structured_input_signature
+            results = _function(
+                **{
+                    name: tf.cast(tf.constant(value), specs[name].dtype)
+                    for name, value in inputs.items()
+                }
+            )
+            return {key: value.numpy() for key, value in results.items()}
+
+        runners[name] = run
+    return runners, time.perf_counter() - began
+
+
+def _load_litert(request: dict[str, Any]) -> tuple[dict[str, Runner], float]:
+    if request["kind"] == "litert_flex":
+        # Only TensorFlow's own interpreter carries the Flex delegate.
+        from tensorflow.lite.python.interpreter import Interpreter
+    else:
+        from ai_edge_litert.interpreter import Interpreter
+    began = time.perf_counter()
+    interpreter = Interpreter(model_path=request["artifact"])
+    runners: dict[str, Runner] = {}
+    for name in interpreter.get_signature_list():
+        runner = interpreter.get_signature_runner(name)
+
+        def run(inputs: dict[str, Any], _runner: Any = runner) -> Any:
+            return _runner(**inputs)
+
+        runners[name] = run
+    return runners, time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

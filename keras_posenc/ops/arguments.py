@@ -1,0 +1,155 @@
+"""Checks of constructor arguments, in one voice.
+
+Every message names the argument, what it must be, and what came.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
+    """Returns `value` if it is one of `choices`, else raises `ValueError`."""
+    if isinstance(value, str | None) and value in choices:
+        return value
+    *most, last = [repr(choice) for choice in choices]
+    raise ValueError(
+        f"`{name}` must be {', '.join(most)} or {last}. "
+        f"Received: {name}={value!r}"
+    )
+
+
+def check_positive_int(name: str, value: Any) -> int:
+    """Returns `value` if it is an integer above 0, else `ValueError`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        value_is_valid = False
+    else:
+        value_is_valid = value.__index__() > 0
+    if not value_is_valid:
+        raise ValueError(
+            f"`{name}` must be a positive integer. Received: {name}={value!r}"
+        )
+    return value.__index__()
+
+
+def check_rate(name: str, value: Any) -> float:
+    """Returns `value` if it is a dropout rate in [0, 1), else `ValueError`."""
+    if _is_real(value) and 0 <= value < 1:
+        return float(value)
+    raise ValueError(
+        f"`{name}` must be a number in [0, 1). Received: {name}={value!r}"
+    )
+
+
+def check_positive(name: str, value: Any) -> float:
+    """Returns `value` if it is finite and above 0, else `ValueError`."""
+    if _is_real(value) and math.isfinite(value) and value > 0:
+        return float(value)
+    raise ValueError(
+        f"`{name}` must be a positive finite number. Received: {name}={value!r}"
+    )
+
+
+def check_max_wavelength(value: Any) -> float:
+    """Returns `value` if it is finite and at least 1, else `ValueError`."""
+    if _is_real(value) and math.isfinite(value) and value >= 1:
+        return float(value)
+    raise ValueError(
+        "`max_wavelength` must be a finite number of at least 1. "
+        f"Received: max_wavelength={value!r}"
+    )
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """Returns `value` if it is a bool, else raises `ValueError`."""
+    if isinstance(value, bool):
+        return value
+    raise ValueError(
+        f"`{name}` must be True or False. Received: {name}={value!r}"
+    )
+
+
+def check_shape(
+    name: str,
+    value: Any,
+    *expected: tuple[str, ...],
+    sizes: Mapping[str, int | None],
+) -> None:
+    """Holds a tensor's shape to one of those expected, where sizes are known.
+
+    A batch of 1 stands for any batch.
+
+    Args:
+        name: The argument's name.
+        value: The tensor, symbolic or not, or what becomes one. None passes.
+        *expected: Shapes as names of axes, such as `("batch", "seq")`.
+        sizes: The sizes of those axes, None where unknown.
+
+    Raises:
+        ValueError: No expected shape fits.
+    """
+    if value is None:
+        return
+    if not hasattr(value, "shape"):
+        value = ops.convert_to_tensor(value)
+    shape = tuple(value.shape)
+    for axes in expected:
+        if len(axes) == len(shape) and all(
+            size is None
+            or sizes[axis] in (None, size)
+            or (axis == "batch" and size == 1)
+            for axis, size in zip(axes, shape, strict=True)
+        ):
+            return
+    wanted = " or ".join(
+        "(" + ", ".join(axes) + ("," if len(axes) == 1 else "") + ")"
+        for axes in expected
+    )
+    known = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
+    raise ValueError(
+        f"`{name}` must have shape {wanted}, with {known}. "
+        f"Received: {name} of shape {shape}"
+    )
+
+
+def check_integers(name: str, value: Any) -> None:
+    """Raises `ValueError` unless the tensor is of an integer dtype."""
+    if not hasattr(value, "dtype"):
+        value = ops.convert_to_tensor(value)
+    dtype = keras.backend.standardize_dtype(value.dtype)
+    if "int" not in dtype:
+        raise ValueError(
+            f"`{name}` must be of an integer dtype. "
+            f"Received: {name} of dtype {dtype}"
+        )
+
+
+def check_inputs(layer: keras.Layer, inputs: Any) -> None:
+    """Raises `ValueError` unless the inputs are a batch of float sequences."""
+    check_sequence_shape(layer, inputs.shape)
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    if not keras.backend.is_float_dtype(dtype):
+        raise ValueError(
+            f"{type(layer).__name__} '{layer.name}' expects inputs of a float "
+            "dtype, such as the output of an Embedding layer. "
+            f"Received: inputs of dtype {dtype}"
+        )
+
+
+def check_sequence_shape(layer: keras.Layer, shape: Any) -> None:
+    """Raises `ValueError` unless the shape is `(batch, seq, dim)`."""
+    if len(shape) != 3 or not shape[-1]:
+        raise ValueError(
+            f"{type(layer).__name__} '{layer.name}' expects inputs of shape "
+            "(batch, seq, dim), with dim known and above 0. Received: "
+            f"inputs of shape {tuple(shape)}"
+        )
+
+
+def _is_real(value: Any) -> bool:
+    return not isinstance(value, bool | str | bytes) and (
+        isinstance(value, int | float) or hasattr(value, "__float__")
+    )

@@ -1,0 +1,96 @@
+"""Scaled dot-product attention, with grouped heads, masks and biases."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+# Low enough that its exponential is 0 beside any real score, and small enough
+# for float16, also in files whose constants a converter rounds to float16.
+MASKED_SCORE = -3e4
+
+
+def attention_weights(
+    query: Any, key: Any, mask: Any = None, bias: Any = None
+) -> Any:
+    """Softmax of the scores, `(batch, heads, query, key)`.
+
+    A query that may attend to nothing attends to everything equally: finite,
+    whatever the mask.
+
+    Args:
+        query: `(batch, heads, query, dim)`, already scaled.
+        key: `(batch, key_value_heads, key, dim)`, where `key_value_heads`
+            divides `heads`.
+        mask: Bool, broadcasts to `(batch, heads, query, key)`.
+        bias: Added to the scores; broadcasts likewise.
+
+    Returns:
+        Weights in the dtype of `query`.
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+        - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped)
+    """
+    dtype = query.dtype
+    scores = _matmul_by_groups(query, ops.swapaxes(key, -1, -2))
+    # A softmax over many keys in bfloat16 would lose what sums it up.
+    scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
+    if bias is not None:
+        scores = scores + ops.cast(bias, scores.dtype)
+    if mask is not None:
+        scores = ops.where(mask, scores, MASKED_SCORE)
+    if scores.shape[-1] == 1:  # about which Keras's softmax warns
+        return ops.ones_like(scores, dtype=dtype)
+    return ops.cast(ops.softmax(scores, axis=-1), dtype)
+
+
+def weighted_values(weights: Any, value: Any) -> Any:
+    """`(batch, heads, query, key)` weights of `(batch, kv heads, key, dim)`."""
+    return _matmul_by_groups(weights, value)
+
+
+def fused_attention(
+    query: Any, key: Any, value: Any, mask: Any = None, bias: Any = None
+) -> Any:
+    """`weighted_values(attention_weights(...), value)` without the weights.
+
+    On JAX and torch this is the backend's own attention, flash attention where
+    the device has it; on TensorFlow, which has none, the two steps.
+    """
+    if keras.config.backend() == "tensorflow":
+        return weighted_values(attention_weights(query, key, mask, bias), value)
+    if mask is not None:
+        # One additive term, since torch takes no mask beside a bias. Finite,
+        # so that a query that may attend to nothing gives no NaN.
+        bias = ops.where(mask, 0.0 if bias is None else bias, MASKED_SCORE)
+    if bias is not None:
+        batch, heads, length = ops.shape(query)[:3]
+        bias = ops.broadcast_to(
+            ops.cast(bias, query.dtype),
+            (batch, heads, length, ops.shape(key)[2]),
+        )
+    # Keras wants (batch, seq, heads, dim) here.
+    attended = ops.dot_product_attention(
+        *(ops.swapaxes(x, 1, 2) for x in (query, key, value)),
+        bias=bias,
+        scale=1.0,
+    )
+    return ops.swapaxes(attended, 1, 2)
+
+
+def _matmul_by_groups(x: Any, y: Any) -> Any:
+    """Matrix products where each head of `y` serves a group of heads of `x`.
+
+    (batch, heads, m, k) by (batch, heads / group, k, n) -> (batch, heads, m,
+    n). The heads of a group lie one after another, so that a group is one
+    taller matrix, and no key or value is repeated.
+    """
+    heads, key_value_heads = x.shape[1], y.shape[1]
+    if heads == key_value_heads:
+        return ops.matmul(x, y)
+    batch, _, m, k = ops.shape(x)
+    n = ops.shape(y)[-1]
+    group = heads // key_value_heads
+    tall = ops.reshape(x, (batch, key_value_heads, group * m, k))
+    return ops.reshape(ops.matmul(tall, y), (batch, heads, m, n))

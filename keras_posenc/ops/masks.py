@@ -1,0 +1,89 @@
+"""Which tokens are real, and which may attend to which.
+
+True means a real token, or a query that may attend to a key.
+"""
+
+import functools
+from typing import Any
+
+import keras
+from keras import ops
+
+
+class _CarriedMask(keras.Layer):
+    def __init__(self) -> None:
+        super().__init__(name="carried_mask", autocast=False)
+        self.supports_masking = True
+
+    def call(self, inputs: Any, mask: Any = None) -> Any:
+        return mask
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+        return None
+
+
+_carried_mask = _CarriedMask()
+
+
+def resolve_mask(mask: Any, inputs: Any) -> Any:
+    """The mask given, else the one that Keras attached to `inputs`, or None.
+
+    Keras fills a layer's `mask` only where the layer is called with a single
+    tensor: with a `positions` tensor beside the inputs it is silently None.
+    So we ask again, by a layer that takes one tensor, which is Keras's public
+    way to read the mask that a tensor carries.
+    """
+    if mask is None:
+        mask = _carried_mask(inputs)
+    return None if mask is None else ops.cast(mask, "bool")
+
+
+def combine_masks(
+    *,
+    mask: Any = None,
+    padding_mask: Any = None,
+    attention_mask: Any = None,
+    segment_ids: Any = None,
+    causal_length: Any = None,
+) -> Any:
+    """One mask for attention scores of shape `(batch, heads, query, key)`.
+
+    Args:
+        mask: Bool `(batch, key)`: which keys are real tokens.
+        padding_mask: The same, from another source.
+        attention_mask: Bool `(batch, query, key)`.
+        segment_ids: Integers `(batch, seq)`: a token attends to its own
+            segment only.
+        causal_length: If given, the length of a sequence whose tokens attend
+            to themselves and to what is before them.
+
+    Returns:
+        Bool tensor that broadcasts to `(batch, heads, query, key)`, or None if
+        everything may attend to everything.
+    """
+    masks = [
+        ops.expand_dims(ops.cast(keys, "bool"), (1, 2))
+        for keys in (mask, padding_mask)
+        if keys is not None
+    ]
+    if attention_mask is not None:
+        masks.append(ops.expand_dims(ops.cast(attention_mask, "bool"), 1))
+    if segment_ids is not None:
+        # (batch, seq) -> (batch, 1, seq, 1) == (batch, 1, 1, seq)
+        masks.append(
+            ops.equal(
+                ops.expand_dims(segment_ids, (1, 3)),
+                ops.expand_dims(segment_ids, (1, 2)),
+            )
+        )
+    if causal_length is not None:
+        index = ops.arange(causal_length, dtype="int32")
+        masks.append(
+            ops.greater_equal(
+                ops.expand_dims(index, (0, 1, 3)),
+                ops.expand_dims(index, (0, 1, 2)),
+            )
+        )
+    if not masks:
+        return None
+    return functools.reduce(ops.logical_and, masks)

@@ -1,0 +1,1 @@
+"""Layers that put positions into a model, one public class per file."""

@@ -1,0 +1,385 @@
+"""Every encoding and block once more in NumPy float64: the tests' oracle.
+
+Written from the papers, plain rather than fast, and sharing no code with the
+layers it judges. Weights come as dictionaries of arrays: kernels of shape
+(in, out) under `<name>_kernel`, and `<name>_bias`, which may be absent.
+"""
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal, localcontext
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Weights = Mapping[str, npt.ArrayLike]
+
+
+def get_angles(
+    position: npt.ArrayLike,
+    i: npt.ArrayLike,
+    d_model: float | np.floating,
+    max_wavelength: float = 10000.0,
+) -> FloatArray:
+    """Angle of column `i`: position / max_wavelength^(2 (i // 2) / d_model).
+
+    `position` and `i` broadcast against each other; radians, float64 with its
+    rounding (`positional_encoding` is more exact far out).
+    Vaswani et al., Attention Is All You Need (2017), section 3.5.
+    """
+    # A float32 width would otherwise pull the whole quotient to float32.
+    exponent = 2 * (np.asarray(i) // 2) / float(d_model)
+    scale = np.power(float(max_wavelength), exponent)
+    return np.asarray(np.asarray(position, np.float64) / scale)
+
+
+def positional_encoding(
+    position: int | npt.ArrayLike,
+    d_model: int,
+    max_wavelength: float = 10000.0,
+    layout: str = "interleaved",
+) -> FloatArray:
+    """Sinusoidal encoding, within 3e-15 for positions up to 2**24.
+
+    Vaswani et al., Attention Is All You Need (2017), section 3.5.
+
+    Args:
+        position: An int, for the positions 0 to position - 1, or an array of
+            real positions of any shape.
+        d_model: Width of the encoding, odd or even.
+        max_wavelength: The base, 10000 in the paper.
+        layout: "interleaved" (even columns sine, odd columns cosine) or
+            "halves" (all the sines, then all the cosines).
+
+    Returns:
+        Shape positions.shape + (d_model,).
+
+    Raises:
+        ValueError: If `layout` is unknown.
+    """
+    _check_layout(layout)
+    if isinstance(position, int | np.integer):
+        position = np.arange(position)
+    positions = np.asarray(position, np.float64)
+    whole = np.floor(positions)
+    fraction = positions - whole
+    encoding = np.empty((*positions.shape, d_model))
+    for column in range(d_model):
+        # angle = coarse + fine, where `coarse` carries no rounding at all.
+        head, tail = _frequency(column // 2, d_model, max_wavelength)
+        coarse = whole * head
+        fine = whole * tail + fraction * (head + tail)
+        sin, cos = np.sin(coarse), np.cos(coarse)
+        if column % 2 == 0:
+            encoding[..., column] = sin * np.cos(fine) + cos * np.sin(fine)
+        else:
+            encoding[..., column] = cos * np.cos(fine) - sin * np.sin(fine)
+    if layout == "halves":
+        sines, cosines = encoding[..., 0::2], encoding[..., 1::2]
+        encoding = np.concatenate([sines, cosines], axis=-1)
+    return encoding
+
+
+def shift_matrix(
+    k: float,
+    d_model: int,
+    max_wavelength: float = 10000.0,
+    layout: str = "interleaved",
+) -> FloatArray:
+    """The matrix M_k with PE(pos + k) = M_k @ PE(pos) at every position.
+
+    Shape (d_model, d_model): one 2x2 rotation for each frequency, in blocks
+    on the diagonal (interleaved) or as the same rotations permuted (halves).
+    Vaswani et al., Attention Is All You Need (2017), section 3.5.
+
+    Raises:
+        ValueError: If `layout` is unknown or `d_model` is odd.
+    """
+    _check_layout(layout)
+    if d_model % 2:
+        raise ValueError(
+            "`d_model` must be even: an odd width has a sine without its "
+            f"cosine. Received: d_model={d_model}."
+        )
+    turn = positional_encoding(np.asarray(k), d_model, max_wavelength)
+    matrix = np.zeros((d_model, d_model))
+    for pair in range(d_model // 2):
+        sin, cos = turn[2 * pair], turn[2 * pair + 1]
+        if layout == "interleaved":
+            s, c = 2 * pair, 2 * pair + 1
+        else:
+            s, c = pair, d_model // 2 + pair
+        matrix[s, s], matrix[s, c] = cos, sin
+        matrix[c, s], matrix[c, c] = -sin, cos
+    return matrix
+
+
+def positions_from_mask(mask: npt.ArrayLike) -> IntArray:
+    """Position of each token among the real ones: max(cumsum(mask) - 1, 0).
+
+    `mask` (..., seq), true for a real token; same shape out. Real tokens get
+    0, 1, 2, ...; padding repeats the last position before it.
+    """
+    real = np.asarray(mask, bool)
+    positions = np.zeros(real.shape, np.int64)
+    for row in np.ndindex(real.shape[:-1]):
+        count = 0
+        for t in range(real.shape[-1]):
+            count += int(real[row][t])
+            positions[(*row, t)] = max(count - 1, 0)
+    return positions
+
+
+def positions_from_segments(segment_ids: npt.ArrayLike) -> IntArray:
+    """Position of each token in its segment, a contiguous run of one id.
+
+    `segment_ids` (..., seq); same shape out.
+    """
+    ids = np.asarray(segment_ids)
+    positions = np.zeros(ids.shape, np.int64)
+    for row in np.ndindex(ids.shape[:-1]):
+        for t in range(1, ids.shape[-1]):
+            if ids[row][t] == ids[row][t - 1]:
+                positions[(*row, t)] = positions[(*row, t - 1)] + 1
+    return positions
+
+
+def scaled_dot_product_attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    mask: npt.ArrayLike | None = None,
+    bias: npt.ArrayLike | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """softmax(query key^T / sqrt(dim) + bias) value, over the allowed keys.
+
+    Vaswani et al., Attention Is All You Need (2017), section 3.2.1.
+
+    Args:
+        query: Shape (..., query, dim).
+        key: Shape (..., key, dim).
+        value: Shape (..., key, value dim).
+        mask: Boolean, broadcastable to (..., query, key), true = attend. A
+            query with no key to attend to weighs all keys alike.
+        bias: Added to the scaled scores, broadcastable like `mask`.
+
+    Returns:
+        The output (..., query, value dim) and the weights (..., query, key).
+    """
+    q, k, v = (np.asarray(x, np.float64) for x in (query, key, value))
+    scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
+    if bias is not None:
+        scores = scores + np.asarray(bias, np.float64)
+    if mask is not None:
+        allowed = np.asarray(mask, bool)
+        scores = np.where(allowed, scores, -np.inf)
+        nothing = ~np.any(scores > -np.inf, axis=-1, keepdims=True)
+        scores = np.where(nothing, 0.0, scores)
+    weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    weights = weights / np.sum(weights, axis=-1, keepdims=True)
+    return weights @ v, weights
+
+
+def multi_head_attention(
+    inputs: npt.ArrayLike,
+    weights: Weights,
+    num_heads: int,
+    num_key_value_heads: int | None = None,
+    mask: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """Multi-head self-attention, with grouped queries where asked for.
+
+    Vaswani et al., Attention Is All You Need (2017), section 3.2.2; Ainslie
+    et al., GQA: Training Generalized Multi-Query Transformer Models (2023).
+
+    Args:
+        inputs: Shape (..., seq, hidden).
+        weights: `query`, `key`, `value` and `output` kernels and biases; the
+            heads lie side by side in the projected columns.
+        num_heads: Query heads.
+        num_key_value_heads: Key and value heads, `num_heads` if None. Query
+            head h uses h // (num_heads // num_key_value_heads).
+        mask: Boolean, broadcastable to (..., query, key), true = attend; for
+            a padding mask of shape (batch, seq), mask[:, None, :].
+
+    Returns:
+        Shape (..., seq, columns of the output kernel).
+    """
+    x = np.asarray(inputs, np.float64)
+    q, k, v = (_dense(x, weights, name) for name in ("query", "key", "value"))
+    num_groups = num_key_value_heads or num_heads
+    heads = []
+    for h in range(num_heads):
+        group = h // (num_heads // num_groups)
+        output, _ = scaled_dot_product_attention(
+            _head(q, h, num_heads),
+            _head(k, group, num_groups),
+            _head(v, group, num_groups),
+            mask,
+        )
+        heads.append(output)
+    return _dense(np.concatenate(heads, axis=-1), weights, "output")
+
+
+def layer_norm(
+    x: npt.ArrayLike,
+    gamma: npt.ArrayLike,
+    beta: npt.ArrayLike,
+    epsilon: float,
+) -> FloatArray:
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, for each token.
+
+    `x` (..., hidden). Ba et al., Layer Normalization (2016).
+    """
+    x = np.asarray(x, np.float64)
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    variance = np.mean(centred**2, axis=-1, keepdims=True)
+    return np.asarray(centred / np.sqrt(variance + epsilon) * gamma + beta)
+
+
+def rms_norm(
+    x: npt.ArrayLike, gamma: npt.ArrayLike, epsilon: float
+) -> FloatArray:
+    """Divide each token by sqrt(mean(x^2) + epsilon), times gamma.
+
+    `x` (..., hidden). Zhang and Sennrich, Root Mean Square Layer
+    Normalization (2019).
+    """
+    x = np.asarray(x, np.float64)
+    square = np.mean(x**2, axis=-1, keepdims=True)
+    return np.asarray(x / np.sqrt(square + epsilon) * gamma)
+
+
+def feed_forward(
+    x: npt.ArrayLike, weights: Weights, activation: str = "relu"
+) -> FloatArray:
+    """Two dense layers for each token, the activation between them.
+
+    `x` (..., hidden); `weights` hold `intermediate` and `output` kernels and
+    biases; `activation` is "relu", "gelu" (the exact one, by erf) or
+    "gelu_tanh". Vaswani et al., Attention Is All You Need (2017), section
+    3.3; Hendrycks and Gimpel, Gaussian Error Linear Units (2016).
+
+    Raises:
+        ValueError: If `activation` is unknown.
+    """
+    y = _dense(np.asarray(x, np.float64), weights, "intermediate")
+    if activation == "relu":
+        y = np.maximum(y, 0.0)
+    elif activation == "gelu":
+        erf = np.vectorize(math.erf, otypes=[np.float64])
+        y = 0.5 * y * (1.0 + erf(y / math.sqrt(2.0)))
+    elif activation == "gelu_tanh":
+        inner = math.sqrt(2.0 / math.pi) * (y + 0.044715 * y**3)
+        y = 0.5 * y * (1.0 + np.tanh(inner))
+    else:
+        raise ValueError(
+            "`activation` must be 'relu', 'gelu' or 'gelu_tanh'. "
+            f"Received: activation={activation!r}."
+        )
+    return _dense(y, weights, "output")
+
+
+def encoder_block(
+    x: npt.ArrayLike,
+    weights: Mapping[str, Weights],
+    num_heads: int,
+    normalize_first: bool = False,
+    *,
+    epsilon: float,
+    activation: str = "relu",
+    num_key_value_heads: int | None = None,
+    mask: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """One Transformer encoder block, without dropout.
+
+    Post-norm x = LN(x + f(x)) is Vaswani et al., Attention Is All You Need
+    (2017), section 3.1; pre-norm x = x + f(LN(x)) is Xiong et al., On Layer
+    Normalization in the Transformer Architecture (2020).
+
+    Args:
+        x: Shape (..., seq, hidden).
+        weights: `attention` and `feed_forward`, as those functions take them;
+            `attention_norm` and `feed_forward_norm`, each of `gamma` and
+            `beta`, or of `gamma` alone for RMS normalisation.
+        num_heads: Query heads.
+        normalize_first: Pre-norm if true, post-norm otherwise.
+        epsilon: Of both normalisations.
+        activation: See `feed_forward`.
+        num_key_value_heads: See `multi_head_attention`.
+        mask: See `multi_head_attention`.
+
+    Returns:
+        Shape (..., seq, hidden).
+    """
+
+    def attend(y: FloatArray) -> FloatArray:
+        return multi_head_attention(
+            y, weights["attention"], num_heads, num_key_value_heads, mask
+        )
+
+    def feed(y: FloatArray) -> FloatArray:
+        return feed_forward(y, weights["feed_forward"], activation)
+
+    x = np.asarray(x, np.float64)
+    for f, name in ((attend, "attention_norm"), (feed, "feed_forward_norm")):
+        if normalize_first:
+            x = x + f(_normalize(x, weights[name], epsilon))
+        else:
+            x = _normalize(x + f(x), weights[name], epsilon)
+    return x
+
+
+def masked_average(x: npt.ArrayLike, mask: npt.ArrayLike) -> FloatArray:
+    """Mean of the real tokens of each row; zeros where all is padding.
+
+    `x` (..., seq, hidden), `mask` (..., seq), out (..., hidden).
+    """
+    real = np.asarray(mask, bool)[..., np.newaxis]
+    total = np.sum(np.where(real, np.asarray(x, np.float64), 0.0), axis=-2)
+    return np.asarray(total / np.maximum(np.sum(real, axis=-2), 1))
+
+
+def _check_layout(layout: str) -> None:
+    if layout not in ("interleaved", "halves"):
+        raise ValueError(
+            "`layout` must be 'interleaved' or 'halves'. "
+            f"Received: layout={layout!r}."
+        )
+
+
+def _frequency(
+    pair: int, d_model: int, max_wavelength: float
+) -> tuple[float, float]:
+    """The frequency max_wavelength^(-2 pair / d_model) as head + tail.
+
+    One float64 would put 2**24 * 2**-53 = 2e-9 on the angle, and an 80-bit
+    longdouble, where there is one, 1e-12. The 24 bits of the head times a
+    whole position of up to 29 bits are exact in float64, and the tail holds
+    the rest of the frequency to a further 53 bits.
+    """
+    with localcontext() as context:
+        context.prec = 50
+        exponent = Decimal(-2 * pair) / Decimal(d_model)
+        frequency = Decimal(float(max_wavelength)) ** exponent
+        head = float(np.float32(float(frequency)))
+        return head, float(frequency - Decimal(head))
+
+
+def _dense(x: FloatArray, weights: Weights, name: str) -> FloatArray:
+    kernel = np.asarray(weights[f"{name}_kernel"], np.float64)
+    bias = np.asarray(weights.get(f"{name}_bias", 0.0), np.float64)
+    return np.asarray(x @ kernel + bias)
+
+
+def _head(x: FloatArray, head: int, num_heads: int) -> FloatArray:
+    size = x.shape[-1] // num_heads
+    return x[..., head * size : (head + 1) * size]
+
+
+def _normalize(x: FloatArray, weights: Weights, epsilon: float) -> FloatArray:
+    if "beta" in weights:
+        return layer_norm(x, weights["gamma"], weights["beta"], epsilon)
+    return rms_norm(x, weights["gamma"], epsilon)

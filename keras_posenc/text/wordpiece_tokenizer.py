@@ -1,0 +1,356 @@
+"""WordPiece tokenisation as a layer."""
+
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any, Self
+
+import keras
+
+from keras_posenc.text.wordpiece_vocabulary import (
+    CLS,
+    PAD,
+    SEP,
+    SUFFIX,
+    UNK,
+    check_vocabulary,
+    learn_vocabulary,
+    read_vocabulary,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class WordpieceTokenizer(keras.layers.Layer):
+    """Turns strings into BERT's token ids, inside the model.
+
+    A text is lowercased and stripped of accents (if `lowercase`) and split at
+    white space, punctuation and Chinese characters; then each word is cut,
+    from the left, into the longest pieces that the vocabulary holds. `[CLS]`
+    comes first, `[SEP]` last, then `[PAD]`, id 0. A word that does not divide
+    into pieces, or has more than 100 bytes, is `[UNK]`, and so is a word with
+    invalid UTF-8. Special tokens spelled out in a text are plain text.
+
+    The output carries the Keras mask `ids != 0`, for every layer behind that
+    takes a mask. Keras' `Embedding` passes it on only with `mask_zero=True`.
+    Datasets drop masks: behind `dataset.map(tokenizer)` it is again the
+    embedding's `mask_zero=True` that makes one.
+
+    The vocabulary lies in the layer's config, so in the `.keras` file, and as
+    a constant in the graph, so in the SavedModel. The layer has no weights,
+    runs on the CPU and cannot be compiled by XLA. On the JAX and PyTorch
+    backends, which have no strings, it works outside models: on strings and
+    in `dataset.map`.
+
+    Args:
+        vocabulary: a list of tokens in the order of their ids, or the path of
+            a file with one token a line, read at once. `[PAD]` comes first;
+            `[UNK]`, `[CLS]` and `[SEP]` anywhere; pieces that continue a word
+            begin with `##`.
+        sequence_length: number of ids per text, at least 2: longer texts are
+            cut, keeping `[SEP]` last, shorter ones padded. None pads to the
+            longest text of the batch and cuts nothing.
+        lowercase: whether to lowercase and to strip accents. Like TF-Text,
+            this also folds compatibility characters: the ligature "fi" is
+            two letters.
+        **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
+
+    Call arguments:
+        inputs: strings of shape (batch,): a tensor, an array or a list.
+
+    Returns:
+        int32 ids of shape (batch, sequence_length), or (batch, longest).
+
+    Raises:
+        ImportError: if TF-Text is missing.
+        FileNotFoundError: if `vocabulary` is a path with no file.
+        ValueError: if the vocabulary is empty, lacks a special token or holds
+            a token twice; if `sequence_length` is below 2; if the inputs are
+            not strings of shape (batch,).
+
+    Example:
+        >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+        >>> vocabulary += ["token", "##s", "in", "out", ","]
+        >>> tokenizer = WordpieceTokenizer(vocabulary, sequence_length=7)
+        >>> print(tokenizer(["Tokens in, tokens out!", "in"]).numpy())
+        [[2 4 5 6 8 4 3]
+         [2 6 3 0 0 0 0]]
+
+    References:
+        - Wu et al. 2016, [Google's Neural Machine Translation System](
+          https://arxiv.org/abs/1609.08144)
+        - Devlin et al. 2019, [BERT](https://arxiv.org/abs/1810.04805)
+        - Song et al. 2021, [Fast WordPiece Tokenization](
+          https://arxiv.org/abs/2012.15524)
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str] | str | os.PathLike[str],
+        *,
+        sequence_length: int | None = None,
+        lowercase: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if isinstance(vocabulary, str | os.PathLike):
+            vocabulary = read_vocabulary(vocabulary)
+        check_vocabulary(vocabulary)
+        # A tuple: Keras and TensorFlow would wrap a list to track its items.
+        self.vocabulary = tuple(vocabulary)
+        self.sequence_length = _check_sequence_length(sequence_length)
+        self.lowercase = lowercase
+        self.autocast = False
+        self.supports_masking = True
+        self.supports_jit = False
+        self._tokenizer = _fast_tokenizer(self.vocabulary, lowercase)
+
+    @classmethod
+    def learn(
+        cls,
+        corpus: Any,
+        vocabulary_size: int,
+        *,
+        sequence_length: int | None = None,
+        lowercase: bool = True,
+        **kwargs: Any,
+    ) -> Self:
+        """A tokenizer whose vocabulary is learned from a corpus.
+
+        The same texts, in any order, give the same vocabulary. The corpus is
+        read once, in a stream; TF-Text's tool keeps every distinct word in
+        memory.
+
+        Args:
+            corpus: iterable of strings, or a `tf.data.Dataset` of strings.
+            vocabulary_size: the most tokens to learn, special tokens
+                included. The result may be smaller.
+            sequence_length: as for the constructor.
+            lowercase: as for the constructor.
+            **kwargs: as for the constructor.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            TypeError: if the corpus is one string, or holds something else.
+            ValueError: if `vocabulary_size` is below 6, or the corpus holds
+                no word.
+
+        Example:
+            >>> texts = ["to be or not to be", "to see or not to see"]
+            >>> tokenizer = WordpieceTokenizer.learn(texts, 30)
+            >>> tokenizer.detokenize(tokenizer(["To be, or to see?"]))
+            ['to be [UNK] or to see [UNK]']
+        """
+        _import_tensorflow_text()
+        vocabulary = learn_vocabulary(corpus, vocabulary_size, lowercase)
+        return cls(
+            vocabulary,
+            sequence_length=sequence_length,
+            lowercase=lowercase,
+            **kwargs,
+        )
+
+    @property
+    def compute_dtype(self) -> str:
+        # As Keras' `TextVectorization`: a `Sequential` without an `Input`
+        # takes from it the dtype of its own.
+        return "string"
+
+    @property
+    def variable_dtype(self) -> str:
+        return "string"
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if keras.backend.is_keras_tensor(inputs):
+            self._check_inputs(inputs.dtype, inputs.shape)
+            return super().__call__(inputs, *args, **kwargs)
+        import tensorflow as tf
+
+        # Here and not in `call`: Keras takes only tensors as inputs.
+        strings = tf.convert_to_tensor(inputs, dtype_hint=tf.string)
+        if strings.shape.rank is None:  # as in some datasets
+            strings = tf.ensure_shape(strings, (None,))
+        self._check_inputs(strings.dtype.name, strings.shape)
+        if keras.backend.backend() == "tensorflow":
+            return super().__call__(strings, *args, **kwargs)
+        ids = self.call(strings)
+        if tf.inside_function():  # a dataset's graph
+            return ids
+        return keras.ops.convert_to_tensor(ids.numpy())
+
+    def _check_inputs(self, dtype: str, shape: Sequence[int | None]) -> None:
+        if dtype != "string" or len(shape) != 1:
+            raise ValueError(
+                f"Layer '{self.name}' expects strings of shape (batch,). "
+                f"Received: dtype={dtype}, shape={tuple(shape)}."
+            )
+
+    def call(self, inputs: Any) -> Any:
+        import tensorflow as tf
+
+        pieces = self._tokenizer.tokenize(inputs)
+        room = (
+            None if self.sequence_length is None else self.sequence_length - 2
+        )
+        ids = pieces.to_tensor(shape=(None, room))
+        last = tf.minimum(
+            tf.cast(pieces.row_lengths(), "int32"), tf.shape(ids)[1]
+        )
+        # One more column on each side, for [CLS] and for [SEP].
+        ids = tf.pad(ids, ((0, 0), (1, 1)))  # (batch, seq)
+        column = tf.range(tf.shape(ids)[1])
+        ids = tf.where(column == 0, self.token_to_id(CLS), ids)
+        is_last = column == tf.expand_dims(last + 1, 1)  # (batch, seq)
+        ids = tf.where(is_last, self.token_to_id(SEP), ids)
+        # Where Keras looks for a mask. `compute_mask` sees only the strings
+        # and would tokenise them a second time.
+        ids._keras_mask = tf.not_equal(ids, 0)
+        return ids
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        if keras.backend.is_keras_tensor(inputs):
+            shape = self.compute_output_shape(inputs.shape)
+            return keras.KerasTensor(shape, "bool")
+        return keras.ops.not_equal(self(inputs), 0)
+
+    def compute_output_shape(
+        self, input_shape: Sequence[int | None]
+    ) -> tuple[int | None, ...]:
+        return (*input_shape, self.sequence_length)
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), "int32"
+        )
+
+    def get_vocabulary(self) -> list[str]:
+        """The tokens, in the order of their ids."""
+        return list(self.vocabulary)
+
+    def vocabulary_size(self) -> int:
+        """How many tokens the vocabulary holds."""
+        return len(self.vocabulary)
+
+    def token_to_id(self, token: str) -> int:
+        """The id of a token.
+
+        Args:
+            token: the token as the vocabulary spells it.
+
+        Returns:
+            Its id.
+
+        Raises:
+            ValueError: if the vocabulary has no such token.
+        """
+        try:
+            return self.vocabulary.index(token)
+        except ValueError:
+            raise ValueError(
+                f"`token` must be in the vocabulary. Received: token={token!r}."
+            ) from None
+
+    def id_to_token(self, index: int) -> str:
+        """The token of an id.
+
+        Args:
+            index: the id.
+
+        Returns:
+            The token as the vocabulary spells it.
+
+        Raises:
+            ValueError: if no token has this id.
+        """
+        if not 0 <= index < len(self.vocabulary):
+            raise ValueError(
+                f"`index` must be in [0, {len(self.vocabulary)}). "
+                f"Received: index={index}."
+            )
+        return self.vocabulary[index]
+
+    def detokenize(self, ids: Any) -> list[str]:
+        """Joins the tokens of each row, without [PAD], [CLS] and [SEP].
+
+        What tokenising takes away does not return: case, accents, the spaces
+        around punctuation. `[UNK]` stands where a word was.
+
+        Args:
+            ids: integers of shape (batch, seq).
+
+        Returns:
+            One string per row.
+
+        Raises:
+            ValueError: if an id is not in the vocabulary.
+        """
+        rows = keras.ops.convert_to_numpy(ids).tolist()
+        return [self._join([self.id_to_token(i) for i in row]) for row in rows]
+
+    @staticmethod
+    def _join(tokens: list[str]) -> str:
+        words: list[str] = []
+        for token in tokens:
+            if token in (PAD, CLS, SEP):
+                continue
+            if words and token.startswith(SUFFIX) and token != SUFFIX:
+                words[-1] += token.removeprefix(SUFFIX)
+            else:
+                words.append(token)
+        return " ".join(words)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "vocabulary": self.get_vocabulary(),
+            "sequence_length": self.sequence_length,
+            "lowercase": self.lowercase,
+        }
+
+
+def _check_sequence_length(sequence_length: Any) -> int | None:
+    if sequence_length is None:
+        return None
+    try:
+        length = operator.index(sequence_length)
+    except TypeError:
+        length = 0
+    if length < 2:
+        raise ValueError(
+            "`sequence_length` must be at least 2, for [CLS] and [SEP]. "
+            f"Received: sequence_length={sequence_length}."
+        )
+    return length
+
+
+def _fast_tokenizer(vocabulary: Sequence[str], lowercase: bool) -> Any:
+    tensorflow_text = _import_tensorflow_text()
+    import tensorflow as tf
+
+    # The models of the tokenizer are constants, made here once: not in the
+    # graph that happens to be traced, and on the CPU, where its ops run.
+    with tf.init_scope(), tf.device("CPU:0"):
+        try:
+            return tensorflow_text.FastBertTokenizer(
+                list(vocabulary),
+                token_out_type=tf.int32,
+                unknown_token=UNK,
+                lower_case_nfd_strip_accents=lowercase,
+            )
+        except RuntimeError as error:
+            raise ValueError(
+                f"`vocabulary` is not one that TF-Text can use: {error}"
+            ) from error
+
+
+def _import_tensorflow_text() -> Any:
+    try:
+        import tensorflow_text
+    except ImportError as error:
+        raise ImportError(
+            "`WordpieceTokenizer` needs TensorFlow and TF-Text, of the same "
+            "minor version: `pip install tensorflow tensorflow-text`. TF-Text "
+            "has no wheel for Windows; use the Windows Subsystem for Linux."
+        ) from error
+    return tensorflow_text

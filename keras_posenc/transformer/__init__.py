@@ -1,0 +1,1 @@
+"""The Transformer encoder, from attention to a whole model."""

@@ -1,0 +1,84 @@
+"""What every layer that attends has in common: its call and its output."""
+
+from typing import Any
+
+import keras
+
+from keras_posenc.ops.arguments import (
+    check_inputs,
+    check_integers,
+    check_shape,
+)
+
+
+class AttentionLayer(keras.Layer):
+    """Base of the layers that take a sequence and attend within it.
+
+    Subclasses set `num_layers` if they return the attention weights of more
+    than one block.
+    """
+
+    num_layers: int | None = None
+    num_heads: int
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        # Keras would cast real positions to the compute dtype, in which 1001
+        # and 1000 can be the same number.
+        self.autocast = False
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+        return tuple(input_shape)
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        self._check_call(
+            inputs, positions, segment_ids, padding_mask, attention_mask, mask
+        )
+        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        batch, seq, _ = inputs.shape
+        shape = (batch, self.num_heads, seq, seq)
+        scores = [
+            keras.KerasTensor(shape, dtype=self.compute_dtype)
+            for _ in range(self.num_layers or 1)
+        ]
+        return outputs, scores[0] if self.num_layers is None else scores
+
+    def _check_call(
+        self,
+        inputs: Any,
+        positions: Any,
+        segment_ids: Any,
+        padding_mask: Any,
+        attention_mask: Any,
+        mask: Any,
+    ) -> None:
+        check_inputs(self, inputs)
+        batch, seq, _ = inputs.shape
+        sizes = {"batch": batch, "seq": seq}
+        row = ("batch", "seq")
+        check_shape("mask", mask, row, sizes=sizes)
+        check_shape("padding_mask", padding_mask, row, sizes=sizes)
+        check_shape("positions", positions, ("seq",), row, sizes=sizes)
+        check_shape("segment_ids", segment_ids, row, sizes=sizes)
+        if segment_ids is not None:
+            check_integers("segment_ids", segment_ids)
+        check_shape(
+            "attention_mask",
+            attention_mask,
+            ("batch", "query", "key"),
+            sizes={"batch": batch, "query": seq, "key": seq},
+        )

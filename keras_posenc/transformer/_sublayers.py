@@ -1,0 +1,81 @@
+"""The Keras layers that the encoder's layers are made of."""
+
+from typing import Any
+
+import keras
+
+from keras_posenc.ops.arguments import check_choice
+
+NORMS = ("layer", "rms")
+
+
+def make_dense(
+    owner: Any, units: int, name: str, activation: Any = None
+) -> keras.layers.Dense:
+    """A projection with the owner's initializers, regularizer and dtype."""
+    return keras.layers.Dense(
+        units,
+        activation=activation,
+        use_bias=owner.use_bias,
+        kernel_initializer=_fresh(owner.kernel_initializer),
+        bias_initializer=_fresh(owner.bias_initializer),
+        kernel_regularizer=owner.kernel_regularizer,
+        dtype=owner.dtype_policy,
+        name=name,
+    )
+
+
+def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
+    """Normalisation over the features of each token."""
+    check_choice("norm", norm, NORMS)
+    layer = (
+        keras.layers.RMSNormalization
+        if norm == "rms"
+        else keras.layers.LayerNormalization
+    )(epsilon=epsilon, dtype=dtype, name=name)
+    # Keras's RMSNormalization works token by token, but does not say so.
+    layer.supports_masking = True
+    return layer
+
+
+def make_activation(activation: Any) -> Any:
+    """A Keras activation by name, or the callable given."""
+    try:
+        return keras.activations.get(activation)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            "`activation` must be the name of a Keras activation, such as "
+            "'relu' or 'gelu', or a callable. "
+            f"Received: activation={activation!r}"
+        ) from error
+
+
+def projection_options(
+    kernel_initializer: Any, bias_initializer: Any, kernel_regularizer: Any
+) -> dict[str, Any]:
+    """The three options of every projection, as objects."""
+    return {
+        "kernel_initializer": keras.initializers.get(kernel_initializer),
+        "bias_initializer": keras.initializers.get(bias_initializer),
+        "kernel_regularizer": keras.regularizers.get(kernel_regularizer),
+    }
+
+
+def projection_config(owner: Any) -> dict[str, Any]:
+    """The config entries of the three options of every projection."""
+    return {
+        "kernel_initializer": keras.initializers.serialize(
+            owner.kernel_initializer
+        ),
+        "bias_initializer": keras.initializers.serialize(
+            owner.bias_initializer
+        ),
+        "kernel_regularizer": keras.regularizers.serialize(
+            owner.kernel_regularizer
+        ),
+    }
+
+
+def _fresh(initializer: Any) -> Any:
+    # An initializer that is used twice gives the same numbers twice.
+    return initializer.clone() if hasattr(initializer, "clone") else initializer

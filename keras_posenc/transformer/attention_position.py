@@ -1,0 +1,61 @@
+"""The three places where a position can enter attention."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import keras
+
+
+class AttentionPosition(keras.Layer):
+    """Base class of positions inside attention.
+
+    A subclass defines any of three hooks as methods; a hook that stays None is
+    absent and costs nothing. Where `values` is absent, attention may run as
+    one fused operation.
+
+    - `rotate(x, positions)`: queries or keys, `(batch, heads, seq, dim)`, in,
+      and the same shape out; for rotary embeddings.
+    - `bias(query, query_positions, key_positions)`: a term of the scores, of a
+      shape that broadcasts to `(batch, heads, query, key)`. `query` is scaled
+      by `1 / sqrt(dim)`, `(batch, heads, query, dim)`.
+    - `values(weights, query_positions, key_positions)`: an addition to the
+      attended values, `(batch, heads, query, dim)`, from the weights
+      `(batch, heads, query, key)`.
+
+    Positions come as `(1, seq)` or `(batch, seq)`, integers or reals, and
+    queries and keys apart: nothing here assumes that they are the same
+    sequence. `build(input_shape)` receives the shape of the queries,
+    `(batch, heads, seq, dim)`. One layer may serve several blocks, which then
+    share its weights.
+
+    Example:
+    >>> import keras
+    >>> from keras import ops
+    >>> import keras_posenc as kp
+    >>> class Nearness(kp.AttentionPosition):
+    ...     def bias(self, query, query_positions, key_positions):
+    ...         distance = ops.abs(
+    ...             ops.expand_dims(query_positions, -1)
+    ...             - ops.expand_dims(key_positions, -2)
+    ...         )
+    ...         return -ops.cast(ops.expand_dims(distance, 1), query.dtype)
+    >>> layer = kp.SelfAttention(num_heads=2, attention_position=Nearness())
+    >>> tuple(layer(ops.ones((1, 5, 8))).shape)
+    (1, 5, 8)
+    """
+
+    rotate: ClassVar[Callable[..., Any] | None] = None
+    bias: ClassVar[Callable[..., Any] | None] = None
+    values: ClassVar[Callable[..., Any] | None] = None
+
+
+def check_attention_position(value: Any) -> AttentionPosition | None:
+    """Returns an `AttentionPosition` or None, also from a layer's config."""
+    if isinstance(value, dict):
+        value = keras.saving.deserialize_keras_object(value)
+    if value is None or isinstance(value, AttentionPosition):
+        return value
+    raise ValueError(
+        "`attention_position` must be an AttentionPosition or None. "
+        f"Received: attention_position={value!r}"
+    )

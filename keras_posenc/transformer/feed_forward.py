@@ -1,0 +1,116 @@
+"""The feed-forward half of a block."""
+
+from typing import Any
+
+import keras
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_inputs,
+    check_positive_int,
+    check_rate,
+    check_sequence_shape,
+)
+from keras_posenc.transformer._sublayers import (
+    make_activation,
+    make_dense,
+    projection_config,
+    projection_options,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class FeedForward(keras.Layer):
+    """Two projections with an activation between them, token by token.
+
+    Args:
+        intermediate_dim: Width between the two projections.
+        activation: Name of a Keras activation, or a callable.
+        dropout: Rate of the dropout at the end, in [0, 1).
+        use_bias: Whether the projections have biases.
+        kernel_initializer: Initializer of the projections' kernels.
+        bias_initializer: Initializer of their biases.
+        kernel_regularizer: Regularizer of their kernels.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, seq, dim)`.
+        training: Whether dropout is active.
+
+    Returns:
+        `(batch, seq, dim)` in the compute dtype.
+
+    Raises:
+        ValueError: An argument that is none of the above.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> feed_forward = kp.FeedForward(64, activation="gelu")
+    >>> tuple(feed_forward(np.ones((2, 10, 16), "float32")).shape)
+    (2, 10, 16)
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+    """
+
+    def __init__(
+        self,
+        intermediate_dim: int,
+        *,
+        activation: Any = "relu",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.intermediate_dim = check_positive_int(
+            "intermediate_dim", intermediate_dim
+        )
+        self.activation = make_activation(activation)
+        self.dropout = check_rate("dropout", dropout)
+        self.use_bias = check_bool("use_bias", use_bias)
+        options = projection_options(
+            kernel_initializer, bias_initializer, kernel_regularizer
+        )
+        self.kernel_initializer = options["kernel_initializer"]
+        self.bias_initializer = options["bias_initializer"]
+        self.kernel_regularizer = options["kernel_regularizer"]
+        self.intermediate = make_dense(
+            self, self.intermediate_dim, "intermediate", self.activation
+        )
+        self.dropout_layer = keras.layers.Dropout(
+            self.dropout, dtype=self.dtype_policy, name="dropout"
+        )
+        self.supports_masking = True
+
+    def build(self, input_shape: Any) -> None:
+        check_sequence_shape(self, input_shape)
+        *outer, dim = input_shape
+        self.intermediate.build((*outer, dim))
+        # Width-dependent, and therefore created here.
+        self.output_projection = make_dense(self, dim, "output_projection")
+        self.output_projection.build((*outer, self.intermediate_dim))
+        self.dropout_layer.build((*outer, dim))
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        check_inputs(self, inputs)
+        outputs = self.output_projection(self.intermediate(inputs))
+        return self.dropout_layer(outputs, training=training)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+        return tuple(input_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": keras.activations.serialize(self.activation),
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            **projection_config(self),
+        }

@@ -1,0 +1,248 @@
+"""Multi-head self-attention."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_positive_int,
+    check_rate,
+    check_sequence_shape,
+)
+from keras_posenc.ops.attention import (
+    attention_weights,
+    fused_attention,
+    weighted_values,
+)
+from keras_posenc.ops.masks import combine_masks, resolve_mask
+from keras_posenc.ops.positions import positions_from_segments
+from keras_posenc.transformer._attention_layer import AttentionLayer
+from keras_posenc.transformer._sublayers import (
+    make_dense,
+    projection_config,
+    projection_options,
+)
+from keras_posenc.transformer.attention_position import (
+    AttentionPosition,
+    check_attention_position,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class SelfAttention(AttentionLayer):
+    """Every token looks at the tokens of its own sequence.
+
+    Queries, keys and values come from one projection; the scores are scaled by
+    `1 / sqrt(dim / num_heads)`. A padded token is never attended to, and a row
+    of nothing but padding gives finite numbers.
+
+    Args:
+        num_heads: Number of heads; divides the width of the inputs.
+        num_key_value_heads: Heads of keys and values, each shared by a group
+            of query heads; divides `num_heads`, which it is by default.
+        dropout: Rate of the dropout on the attention weights, in [0, 1).
+        use_bias: Whether the projections have biases.
+        attention_position: An `AttentionPosition`, or None.
+        kernel_initializer: Initializer of the projections' kernels.
+        bias_initializer: Initializer of their biases.
+        kernel_regularizer: Regularizer of their kernels.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, seq, dim)`.
+        positions: Where the tokens stand, for `attention_position`: `(seq,)`
+            or `(batch, seq)`, integers or reals; 0, 1, 2 ... by default, from
+            0 again in each segment of `segment_ids`.
+        segment_ids: Integers `(batch, seq)`: a token of a packed row attends
+            to its own segment only.
+        padding_mask: Bool `(batch, seq)`, True for a token.
+        attention_mask: Bool `(batch, seq, seq)`: which query (second axis) may
+            attend to which key (third axis).
+        use_causal_mask: Whether a token sees only itself and what is before.
+        return_attention_scores: Whether to return the weights as well.
+        mask: The same as `padding_mask`; by default the mask that the inputs
+            carry. With both, a token is what both call a token.
+        training: Whether dropout is active.
+
+    Returns:
+        `(batch, seq, dim)` in the compute dtype; with
+        `return_attention_scores` a pair of it and the weights
+        `(batch, num_heads, seq, seq)`, after their softmax.
+
+    Raises:
+        ValueError: An argument that is none of the above, such as a width that
+            `num_heads` does not divide.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> attention = kp.SelfAttention(num_heads=4, num_key_value_heads=2)
+    >>> tuple(attention(np.ones((2, 10, 16), "float32")).shape)
+    (2, 10, 16)
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+        - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped
+          heads)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        num_key_value_heads: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        attention_position: AttentionPosition | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_heads = check_positive_int("num_heads", num_heads)
+        self.num_key_value_heads = check_positive_int(
+            "num_key_value_heads",
+            num_heads if num_key_value_heads is None else num_key_value_heads,
+        )
+        if self.num_heads % self.num_key_value_heads:
+            raise ValueError(
+                "`num_key_value_heads` must divide `num_heads`. Received: "
+                f"num_key_value_heads={num_key_value_heads}, "
+                f"num_heads={num_heads}"
+            )
+        self.dropout = check_rate("dropout", dropout)
+        self.use_bias = check_bool("use_bias", use_bias)
+        self.attention_position = check_attention_position(attention_position)
+        options = projection_options(
+            kernel_initializer, bias_initializer, kernel_regularizer
+        )
+        self.kernel_initializer = options["kernel_initializer"]
+        self.bias_initializer = options["bias_initializer"]
+        self.kernel_regularizer = options["kernel_regularizer"]
+        self.dropout_layer = keras.layers.Dropout(
+            self.dropout, dtype=self.dtype_policy, name="dropout"
+        )
+
+    def build(self, input_shape: Any) -> None:
+        check_sequence_shape(self, input_shape)
+        batch, seq, dim = input_shape
+        if dim % self.num_heads:
+            raise ValueError(
+                f"{type(self).__name__} '{self.name}': `num_heads` must divide "
+                "the width of the inputs. Received: "
+                f"num_heads={self.num_heads}, inputs of width {dim}"
+            )
+        head_dim = dim // self.num_heads
+        heads = self.num_heads + 2 * self.num_key_value_heads
+        # Width-dependent, and therefore created here.
+        self.query_key_value = make_dense(
+            self, heads * head_dim, "query_key_value"
+        )
+        self.query_key_value.build((batch, seq, dim))
+        self.output_projection = make_dense(self, dim, "output_projection")
+        self.output_projection.build((batch, seq, dim))
+        position = self.attention_position
+        if position is not None and not position.built:
+            position.build((batch, self.num_heads, seq, head_dim))
+        self.dropout_layer.build((batch, self.num_heads, seq, seq))
+        self.built = True
+
+    def call(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        mask = resolve_mask(mask, inputs)
+        self._check_call(
+            inputs, positions, segment_ids, padding_mask, attention_mask, mask
+        )
+        inputs = ops.cast(inputs, self.compute_dtype)
+        batch, seq, dim = ops.shape(inputs)
+        query, key, value = self._project(inputs)
+        mask = combine_masks(
+            mask=mask,
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            segment_ids=segment_ids,
+            causal_length=seq if use_causal_mask else None,
+        )
+        position = self.attention_position
+        bias = None
+        if position is not None:
+            positions = _resolve_positions(positions, segment_ids, seq)
+            if position.rotate is not None:
+                query = position.rotate(query, positions)
+                key = position.rotate(key, positions)
+            if position.bias is not None:
+                bias = position.bias(query, positions, positions)
+        values = None if position is None else position.values
+        weights = None
+        if (
+            return_attention_scores
+            or values is not None
+            or (self.dropout and training)
+        ):
+            weights = attention_weights(query, key, mask, bias)
+            dropped = self.dropout_layer(weights, training=training)
+            attended = weighted_values(dropped, value)
+            if values is not None:
+                attended += values(dropped, positions, positions)
+        else:
+            attended = fused_attention(query, key, value, mask, bias)
+        # (batch, heads, seq, head_dim) -> (batch, seq, dim)
+        attended = ops.reshape(
+            ops.transpose(attended, (0, 2, 1, 3)), (batch, seq, dim)
+        )
+        outputs = self.output_projection(attended)
+        return (outputs, weights) if return_attention_scores else outputs
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "num_key_value_heads": self.num_key_value_heads,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "attention_position": keras.saving.serialize_keras_object(
+                self.attention_position
+            ),
+            **projection_config(self),
+        }
+
+    def _project(self, inputs: Any) -> tuple[Any, Any, Any]:
+        """(batch, seq, dim) -> three of (batch, their heads, seq, head_dim)."""
+        batch, seq = ops.shape(inputs)[:2]
+        head_dim = inputs.shape[-1] // self.num_heads
+        heads, kv_heads = self.num_heads, self.num_key_value_heads
+        projected = ops.reshape(
+            self.query_key_value(inputs),
+            (batch, seq, heads + 2 * kv_heads, head_dim),
+        )
+        query, key, value = ops.split(
+            ops.transpose(projected, (0, 2, 1, 3)),
+            [heads, heads + kv_heads],
+            axis=1,
+        )
+        return query * head_dim**-0.5, key, value
+
+
+def _resolve_positions(positions: Any, segment_ids: Any, seq: Any) -> Any:
+    """Positions given, else counted: (1, seq) or (batch, seq)."""
+    if positions is None:
+        if segment_ids is not None:
+            return positions_from_segments(segment_ids)
+        positions = ops.arange(seq, dtype="int32")
+    positions = ops.convert_to_tensor(positions)
+    if len(positions.shape) == 1:
+        positions = ops.expand_dims(positions, 0)
+    return positions

@@ -1,0 +1,199 @@
+"""A stack of encoder blocks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_positive_int,
+    check_sequence_shape,
+)
+from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.transformer._attention_layer import AttentionLayer
+from keras_posenc.transformer._sublayers import make_norm, projection_options
+from keras_posenc.transformer.attention_position import (
+    AttentionPosition,
+    check_attention_position,
+)
+from keras_posenc.transformer.transformer_encoder_block import (
+    TransformerEncoderBlock,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class TransformerEncoder(AttentionLayer):
+    """A stack of `TransformerEncoderBlock`s, as wide as its inputs.
+
+    The defaults are the paper's. With `normalize_first=True` a final norm
+    stands behind the last block.
+
+    Args:
+        num_layers: Number of blocks.
+        num_heads: Number of heads; divides the width of the inputs.
+        intermediate_dim: Width of the feed-forward parts.
+        dropout: Rate of the dropouts in every block, in [0, 1).
+        activation: Activation of the feed-forward parts.
+        normalize_first: Pre-norm (True) or post-norm (False, the paper).
+        layer_norm_epsilon: Added to the variance, above 0.
+        norm: `"layer"` or `"rms"`.
+        use_bias: Whether the projections have biases.
+        num_key_value_heads: Heads of keys and values; `num_heads` by default.
+        attention_position: An `AttentionPosition` that all blocks share, or a
+            list with one (or None) for each block, or None.
+        kernel_initializer: Initializer of the projections' kernels.
+        bias_initializer: Initializer of their biases.
+        kernel_regularizer: Regularizer of their kernels.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments: those of `SelfAttention`.
+
+    Returns:
+        `(batch, seq, dim)` in the compute dtype; with
+        `return_attention_scores` a pair of it and a list with the weights of
+        each block, `(batch, num_heads, seq, seq)`.
+
+    Raises:
+        ValueError: An argument that is none of the above.
+
+    Example:
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32"),
+    ...     keras.layers.Embedding(1000, 64, mask_zero=True),
+    ...     kp.PositionalEncoding(),
+    ...     kp.TransformerEncoder(num_layers=2, num_heads=4),
+    ...     kp.MaskedAveragePooling1D(),
+    ... ])
+    >>> model.output_shape
+    (None, 64)
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+    """
+
+    def __init__(
+        self,
+        num_layers: int = 6,
+        num_heads: int = 8,
+        intermediate_dim: int = 2048,
+        *,
+        dropout: float = 0.1,
+        activation: Any = "relu",
+        normalize_first: bool = False,
+        layer_norm_epsilon: float = 1e-5,
+        norm: str = "layer",
+        use_bias: bool = True,
+        num_key_value_heads: int | None = None,
+        attention_position: (
+            AttentionPosition | Sequence[AttentionPosition | None] | None
+        ) = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_layers = check_positive_int("num_layers", num_layers)
+        self.normalize_first = check_bool("normalize_first", normalize_first)
+        self.attention_position = _check_positions(
+            attention_position, self.num_layers
+        )
+        options = projection_options(
+            kernel_initializer, bias_initializer, kernel_regularizer
+        )
+        per_block = self.attention_position
+        if not isinstance(per_block, list):
+            per_block = [per_block] * self.num_layers
+        self.blocks = [
+            TransformerEncoderBlock(
+                num_heads,
+                intermediate_dim,
+                dropout=dropout,
+                activation=activation,
+                normalize_first=normalize_first,
+                layer_norm_epsilon=layer_norm_epsilon,
+                norm=norm,
+                use_bias=use_bias,
+                num_key_value_heads=num_key_value_heads,
+                attention_position=position,
+                **options,
+                dtype=self.dtype_policy,
+                name=f"block_{index}",
+            )
+            for index, position in enumerate(per_block)
+        ]
+        self.num_heads = self.blocks[0].num_heads
+        self.final_norm = None
+        if self.normalize_first:
+            self.final_norm = make_norm(
+                norm, layer_norm_epsilon, self.dtype_policy, "final_norm"
+            )
+
+    def build(self, input_shape: Any) -> None:
+        check_sequence_shape(self, input_shape)
+        for block in self.blocks:
+            block.build(tuple(input_shape))
+        if self.final_norm is not None:
+            self.final_norm.build(tuple(input_shape))
+        self.built = True
+
+    def call(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        mask = resolve_mask(mask, inputs)
+        x = ops.cast(inputs, self.compute_dtype)
+        scores = []
+        for block in self.blocks:
+            x = block(
+                x,
+                positions=positions,
+                segment_ids=segment_ids,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                use_causal_mask=use_causal_mask,
+                return_attention_scores=return_attention_scores,
+                mask=mask,
+                training=training,
+            )
+            if return_attention_scores:
+                x, weights = x
+                scores.append(weights)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return (x, scores) if return_attention_scores else x
+
+    def get_config(self) -> dict[str, Any]:
+        config = self.blocks[0].get_config()
+        return {
+            **config,
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "attention_position": keras.saving.serialize_keras_object(
+                self.attention_position
+            ),
+        }
+
+
+def _check_positions(value: Any, num_layers: int) -> Any:
+    """One shared `AttentionPosition`, a list of one per block, or None."""
+    if not isinstance(value, list | tuple):
+        return check_attention_position(value)
+    if len(value) != num_layers:
+        raise ValueError(
+            "`attention_position` as a list must have one entry for each of "
+            f"the {num_layers} blocks. Received: {len(value)} entries"
+        )
+    return [check_attention_position(position) for position in value]

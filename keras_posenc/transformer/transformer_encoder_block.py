@@ -1,0 +1,196 @@
+"""One block of the encoder: attention, then feed-forward."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_positive,
+    check_sequence_shape,
+)
+from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.transformer._attention_layer import AttentionLayer
+from keras_posenc.transformer._sublayers import make_norm, projection_config
+from keras_posenc.transformer.attention_position import AttentionPosition
+from keras_posenc.transformer.feed_forward import FeedForward
+from keras_posenc.transformer.self_attention import SelfAttention
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class TransformerEncoderBlock(AttentionLayer):
+    """Self-attention and feed-forward, each with a residual and a norm.
+
+    Post-norm, as in the paper: `x = norm(x + attention(x))`. Pre-norm
+    (`normalize_first=True`), which trains more steadily when deep:
+    `x = x + attention(norm(x))`.
+
+    Args:
+        num_heads: Number of heads; divides the width of the inputs.
+        intermediate_dim: Width of the feed-forward part.
+        dropout: Rate of the dropout on the attention weights and behind each
+            half, in [0, 1).
+        activation: Activation of the feed-forward part.
+        normalize_first: Whether each half normalises what it takes (pre-norm)
+            or the sum that it gives (post-norm).
+        layer_norm_epsilon: Added to the variance, above 0.
+        norm: `"layer"` or `"rms"`.
+        use_bias: Whether the projections have biases.
+        num_key_value_heads: Heads of keys and values; `num_heads` by default.
+        attention_position: An `AttentionPosition`, or None.
+        kernel_initializer: Initializer of the projections' kernels.
+        bias_initializer: Initializer of their biases.
+        kernel_regularizer: Regularizer of their kernels.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments: those of `SelfAttention`.
+
+    Returns:
+        `(batch, seq, dim)` in the compute dtype; with
+        `return_attention_scores` a pair of it and the weights
+        `(batch, num_heads, seq, seq)`.
+
+    Raises:
+        ValueError: An argument that is none of the above.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> block = kp.TransformerEncoderBlock(num_heads=4, intermediate_dim=32)
+    >>> tuple(block(np.ones((2, 10, 16), "float32")).shape)
+    (2, 10, 16)
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762) (post-norm)
+        - [Xiong et al., 2020](https://arxiv.org/abs/2002.04745) (pre-norm)
+        - [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467) (RMS)
+    """
+
+    def __init__(
+        self,
+        num_heads: int = 8,
+        intermediate_dim: int = 2048,
+        *,
+        dropout: float = 0.1,
+        activation: Any = "relu",
+        normalize_first: bool = False,
+        layer_norm_epsilon: float = 1e-5,
+        norm: str = "layer",
+        use_bias: bool = True,
+        num_key_value_heads: int | None = None,
+        attention_position: AttentionPosition | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.normalize_first = check_bool("normalize_first", normalize_first)
+        self.layer_norm_epsilon = check_positive(
+            "layer_norm_epsilon", layer_norm_epsilon
+        )
+        self.norm = norm
+        projections = {
+            "dropout": dropout,
+            "use_bias": use_bias,
+            "kernel_initializer": kernel_initializer,
+            "bias_initializer": bias_initializer,
+            "kernel_regularizer": kernel_regularizer,
+            "dtype": self.dtype_policy,
+        }
+        self.attention = SelfAttention(
+            num_heads,
+            num_key_value_heads=num_key_value_heads,
+            attention_position=attention_position,
+            name="attention",
+            **projections,
+        )
+        self.feed_forward = FeedForward(
+            intermediate_dim,
+            activation=activation,
+            name="feed_forward",
+            **projections,
+        )
+        self.num_heads = self.attention.num_heads
+        self.attention_norm, self.feed_forward_norm = (
+            make_norm(norm, self.layer_norm_epsilon, self.dtype_policy, name)
+            for name in ("attention_norm", "feed_forward_norm")
+        )
+        self.dropout_layer = keras.layers.Dropout(
+            dropout, dtype=self.dtype_policy, name="dropout"
+        )
+
+    def build(self, input_shape: Any) -> None:
+        check_sequence_shape(self, input_shape)
+        for sublayer in (
+            self.attention,
+            self.attention_norm,
+            self.feed_forward,
+            self.feed_forward_norm,
+            self.dropout_layer,
+        ):
+            sublayer.build(tuple(input_shape))
+        self.built = True
+
+    def call(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        mask = resolve_mask(mask, inputs)
+        x = ops.cast(inputs, self.compute_dtype)
+        scores = None
+
+        def attend(x: Any) -> Any:
+            nonlocal scores
+            attended = self.attention(
+                x,
+                positions=positions,
+                segment_ids=segment_ids,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                use_causal_mask=use_causal_mask,
+                return_attention_scores=return_attention_scores,
+                mask=mask,
+                training=training,
+            )
+            if return_attention_scores:
+                attended, scores = attended
+            return self.dropout_layer(attended, training=training)
+
+        def feed_forward(x: Any) -> Any:
+            return self.feed_forward(x, training=training)
+
+        for half, norm in (
+            (attend, self.attention_norm),
+            (feed_forward, self.feed_forward_norm),
+        ):
+            x = x + half(norm(x)) if self.normalize_first else norm(x + half(x))
+        return (x, scores) if return_attention_scores else x
+
+    def get_config(self) -> dict[str, Any]:
+        attention, feed_forward = self.attention, self.feed_forward
+        return {
+            **super().get_config(),
+            "num_heads": attention.num_heads,
+            "intermediate_dim": feed_forward.intermediate_dim,
+            "dropout": attention.dropout,
+            "activation": keras.activations.serialize(feed_forward.activation),
+            "normalize_first": self.normalize_first,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "norm": self.norm,
+            "use_bias": attention.use_bias,
+            "num_key_value_heads": attention.num_key_value_heads,
+            "attention_position": keras.saving.serialize_keras_object(
+                attention.attention_position
+            ),
+            **projection_config(attention),
+        }

@@ -1,0 +1,170 @@
+"""From token ids to contextual embeddings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_posenc.ops.arguments import check_positive_int, check_rate
+from keras_posenc.positional.positional_encoding import PositionalEncoding
+from keras_posenc.transformer.attention_position import AttentionPosition
+from keras_posenc.transformer.transformer_encoder import TransformerEncoder
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class TransformerEncoderModel(keras.Model):
+    """Embedding, positions, dropout and a `TransformerEncoder`.
+
+    A Functional model of one input, `ids` of shape `(batch, seq)`, int32. Id 0
+    is padding, and its mask reaches every layer.
+
+    Args:
+        vocabulary_size: Number of ids, the padding included.
+        d_model: Width of the embeddings.
+        num_layers: Number of blocks.
+        num_heads: Number of heads; divides the encoder's width.
+        intermediate_dim: Width of the feed-forward parts.
+        dropout: Rate of the dropouts, in [0, 1).
+        input_position: The layer between embedding and dropout that puts
+            positions in, `"sinusoidal"` for a `PositionalEncoding()`, or None
+            for no positions. `PositionalEncoding(scale_inputs=True)` scales
+            the embeddings as the paper does.
+        attention_position: That of `TransformerEncoder`.
+        activation: Activation of the feed-forward parts.
+        normalize_first: Pre-norm (True) or post-norm (False, the paper).
+        layer_norm_epsilon: Added to the variance, above 0.
+        norm: `"layer"` or `"rms"`.
+        use_bias: Whether the projections have biases.
+        num_key_value_heads: Heads of keys and values; `num_heads` by default.
+        dtype: Dtype or dtype policy of every layer; Keras's by default.
+        **kwargs: Those of `keras.Model`: `name`, `trainable`.
+
+    Returns:
+        The model's output is `(batch, seq, d_model)`, wider if
+        `input_position` concatenates.
+
+    Raises:
+        ValueError: An argument that is none of the above.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> model = kp.TransformerEncoderModel(
+    ...     1000, d_model=64, num_layers=2, num_heads=4, intermediate_dim=128
+    ... )
+    >>> tuple(model(np.array([[5, 7, 2, 0, 0]])).shape)
+    (1, 5, 64)
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        d_model: int = 512,
+        *,
+        num_layers: int = 6,
+        num_heads: int = 8,
+        intermediate_dim: int = 2048,
+        dropout: float = 0.1,
+        input_position: keras.Layer | str | None = "sinusoidal",
+        attention_position: (
+            AttentionPosition | Sequence[AttentionPosition | None] | None
+        ) = None,
+        activation: Any = "relu",
+        normalize_first: bool = False,
+        layer_norm_epsilon: float = 1e-5,
+        norm: str = "layer",
+        use_bias: bool = True,
+        num_key_value_heads: int | None = None,
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        check_positive_int("vocabulary_size", vocabulary_size)
+        check_positive_int("d_model", d_model)
+        dropout = check_rate("dropout", dropout)
+        position = _check_input_position(input_position, dtype)
+        encoder = TransformerEncoder(
+            num_layers,
+            num_heads,
+            intermediate_dim,
+            dropout=dropout,
+            activation=activation,
+            normalize_first=normalize_first,
+            layer_norm_epsilon=layer_norm_epsilon,
+            norm=norm,
+            use_bias=use_bias,
+            num_key_value_heads=num_key_value_heads,
+            attention_position=attention_position,
+            dtype=dtype,
+            name="encoder",
+        )
+        ids = keras.Input((None,), dtype="int32", name="ids")
+        embedding = keras.layers.Embedding(
+            vocabulary_size,
+            d_model,
+            mask_zero=True,
+            dtype=dtype,
+            name="embedding",
+        )
+        x = embedding(ids)
+        if position is not None:
+            x = position(x)
+        x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
+        super().__init__(inputs=ids, outputs=encoder(x), **kwargs)
+        self.input_position = position
+        self.encoder = encoder
+        self.embedding = embedding
+        self.dropout = dropout
+
+    def get_config(self) -> dict[str, Any]:
+        encoder = self.encoder.get_config()
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "vocabulary_size": self.embedding.input_dim,
+            "d_model": self.embedding.output_dim,
+            "input_position": keras.saving.serialize_keras_object(
+                self.input_position
+            ),
+            **{
+                key: encoder[key]
+                for key in (
+                    "num_layers",
+                    "num_heads",
+                    "intermediate_dim",
+                    "dropout",
+                    "attention_position",
+                    "activation",
+                    "normalize_first",
+                    "layer_norm_epsilon",
+                    "norm",
+                    "use_bias",
+                    "num_key_value_heads",
+                    "dtype",
+                )
+            },
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> "TransformerEncoderModel":
+        config = dict(config)
+        if isinstance(config.get("dtype"), dict):
+            config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
+        return cls(**config)
+
+
+def _check_input_position(value: Any, dtype: Any) -> keras.Layer | None:
+    if value == "sinusoidal":
+        return PositionalEncoding(dtype=dtype, name="positional_encoding")
+    if isinstance(value, dict):
+        value = keras.saving.deserialize_keras_object(value)
+    if value is None or isinstance(value, keras.Layer):
+        return value
+    raise ValueError(
+        "`input_position` must be a layer, 'sinusoidal' or None. "
+        f"Received: input_position={value!r}"
+    )

@@ -1,0 +1,349 @@
+"""The command `keras-posenc`: export, verify and inspect.
+
+Beside the package and not inside it, because importing the package imports
+Keras and TensorFlow, which takes seconds: arguments are parsed first, and
+TensorFlow's logs are silenced before it is imported.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+_EPILOG = """\
+exit codes: 0 done; 1 the artifact is wrong, or could not be made; 2 the
+arguments are wrong.
+"""
+
+
+class _UsageError(Exception):
+    """Something that the user gave, and the user can mend."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit code."""
+    options = _parser().parse_args(arguments)
+    # Both before TensorFlow is imported.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    try:
+        with _native_logs_silenced():
+            return options.run(options)
+    except KeyboardInterrupt:
+        print("keras-posenc: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return EXIT_OK
+    except _UsageError as error:
+        return _report_error(error, EXIT_USAGE)
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        usage = isinstance(error, ValueError | FileExistsError)
+        return _report_error(error, EXIT_USAGE if usage else EXIT_FAILED)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="keras-posenc",
+        description="Keras models as verified SavedModel and LiteRT artifacts.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"keras-posenc {metadata.version('keras-posenc')}",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    export = commands.add_parser(
+        "export",
+        help="write a .keras model as a verified artifact",
+        description="Writes a .keras model as a SavedModel version folder or "
+        "as a LiteRT file, once a fresh process without Keras has given the "
+        "model's own answers with it.",
+    )
+    export.set_defaults(run=_export)
+    _add_model(export)
+    export.add_argument(
+        "--to",
+        required=True,
+        choices=("saved_model", "litert"),
+        help="kind of artifact",
+    )
+    export.add_argument(
+        "--out",
+        required=True,
+        type=Path,
+        metavar="PATH",
+        help="folder of versions (saved_model) or .tflite file (litert)",
+    )
+    export.add_argument(
+        "--version",
+        type=int,
+        metavar="N",
+        help="version number (saved_model); the next free one by default",
+    )
+    export.add_argument(
+        "--allow-flex",
+        action="store_true",
+        help="allow TensorFlow's operators (litert)",
+    )
+    _add_verification(export)
+
+    verify = commands.add_parser(
+        "verify",
+        help="compare an artifact with its .keras model",
+        description="Runs an artifact in a fresh process without Keras and "
+        "compares its answers with those of its model.",
+    )
+    verify.set_defaults(run=_verify)
+    _add_model(verify)
+    verify.add_argument("artifact", type=Path, metavar="ARTIFACT")
+    _add_verification(verify)
+
+    inspect = commands.add_parser(
+        "inspect",
+        help="show inputs, outputs, operators and sizes of an artifact",
+        description="Shows the signatures, operators and sizes of a SavedModel "
+        "folder or LiteRT file, or the layers of a .keras model.",
+    )
+    inspect.set_defaults(run=_inspect)
+    inspect.add_argument("artifact", type=Path, metavar="ARTIFACT")
+    _add_import(inspect)
+    _add_json(inspect)
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL.keras")
+    _add_import(parser)
+    _add_json(parser)
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="module that registers the model's own layers with Keras, found "
+        "from here or installed; may be repeated",
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON"
+    )
+
+
+def _add_verification(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        default=512,
+        metavar="N",
+        help="longest sequence to verify with (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-5,
+        metavar="X",
+        help="largest difference that passes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--samples",
+        type=Path,
+        metavar="FILE.npz",
+        help="further inputs to verify with, arrays by input name",
+    )
+
+
+@contextlib.contextmanager
+def _native_logs_silenced() -> Iterator[None]:
+    """Keeps what native code writes to standard error off the terminal.
+
+    TensorFlow and LiteRT's converter log to file descriptor 2 whatever
+    TF_CPP_MIN_LOG_LEVEL says. Python's own standard error goes on as it was.
+    """
+    sys.stderr.flush()
+    try:
+        terminal = os.dup(2)
+    except OSError:  # there is no standard error
+        yield
+        return
+    stderr = sys.stderr
+    with (
+        open(os.devnull, "wb") as nowhere,
+        os.fdopen(terminal, "w", errors="backslashreplace") as ours,
+    ):
+        os.dup2(nowhere.fileno(), 2)
+        sys.stderr = ours
+        try:
+            yield
+        finally:
+            ours.flush()
+            os.dup2(terminal, 2)
+            sys.stderr = stderr
+
+
+def _export(options: argparse.Namespace) -> int:
+    if options.to == "litert" and options.version is not None:
+        raise _UsageError("--version is for --to saved_model")
+    if options.to == "saved_model" and options.allow_flex:
+        raise _UsageError("--allow-flex is for --to litert")
+    model = _load_model(options)
+    import keras_posenc as kp
+
+    shared: dict[str, Any] = {
+        "samples": _load_samples(options),
+        "max_length": options.max_length,
+        "tolerance": options.tolerance,
+    }
+    if options.to == "saved_model":
+        artifact = kp.export_saved_model(
+            model, options.out, version=options.version, **shared
+        )
+    else:
+        artifact = kp.export_litert(
+            model, options.out, allow_flex=options.allow_flex, **shared
+        )
+    _print_report(artifact.report, options.json)
+    return EXIT_OK
+
+
+def _verify(options: argparse.Namespace) -> int:
+    model = _load_model(options)
+    import keras_posenc as kp
+
+    report = kp.verify(
+        model,
+        options.artifact,
+        samples=_load_samples(options),
+        max_length=options.max_length,
+        tolerance=options.tolerance,
+    )
+    _print_report(report, options.json)
+    return EXIT_OK if report.passed else EXIT_FAILED
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    if options.artifact.suffix == ".keras":
+        options.model = options.artifact
+        model = _load_model(options)
+        if options.json:
+            print(json.dumps(json.loads(model.to_json()), indent=2))
+        else:
+            model.summary(expand_nested=True)
+        return EXIT_OK
+    from keras_posenc.artifacts.inspection import inspect
+
+    inspection = inspect(options.artifact)
+    if options.json:
+        print(json.dumps(dataclasses.asdict(inspection), default=str, indent=2))
+        return EXIT_OK
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(
+        f"{inspection.path}: {inspection.kind}, "
+        f"{inspection.size_bytes / 1e6:.2f} MB, of which weights "
+        f"{inspection.weight_bytes / 1e6:.2f} MB",
+        markup=False,
+        highlight=False,
+    )
+    table = Table("signature", "", "name", "dtype and shape")
+    for name, sides in inspection.signatures.items():
+        for side, tensors in sides.items():
+            for tensor_name, tensor in tensors.items():
+                table.add_row(name, side[:-1], tensor_name, str(tensor))
+    console.print(table)
+    table = Table("operator", "count")
+    for name, count in inspection.operators.items():
+        is_foreign = name in inspection.foreign_operators
+        table.add_row(name + " (not builtin)" * is_foreign, str(count))
+    console.print(table)
+    return EXIT_OK
+
+
+def _load_model(options: argparse.Namespace) -> Any:
+    path = options.model
+    if not path.is_file():
+        raise _UsageError(f"'{path}' does not exist, or is no file")
+    if path.suffix != ".keras":
+        raise _UsageError(f"'{path}' is no .keras file")
+    from keras_posenc.artifacts.progress import progress
+
+    with progress(visible=True) as step:
+        step(f"Loading {path}")
+        import keras
+
+        import keras_posenc  # noqa: F401  registers our layers with Keras
+
+        sys.path.insert(0, os.getcwd())
+        for name in options.imports:
+            try:
+                importlib.import_module(name)
+            except ImportError as error:
+                raise _UsageError(f"--import {name}: {error}") from error
+        try:
+            return keras.saving.load_model(path, compile=False, safe_mode=True)
+        except Exception as error:  # Keras raises whatever it met
+            hint = (
+                ". If a layer of yours is unknown, name the module that "
+                "registers it: --import MODULE"
+                if not options.imports
+                else ""
+            )
+            first = str(error).strip().splitlines() or [type(error).__name__]
+            raise _UsageError(
+                f"'{path}' cannot be loaded: {first[0]}{hint}"
+            ) from error
+
+
+def _load_samples(options: argparse.Namespace) -> Any:
+    if options.samples is None:
+        return None
+    import numpy as np
+
+    try:
+        with np.load(options.samples) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError) as error:
+        raise _UsageError(f"--samples: {error}") from error
+
+
+def _print_report(report: Any, as_json: bool) -> None:
+    print(json.dumps(report.to_dict(), indent=2) if as_json else report)
+
+
+def _is_expected(error: Exception) -> bool:
+    from keras_posenc.artifacts.errors import ExportError
+
+    return isinstance(
+        error, ExportError | ValueError | FileExistsError | RuntimeError
+    )
+
+
+def _report_error(error: Exception, code: int) -> int:
+    print(f"keras-posenc: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

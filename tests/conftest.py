@@ -1,0 +1,101 @@
+"""What tests share: fixed seeds, and the error bounds they judge by."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("project", deadline=None, derandomize=True)
+settings.load_profile("project")
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds() -> None:
+    """The same weights and dropout masks in every run."""
+    if "keras" in sys.modules:  # some tests do without it
+        sys.modules["keras"].utils.set_random_seed(0)
+
+
+def as_float64(x: Any) -> np.ndarray:
+    """Numbers of any dtype, on any backend or none, in NumPy float64."""
+    if "keras" in sys.modules and sys.modules["keras"].ops.is_tensor(x):
+        x = sys.modules["keras"].ops.convert_to_numpy(x)
+    return np.asarray(x).astype("float64")
+
+
+def half_ulp(values: Any, dtype: str) -> np.ndarray:
+    """What rounding numbers of this size to `dtype` costs at most."""
+    bits, smallest = {
+        "float16": (11, -13),
+        "bfloat16": (8, -125),
+        "float32": (24, -125),
+        "float64": (53, -1021),
+    }[dtype]
+    values = as_float64(values)
+    exponent = np.where(values == 0, smallest, np.frexp(values)[1])
+    return np.ldexp(0.5, np.maximum(exponent, smallest) - bits)
+
+
+def encoding_bound(
+    positions: Any, expected: Any, dtype: str = "float32"
+) -> np.ndarray:
+    """How far the encodings of `positions` may be from those expected.
+
+    k tables composed cost (3.12 k - 2.82) 2**-24 in float32: 2 tables below
+    position 4 096, 3 below 262 144, 4 beyond; the fraction of a real position
+    counts as one more. Lower dtypes round that. float64 composes tables whose
+    entries are off by a whole unit rather than half of one, which doubles the
+    cost, and whose angles carry the rounding of the frequencies (an exponent,
+    a power) and of their product with the position: for a frequency
+    w = n**-x that is w (x log(n) + 3) <= 3 units of the position, where a
+    negative one counts up from a multiple of 64 below it.
+    """
+    positions = as_float64(positions)
+    distance = np.abs(positions)
+    tables = 2.0 + (distance >= 64**2) + (distance >= 64**3)
+    tables += positions != np.floor(positions)
+    bound = (3.12 * tables - 2.82)[..., np.newaxis]
+    if dtype == "float64":
+        shares = distance[..., np.newaxis] + 128
+        return (2 * bound + 3 * shares) * 2.0**-53
+    bound = bound * 2.0**-24
+    if dtype == "float32":
+        return bound
+    return bound + half_ulp(np.abs(expected) + bound, dtype)
+
+
+def assert_near(actual: Any, expected: Any, tolerance: Any = 0.0) -> None:
+    """Equal shapes, no NaN, every entry within its absolute tolerance."""
+    actual, expected = as_float64(actual), as_float64(expected)
+    assert actual.shape == expected.shape
+    error = np.abs(actual - expected)
+    within = error <= tolerance  # False for NaN
+    if not np.all(within):
+        where = tuple(np.argwhere(~within)[0])
+        tolerance = np.broadcast_to(tolerance, error.shape)
+        pytest.fail(
+            f"{np.sum(~within)} of {within.size} entries too far off; at "
+            f"{where} {actual[where]} is {error[where]} from "
+            f"{expected[where]}, tolerance {tolerance[where]}"
+        )
+
+
+# Test files cannot import one another, so the helpers travel as fixtures.
+
+
+@pytest.fixture(scope="session", name="half_ulp")
+def half_ulp_fixture() -> Callable[..., np.ndarray]:
+    return half_ulp
+
+
+@pytest.fixture(scope="session", name="encoding_bound")
+def encoding_bound_fixture() -> Callable[..., np.ndarray]:
+    return encoding_bound
+
+
+@pytest.fixture(scope="session")
+def near() -> Callable[..., None]:
+    return assert_near

@@ -1,0 +1,227 @@
+"""Scaled dot-product attention, held to the oracle by error bounds."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_posenc import reference
+from keras_posenc.ops.attention import (
+    attention_weights,
+    fused_attention,
+    weighted_values,
+)
+
+# Unit roundoff, and the arithmetic of the softmax.
+UNITS = {
+    "float16": (2.0**-11, 2.0**-24),
+    "bfloat16": (2.0**-8, 2.0**-24),
+    "float32": (2.0**-24, 2.0**-24),
+    "float64": (2.0**-53, 2.0**-53),
+}
+
+
+def rounded(x, dtype):
+    """A tensor, and the numbers that are really in it."""
+    x = ops.cast(ops.convert_to_tensor(x), dtype)
+    return x, ops.convert_to_numpy(ops.cast(x, "float64"))
+
+
+def oracle(query, key, value, mask=None, bias=None):
+    """Output and weights; keys and values repeated for each group's heads."""
+    group = query.shape[1] // key.shape[1]
+    key, value = (np.repeat(x, group, axis=1) for x in (key, value))
+    # The queries come scaled, which the oracle does by itself.
+    query = query * np.sqrt(query.shape[-1])
+    return reference.scaled_dot_product_attention(
+        query, key, value, mask, bias
+    )
+
+
+def bounds(query, key, value, weights, bias, dtype):
+    """How far the weights and the output may be off.
+
+    A sum of n products of rounded numbers is off by n + 1 units of the sum of
+    their magnitudes, whatever the order (Higham, Accuracy and Stability of
+    Numerical Algorithms, section 3.1), the final rounding included. Adding
+    the bias rounds score and bias once more. Scores that are off by s change
+    each weight by a factor of at most exp(2 s); exponentials good to two
+    ulp, their sum and the quotient add n + 8 units of the softmax; then the
+    weights are rounded to the dtype.
+    """
+    unit, fine = UNITS[dtype]
+    group = query.shape[1] // key.shape[1]
+    key, value = (np.repeat(np.abs(x), group, axis=1) for x in (key, value))
+    sizes = np.abs(query) @ np.swapaxes(key, -1, -2)
+    score = sizes * (query.shape[-1] + 1) * unit
+    if bias is not None:
+        score = score + (sizes + 2 * np.abs(bias)) * fine
+    score = np.max(score, axis=-1, keepdims=True)
+    count = key.shape[-2]
+    relative = np.exp(2 * score) * (1 + (count + 8) * fine) * (1 + unit) - 1
+    # What is too small for a normal number of the dtype is lost.
+    tiny = {"float16": 2.0**-25}.get(dtype, 2.0**-126)
+    weight = weights * relative + tiny
+    output = weight @ value + (weights + weight) @ value * (count + 1) * unit
+    return weight, output + tiny
+
+
+def check(near, query, key, value, mask=None, bias=None, dtype="float32"):
+    query, query64 = rounded(query, dtype)
+    key, key64 = rounded(key, dtype)
+    value, value64 = rounded(value, dtype)
+    bias64 = None
+    if bias is not None:
+        bias, bias64 = rounded(bias, dtype)
+    output, weights = oracle(query64, key64, value64, mask, bias64)
+    weight_bound, output_bound = bounds(
+        query64, key64, value64, weights, bias64, dtype
+    )
+    mask = None if mask is None else ops.convert_to_tensor(mask)
+    got = attention_weights(query, key, mask, bias)
+    assert keras.backend.standardize_dtype(got.dtype) == dtype
+    near(ops.cast(got, "float64"), weights, weight_bound)
+    attended = weighted_values(got, value)
+    assert keras.backend.standardize_dtype(attended.dtype) == dtype
+    near(ops.cast(attended, "float64"), output, output_bound)
+    fused = fused_attention(query, key, value, mask, bias)
+    assert keras.backend.standardize_dtype(fused.dtype) == dtype
+    near(ops.cast(fused, "float64"), output, output_bound)
+    return got, attended, fused
+
+
+def case(seed, batch=2, heads=4, kv_heads=4, queries=5, keys=7, dim=8):
+    """Random queries, keys, values, a mask of each kind of row, a bias."""
+    random = np.random.default_rng(seed)
+    query = random.normal(size=(batch, heads, queries, dim)) / np.sqrt(dim)
+    key = random.normal(size=(batch, kv_heads, keys, dim))
+    value = random.normal(size=(batch, kv_heads, keys, dim + 1))
+    mask = random.random((batch, 1, queries, keys)) < 0.6
+    mask[0, 0, 0] = False  # attends to nothing
+    mask[0, 0, -1] = True
+    bias = random.normal(size=(1, heads, queries, keys))
+    return query, key, value, mask, bias
+
+
+@pytest.mark.parametrize("dtype", UNITS)
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+def test_against_the_oracle(kv_heads, dtype, near):
+    query, key, value, mask, bias = case(0, kv_heads=kv_heads)
+    check(near, query, key, value, dtype=dtype)
+    check(near, query, key, value, mask=mask, dtype=dtype)
+    check(near, query, key, value, bias=bias, dtype=dtype)
+    check(near, query, key, value, mask, bias, dtype)
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    batch=st.integers(1, 3),
+    kv_heads=st.integers(1, 3),
+    group=st.integers(1, 3),
+    queries=st.integers(1, 6),
+    keys=st.integers(1, 6),
+    dim=st.integers(1, 5),
+)
+def test_any_shape(
+    seed, batch, kv_heads, group, queries, keys, dim, near
+):
+    query, key, value, mask, bias = case(
+        seed, batch, group * kv_heads, kv_heads, queries, keys, dim
+    )
+    check(near, query, key, value, mask, bias)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 7), (2, 1, 1, 7), (1, 4, 5, 7), (2, 1, 5, 1)]
+)
+def test_masks_and_biases_broadcast(shape, near):
+    query, key, value, _, _ = case(1)
+    random = np.random.default_rng(1)
+    mask = random.random(shape) < 0.7
+    check(near, query, key, value, mask, random.normal(size=shape))
+
+
+@pytest.mark.parametrize("dtype", UNITS)
+def test_masked_keys_weigh_nothing(dtype):
+    query, key, value, mask, bias = case(2)
+    query, key, value, bias = (
+        ops.cast(x, dtype) for x in (20 * query, key, value, 20 * bias)
+    )
+    weights = attention_weights(query, key, ops.convert_to_tensor(mask), bias)
+    weights = ops.convert_to_numpy(ops.cast(weights, "float64"))
+    mask = np.broadcast_to(mask, weights.shape)
+    attends = np.any(mask, axis=-1, keepdims=True)
+    assert np.all(weights[attends & ~mask] == 0)
+
+
+@pytest.mark.parametrize("dtype", UNITS)
+@pytest.mark.parametrize("keys", [1, 2, 4, 64])
+def test_a_query_without_keys_weighs_all_alike(keys, dtype):
+    # Powers of two, whose inverses no dtype rounds.
+    query, key, value, _, bias = case(3, keys=keys)
+    mask = np.zeros((2, 1, 5, keys), "bool")
+    query, key, value, bias = (
+        ops.cast(x, dtype) for x in (query, key, value, bias)
+    )
+    weights = attention_weights(query, key, ops.convert_to_tensor(mask), bias)
+    weights = ops.convert_to_numpy(ops.cast(weights, "float64"))
+    assert np.all(weights == 1 / keys)
+    attended = fused_attention(query, key, value, ops.convert_to_tensor(mask))
+    attended = ops.convert_to_numpy(ops.cast(attended, "float64"))
+    assert np.all(np.isfinite(attended))
+
+
+@pytest.mark.parametrize("dtype", UNITS)
+def test_fused_is_the_two_steps(dtype):
+    query, key, value, mask, bias = case(4, kv_heads=2)
+    query, key, value, bias = (
+        ops.cast(x, dtype) for x in (query, key, value, bias)
+    )
+    mask = ops.convert_to_tensor(mask)
+    steps = weighted_values(attention_weights(query, key, mask, bias), value)
+    fused = fused_attention(query, key, value, mask, bias)
+    if keras.config.backend() == "tensorflow":  # else both meet the bounds
+        assert np.array_equal(
+            ops.convert_to_numpy(steps), ops.convert_to_numpy(fused)
+        )
+
+
+def test_low_precision_sums_up_many_keys(near):
+    # In bfloat16 a sum of 4096 equal terms would stop growing at 256.
+    query = np.zeros((1, 1, 1, 2))
+    key = np.zeros((1, 1, 4096, 2))
+    query, key = (ops.cast(x, "bfloat16") for x in (query, key))
+    weights = attention_weights(query, key)
+    near(ops.cast(weights, "float64"), np.full((1, 1, 1, 4096), 2.0**-12))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_graph_of_unknown_shapes(jit_compile, near):
+    import tensorflow as tf
+
+    @tf.function(
+        jit_compile=jit_compile,
+        input_signature=[
+            tf.TensorSpec((None, 4, None, 8)),
+            tf.TensorSpec((None, 2, None, 8)),
+            tf.TensorSpec((None, 2, None, 9)),
+            tf.TensorSpec((None, 1, None, None), "bool"),
+        ],
+    )
+    def graph(query, key, value, mask):
+        return fused_attention(query, key, value, mask)
+
+    for batch, queries, keys in ((1, 1, 1), (2, 5, 7)):
+        query, key, value, mask, _ = case(
+            5, batch, 4, 2, queries=queries, keys=keys
+        )
+        query, key, value = (
+            x.astype("float32") for x in (query, key, value)
+        )
+        want, weights = oracle(query, key, value, mask)
+        _, bound = bounds(query, key, value, weights, None, "float32")
+        near(graph(query, key, value, mask), want, bound)

@@ -1,0 +1,113 @@
+"""Positions from masks and segments, against loops."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc import reference
+
+shapes = st.tuples(st.integers(1, 4), st.integers(1, 12))
+masks = shapes.flatmap(lambda shape: arrays.arrays("bool", shape))
+# Few ids, so that runs are long and ids come back.
+segments = st.tuples(shapes, st.sampled_from(["int32", "int64"])).flatmap(
+    lambda case: arrays.arrays(case[1], case[0], elements=st.integers(-1, 2))
+)
+
+
+@given(mask=masks)
+def test_mask(mask):
+    got = kp.positions_from_mask(mask)
+    assert keras.backend.standardize_dtype(got.dtype) == "int32"
+    want = reference.positions_from_mask(mask)
+    assert np.array_equal(ops.convert_to_numpy(got), want)
+
+
+@given(ids=segments)
+def test_segments(ids):
+    got = kp.positions_from_segments(ids)
+    assert keras.backend.standardize_dtype(got.dtype) == "int32"
+    want = reference.positions_from_segments(ids)
+    assert np.array_equal(ops.convert_to_numpy(got), want)
+
+
+@given(mask=masks, padding=st.integers(0, 5))
+def test_left_padding_moves_no_token(mask, padding):
+    padded = np.pad(mask, [(0, 0), (padding, 0)])
+    got = ops.convert_to_numpy(kp.positions_from_mask(padded))
+    want = ops.convert_to_numpy(kp.positions_from_mask(mask))
+    assert np.array_equal(got[:, padding:], want)
+
+
+def test_kinds_of_padding():
+    mask = np.array(
+        [
+            [1, 1, 1, 0],  # on the right
+            [0, 0, 1, 1],  # on the left
+            [1, 0, 0, 1],  # in the middle
+            [0, 0, 0, 0],
+        ]
+    )
+    got = kp.positions_from_mask(mask.astype("bool"))
+    want = [[0, 1, 2, 2], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
+    assert ops.convert_to_numpy(got).tolist() == want
+    # Masks of numbers count alike.
+    assert np.array_equal(kp.positions_from_mask(mask.astype("float32")), got)
+
+
+def test_ids_that_come_back_begin_anew():
+    got = kp.positions_from_segments(np.array([[7, 7, 3, 3, 3, 7, 7]]))
+    assert ops.convert_to_numpy(got).tolist() == [[0, 1, 0, 1, 2, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([[1, 1 + 2**32, 1 + 2**32, 1]]),
+        np.array([[-(2**63), 0, 0, 2**63 - 1]]),
+        np.array([[2**32 - 1, 2**31, 2**31, 5]], "uint32"),
+        np.array([[255, 0, 0, 1]], "uint8"),
+    ],
+    ids=lambda ids: f"{ids.dtype}-{ids[0, 0]}",
+)
+def test_ids_of_any_integer_dtype(ids):
+    got = kp.positions_from_segments(ids)
+    assert ops.convert_to_numpy(got).tolist() == [[0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    "function", [kp.positions_from_mask, kp.positions_from_segments]
+)
+@pytest.mark.parametrize("shape", [(2, 0), (0, 3), (0, 0)])
+def test_nothing_to_count(function, shape):
+    assert tuple(function(np.zeros(shape, "int32")).shape) == shape
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_graph_of_unknown_shapes(jit_compile):
+    import tensorflow as tf
+
+    @tf.function(
+        jit_compile=jit_compile,
+        input_signature=[
+            tf.TensorSpec((None, None), "bool"),
+            tf.TensorSpec((None, None), "int64"),
+        ],
+    )
+    def graph(mask, ids):
+        return kp.positions_from_mask(mask), kp.positions_from_segments(ids)
+
+    random = np.random.default_rng(0)
+    for shape in ((1, 1), (3, 7), (2, 50)):
+        mask = random.random(shape) < 0.5
+        ids = random.integers(0, 3, shape)
+        from_mask, from_segments = graph(mask, ids)
+        want = reference.positions_from_mask(mask)
+        assert np.array_equal(from_mask, want)
+        want = reference.positions_from_segments(ids)
+        assert np.array_equal(from_segments, want)

@@ -1,0 +1,241 @@
+"""Holds the imports of the package to its map (CONTRIBUTING.md)."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "keras_posenc"
+
+# Which rooms each room may import, besides itself. Folders all, but for
+# __init__.py (the public names), cli.py and reference.py (the tests' oracle).
+MAP = {
+    "ops": set(),
+    "positional": {"ops"},
+    "transformer": {"positional", "ops"},
+    "text": {"ops"},
+    "analysis": {"ops", "positional"},
+    "artifacts": set(),
+    "reference": set(),
+}
+ROOMS = set(MAP) - {"reference"}
+MAP["cli"] = ROOMS | {"__init__"}
+MAP["__init__"] = ROOMS
+
+# Where a package may be imported at all, and where only late: in a function.
+HOMES = {
+    "tensorflow": {"text", "artifacts", "cli"},
+    "tensorflow_text": {"text"},
+    "matplotlib": {"analysis"},
+}
+LATE = {
+    "keras": {"cli"},
+    "tensorflow": {"cli"},
+    "tensorflow_text": set(MAP),
+    "matplotlib": set(MAP),
+}
+
+
+class Import(NamedTuple):
+    """One imported module: `from a.b import c` names `a.b.c`."""
+
+    name: str
+    line: int
+    late: bool
+    relative: bool = False
+
+
+def imports(node: ast.AST, late: bool = False) -> Iterator[Import]:
+    """Yields every import below `node`, `importlib.import_module` included."""
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.Import():
+                for alias in child.names:
+                    yield Import(alias.name, child.lineno, late)
+            case ast.ImportFrom():
+                for alias in child.names:
+                    name = f"{child.module or ''}.{alias.name}"
+                    relative = child.level > 0
+                    yield Import(name, child.lineno, late, relative)
+            case ast.Call(
+                func=ast.Attribute(attr="import_module")
+                | ast.Name(id="import_module" | "__import__"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield Import(name, child.lineno, late)
+        match child:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                yield from imports(child, late=True)
+            case ast.If(
+                test=ast.Name(id="TYPE_CHECKING")
+                | ast.Attribute(attr="TYPE_CHECKING")
+            ):
+                # Never run, so never early.
+                for statement in child.body:
+                    block = ast.Module([statement], [])
+                    yield from imports(block, late=True)
+                for statement in child.orelse:
+                    block = ast.Module([statement], [])
+                    yield from imports(block, late)
+            case _:
+                yield from imports(child, late)
+
+
+def room_of(name: str) -> str:
+    """The room that holds module `keras_posenc.room...`; else __init__."""
+    first = name.split(".")[1] if "." in name else ""
+    return first if first in MAP else "__init__"
+
+
+def violations(path: str, source: str) -> list[str]:
+    """What the file at `path`, relative to the root, imports against the map.
+
+    Files outside the package are only kept from `keras.src`.
+    """
+    tree = ast.parse(source)
+    found = []
+
+    def forbid(line: int, what: str) -> None:
+        found.append(f"{path}:{line}: {what}")
+
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="keras"), attr="src"):
+                forbid(node.lineno, "keras.src is private to Keras")
+
+    parts = Path(path).with_suffix("").parts
+    room = parts[1] if parts[0] == PACKAGE else None
+    if room is not None and room not in MAP:
+        forbid(1, f"{room} is not on the map")
+
+    for item in imports(tree):
+        top = item.name.split(".")[0]
+        if item.name == "keras.src" or item.name.startswith("keras.src."):
+            forbid(item.line, "keras.src is private to Keras")
+        if room is None or room not in MAP:
+            continue
+        if item.relative:
+            forbid(item.line, f"import from {PACKAGE}... by its whole name")
+        elif top == PACKAGE:
+            target = room_of(item.name)
+            if target != room and target not in MAP[room]:
+                forbid(item.line, f"{room} must not import {target}")
+            elif room == "cli" and target in ROOMS and not item.late:
+                forbid(item.line, f"import {target} inside a function")
+        elif room not in HOMES.get(top, MAP):
+            forbid(item.line, f"{room} must not import {top}")
+        elif room in LATE.get(top, ()) and not item.late:
+            forbid(item.line, f"import {top} inside a function")
+        elif room == "reference" and not (
+            top == "numpy" or top in sys.stdlib_module_names
+        ):
+            forbid(item.line, "reference imports NumPy alone")
+    return found
+
+
+FILES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in (PACKAGE, "examples")
+    for path in (ROOT / folder).rglob("*.py")
+)
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_file_keeps_to_the_map(path):
+    source = (ROOT / path).read_text(encoding="utf-8")
+    assert violations(path, source) == []
+
+
+# The rules themselves, each seen to refuse a planted source and to let its
+# permitted neighbour pass.
+REFUSED = [
+    # Layers point one way.
+    ("ops/a.py", "from keras_posenc.positional.b import B", "ops must not"),
+    ("ops/a.py", "import keras_posenc", "must not import __init__"),
+    ("ops/a.py", "from keras_posenc import Rotary", "must not import __init_"),
+    ("ops/a.py", "from keras_posenc import text", "must not import text"),
+    ("positional/a.py", "import keras_posenc.transformer.b", "transformer"),
+    ("positional/a.py", "from keras_posenc.analysis.b import c", "analysis"),
+    ("transformer/a.py", "from keras_posenc.text.b import c", "text"),
+    ("text/a.py", "from keras_posenc.positional.b import c", "positional"),
+    ("analysis/a.py", "from keras_posenc.transformer.b import c", "transform"),
+    ("artifacts/a.py", "from keras_posenc.ops.b import c", "ops"),
+    ("artifacts/a.py", "from keras_posenc.positional.b import c", "position"),
+    ("artifacts/a.py", "from keras_posenc.transformer.b import c", "transfo"),
+    ("artifacts/a.py", "from keras_posenc.text.b import c", "text"),
+    ("ops/a.py", "def f():\n  import keras_posenc.text", "text"),
+    ("attic/a.py", "", "attic is not on the map"),
+    ("helpers.py", "", "helpers is not on the map"),
+    # By whole names.
+    ("ops/a.py", "from .b import c", "by its whole name"),
+    ("positional/a.py", "from ..ops.b import c", "by its whole name"),
+    # The oracle stands alone.
+    ("cli.py", "from keras_posenc.reference import f", "import reference"),
+    ("__init__.py", "from keras_posenc import reference", "import reference"),
+    ("reference.py", "import keras", "NumPy alone"),
+    ("reference.py", "import scipy.special", "NumPy alone"),
+    ("reference.py", "from keras_posenc.ops.b import c", "import ops"),
+    # TensorFlow at home.
+    ("ops/a.py", "import tensorflow as tf", "import tensorflow"),
+    ("ops/a.py", "def f():\n  import tensorflow", "import tensorflow"),
+    ("__init__.py", "from tensorflow import io", "import tensorflow"),
+    ("transformer/a.py", "import_module('tensorflow.io')", "tensorflow"),
+    ("transformer/a.py", "importlib.import_module('tensorflow')", "tensorfl"),
+    ("artifacts/a.py", "def f():\n  import tensorflow_text", "tensorflow_text"),
+    ("text/a.py", "import tensorflow_text", "inside a function"),
+    ("text/a.py", "class A:\n  import tensorflow_text", "inside a function"),
+    ("cli.py", "import tensorflow", "inside a function"),
+    ("cli.py", "from keras import layers", "keras inside a function"),
+    ("cli.py", "from keras_posenc.text.a import A", "text inside a function"),
+    ("cli.py", "if DEBUG:\n  import tensorflow", "inside a function"),
+    # Pictures are optional.
+    ("analysis/a.py", "from matplotlib import pyplot", "inside a function"),
+    ("cli.py", "def f():\n  import matplotlib", "import matplotlib"),
+    # Keras by its public face.
+    ("ops/a.py", "import keras.src.layers", "keras.src"),
+    ("ops/a.py", "from keras.src.layers import Dense", "keras.src"),
+    ("ops/a.py", "from keras import src", "keras.src"),
+    ("ops/a.py", "import keras\nkeras.src.layers.Dense", "keras.src"),
+    ("../examples/a.py", "from keras.src import layers", "keras.src"),
+]
+ALLOWED = [
+    ("ops/a.py", "import keras\nfrom keras_posenc.ops.b import c"),
+    ("positional/a.py", "from keras_posenc.ops.b import c"),
+    ("transformer/a.py", "from keras_posenc.positional.b import C"),
+    ("analysis/a.py", "from keras_posenc.positional.b import C"),
+    ("analysis/a.py", "def f():\n  from matplotlib import pyplot"),
+    ("text/a.py", "import tensorflow\ndef f():\n  import tensorflow_text"),
+    ("text/a.py", "if TYPE_CHECKING:\n  import tensorflow_text"),
+    ("artifacts/a.py", "import tensorflow"),
+    ("artifacts/a.py", "from keras_posenc.artifacts.b import c"),
+    ("cli.py", "def f():\n  import tensorflow, keras_posenc.text.a"),
+    ("cli.py", "from keras_posenc import __version__"),
+    ("__init__.py", "from keras_posenc.text.a import A as A"),
+    ("reference.py", "import math\nimport numpy as np"),
+    ("../examples/a.py", "import tensorflow\nimport keras_posenc"),
+]
+
+
+def planted(path: str) -> str:
+    """The path of a planted file, given relative to the package."""
+    return path.removeprefix("../") if "../" in path else f"{PACKAGE}/{path}"
+
+
+@pytest.mark.parametrize(("path", "source", "reason"), REFUSED)
+def test_rule_refuses(path, source, reason):
+    (violation,) = violations(planted(path), source)
+    assert reason in violation
+
+
+@pytest.mark.parametrize(("path", "source"), ALLOWED)
+def test_rule_allows(path, source):
+    assert violations(planted(path), source) == []
+
+
+def test_every_room_has_a_refusal():
+    rooms = {Path(path).with_suffix("").parts[0] for path, *_ in REFUSED}
+    assert rooms >= set(MAP)

@@ -1,0 +1,812 @@
+"""What every layer of the package keeps to, on every backend.
+
+A new layer is one more entry of `LAYERS`. Nothing here imports TensorFlow
+before a test that is marked as needing it.
+"""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+
+BACKEND = keras.config.backend()
+DIM = 8
+VOCABULARY = 50
+# Which tokens are real: all, padding behind, before and between, none.
+MASK = np.array(
+    [
+        [1, 1, 1, 1, 1, 1, 1],
+        [1, 1, 1, 1, 0, 0, 0],
+        [0, 0, 1, 1, 1, 1, 1],
+        [1, 0, 1, 1, 0, 1, 0],
+        [0, 0, 0, 0, 0, 0, 0],
+    ],
+    bool,
+)
+BATCH, SEQ = MASK.shape
+UNITS = {"float32": 2**-24, "float16": 2**-11, "bfloat16": 2**-8}
+
+# ---- Positions inside attention, by all three hooks
+
+
+@keras.saving.register_keras_serializable(package="contract")
+class AllHooks(kp.AttentionPosition):
+    """Turns queries and keys, favours neighbours, and adds to the values."""
+
+    def build(self, input_shape):
+        _, heads, _, dim = input_shape
+        self.slope = self.add_weight(
+            shape=(heads, 1, 1), initializer="ones", name="slope"
+        )
+        self.offset = self.add_weight(
+            shape=(dim,), initializer="ones", name="offset"
+        )
+        self.built = True
+
+    def rotate(self, x, positions):
+        wide = keras.backend.result_type(x.dtype, "float32")
+        angle = 0.3 * ops.expand_dims(ops.cast(positions, wide), (1, 3))
+        sine, cosine = (ops.cast(f(angle), x.dtype) for f in (ops.sin, ops.cos))
+        a, b = ops.split(x, 2, axis=-1)
+        return ops.concatenate(
+            [a * cosine - b * sine, a * sine + b * cosine], axis=-1
+        )
+
+    def bias(self, query, query_positions, key_positions):
+        distance = self.distance(query.dtype, query_positions, key_positions)
+        return -ops.cast(self.slope, query.dtype) * distance
+
+    def values(self, weights, query_positions, key_positions):
+        distance = self.distance(weights.dtype, query_positions, key_positions)
+        mean = ops.sum(weights * distance, axis=-1, keepdims=True)
+        return mean * ops.cast(self.offset, weights.dtype)
+
+    def distance(self, dtype, query_positions, key_positions):
+        difference = ops.expand_dims(query_positions, -1) - ops.expand_dims(
+            key_positions, -2
+        )
+        wide = keras.backend.result_type(dtype, "float32")
+        distance = ops.tanh(ops.abs(ops.cast(difference, wide)))
+        return ops.cast(ops.expand_dims(distance, 1), dtype)
+
+
+# ---- The table
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A layer under contract.
+
+    Attributes:
+        make: The layer, from its dtype and, if it has one, its dropout.
+        roundings: How many roundings stand between an input and an output.
+        tensors: The optional tensors of its call, other than the mask.
+        together: Those that can be given at once.
+        dropout: Whether it has a dropout.
+        pools: Whether it gives one vector for each row.
+        mixes: Whether tokens influence one another.
+    """
+
+    make: Callable[..., keras.Layer]
+    roundings: int
+    tensors: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
+    dropout: bool = True
+    pools: bool = False
+    mixes: bool = True
+
+
+ATTENTION = ("positions", "segment_ids", "padding_mask", "attention_mask")
+COUNTED = ("start_index", "segment_ids")
+# A projection rounds its kernel, the product and the sum with the bias.
+ENCODING_ROUNDINGS = 4  # inputs, encoding, scaling, sum
+ATTENTION_ROUNDINGS = 10  # inputs, scaling, weights, sum, two projections
+FEED_FORWARD_ROUNDINGS = 8  # inputs, activation, two projections
+NORM_ROUNDINGS = 3  # mean and variance, gamma, beta
+BLOCK_ROUNDINGS = (
+    ATTENTION_ROUNDINGS + FEED_FORWARD_ROUNDINGS + 2 * (1 + NORM_ROUNDINGS)
+)
+
+
+def attention(layer: Any, roundings: int, *args: Any, **options: Any) -> Entry:
+    """An entry for a layer with the call of `SelfAttention`."""
+
+    def make(**kwargs):
+        position = options.get("attention_position")
+        extra = {} if position is None else {"attention_position": position()}
+        return layer(*args, **{**options, **extra, **kwargs})
+
+    return Entry(make, roundings, ATTENTION, ATTENTION)
+
+
+def encoding(*tensors: str, **options: Any) -> Entry:
+    """An entry for a mode of `PositionalEncoding`."""
+    return Entry(
+        lambda **kwargs: kp.PositionalEncoding(**options, **kwargs),
+        ENCODING_ROUNDINGS,
+        tensors or ("positions", *COUNTED),
+        tensors or COUNTED,
+        mixes=False,
+    )
+
+
+BLOCK = {"intermediate_dim": 16, "activation": "gelu"}
+LAYERS = {
+    "encoding-add": encoding(scale_inputs=True),
+    "encoding-concat": encoding(
+        merge_mode="concat", encoding_dim=5, layout="halves"
+    ),
+    "encoding-alone": encoding(merge_mode=None, max_wavelength=100),
+    "encoding-skip-masked": encoding("start_index", skip_masked=True),
+    "attention": attention(kp.SelfAttention, ATTENTION_ROUNDINGS, 4),
+    "attention-grouped-hooks": attention(
+        kp.SelfAttention,
+        ATTENTION_ROUNDINGS + 4,
+        4,
+        num_key_value_heads=2,
+        attention_position=AllHooks,
+    ),
+    "feed-forward": Entry(
+        lambda **kwargs: kp.FeedForward(16, activation="gelu", **kwargs),
+        FEED_FORWARD_ROUNDINGS,
+        mixes=False,
+    ),
+    "block-post": attention(
+        kp.TransformerEncoderBlock, BLOCK_ROUNDINGS, 4, **BLOCK
+    ),
+    "block-pre-rms-grouped": attention(
+        kp.TransformerEncoderBlock,
+        BLOCK_ROUNDINGS,
+        4,
+        **BLOCK,
+        normalize_first=True,
+        norm="rms",
+        use_bias=False,
+        num_key_value_heads=1,
+    ),
+    "encoder-post": attention(
+        kp.TransformerEncoder, 2 * BLOCK_ROUNDINGS, 2, 4, **BLOCK
+    ),
+    "encoder-pre-rms-grouped-hooks": attention(
+        kp.TransformerEncoder,
+        2 * (BLOCK_ROUNDINGS + 4) + NORM_ROUNDINGS,
+        2,
+        4,
+        **BLOCK,
+        normalize_first=True,
+        norm="rms",
+        num_key_value_heads=2,
+        attention_position=AllHooks,
+    ),
+    "pooling": Entry(
+        kp.MaskedAveragePooling1D, 3, dropout=False, pools=True
+    ),
+}  # fmt: skip
+WITH_TENSORS = [
+    pytest.param(entry, names, id="-".join([key, *(names or ["mask-alone"])]))
+    for key, entry in LAYERS.items()
+    for names in [(), *((name,) for name in entry.tensors)]
+]
+
+
+@pytest.fixture(params=LAYERS.values(), ids=LAYERS.keys())
+def entry(request: pytest.FixtureRequest) -> Entry:
+    return request.param
+
+
+# ---- What the layers are given
+
+
+def built(entry: Entry, dim: int = DIM, **kwargs: Any) -> keras.Layer:
+    """The layer, inactive in its dropout, with weights that no test repeats."""
+    layer = entry.make(**kwargs)
+    layer.build((None, None, dim))
+    return randomised(layer)
+
+
+def randomised(layer: keras.Layer) -> keras.Layer:
+    rng = np.random.default_rng(7)
+    for weight in layer.weights:
+        noise = rng.normal(size=weight.shape)
+        if len(weight.shape) == 2:
+            weight.assign(noise / np.sqrt(weight.shape[0]))
+        elif weight.name in ("gamma", "scale"):
+            weight.assign(1 + 0.1 * noise)
+        else:
+            weight.assign(0.1 * noise)
+    return layer
+
+
+def sequences(batch: int = BATCH, seq: int = SEQ, dtype: str = "float32"):
+    rng = np.random.default_rng(11)
+    return rng.normal(size=(batch, seq, DIM)).astype(dtype)
+
+
+def ids_of(mask: np.ndarray) -> np.ndarray:
+    rng = np.random.default_rng(13)
+    ids = rng.integers(1, VOCABULARY, mask.shape)
+    return np.where(mask, ids, 0).astype("int32")
+
+
+def tensors(
+    names: tuple[str, ...], mask: np.ndarray, padded: int = 0
+) -> dict[str, np.ndarray]:
+    """The optional tensors; `padded` = 0 or 1 picks what padding holds."""
+    rng = np.random.default_rng(17)
+    batch, seq = mask.shape
+    allowed = rng.random((batch, seq, seq)) < 0.6
+    allowed[:, np.arange(seq), np.arange(seq)] = True
+    both = mask[:, :, np.newaxis] & mask[:, np.newaxis, :]
+    everything = {
+        "positions": np.where(
+            mask, rng.integers(0, 2000, mask.shape) / 2, (0, 1e6)[padded]
+        ).astype("float32"),
+        "start_index": rng.integers(-5, 5000, batch).astype("int32"),
+        "segment_ids": np.where(
+            mask, 1 + np.arange(seq) // 3, (0, 77)[padded]
+        ).astype("int32"),
+        "padding_mask": np.where(mask, True, bool(padded)),
+        "attention_mask": np.where(both, allowed, bool(padded)),
+    }
+    return {name: everything[name] for name in names}
+
+
+INPUTS = {
+    "ids": ((None,), "int32"),
+    "positions": ((None,), "float32"),
+    "start_index": ((), "int32"),
+    "segment_ids": ((None,), "int32"),
+    "padding_mask": ((None,), "bool"),
+    "attention_mask": ((None, None), "bool"),
+}
+
+
+def network(layer: keras.Layer, names: tuple[str, ...] = ()) -> keras.Model:
+    """Ids and optional tensors -> embeddings that carry a mask -> layer."""
+    ids, *extra = (
+        keras.Input(shape, dtype=dtype, name=name)
+        for name, (shape, dtype) in INPUTS.items()
+        if name in ("ids", *names)
+    )
+    embedding = keras.layers.Embedding(
+        VOCABULARY, DIM, mask_zero=True, name="embedding"
+    )
+    x = embedding(ids)
+    rng = np.random.default_rng(19)
+    embedding.set_weights([rng.normal(size=(VOCABULARY, DIM))])
+    outputs = layer(x, **{tensor.name: tensor for tensor in extra})
+    return keras.Model([ids, *extra], outputs)
+
+
+def feed(
+    model: keras.Model, names: tuple[str, ...], mask: np.ndarray = MASK
+) -> list[np.ndarray]:
+    """What `network(layer, names)` takes, in its order."""
+    values = {"ids": ids_of(mask), **tensors(names, mask)}
+    return [values[tensor.name] for tensor in model.inputs]
+
+
+class MaskSeen(keras.Layer):
+    """Answers with the mask that a tensor carries, or None."""
+
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None):
+        return mask
+
+    def compute_mask(self, inputs, previous_mask):
+        return None
+
+
+# ---- How answers are compared
+
+
+def numpy(x: Any) -> np.ndarray:
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    if dtype in ("bfloat16", "float16"):
+        x = ops.cast(x, "float32")
+    return np.asarray(ops.convert_to_numpy(x))
+
+
+def real(outputs: Any, entry: Entry, mask: np.ndarray = MASK) -> np.ndarray:
+    """The outputs that are promised: those of the real tokens."""
+    outputs = numpy(outputs)
+    return outputs if entry.pools else outputs[mask]
+
+
+def bound(entry: Entry, expected: np.ndarray, dtype: str = "float32") -> float:
+    """How far two ways of computing the same may be apart.
+
+    Roundings are independent: n of them add up to sqrt(n), and four standard
+    deviations cover every entry. Sums of 16 products in float32 may run in
+    another order, which counts as 16 roundings; those of the half precisions
+    run in float32.
+    """
+    scale = max(1.0, float(np.sqrt(np.mean(np.square(expected)))))
+    terms = 16 if dtype == "float32" else 1
+    return 4 * np.sqrt(entry.roundings * terms) * UNITS[dtype] * scale
+
+
+def near(actual: Any, expected: Any, tolerance: float) -> None:
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance)
+
+
+# ---- Configuration and files
+
+
+def test_config_makes_the_same_layer(entry):
+    extra = {"dropout": 0.25} if entry.dropout else {}
+    layer = built(entry, name="a_name", trainable=False, **extra)
+    config = layer.get_config()
+    config = json.loads(json.dumps(config))
+    twin = type(layer).from_config(config)
+    assert twin.get_config() == layer.get_config()
+    assert twin.name == "a_name"
+    assert not twin.trainable
+    if entry.dropout:
+        assert twin.dropout == 0.25
+    twin.build((None, None, DIM))
+    twin.set_weights(layer.get_weights())
+    x, extra = sequences(), tensors(entry.together, MASK)
+    np.testing.assert_array_equal(
+        numpy(twin(x, mask=MASK, **extra)), numpy(layer(x, mask=MASK, **extra))
+    )
+
+
+def test_every_argument_is_in_the_config(entry):
+    import inspect
+
+    layer = entry.make()
+    arguments = inspect.signature(type(layer).__init__).parameters
+    wanted = {
+        name
+        for name, argument in arguments.items()
+        if argument.kind is not argument.VAR_KEYWORD and name != "self"
+    }
+    assert wanted <= set(layer.get_config())
+    assert all(hasattr(layer, name) for name in wanted)
+
+
+def test_registered_under_the_package(entry):
+    layer = entry.make()
+    name = keras.saving.get_registered_name(type(layer))
+    assert name == f"keras_posenc>{type(layer).__name__}"
+
+
+def test_keras_file_round_trip(entry, tmp_path):
+    model = network(built(entry), entry.together)
+    inputs = feed(model, entry.together)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    assert [type(layer) for layer in loaded.layers] == [
+        type(layer) for layer in model.layers
+    ]
+    np.testing.assert_array_equal(numpy(loaded(inputs)), numpy(model(inputs)))
+
+
+def test_stands_in_a_sequential_model(entry, tmp_path):
+    layer = built(entry)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True),
+            layer,
+        ]
+    )
+    outputs = model(ids_of(MASK))
+    x = model.layers[0](ids_of(MASK))
+    np.testing.assert_array_equal(numpy(outputs), numpy(layer(x, mask=MASK)))
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    np.testing.assert_array_equal(numpy(loaded(ids_of(MASK))), numpy(outputs))
+
+
+def test_builds_from_a_list(entry):
+    x = sequences()
+    layer = entry.make()
+    layer.build([None, None, DIM])
+    assert layer.built
+    count = len(layer.weights)
+    layer(x)
+    assert len(layer.weights) == count
+
+
+# ---- Shapes and dtypes
+
+
+@pytest.mark.parametrize("sizes", [(2, 5), (None, 5), (2, None), (None, None)])
+def test_shapes_agree(entry, sizes):
+    layer = entry.make()
+    symbolic = layer(keras.KerasTensor((*sizes, DIM)))
+    assert tuple(symbolic.shape) == layer.compute_output_shape((*sizes, DIM))
+    outputs = layer(sequences(*(size or 3 for size in sizes)))
+    assert len(outputs.shape) == len(symbolic.shape)
+    assert all(
+        stated in (None, actual)
+        for stated, actual in zip(symbolic.shape, outputs.shape, strict=True)
+    )
+    assert outputs.shape[-1] == symbolic.shape[-1]
+    assert symbolic.dtype == keras.backend.standardize_dtype(outputs.dtype)
+
+
+def test_one_function_serves_every_length(entry):
+    model = network(built(entry), entry.together)
+    assert model.output_shape[:-1] == ((None,) if entry.pools else (None,) * 2)
+    for mask in (MASK, MASK[:2, :1], np.ones((1, 9), bool)):
+        inputs = feed(model, entry.together, mask)
+        expected = numpy(model(inputs))
+        outputs = model.predict_on_batch(inputs)
+        assert outputs.shape == expected.shape
+        near(outputs, expected, bound(entry, expected))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"],
+)
+def test_precision(entry, policy):
+    dtype = policy.removeprefix("mixed_")
+    exact, layer = built(entry), built(entry, dtype=policy)
+    layer.set_weights(exact.get_weights())
+    extra = tensors(entry.together, MASK)
+    x = sequences()
+    symbolic = layer.compute_output_spec(keras.KerasTensor(x.shape))
+    assert symbolic.dtype == dtype
+    outputs = layer(x, mask=MASK, **extra)
+    assert keras.backend.standardize_dtype(outputs.dtype) == dtype
+    assert {weight.dtype for weight in layer.trainable_weights} <= {
+        layer.variable_dtype
+    }
+    expected = real(exact(x, mask=MASK, **extra), entry)
+    near(real(outputs, entry), expected, bound(entry, expected, dtype))
+
+
+# ---- Masks
+
+
+@pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
+def test_padding_holds_anything(entry, names):
+    """Implicit masks: what stands at padded places changes no real token."""
+    layer = built(entry)
+    model = network(layer, names)
+    embedding = model.get_layer("embedding")
+    (table,) = embedding.get_weights()
+    answers = []
+    for padded, garbage in enumerate((0.0, 1e6)):
+        embedding.set_weights([np.vstack([0 * table[:1] + garbage, table[1:]])])
+        values = {"ids": ids_of(MASK), **tensors(names, MASK, padded)}
+        inputs = [values[tensor.name] for tensor in model.inputs]
+        outputs = numpy(model(inputs))
+        assert np.isfinite(outputs).all()
+        answers.append(real(outputs, entry))
+        # ... of which the last row shows that there was padding to ignore.
+    np.testing.assert_array_equal(*answers)
+
+
+@pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
+def test_explicit_mask_is_the_implicit_one(entry, names):
+    layer = built(entry)
+    model = network(layer, names)
+    inputs = feed(model, names)
+    x = model.get_layer("embedding")(ids_of(MASK))
+    bare = ops.convert_to_tensor(numpy(x))
+    extra = tensors(names, MASK)
+    expected = numpy(layer(bare, mask=MASK, **extra))
+    np.testing.assert_array_equal(numpy(layer(x, **extra)), expected)
+    np.testing.assert_array_equal(numpy(model(inputs)), expected)
+    # An explicit mask stands above the one that the inputs carry.
+    everything = np.ones_like(MASK)
+    np.testing.assert_array_equal(
+        numpy(layer(x, mask=everything, **extra)),
+        numpy(layer(bare, mask=everything, **extra)),
+    )
+
+
+@pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
+def test_mask_passes_on(entry, names):
+    layer, seen = built(entry), MaskSeen()
+    x = keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True)(ids_of(MASK))
+    extra = tensors(names, MASK)
+    carried = seen(layer(x, **extra))
+    given = seen(layer(sequences(), mask=MASK, **extra))
+    if entry.pools:
+        assert carried is None
+        assert given is None
+    else:
+        np.testing.assert_array_equal(numpy(carried), MASK)
+        np.testing.assert_array_equal(numpy(given), MASK)
+    assert seen(layer(sequences(), **extra)) is None
+
+
+@pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
+def test_longer_padding_changes_nothing(entry, names):
+    layer, x = built(entry), sequences()
+    rng = np.random.default_rng(23)
+    more = [(0, 0), (0, 4)]
+    long_mask = np.pad(MASK, more)
+    long_x = np.concatenate([x, rng.normal(size=(BATCH, 4, DIM))], axis=1)
+    short, long = tensors(names, MASK), {}
+    for name, value in short.items():
+        axes = [(0, 4) if size == SEQ else (0, 0) for size in value.shape]
+        long[name] = np.pad(value, axes)
+    expected = real(layer(x, mask=MASK, **short), entry)
+    outputs = numpy(layer(long_x.astype("float32"), mask=long_mask, **long))
+    outputs = outputs if entry.pools else outputs[:, :SEQ]
+    near(real(outputs, entry), expected, bound(entry, expected))
+
+
+@pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
+def test_rows_are_independent(entry, names):
+    layer, x = built(entry), sequences()
+    extra = tensors(names, MASK)
+    together = numpy(layer(x, mask=MASK, **extra))
+    for row in range(BATCH):
+        one = slice(row, row + 1)
+        alone = layer(
+            x[one],
+            mask=MASK[one],
+            **{name: value[one] for name, value in extra.items()},
+        )
+        near(numpy(alone), together[one], bound(entry, together))
+
+
+def test_mask_of_true_is_no_mask(entry):
+    layer, x = built(entry), sequences()
+    expected = numpy(layer(x))
+    outputs = numpy(layer(x, mask=np.ones_like(MASK)))
+    near(outputs, expected, bound(entry, expected))
+
+
+def test_tokens_influence_one_another_or_not(entry):
+    """... so that the tests of masks above have something to see."""
+    layer, x = built(entry), sequences()
+    other = x.copy()
+    other[:, 0] += 1
+    changed = numpy(layer(other)) != numpy(layer(x))
+    if entry.pools:
+        assert changed.any()
+    else:
+        assert changed[:, 1:].any() == entry.mixes
+
+
+# ---- Gradients
+
+
+def value_and_gradients(layer: keras.Layer, x: np.ndarray, **kwargs: Any):
+    """A weighted sum of the outputs, and its gradients by weights and x."""
+    x = ops.convert_to_tensor(x)
+    weights = layer.trainable_variables
+    rng = np.random.default_rng(29)
+
+    def total(outputs):
+        shape = tuple(outputs.shape)
+        factors = ops.convert_to_tensor(rng.normal(size=shape), outputs.dtype)
+        return ops.sum(outputs * factors)
+
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        variables = [weight.value for weight in weights]
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = total(layer(x, **kwargs))
+        gradients = tape.gradient(value, [*variables, x])
+    elif BACKEND == "jax":
+        import jax
+
+        state = [v.value for v in layer.non_trainable_variables]
+
+        def value_of(variables, x):
+            outputs, _ = layer.stateless_call(variables, state, x, **kwargs)
+            return total(outputs)
+
+        variables = [weight.value for weight in weights]
+        value, (by_weights, by_x) = jax.value_and_grad(value_of, (0, 1))(
+            variables, x
+        )
+        gradients = [*by_weights, by_x]
+    else:
+        x = x.clone().requires_grad_()
+        layer.zero_grad()
+        value = total(layer(x, **kwargs))
+        value.backward()
+        gradients = [*(weight.value.grad for weight in weights), x.grad]
+    assert all(gradient is not None for gradient in gradients)
+    return float(numpy(value.detach() if BACKEND == "torch" else value)), [
+        numpy(gradient) for gradient in gradients
+    ]
+
+
+@contextlib.contextmanager
+def float64_allowed():
+    if BACKEND == "jax":
+        import jax
+
+        with jax.enable_x64(True):
+            yield
+    else:
+        yield
+
+
+def test_gradients_are_finite_and_stay_with_real_tokens(entry):
+    layer = built(entry)
+    extra = tensors(entry.together, MASK)
+    _, gradients = value_and_gradients(layer, sequences(), mask=MASK, **extra)
+    assert len(gradients) == len(layer.trainable_variables) + 1
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+    assert all(gradient.any() for gradient in gradients[:-1])
+
+
+def test_gradients_are_finite_where_all_is_padding(entry):
+    layer = built(entry)
+    nothing = np.zeros((2, SEQ), bool)
+    extra = tensors(entry.together, nothing)
+    x = sequences(batch=2)
+    for inputs in (x, 0 * x):
+        value, gradients = value_and_gradients(
+            layer, inputs, mask=nothing, **extra
+        )
+        assert np.isfinite(value)
+        assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_gradients_are_central_differences(entry):
+    """In float64, along one random direction for each weight and the inputs.
+
+    A step of 1e-5 leaves 2e-11 of the third derivative, here below 1e4, and
+    some hundred roundings of 1.1e-16 of the value, divided by 2e-5.
+    """
+    step = 1e-5
+    rng = np.random.default_rng(31)
+    with float64_allowed():
+        layer = built(entry, dtype="float64")
+        x = sequences(dtype="float64")
+        extra = tensors(entry.together, MASK)
+
+        def value_at(x):
+            return value_and_gradients(layer, x, mask=MASK, **extra)[0]
+
+        value, gradients = value_and_gradients(layer, x, mask=MASK, **extra)
+        assert gradients[-1].dtype == "float64"
+        tolerance = step**2 / 6 * 1e4 + 100 * 2**-53 / step * (1 + abs(value))
+        *by_weights, by_x = gradients
+        direction = rng.normal(size=x.shape) / np.sqrt(x.size)
+        slope = (
+            value_at(x + step * direction) - value_at(x - step * direction)
+        ) / (2 * step)
+        near(np.sum(by_x * direction), slope, tolerance)
+        for weight, gradient in zip(
+            layer.trainable_variables, by_weights, strict=True
+        ):
+            start = numpy(weight)
+            direction = rng.normal(size=start.shape) / np.sqrt(start.size)
+            ends = []
+            for sign in (1, -1):
+                weight.assign(start + sign * step * direction)
+                ends.append(value_at(x))
+            weight.assign(start)
+            slope = (ends[0] - ends[1]) / (2 * step)
+            near(np.sum(gradient * direction), slope, tolerance)
+
+
+# ---- Dropout
+
+
+def test_dropout_drops_in_training_alone(entry):
+    if not entry.dropout:
+        pytest.skip("the layer has no dropout")
+    layer, plain = built(entry, dropout=0.5), built(entry, dropout=0.0)
+    layer.set_weights(plain.get_weights())
+    x = sequences()
+    expected = numpy(plain(x, mask=MASK))
+    np.testing.assert_array_equal(
+        numpy(plain(x, mask=MASK, training=True)), expected
+    )
+    for inference in (layer(x, mask=MASK), layer(x, mask=MASK, training=False)):
+        near(numpy(inference), expected, bound(entry, expected))
+    training = numpy(layer(x, mask=MASK, training=True))
+    again = numpy(layer(x, mask=MASK, training=True))
+    assert np.isfinite(training).all()
+    assert (training != expected).mean() > 0.1
+    assert (training != again).mean() > 0.1
+
+
+# ---- Compilers and exports
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="XLA is for TensorFlow and JAX")
+def test_compiled_is_eager(entry):
+    model = network(built(entry), entry.together)
+    inputs = feed(model, entry.together)
+    expected = numpy(model(inputs))
+    model.compile(jit_compile=True)
+    outputs = model.predict_on_batch(inputs)
+    near(outputs, expected, bound(entry, expected))
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="XLA is for TensorFlow and JAX")
+def test_compiled_training_step_is_the_eager_one():
+    entry = LAYERS["encoder-pre-rms-grouped-hooks"]
+    weights = []
+    for options in ({"jit_compile": True}, {"run_eagerly": True}):
+        model = network(built(entry), entry.together)
+        model.compile(keras.optimizers.SGD(0.1), "mse", **options)
+        model.train_on_batch(
+            feed(model, entry.together), np.ones((BATCH, SEQ, DIM), "float32")
+        )
+        weights.append(model.get_weights())
+    for compiled, eager in zip(*weights, strict=True):
+        near(compiled, eager, bound(entry, eager))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A function: an entry's key -> its model and where it was exported to."""
+    done = {}
+
+    def export(key):
+        if key not in done:
+            model = network(built(LAYERS[key]))
+            path = str(tmp_path_factory.mktemp("exported") / key)
+            model.export(path, format="tf_saved_model", verbose=False)
+            done[key] = model, path
+        return done[key]
+
+    return export
+
+
+def masks_of_lengths(*lengths: int) -> list[np.ndarray]:
+    """Three rows each: all real, half of it padding, all padding."""
+    return [
+        np.arange(length) < np.array([[length], [(length + 1) // 2], [0]])
+        for length in lengths
+    ]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("key", LAYERS)
+def test_plain_export_serves_the_same(key, exported):
+    import tensorflow as tf
+
+    entry = LAYERS[key]
+    model, path = exported(key)
+    served = tf.saved_model.load(path)
+    for mask in (MASK, *masks_of_lengths(1, 65)):
+        expected = numpy(model(ids_of(mask)))
+        outputs = served.serve(ids_of(mask)).numpy()
+        near(outputs, expected, bound(entry, expected))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("key", LAYERS)
+def test_runs_in_litert_at_every_length(key, exported):
+    import tensorflow as tf
+    from ai_edge_litert.interpreter import Interpreter
+
+    entry = LAYERS[key]
+    model, path = exported(key)
+    converter = tf.lite.TFLiteConverter.from_saved_model(path)
+    interpreter = Interpreter(model_content=converter.convert())
+    (taken,) = interpreter.get_input_details()
+    (given,) = interpreter.get_output_details()
+    for mask in masks_of_lengths(1, 2, 7, 65):
+        ids = ids_of(mask)
+        interpreter.resize_tensor_input(taken["index"], ids.shape)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(taken["index"], ids)
+        interpreter.invoke()
+        expected = numpy(model(ids))
+        outputs = interpreter.get_tensor(given["index"])
+        near(outputs, expected, bound(entry, expected))

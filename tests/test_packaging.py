@@ -1,0 +1,83 @@
+"""The wheel holds the package alone; the locks agree with pyproject.toml."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+def requirements(*extras):
+    lines = list(PROJECT["dependencies"])
+    for extra in extras:
+        lines += PROJECT["optional-dependencies"][extra]
+    return [Requirement(line) for line in lines]
+
+
+def pins(name):
+    """The versions of each package in a lock; more than one by platform."""
+    found = {}
+    text = (ROOT / "requirements" / name).read_text()
+    for package, version in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", text):
+        found.setdefault(canonicalize_name(package), set()).add(version)
+    return found
+
+
+def test_wheel_holds_the_package_alone(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("keras_posenc", "tests"):
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, ignore=ignore)
+    expected = {
+        path.relative_to(source).as_posix()
+        for path in (source / "keras_posenc").rglob("*.py")
+    } | {"keras_posenc/py.typed"}
+
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index"]
+    subprocess.run(
+        [*pip, "--no-build-isolation", "-w", tmp_path, source],
+        check=True,
+        capture_output=True,
+    )
+
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name for name in names if ".dist-info/" not in name} == expected
+    assert any(name.endswith("LICENSE") for name in names)
+
+
+def test_dev_lock_meets_every_requirement():
+    locked = pins("dev.txt")
+    for requirement in requirements("test", "dev"):
+        for version in locked[canonicalize_name(requirement.name)]:
+            assert requirement.specifier.contains(version), requirement
+
+
+def test_oldest_lock_pins_the_lower_bounds():
+    locked = pins("oldest.txt")
+    for requirement in requirements("test"):
+        (bound,) = requirement.specifier
+        (version,) = locked[canonicalize_name(requirement.name)]
+        assert bound.operator == ">="
+        assert Version(version) == Version(bound.version), requirement
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_lock_names_no_host_and_no_path(lock):
+    for line in lock.read_text().splitlines():
+        assert "://" not in line
+        assert not re.search(r"(^|[\s(])[/~]|^-", line), line

@@ -1,0 +1,626 @@
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import time
+import unicodedata
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+tensorflow_text = pytest.importorskip("tensorflow_text")
+
+from keras_posenc.text import WordpieceTokenizer  # noqa: E402
+from keras_posenc.text import wordpiece_tokenizer as module  # noqa: E402
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+PAD, UNK, CLS, SEP = range(4)
+WORDS = ["token", "##s", "##ize", "a", "b", "e", "f", "i", "!", "[", "]", "字"]
+VOCABULARY = SPECIAL + WORDS
+TEXTS = ["Tokens tokenize!", "a b", "", "[PAD] nothing", "字字 É"]
+
+settings.register_profile("fixed", derandomize=True, deadline=None)
+FIXED = settings.get_profile("fixed")
+
+
+# The oracle: greedy longest match first (Wu et al. 2016, as BERT spells it),
+# in plain Python.
+
+
+def basic_words(text, lowercase):
+    if lowercase:
+        decomposed = unicodedata.normalize("NFD", text.lower())
+        text = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+    words = [""]
+    for c in text:
+        category = unicodedata.category(c)
+        # TF-Text: a control character counts as white space.
+        if c.isspace() or category == "Cc":
+            words.append("")
+        elif category[0] == "P" or c in "$+<=>^`|~" or "一" <= c <= "鿿":
+            words += [c, ""]
+        else:
+            words[-1] += c
+    return [word for word in words if word]
+
+
+def pieces_of(word, vocabulary):
+    pieces, start = [], 0
+    while start < len(word):
+        prefix = "##" if start else ""
+        for end in range(len(word), start, -1):
+            if prefix + word[start:end] in vocabulary:
+                break
+        else:
+            return ["[UNK]"]
+        pieces.append(prefix + word[start:end])
+        start = end
+    return pieces if len(word.encode()) <= 100 else ["[UNK]"]
+
+
+def oracle(text, vocabulary, lowercase=True):
+    words = basic_words(text, lowercase)
+    tokens = [piece for word in words for piece in pieces_of(word, vocabulary)]
+    return ["[CLS]", *tokens, "[SEP]"]
+
+
+def tokens_of(tokenizer, texts):
+    rows = tokenizer(texts).numpy()
+    return [[tokenizer.id_to_token(i) for i in row if i] for row in rows]
+
+
+class MaskSeen(keras.layers.Layer):
+    """Answers with the mask that Keras handed to it."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None):
+        return keras.ops.cast(mask, "int32")
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[:2]
+
+
+class TestAgainstTheOracle:
+    @settings(FIXED, max_examples=100)
+    @given(
+        heads=st.sets(st.text("abc.", min_size=1, max_size=4), min_size=1),
+        tails=st.sets(st.text("abc", min_size=1, max_size=4)),
+        texts=st.lists(st.text("abcABC. ", max_size=20), max_size=5),
+    )
+    def test_any_vocabulary(self, heads, tails, texts):
+        # A piece that no word can begin with leaves TF-Text nothing to match.
+        pieces = sorted(heads | {"a"}) + [f"##{tail}" for tail in sorted(tails)]
+        tokenizer = WordpieceTokenizer(SPECIAL + pieces)
+        expected = [oracle(text, set(pieces)) for text in texts]
+        assert tokens_of(tokenizer, texts) == expected
+
+    @pytest.mark.parametrize("lowercase", [True, False])
+    def test_any_script(self, lowercase):
+        known = "abzéÉeüuñnçcøØλΩωЖжйи한漢字9!#$'()-[]_`~–“”¿、。🙂"
+        letters = known + "кš語٣\u0301 \t\n\u00a0\u3000\0\x01\x7f" + "  "
+        singles = sorted(set(known + unicodedata.normalize("NFD", known)))
+        pieces = [*singles, *(f"##{c}" for c in singles), "ab", "##éz", "##ez"]
+        tokenizer = WordpieceTokenizer(SPECIAL + pieces, lowercase=lowercase)
+
+        @settings(FIXED, max_examples=200)
+        @given(st.lists(st.text(letters, max_size=60), max_size=5))
+        def check(texts):
+            expected = [oracle(text, set(pieces), lowercase) for text in texts]
+            assert tokens_of(tokenizer, texts) == expected
+
+        check()
+
+    SHORT = WordpieceTokenizer(VOCABULARY, sequence_length=6)
+
+    @settings(FIXED, max_examples=200)
+    @given(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
+    def test_any_bytes_give_ids_of_the_vocabulary(self, texts):
+        ids = self.SHORT(texts).numpy()
+        assert ids.shape == (len(texts), 6)
+        assert set(ids.flat) <= set(range(len(VOCABULARY)))
+        assert (ids[:, 0] == CLS).all()
+        assert ((ids == SEP).sum(axis=1) == 1).all()
+
+
+class TestHardTexts:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("", []),
+            (" \t\n\u3000", []),
+            ("TOKENS", ["token", "##s"]),
+            ("é É e\u0301", ["e", "e", "e"]),
+            ("ﬁ", ["[UNK]"]),  # two letters, "f" and "i", but no "##i"
+            ("字字a", ["字", "字", "a"]),
+            ("🙂", ["[UNK]"]),
+            (b"a\xff b", ["[UNK]", "b"]),
+            (b"\xed\xa0\x80 a", ["[UNK]", "a"]),  # half of a surrogate pair
+            (b"a \xe5\xad", ["a", "[UNK]"]),  # a character cut short
+            ("a\0b", ["a", "b"]),
+            ("tokenx", ["[UNK]"]),  # a known head does not save the word
+            ("s", ["[UNK]"]),  # known as a tail only
+            # Text cannot forge padding.
+            ("[PAD]", ["[", "[UNK]", "]"]),
+        ],
+    )
+    def test_tokens(self, text, expected):
+        tokenizer = WordpieceTokenizer(VOCABULARY)
+        assert tokens_of(tokenizer, [text]) == [["[CLS]", *expected, "[SEP]"]]
+
+    def test_long_words_are_unknown_and_quick(self):
+        tokenizer = WordpieceTokenizer([*VOCABULARY, "##a"])
+        tokenizer(["a"])
+        began = time.perf_counter()
+        ids = tokenizer(["a" * 10_000 + " b", "a" * 101, "a" * 100]).numpy()
+        assert time.perf_counter() - began < 1
+        b, a, tail = (tokenizer.token_to_id(t) for t in ("b", "a", "##a"))
+        assert ids[0, :5].tolist() == [CLS, UNK, b, SEP, PAD]
+        assert ids[1, :4].tolist() == [CLS, UNK, SEP, PAD]
+        assert ids[2].tolist() == [CLS, a, *[tail] * 99, SEP]
+
+    def test_case_and_accents_are_kept_on_demand(self):
+        tokenizer = WordpieceTokenizer([*VOCABULARY, "É"], lowercase=False)
+        assert tokens_of(tokenizer, ["É A é"]) == [
+            ["[CLS]", "É", "[UNK]", "[UNK]", "[SEP]"]
+        ]
+
+    def test_a_short_sentence_takes_less_than_a_millisecond(self):
+        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=32)
+        spec = tf.TensorSpec((None,), tf.string)
+        graph = tf.function(tokenizer).get_concrete_function(spec)
+        text = tf.constant(["Tokens tokenize a b! Tokens tokenize a b!"])
+        times = []
+        for _ in range(100):
+            began = time.perf_counter()
+            graph(text)
+            times.append(time.perf_counter() - began)
+        assert min(times) < 1e-3
+
+
+class TestLength:
+    TEXT = "a b token"
+    IDS = (CLS, *map(VOCABULARY.index, ("a", "b", "token")), SEP)
+
+    @pytest.mark.parametrize("length", [2, 3, 4, 5, 6, np.int64(9)])
+    def test_truncates_before_sep_and_pads(self, length):
+        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
+        ids = tokenizer([self.TEXT, ""]).numpy().tolist()
+        kept = [*self.IDS[: min(length, 5) - 1], SEP]
+        assert ids[0] == kept + [PAD] * (length - len(kept))
+        assert ids[1] == [CLS, SEP] + [PAD] * (length - 2)
+
+    def test_none_pads_to_the_longest(self):
+        tokenizer = WordpieceTokenizer(VOCABULARY)
+        ids = tokenizer([self.TEXT, "", "a"]).numpy().tolist()
+        a = VOCABULARY.index("a")
+        assert ids == [[*self.IDS], [CLS, SEP, 0, 0, 0], [CLS, a, SEP, 0, 0]]
+
+    @pytest.mark.parametrize("texts", [[], tf.constant([], tf.string)])
+    @pytest.mark.parametrize(("length", "width"), [(None, 2), (7, 7)])
+    def test_empty_batch(self, texts, length, width):
+        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
+        assert tokenizer(texts).shape == (0, width)
+
+
+class TestInputs:
+    @pytest.mark.parametrize(
+        "convert",
+        [list, np.array, lambda x: np.array(x, object), tf.constant],
+        ids=["list", "str array", "object array", "tensor"],
+    )
+    def test_forms(self, convert):
+        tokenizer = WordpieceTokenizer(VOCABULARY)
+        ids = tokenizer(convert(TEXTS))
+        assert ids.dtype == "int32"
+        assert tokens_of(tokenizer, TEXTS) == [
+            oracle(text, VOCABULARY) for text in TEXTS
+        ]
+        np.testing.assert_array_equal(ids, tokenizer(TEXTS))
+
+    @pytest.mark.parametrize(
+        ("inputs", "received"),
+        [
+            ([["a"], ["b"]], "dtype=string, shape=(2, 1)"),
+            ("a", "dtype=string, shape=()"),
+            ([1, 2], "dtype=int32, shape=(2,)"),
+            (keras.Input((1,), dtype="string"), "string, shape=(None, 1)"),
+            (keras.Input(()), "dtype=float32, shape=(None,)"),
+        ],
+    )
+    def test_refuses_anything_else(self, inputs, received):
+        tokenizer = WordpieceTokenizer(VOCABULARY, name="words")
+        with pytest.raises(ValueError, match="'words' expects strings") as e:
+            tokenizer(inputs)
+        assert received in str(e.value)
+
+    @pytest.mark.parametrize("rank_known", [True, False])
+    def test_dataset(self, rank_known):
+        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=8)
+        texts = tf.data.Dataset.from_tensors(TEXTS)
+        if not rank_known:
+            spec = tf.TensorSpec(None, tf.string)
+            texts = tf.data.Dataset.from_generator(
+                lambda: [TEXTS], output_signature=spec
+            )
+        ids = texts.map(tokenizer)
+        assert ids.element_spec.dtype == tf.int32
+        assert ids.element_spec.shape[1:] == (8,)
+        np.testing.assert_array_equal(next(iter(ids)), tokenizer(TEXTS))
+
+    def test_other_backends_are_given_their_own_tensors(self, monkeypatch):
+        # As on JAX, which takes no strings; `Layer.__call__` would refuse.
+        tokenizer = WordpieceTokenizer(VOCABULARY)
+        expected = tokenizer(TEXTS)
+        monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+        monkeypatch.setattr(
+            keras.layers.Layer, "__call__", lambda *_: pytest.fail("called")
+        )
+        np.testing.assert_array_equal(tokenizer(TEXTS), expected)
+        dataset = tf.data.Dataset.from_tensors(TEXTS).map(tokenizer)
+        np.testing.assert_array_equal(next(iter(dataset)), expected)
+
+
+class TestMask:
+    def expected(self, length):
+        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
+        return tokenizer(TEXTS).numpy() != 0
+
+    @pytest.mark.parametrize("length", [None, 4, 12])
+    def test_eager(self, length):
+        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
+        seen = MaskSeen()(tokenizer(TEXTS))
+        np.testing.assert_array_equal(seen, self.expected(length))
+        np.testing.assert_array_equal(
+            tokenizer.compute_mask(TEXTS), self.expected(length)
+        )
+
+    @pytest.mark.parametrize("length", [None, 4])
+    @pytest.mark.parametrize("embed", [False, True])
+    @pytest.mark.parametrize("kind", ["functional", "sequential", "deferred"])
+    def test_models(self, kind, embed, length, tmp_path):
+        layers = [WordpieceTokenizer(VOCABULARY, sequence_length=length)]
+        if embed:
+            size = len(VOCABULARY)
+            layers += [keras.layers.Embedding(size, 3, mask_zero=True)]
+        layers += [MaskSeen()]
+        text = keras.Input((), dtype="string")
+        if kind == "functional":
+            x = text
+            for layer in layers:
+                x = layer(x)
+            model = keras.Model(text, x)
+        else:
+            model = keras.Sequential(layers)
+            if kind == "sequential":
+                model = keras.Sequential([text, *layers])
+        texts = tf.constant(TEXTS)
+        expected = self.expected(length)
+        np.testing.assert_array_equal(model(texts), expected)
+        np.testing.assert_array_equal(tf.function(model)(texts), expected)
+        objects = np.array(TEXTS, object)
+        for inputs in (texts, objects):
+            np.testing.assert_array_equal(
+                model.predict(inputs, verbose=0), expected
+            )
+        path = tmp_path / "model.keras"
+        model.save(path)
+        with keras.saving.CustomObjectScope({"MaskSeen": MaskSeen}):
+            loaded = keras.saving.load_model(path)
+        np.testing.assert_array_equal(loaded(texts), expected)
+
+    def test_texts_are_tokenised_once(self, monkeypatch):
+        tokenizer = WordpieceTokenizer(VOCABULARY)
+        calls = []
+        tokenize = tokenizer._tokenizer.tokenize
+        monkeypatch.setattr(
+            tokenizer._tokenizer,
+            "tokenize",
+            lambda texts: calls.append(texts) or tokenize(texts),
+        )
+        MaskSeen()(tokenizer(TEXTS))
+        assert len(calls) == 1
+
+
+class TestAsALayer:
+    @pytest.mark.parametrize("length", [None, 5])
+    def test_symbolic(self, length):
+        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
+        ids = tokenizer(keras.Input((), batch_size=3, dtype="string"))
+        assert ids.shape == (3, length)
+        assert ids.dtype == "int32"
+        assert tokenizer.compute_output_shape((None,)) == (None, length)
+
+    @pytest.mark.parametrize("policy", ["mixed_float16", "bfloat16"])
+    def test_policies_do_not_touch_the_ids(self, policy):
+        before = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(policy)
+        try:
+            tokenizer = WordpieceTokenizer(VOCABULARY)
+            text = keras.Input((), dtype="string")
+            model = keras.Sequential(
+                [text, tokenizer, keras.layers.Embedding(16, 2, mask_zero=True)]
+            )
+            assert tokenizer(text).dtype == "int32"
+            assert tokenizer(TEXTS).dtype == "int32"
+            dtype = keras.config.dtype_policy().compute_dtype
+            assert model(tf.constant(TEXTS)).dtype == dtype
+        finally:
+            keras.config.set_dtype_policy(before)
+
+    def test_trains_in_a_model_and_has_no_weights(self):
+        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=6)
+        model = keras.Sequential(
+            [
+                tokenizer,
+                keras.layers.Embedding(len(VOCABULARY), 2, mask_zero=True),
+                keras.layers.GlobalAveragePooling1D(),
+            ]
+        )
+        model.compile("sgd", "mse")
+        model.fit(tf.constant(TEXTS), np.ones((5, 2)), verbose=0)
+        assert not model.jit_compile  # XLA has no strings
+        assert tokenizer.weights == []
+
+    def test_a_layer_made_inside_a_graph_outlives_it(self):
+        made = []
+        tf.function(lambda: made.append(WordpieceTokenizer(VOCABULARY)))()
+        assert made[0](TEXTS).shape[0] == len(TEXTS)
+
+    def test_config_round_trip(self):
+        tokenizer = WordpieceTokenizer(
+            VOCABULARY, sequence_length=5, lowercase=False, name="words"
+        )
+        config = json.loads(json.dumps(tokenizer.get_config()))
+        copy = WordpieceTokenizer.from_config(config)
+        assert copy.get_config() == tokenizer.get_config()
+        assert config["vocabulary"] == VOCABULARY
+        assert (config["sequence_length"], config["lowercase"]) == (5, False)
+        assert config["name"] == "words"
+
+    def test_model_file_needs_no_vocabulary_file(self, tmp_path):
+        file = tmp_path / "vocabulary.txt"
+        # A token may hold a character that `str.splitlines` breaks at.
+        tokens = [*VOCABULARY, "x\u2028y"]
+        file.write_text("\n".join(tokens) + "\n", encoding="utf-8")
+        text = keras.Input((), dtype="string")
+        tokenizer = WordpieceTokenizer(str(file))
+        assert tokenizer.get_vocabulary() == tokens
+        model = keras.Model(text, tokenizer(text))
+        expected = model(tf.constant(TEXTS))
+        model.save(tmp_path / "model.keras")
+        file.unlink()
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(loaded(tf.constant(TEXTS)), expected)
+
+    def test_tokens_and_ids(self):
+        tokenizer = WordpieceTokenizer(VOCABULARY)
+        assert tokenizer.vocabulary_size() == len(VOCABULARY)
+        for index, token in enumerate(VOCABULARY):
+            assert tokenizer.token_to_id(token) == index
+            assert tokenizer.id_to_token(index) == token
+        with pytest.raises(ValueError, match=r"Received: token='x'\."):
+            tokenizer.token_to_id("x")
+        for index in (-1, len(VOCABULARY)):
+            with pytest.raises(ValueError, match=f"Received: index={index}"):
+                tokenizer.id_to_token(index)
+
+    def test_detokenize(self):
+        tokenizer = WordpieceTokenizer([*VOCABULARY, "##"], sequence_length=9)
+        texts = ["Tokens tokenize!", "", "a x b"]
+        expected = ["tokens tokenize !", "", "a [UNK] b"]
+        assert tokenizer.detokenize(tokenizer(texts)) == expected
+        assert tokenizer.detokenize([[5, 4, VOCABULARY.index("a")]]) == [
+            "##s token a"
+        ]
+        with pytest.raises(ValueError, match="Received: index=99"):
+            tokenizer.detokenize([[99]])
+
+    def test_known_words_survive_the_round_trip(self):
+        rng = random.Random(0)
+        tokenizer = WordpieceTokenizer([*VOCABULARY, "##a", "##b"])
+        words = ["tokens", "tokenizes", "aab", "字", "bab", "e"]
+        texts = [" ".join(rng.choices(words, k=k)) for k in range(20)]
+        assert tokenizer.detokenize(tokenizer(texts)) == texts
+
+
+EXPORT_WORKER = """
+import json, pathlib, sys
+# Importing either would fail: only TensorFlow and TF-Text's ops remain.
+sys.modules["keras"] = sys.modules["keras_posenc"] = None
+import tensorflow as tf
+
+ops, texts, *models = sys.argv[1:]
+texts = json.loads(texts)
+for name in ("_fast_bert_normalizer", "_fast_wordpiece_tokenizer"):
+    tf.load_op_library(str(pathlib.Path(ops, f"{name}.so")))
+for model in models:
+    serve = tf.saved_model.load(model).signatures["serving_default"]
+    (name,) = serve.structured_input_signature[1]
+    (ids,) = serve(**{name: tf.constant(texts)}).values()
+    print(json.dumps(ids.numpy().tolist()))
+"""
+
+LEARN_WORKER = """
+import json, sys
+import keras_posenc.text
+assert "tensorflow_text" not in sys.modules
+texts = json.loads(sys.argv[1])
+tokenizer = keras_posenc.text.WordpieceTokenizer.learn(texts, 60)
+print(json.dumps(tokenizer.get_vocabulary()))
+"""
+
+
+def run_fresh(source, *arguments, **environment):
+    package = pathlib.Path(module.__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(package), **environment}
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", source, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("length", [None, 6])
+def test_saved_model_answers_without_keras(length, tmp_path):
+    text = keras.Input((), dtype="string")
+    tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
+    model = keras.Model(text, tokenizer(text))
+    model.export(tmp_path / "exported", verbose=False)
+    # A plain module that does not track the layer.
+    plain = tf.Module()
+    plain.serve = tf.function(
+        lambda text: {"ids": model(text)},
+        input_signature=[tf.TensorSpec((None,), tf.string, "text")],
+    )
+    tf.saved_model.save(plain, tmp_path / "plain", signatures=plain.serve)
+    ops = pathlib.Path(tensorflow_text.__file__).parent / "python" / "ops"
+    answers = run_fresh(
+        EXPORT_WORKER,
+        str(ops),
+        json.dumps(TEXTS),
+        str(tmp_path / "exported"),
+        str(tmp_path / "plain"),
+    )
+    assert answers == [tokenizer(TEXTS).numpy().tolist()] * 2
+
+
+class TestLearn:
+    def corpus(self):
+        rng = random.Random(0)
+        syllables = ["ka", "to", "ri", "mé", "ing", "ed", "字", "ль"]
+        words = ["".join(rng.choices(syllables, k=3)) for _ in range(60)]
+        return [" ".join(rng.choices(words, k=6)) for _ in range(200)]
+
+    def test_same_words_same_vocabulary(self):
+        corpus = self.corpus()
+        vocabulary = WordpieceTokenizer.learn(corpus, 60).get_vocabulary()
+        random.Random(1).shuffle(corpus)
+        tensors = tf.data.Dataset.from_tensor_slices(corpus)
+        for same in (iter(corpus), tensors, tensors.batch(7)):
+            learned = WordpieceTokenizer.learn(same, 60).get_vocabulary()
+            assert learned == vocabulary
+        # Another process orders its sets of strings in another way.
+        fresh = run_fresh(LEARN_WORKER, json.dumps(corpus), PYTHONHASHSEED="1")
+        assert fresh == [vocabulary]
+
+    @pytest.mark.parametrize("size", [20, 32, 60, 100, 1000])
+    def test_size_is_a_bound_and_characters_survive(self, size):
+        corpus = self.corpus()
+        tokenizer = WordpieceTokenizer.learn(corpus, size)
+        vocabulary = tokenizer.get_vocabulary()
+        assert len(vocabulary) <= size
+        assert vocabulary[:4] == SPECIAL
+        characters = set("".join(basic_words(" ".join(corpus), True)))
+        assert len(characters) == 14
+        if size >= 4 + 2 * len(characters):
+            assert characters | {f"##{c}" for c in characters} <= set(
+                vocabulary
+            )
+            assert UNK not in tokenizer(corpus).numpy()
+        if size == 100:
+            assert len(vocabulary) > 80
+            assert any(len(token) > 3 for token in vocabulary[4:])
+
+    def test_arguments_reach_the_layer(self):
+        tokenizer = WordpieceTokenizer.learn(
+            ["É a"], 20, sequence_length=7, lowercase=False, name="words"
+        )
+        assert "É" in tokenizer.get_vocabulary()
+        assert (tokenizer.sequence_length, tokenizer.lowercase) == (7, False)
+        assert tokenizer.name == "words"
+        assert "É" not in WordpieceTokenizer.learn(["É a"], 20).vocabulary
+
+    def test_invalid_utf8_is_learned_from(self):
+        tokenizer = WordpieceTokenizer.learn(
+            [b"a\xff b", b"\xed\xa0\x80 b"], 20
+        )
+        assert "b" in tokenizer.get_vocabulary()
+
+    @pytest.mark.parametrize(
+        ("corpus", "error", "match"),
+        [
+            ("a text", TypeError, "Received one string: 'a text'"),
+            ([1, 2], TypeError, "first element of type int"),
+            (tf.data.Dataset.range(3), TypeError, "elements: TensorSpec"),
+            (
+                tf.data.Dataset.from_tensors({"text": "a"}),
+                TypeError,
+                "elements: {'text'",
+            ),
+            ([], ValueError, r"at least one word\. Received none"),
+            (["", " \n"], ValueError, r"at least one word\. Received none"),
+            (["ab ba"], ValueError, "none for vocabulary_size=7"),
+        ],
+    )
+    def test_refuses(self, corpus, error, match):
+        with pytest.raises(error, match=match):
+            WordpieceTokenizer.learn(corpus, 7)
+
+    def test_refuses_a_size_without_room(self):
+        with pytest.raises(
+            ValueError, match=r"at least 6, .*vocabulary_size=5"
+        ):
+            WordpieceTokenizer.learn(["a"], 5)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("vocabulary", "match"),
+        [
+            ([], r"special tokens .* Received an empty vocabulary"),
+            (WORDS, r"Missing: \[PAD\], \[UNK\], \[CLS\], \[SEP\]\."),
+            (["[PAD]", "[UNK]", "[SEP]", "a"], r"Missing: \[CLS\]\."),
+            (
+                ["a", "[UNK]", "[CLS]", "[SEP]", "[PAD]"],
+                r"begin with \[PAD\].* \[PAD\] at index 4, 'a' at index 0",
+            ),
+            (
+                [*VOCABULARY, "b", "token"],
+                r"more than once: 'token', 'b'\.",
+            ),
+            ([*VOCABULARY, *WORDS], "'b' and 7 more"),
+            ([*SPECIAL, "a", ""], "non-empty strings.* index 5: ''"),
+            ([*SPECIAL, b"a"], "non-empty strings.* index 4: b'a'"),
+            (SPECIAL, "TF-Text can use: No valid vocab tokens"),
+        ],
+    )
+    def test_vocabulary(self, vocabulary, match):
+        with pytest.raises(ValueError, match=match):
+            WordpieceTokenizer(vocabulary)
+
+    def test_missing_file(self, tmp_path):
+        path = tmp_path / "none.txt"
+        with pytest.raises(FileNotFoundError, match=r"none\.txt'.* not a file"):
+            WordpieceTokenizer(path)
+
+    @pytest.mark.parametrize("length", [1, 0, -3, 4.0, "8"])
+    def test_sequence_length(self, length):
+        match = rf"at least 2, for \[CLS\] .* sequence_length={length}\."
+        with pytest.raises(ValueError, match=match):
+            WordpieceTokenizer(VOCABULARY, sequence_length=length)
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: WordpieceTokenizer(VOCABULARY),
+            lambda: WordpieceTokenizer.learn(["a"], 20),
+        ],
+    )
+    def test_missing_tf_text(self, make, monkeypatch):
+        monkeypatch.setitem(sys.modules, "tensorflow_text", None)
+        with pytest.raises(ImportError, match=r"pip install .* for Windows"):
+            make()
