@@ -6,6 +6,7 @@ before a test that is marked as needing it.
 
 import contextlib
 import dataclasses
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
@@ -121,8 +122,11 @@ def attention(layer: Any, roundings: int, *args: Any, **options: Any) -> Entry:
 
     def make(**kwargs):
         position = options.get("attention_position")
-        extra = {} if position is None else {"attention_position": position()}
-        return layer(*args, **{**options, **extra, **kwargs})
+        if position is not None:
+            position = position(dtype=kwargs.get("dtype"))
+        return layer(
+            *args, **{**options, "attention_position": position, **kwargs}
+        )
 
     return Entry(make, roundings, ATTENTION, ATTENTION)
 
@@ -283,15 +287,25 @@ def network(layer: keras.Layer, names: tuple[str, ...] = ()) -> keras.Model:
     rng = np.random.default_rng(19)
     embedding.set_weights([rng.normal(size=(VOCABULARY, DIM))])
     outputs = layer(x, **{tensor.name: tensor for tensor in extra})
-    return keras.Model([ids, *extra], outputs)
+    return keras.Model([ids, *extra] if extra else ids, outputs)
 
 
 def feed(
-    model: keras.Model, names: tuple[str, ...], mask: np.ndarray = MASK
-) -> list[np.ndarray]:
-    """What `network(layer, names)` takes, in its order."""
-    values = {"ids": ids_of(mask), **tensors(names, mask)}
-    return [values[tensor.name] for tensor in model.inputs]
+    model: keras.Model,
+    names: tuple[str, ...],
+    mask: np.ndarray = MASK,
+    padded: int = 0,
+) -> Any:
+    """What `network(layer, names)` takes."""
+    values = {"ids": ids_of(mask), **tensors(names, mask, padded)}
+    values = [values[tensor.name] for tensor in model.inputs]
+    return values if names else values[0]
+
+
+def under(layer: keras.Layer, mask: Any) -> dict[str, Any]:
+    """The call argument that gives a layer a mask, if it looks at masks."""
+    looks = "mask" in inspect.signature(layer.call).parameters
+    return {"mask": mask} if looks else {}
 
 
 class MaskSeen(keras.Layer):
@@ -346,26 +360,24 @@ def near(actual: Any, expected: Any, tolerance: float) -> None:
 
 def test_config_makes_the_same_layer(entry):
     extra = {"dropout": 0.25} if entry.dropout else {}
-    layer = built(entry, name="a_name", trainable=False, **extra)
+    layer = entry.make(name="a_name", trainable=False, **extra)
     config = layer.get_config()
-    config = json.loads(json.dumps(config))
-    twin = type(layer).from_config(config)
-    assert twin.get_config() == layer.get_config()
+    twin = type(layer).from_config(json.loads(json.dumps(config)))
+    assert twin.get_config() == config
     assert twin.name == "a_name"
     assert not twin.trainable
-    if entry.dropout:
-        assert twin.dropout == 0.25
-    twin.build((None, None, DIM))
+    for each in (layer, twin):
+        each.build((None, None, DIM))
+    randomised(layer)
     twin.set_weights(layer.get_weights())
     x, extra = sequences(), tensors(entry.together, MASK)
     np.testing.assert_array_equal(
-        numpy(twin(x, mask=MASK, **extra)), numpy(layer(x, mask=MASK, **extra))
+        numpy(twin(x, **under(twin, MASK), **extra)),
+        numpy(layer(x, **under(layer, MASK), **extra)),
     )
 
 
 def test_every_argument_is_in_the_config(entry):
-    import inspect
-
     layer = entry.make()
     arguments = inspect.signature(type(layer).__init__).parameters
     wanted = {
@@ -406,7 +418,9 @@ def test_stands_in_a_sequential_model(entry, tmp_path):
     )
     outputs = model(ids_of(MASK))
     x = model.layers[0](ids_of(MASK))
-    np.testing.assert_array_equal(numpy(outputs), numpy(layer(x, mask=MASK)))
+    np.testing.assert_array_equal(
+        numpy(outputs), numpy(layer(x, **under(layer, MASK)))
+    )
     path = tmp_path / "model.keras"
     model.save(path)
     loaded = keras.saving.load_model(path)
@@ -464,12 +478,12 @@ def test_precision(entry, policy):
     x = sequences()
     symbolic = layer.compute_output_spec(keras.KerasTensor(x.shape))
     assert symbolic.dtype == dtype
-    outputs = layer(x, mask=MASK, **extra)
+    outputs = layer(x, **under(layer, MASK), **extra)
     assert keras.backend.standardize_dtype(outputs.dtype) == dtype
     assert {weight.dtype for weight in layer.trainable_weights} <= {
         layer.variable_dtype
     }
-    expected = real(exact(x, mask=MASK, **extra), entry)
+    expected = real(exact(x, **under(exact, MASK), **extra), entry)
     near(real(outputs, entry), expected, bound(entry, expected, dtype))
 
 
@@ -486,12 +500,9 @@ def test_padding_holds_anything(entry, names):
     answers = []
     for padded, garbage in enumerate((0.0, 1e6)):
         embedding.set_weights([np.vstack([0 * table[:1] + garbage, table[1:]])])
-        values = {"ids": ids_of(MASK), **tensors(names, MASK, padded)}
-        inputs = [values[tensor.name] for tensor in model.inputs]
-        outputs = numpy(model(inputs))
+        outputs = numpy(model(feed(model, names, padded=padded)))
         assert np.isfinite(outputs).all()
         answers.append(real(outputs, entry))
-        # ... of which the last row shows that there was padding to ignore.
     np.testing.assert_array_equal(*answers)
 
 
@@ -503,14 +514,14 @@ def test_explicit_mask_is_the_implicit_one(entry, names):
     x = model.get_layer("embedding")(ids_of(MASK))
     bare = ops.convert_to_tensor(numpy(x))
     extra = tensors(names, MASK)
-    expected = numpy(layer(bare, mask=MASK, **extra))
+    expected = numpy(layer(bare, **under(layer, MASK), **extra))
     np.testing.assert_array_equal(numpy(layer(x, **extra)), expected)
     np.testing.assert_array_equal(numpy(model(inputs)), expected)
     # An explicit mask stands above the one that the inputs carry.
     everything = np.ones_like(MASK)
     np.testing.assert_array_equal(
-        numpy(layer(x, mask=everything, **extra)),
-        numpy(layer(bare, mask=everything, **extra)),
+        numpy(layer(x, **under(layer, everything), **extra)),
+        numpy(layer(bare, **under(layer, everything), **extra)),
     )
 
 
@@ -520,12 +531,13 @@ def test_mask_passes_on(entry, names):
     x = keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True)(ids_of(MASK))
     extra = tensors(names, MASK)
     carried = seen(layer(x, **extra))
-    given = seen(layer(sequences(), mask=MASK, **extra))
+    given = seen(layer(sequences(), **under(layer, MASK), **extra))
     if entry.pools:
         assert carried is None
         assert given is None
-    else:
-        np.testing.assert_array_equal(numpy(carried), MASK)
+        return
+    np.testing.assert_array_equal(numpy(carried), MASK)
+    if under(layer, MASK):
         np.testing.assert_array_equal(numpy(given), MASK)
     assert seen(layer(sequences(), **extra)) is None
 
@@ -541,8 +553,10 @@ def test_longer_padding_changes_nothing(entry, names):
     for name, value in short.items():
         axes = [(0, 4) if size == SEQ else (0, 0) for size in value.shape]
         long[name] = np.pad(value, axes)
-    expected = real(layer(x, mask=MASK, **short), entry)
-    outputs = numpy(layer(long_x.astype("float32"), mask=long_mask, **long))
+    expected = real(layer(x, **under(layer, MASK), **short), entry)
+    outputs = numpy(
+        layer(long_x.astype("float32"), **under(layer, long_mask), **long)
+    )
     outputs = outputs if entry.pools else outputs[:, :SEQ]
     near(real(outputs, entry), expected, bound(entry, expected))
 
@@ -551,12 +565,12 @@ def test_longer_padding_changes_nothing(entry, names):
 def test_rows_are_independent(entry, names):
     layer, x = built(entry), sequences()
     extra = tensors(names, MASK)
-    together = numpy(layer(x, mask=MASK, **extra))
+    together = numpy(layer(x, **under(layer, MASK), **extra))
     for row in range(BATCH):
         one = slice(row, row + 1)
         alone = layer(
             x[one],
-            mask=MASK[one],
+            **under(layer, MASK[one]),
             **{name: value[one] for name, value in extra.items()},
         )
         near(numpy(alone), together[one], bound(entry, together))
@@ -565,7 +579,7 @@ def test_rows_are_independent(entry, names):
 def test_mask_of_true_is_no_mask(entry):
     layer, x = built(entry), sequences()
     expected = numpy(layer(x))
-    outputs = numpy(layer(x, mask=np.ones_like(MASK)))
+    outputs = numpy(layer(x, **under(layer, np.ones_like(MASK))))
     near(outputs, expected, bound(entry, expected))
 
 
@@ -623,9 +637,12 @@ def value_and_gradients(layer: keras.Layer, x: np.ndarray, **kwargs: Any):
         value = total(layer(x, **kwargs))
         value.backward()
         gradients = [*(weight.value.grad for weight in weights), x.grad]
-    assert all(gradient is not None for gradient in gradients)
-    return float(numpy(value.detach() if BACKEND == "torch" else value)), [
-        numpy(gradient) for gradient in gradients
+    *by_weights, by_x = gradients
+    assert all(gradient is not None for gradient in by_weights)
+    if by_x is None:  # outputs that do not look at the inputs at all
+        by_x = ops.zeros_like(x)
+    return float(ops.stop_gradient(value)), [
+        numpy(gradient) for gradient in (*by_weights, by_x)
     ]
 
 
@@ -643,7 +660,9 @@ def float64_allowed():
 def test_gradients_are_finite_and_stay_with_real_tokens(entry):
     layer = built(entry)
     extra = tensors(entry.together, MASK)
-    _, gradients = value_and_gradients(layer, sequences(), mask=MASK, **extra)
+    _, gradients = value_and_gradients(
+        layer, sequences(), **under(layer, MASK), **extra
+    )
     assert len(gradients) == len(layer.trainable_variables) + 1
     assert all(np.isfinite(gradient).all() for gradient in gradients)
     assert all(gradient.any() for gradient in gradients[:-1])
@@ -656,7 +675,7 @@ def test_gradients_are_finite_where_all_is_padding(entry):
     x = sequences(batch=2)
     for inputs in (x, 0 * x):
         value, gradients = value_and_gradients(
-            layer, inputs, mask=nothing, **extra
+            layer, inputs, **under(layer, nothing), **extra
         )
         assert np.isfinite(value)
         assert all(np.isfinite(gradient).all() for gradient in gradients)
@@ -676,9 +695,13 @@ def test_gradients_are_central_differences(entry):
         extra = tensors(entry.together, MASK)
 
         def value_at(x):
-            return value_and_gradients(layer, x, mask=MASK, **extra)[0]
+            return value_and_gradients(layer, x, **under(layer, MASK), **extra)[
+                0
+            ]
 
-        value, gradients = value_and_gradients(layer, x, mask=MASK, **extra)
+        value, gradients = value_and_gradients(
+            layer, x, **under(layer, MASK), **extra
+        )
         assert gradients[-1].dtype == "float64"
         tolerance = step**2 / 6 * 1e4 + 100 * 2**-53 / step * (1 + abs(value))
         *by_weights, by_x = gradients
@@ -710,14 +733,17 @@ def test_dropout_drops_in_training_alone(entry):
     layer, plain = built(entry, dropout=0.5), built(entry, dropout=0.0)
     layer.set_weights(plain.get_weights())
     x = sequences()
-    expected = numpy(plain(x, mask=MASK))
+    expected = numpy(plain(x, **under(plain, MASK)))
     np.testing.assert_array_equal(
-        numpy(plain(x, mask=MASK, training=True)), expected
+        numpy(plain(x, **under(plain, MASK), training=True)), expected
     )
-    for inference in (layer(x, mask=MASK), layer(x, mask=MASK, training=False)):
+    for inference in (
+        layer(x, **under(layer, MASK)),
+        layer(x, **under(layer, MASK), training=False),
+    ):
         near(numpy(inference), expected, bound(entry, expected))
-    training = numpy(layer(x, mask=MASK, training=True))
-    again = numpy(layer(x, mask=MASK, training=True))
+    training = numpy(layer(x, **under(layer, MASK), training=True))
+    again = numpy(layer(x, **under(layer, MASK), training=True))
     assert np.isfinite(training).all()
     assert (training != expected).mean() > 0.1
     assert (training != again).mean() > 0.1

@@ -99,7 +99,6 @@ class WordpieceTokenizer(keras.layers.Layer):
         self.vocabulary = tuple(vocabulary)
         self.sequence_length = _check_sequence_length(sequence_length)
         self.lowercase = lowercase
-        self.autocast = False
         self.supports_masking = True
         self.supports_jit = False
         self._tokenizer = _fast_tokenizer(self.vocabulary, lowercase)
@@ -162,22 +161,29 @@ class WordpieceTokenizer(keras.layers.Layer):
         return "string"
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if keras.backend.is_keras_tensor(inputs):
-            self._check_inputs(inputs.dtype, inputs.shape)
-            return super().__call__(inputs, *args, **kwargs)
+        # Here and not in `call`: Keras takes only tensors as inputs.
+        texts = self._as_strings(inputs)
+        symbolic = keras.backend.is_keras_tensor(texts)
+        if symbolic or keras.backend.backend() == "tensorflow":
+            return super().__call__(texts, *args, **kwargs)
         import tensorflow as tf
 
-        # Here and not in `call`: Keras takes only tensors as inputs.
-        strings = tf.convert_to_tensor(inputs, dtype_hint=tf.string)
-        if strings.shape.rank is None:  # as in some datasets
-            strings = tf.ensure_shape(strings, (None,))
-        self._check_inputs(strings.dtype.name, strings.shape)
-        if keras.backend.backend() == "tensorflow":
-            return super().__call__(strings, *args, **kwargs)
-        ids = self.call(strings)
+        ids = self.call(texts)
         if tf.inside_function():  # a dataset's graph
             return ids
         return keras.ops.convert_to_tensor(ids.numpy())
+
+    def _as_strings(self, inputs: Any) -> Any:
+        if keras.backend.is_keras_tensor(inputs):
+            self._check_inputs(inputs.dtype, inputs.shape)
+            return inputs
+        import tensorflow as tf
+
+        texts = tf.convert_to_tensor(inputs, dtype_hint=tf.string)
+        if texts.shape.rank is None:  # as in some datasets
+            texts = tf.ensure_shape(texts, (None,))
+        self._check_inputs(texts.dtype.name, texts.shape)
+        return texts
 
     def _check_inputs(self, dtype: str, shape: Sequence[int | None]) -> None:
         if dtype != "string" or len(shape) != 1:
@@ -212,7 +218,7 @@ class WordpieceTokenizer(keras.layers.Layer):
         if keras.backend.is_keras_tensor(inputs):
             shape = self.compute_output_shape(inputs.shape)
             return keras.KerasTensor(shape, "bool")
-        return keras.ops.not_equal(self(inputs), 0)
+        return self.call(self._as_strings(inputs))._keras_mask
 
     def compute_output_shape(
         self, input_shape: Sequence[int | None]

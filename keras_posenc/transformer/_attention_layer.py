@@ -1,25 +1,31 @@
 """What every layer that attends has in common: its call and its output."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_posenc.ops.arguments import (
     check_inputs,
     check_integers,
     check_shape,
 )
+from keras_posenc.ops.masks import resolve_mask
 
 
 class AttentionLayer(keras.Layer):
     """Base of the layers that take a sequence and attend within it.
 
-    Subclasses set `num_layers` if they return the attention weights of more
-    than one block.
+    A subclass defines `attend(x, *, return_attention_scores, training,
+    **context)` on inputs in the compute dtype, where the context is the rest
+    of the call's arguments, to be handed on; and sets `num_layers` if it
+    returns the attention weights of more than one block.
     """
 
     num_layers: int | None = None
     num_heads: int
+    attend: Callable[..., Any]
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -27,6 +33,34 @@ class AttentionLayer(keras.Layer):
         # Keras would cast real positions to the compute dtype, in which 1001
         # and 1000 can be the same number.
         self.autocast = False
+
+    def call(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        mask = resolve_mask(mask, inputs)
+        self._check_call(
+            inputs, positions, segment_ids, padding_mask, attention_mask, mask
+        )
+        return self.attend(
+            ops.cast(inputs, self.compute_dtype),
+            return_attention_scores=return_attention_scores,
+            training=training,
+            positions=positions,
+            segment_ids=segment_ids,
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask,
+            mask=mask,
+        )
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         return tuple(input_shape)

@@ -16,7 +16,7 @@ from keras_posenc.ops.attention import (
     fused_attention,
     weighted_values,
 )
-from keras_posenc.ops.masks import combine_masks, resolve_mask
+from keras_posenc.ops.masks import combine_masks
 from keras_posenc.ops.positions import positions_from_segments
 from keras_posenc.transformer._attention_layer import AttentionLayer
 from keras_posenc.transformer._sublayers import (
@@ -150,25 +150,21 @@ class SelfAttention(AttentionLayer):
         self.dropout_layer.build((batch, self.num_heads, seq, seq))
         self.built = True
 
-    def call(
+    def attend(
         self,
-        inputs: Any,
-        positions: Any = None,
-        segment_ids: Any = None,
-        padding_mask: Any = None,
-        attention_mask: Any = None,
-        use_causal_mask: bool = False,
-        return_attention_scores: bool = False,
-        mask: Any = None,
-        training: bool | None = None,
+        x: Any,
+        *,
+        positions: Any,
+        segment_ids: Any,
+        padding_mask: Any,
+        attention_mask: Any,
+        use_causal_mask: bool,
+        mask: Any,
+        return_attention_scores: bool,
+        training: bool | None,
     ) -> Any:
-        mask = resolve_mask(mask, inputs)
-        self._check_call(
-            inputs, positions, segment_ids, padding_mask, attention_mask, mask
-        )
-        inputs = ops.cast(inputs, self.compute_dtype)
-        batch, seq, dim = ops.shape(inputs)
-        query, key, value = self._project(inputs)
+        batch, seq, dim = ops.shape(x)
+        query, key, value = self._project(x)
         mask = combine_masks(
             mask=mask,
             padding_mask=padding_mask,
@@ -219,13 +215,13 @@ class SelfAttention(AttentionLayer):
             **projection_config(self),
         }
 
-    def _project(self, inputs: Any) -> tuple[Any, Any, Any]:
+    def _project(self, x: Any) -> tuple[Any, Any, Any]:
         """(batch, seq, dim) -> three of (batch, their heads, seq, head_dim)."""
-        batch, seq = ops.shape(inputs)[:2]
-        head_dim = inputs.shape[-1] // self.num_heads
+        batch, seq = ops.shape(x)[:2]
+        head_dim = x.shape[-1] // self.num_heads
         heads, kv_heads = self.num_heads, self.num_key_value_heads
         projected = ops.reshape(
-            self.query_key_value(inputs),
+            self.query_key_value(x),
             (batch, seq, heads + 2 * kv_heads, head_dim),
         )
         query, key, value = ops.split(

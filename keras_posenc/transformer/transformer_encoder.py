@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_posenc.ops.arguments import (
     check_bool,
     check_positive_int,
     check_sequence_shape,
 )
-from keras_posenc.ops.masks import resolve_mask
 from keras_posenc.transformer._attention_layer import AttentionLayer
 from keras_posenc.transformer._sublayers import make_norm, projection_options
 from keras_posenc.transformer.attention_position import (
@@ -141,32 +139,21 @@ class TransformerEncoder(AttentionLayer):
             self.final_norm.build(tuple(input_shape))
         self.built = True
 
-    def call(
+    def attend(
         self,
-        inputs: Any,
-        positions: Any = None,
-        segment_ids: Any = None,
-        padding_mask: Any = None,
-        attention_mask: Any = None,
-        use_causal_mask: bool = False,
-        return_attention_scores: bool = False,
-        mask: Any = None,
-        training: bool | None = None,
+        x: Any,
+        *,
+        return_attention_scores: bool,
+        training: bool | None,
+        **context: Any,
     ) -> Any:
-        mask = resolve_mask(mask, inputs)
-        x = ops.cast(inputs, self.compute_dtype)
         scores = []
         for block in self.blocks:
             x = block(
                 x,
-                positions=positions,
-                segment_ids=segment_ids,
-                padding_mask=padding_mask,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
                 return_attention_scores=return_attention_scores,
-                mask=mask,
                 training=training,
+                **context,
             )
             if return_attention_scores:
                 x, weights = x

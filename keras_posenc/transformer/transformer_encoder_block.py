@@ -3,14 +3,12 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_posenc.ops.arguments import (
     check_bool,
     check_positive,
     check_sequence_shape,
 )
-from keras_posenc.ops.masks import resolve_mask
 from keras_posenc.transformer._attention_layer import AttentionLayer
 from keras_posenc.transformer._sublayers import make_norm, projection_config
 from keras_posenc.transformer.attention_position import AttentionPosition
@@ -133,34 +131,23 @@ class TransformerEncoderBlock(AttentionLayer):
             sublayer.build(tuple(input_shape))
         self.built = True
 
-    def call(
+    def attend(
         self,
-        inputs: Any,
-        positions: Any = None,
-        segment_ids: Any = None,
-        padding_mask: Any = None,
-        attention_mask: Any = None,
-        use_causal_mask: bool = False,
-        return_attention_scores: bool = False,
-        mask: Any = None,
-        training: bool | None = None,
+        x: Any,
+        *,
+        return_attention_scores: bool,
+        training: bool | None,
+        **context: Any,
     ) -> Any:
-        mask = resolve_mask(mask, inputs)
-        x = ops.cast(inputs, self.compute_dtype)
         scores = None
 
-        def attend(x: Any) -> Any:
+        def attention(x: Any) -> Any:
             nonlocal scores
             attended = self.attention(
                 x,
-                positions=positions,
-                segment_ids=segment_ids,
-                padding_mask=padding_mask,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
                 return_attention_scores=return_attention_scores,
-                mask=mask,
                 training=training,
+                **context,
             )
             if return_attention_scores:
                 attended, scores = attended
@@ -170,7 +157,7 @@ class TransformerEncoderBlock(AttentionLayer):
             return self.feed_forward(x, training=training)
 
         for half, norm in (
-            (attend, self.attention_norm),
+            (attention, self.attention_norm),
             (feed_forward, self.feed_forward_norm),
         ):
             x = x + half(norm(x)) if self.normalize_first else norm(x + half(x))
