@@ -32,9 +32,10 @@ class _UsageError(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     options = _parser().parse_args(arguments)
-    # Both before TensorFlow is imported.
+    # Both before Keras is imported. Exports need TensorFlow, whatever backend
+    # the model was trained on.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
         with _native_logs_silenced():
             return options.run(options)

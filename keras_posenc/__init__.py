@@ -35,14 +35,14 @@ from keras_posenc.ops.positions import (
 from keras_posenc.ops.positions import (
     positions_from_segments as positions_from_segments,
 )
+from keras_posenc.positional.attention_position import (
+    AttentionPosition as AttentionPosition,
+)
 from keras_posenc.positional.positional_encoding import (
     PositionalEncoding as PositionalEncoding,
 )
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,
-)
-from keras_posenc.transformer.attention_position import (
-    AttentionPosition as AttentionPosition,
 )
 from keras_posenc.transformer.feed_forward import (
     FeedForward as FeedForward,

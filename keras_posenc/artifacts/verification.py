@@ -287,7 +287,7 @@ def require_tensorflow_backend(function: str) -> None:
         raise RuntimeError(
             f"`{function}` needs the TensorFlow backend, and this is "
             f"'{backend}'. Save the model by model.save('model.keras'), then "
-            "run: KERAS_BACKEND=tensorflow keras-posenc export model.keras "
+            "run: keras-posenc export model.keras "
             "--to saved_model --out FOLDER (or --to litert --out FILE)"
         )
 

@@ -300,7 +300,7 @@ class WordpieceTokenizer(keras.layers.Layer):
         for token in tokens:
             if token in (PAD, CLS, SEP):
                 continue
-            if words and token.startswith(SUFFIX) and token != SUFFIX:
+            if words and token.startswith(SUFFIX):
                 words[-1] += token.removeprefix(SUFFIX)
             else:
                 words.append(token)

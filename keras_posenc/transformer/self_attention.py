@@ -18,15 +18,15 @@ from keras_posenc.ops.attention import (
 )
 from keras_posenc.ops.masks import combine_masks
 from keras_posenc.ops.positions import positions_from_segments
+from keras_posenc.positional.attention_position import (
+    AttentionPosition,
+    check_attention_position,
+)
 from keras_posenc.transformer._attention_layer import AttentionLayer
 from keras_posenc.transformer._sublayers import (
     make_dense,
     projection_config,
     projection_options,
-)
-from keras_posenc.transformer.attention_position import (
-    AttentionPosition,
-    check_attention_position,
 )
 
 

@@ -10,12 +10,12 @@ from keras_posenc.ops.arguments import (
     check_positive_int,
     check_sequence_shape,
 )
-from keras_posenc.transformer._attention_layer import AttentionLayer
-from keras_posenc.transformer._sublayers import make_norm, projection_options
-from keras_posenc.transformer.attention_position import (
+from keras_posenc.positional.attention_position import (
     AttentionPosition,
     check_attention_position,
 )
+from keras_posenc.transformer._attention_layer import AttentionLayer
+from keras_posenc.transformer._sublayers import make_norm, projection_options
 from keras_posenc.transformer.transformer_encoder_block import (
     TransformerEncoderBlock,
 )

@@ -9,9 +9,9 @@ from keras_posenc.ops.arguments import (
     check_positive,
     check_sequence_shape,
 )
+from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attention_layer import AttentionLayer
 from keras_posenc.transformer._sublayers import make_norm, projection_config
-from keras_posenc.transformer.attention_position import AttentionPosition
 from keras_posenc.transformer.feed_forward import FeedForward
 from keras_posenc.transformer.self_attention import SelfAttention
 

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 
 from keras_posenc.ops.arguments import check_positive_int, check_rate
+from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.positional.positional_encoding import PositionalEncoding
-from keras_posenc.transformer.attention_position import AttentionPosition
 from keras_posenc.transformer.transformer_encoder import TransformerEncoder
 
 
