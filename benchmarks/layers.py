@@ -58,9 +58,7 @@ def encodings() -> dict[str, Callable[[], Any]]:
     ways = {
         "plain add of two tensors": lambda x: x + other,
         "kp.PositionalEncoding": ours,
-        "slice of a 5 000-row table": lambda x: (
-            x + table[:, : tf.shape(x)[1]]
-        ),
+        "slice of a 5 000-row table": lambda x: x + table[:, : tf.shape(x)[1]],
         "keras_hub.SinePositionEncoding": lambda x: x + hub(x),
     }
     return {name: _compiled(way, x) for name, way in ways.items()}
@@ -88,9 +86,7 @@ def blocks() -> dict[str, Callable[[], Any]]:
         scores = tf.matmul(heads, heads, transpose_b=True)
         attended = tf.reshape(tf.matmul(scores, heads), (8, 128, 512))
         x = tf.matmul(attended, kernels[1])
-        return tf.matmul(
-            tf.matmul(x, kernels[2]), kernels[2], transpose_b=True
-        )
+        return tf.matmul(tf.matmul(x, kernels[2]), kernels[2], transpose_b=True)
 
     ways = {
         "its matrix products alone": products,
