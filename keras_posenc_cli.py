@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
-        with _native_logs_silenced():
+        with native_logs_silenced():
             return options.run(options)
     except KeyboardInterrupt:
         print("keras-posenc: interrupted", file=sys.stderr)
@@ -175,7 +175,7 @@ def _add_verification(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def _native_logs_silenced() -> Iterator[None]:
+def native_logs_silenced() -> Iterator[None]:
     """Keeps what native code writes to standard error off the terminal.
 
     TensorFlow and LiteRT's converter log to file descriptor 2 whatever

@@ -11,12 +11,12 @@ from keras_posenc.artifacts.signatures import DEFAULT, Signature, flatten_layers
 
 _BATCHES = (1, 3)
 _LENGTHS = (1, 2, 17)
+# The first is the batch of one; the batch of three is the others.
 _TEXTS = (
     "A short sentence, with punctuation.",
     "",
-    "Ünïcödé \u4f60\u597d \U0001f642 caf\u00e9",
+    "\t Ünïcödé \u4f60\u597d \n \U0001f642 caf\u00e9 ",
     "one two three four five six seven eight nine ten " * 20,
-    "\t  spaces \n everywhere ",
 )
 
 Inputs = dict[str, np.ndarray]
@@ -87,7 +87,10 @@ def _invent(
 ) -> np.ndarray:
     if dtype == "string":
         count = int(np.prod(shape, dtype=int))
-        texts = [_TEXTS[index % len(_TEXTS)] for index in range(count)]
+        texts = [
+            _TEXTS[(index + (count > 1)) % len(_TEXTS)]
+            for index in range(count)
+        ]
         return np.array(texts, dtype=object).reshape(shape)
     if dtype == "bool":
         return rng.random(shape) < 0.7

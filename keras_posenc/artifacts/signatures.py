@@ -195,14 +195,12 @@ def _from_ids(signature: Signature) -> Signature | None:
     specs = list(signature.specs.values())
     if len(specs) != 1 or specs[0].dtype != "string":
         return None
-    for layer in model.layers:
-        tensor = layer.output
-        if isinstance(tensor, keras.KerasTensor) and tensor.dtype != "string":
-            break
-    else:
+    outputs = model.outputs[0] if _is_sequential(model) else model.output
+    cuts = _first_numeric_tensors(keras.tree.flatten(outputs))
+    if len(cuts) != 1:
         return None
-    output = model.layers[-1].output if _is_sequential(model) else model.output
-    cut = keras.Model(tensor, output, name=f"{model.name}_from_ids")
+    (tensor,) = cuts
+    cut = keras.Model(tensor, outputs, name=f"{model.name}_from_ids")
     cut.supports_masking = True  # else Keras warns of the mask given below
     is_integer = "int" in tensor.dtype
     # A tokenizer's mask is cut off with it: its padding is id 0.
@@ -218,6 +216,31 @@ def _from_ids(signature: Signature) -> Signature | None:
 
     spec = keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
     return Signature("from_ids", cut, {name: spec}, call)
+
+
+def _first_numeric_tensors(
+    outputs: Sequence[keras.KerasTensor],
+) -> list[keras.KerasTensor]:
+    """The numeric tensors of a graph that come straight from strings."""
+    # By the history of the tensors, since a layer that several models share
+    # has several outputs.
+    found: dict[int, keras.KerasTensor] = {}
+    seen = set()
+    remaining = list(outputs)
+    while remaining:
+        tensor = remaining.pop()
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        operation, node_index, _ = tensor._keras_history
+        sources = operation._inbound_nodes[node_index].input_tensors
+        if tensor.dtype != "string" and any(
+            source.dtype == "string" for source in sources
+        ):
+            found[id(tensor)] = tensor
+        else:
+            remaining.extend(sources)
+    return list(found.values())
 
 
 def _named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:

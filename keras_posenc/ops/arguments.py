@@ -4,6 +4,7 @@ Every message names the argument, what it must be, and what came.
 """
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,15 +25,15 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
 
 def check_positive_int(name: str, value: Any) -> int:
     """Returns `value` if it is an integer above 0, else `ValueError`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        value_is_valid = False
-    else:
-        value_is_valid = value.__index__() > 0
-    if not value_is_valid:
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if number <= 0:
         raise ValueError(
             f"`{name}` must be a positive integer. Received: {name}={value!r}"
         )
-    return value.__index__()
+    return number
 
 
 def check_rate(name: str, value: Any) -> float:
@@ -151,5 +152,5 @@ def check_sequence_shape(layer: keras.Layer, shape: Any) -> None:
 
 def _is_real(value: Any) -> bool:
     return not isinstance(value, bool | str | bytes) and (
-        isinstance(value, int | float) or hasattr(value, "__float__")
+        hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
     )

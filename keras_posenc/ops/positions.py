@@ -48,17 +48,19 @@ def positions_from_segments(segment_ids: Any) -> Any:
     >>> ops.convert_to_numpy(kp.positions_from_segments(segments)).tolist()
     [[0, 1, 2, 0, 1, 0]]
     """
-    segment_ids = ops.cast(segment_ids, "int32")
+    segment_ids = ops.convert_to_tensor(segment_ids)
     batch, seq = ops.shape(segment_ids)
     index = ops.expand_dims(ops.arange(seq, dtype="int32"), 0)
     changed = ops.cast(
         ops.not_equal(segment_ids[:, 1:], segment_ids[:, :-1]), "int32"
     )
+    # An empty row has no first token.
+    changed = ops.pad(changed, [[0, 0], [1, 0]])[:, :seq]
     # Runs are numbered through the whole batch: seq numbers for each row, of
     # which a row with fewer runs leaves the last ones unused.
     row = ops.expand_dims(ops.arange(batch, dtype="int32") * seq, 1)
-    run = row + ops.pad(ops.cumsum(changed, axis=1), [[0, 0], [1, 0]])
-    starts = ops.pad(changed, [[0, 0], [1, 0]]) * index
+    run = row + ops.cumsum(changed, axis=1)
+    starts = changed * index
     run, starts = ops.reshape(run, (-1,)), ops.reshape(starts, (-1,))
     # One token of each run holds where it starts, all others hold 0.
     first = ops.segment_sum(starts, run, num_segments=batch * seq)

@@ -36,7 +36,7 @@ class PositionalEncoding(keras.Layer):
     `2 j + 1` is `cos(p w_j)`, with `w_j = max_wavelength ** (-2 j / dim)`. The
     layer has no weights and no longest length: any length, any position up to
     2**24 is exact to 5.8e-7 in float32 (2.1e-7 below position 4 096; a real
-    position that is not whole adds 1.9e-7), and to the rounding of that in
+    position that is not whole adds at most 3e-7), and to the rounding of that in
     float16 and bfloat16.
 
     Args:
@@ -224,10 +224,10 @@ class PositionalEncoding(keras.Layer):
                 positions = positions_from_mask(mask)
             else:
                 return sinusoids.range(start_index, ops.shape(inputs)[1])
-            start_index = ops.cast(start_index, "int32")
+            start_index = ops.convert_to_tensor(start_index)
             if len(start_index.shape) == 1:
                 start_index = ops.expand_dims(start_index, 1)
-            positions = positions + start_index
+            positions = ops.add(positions, start_index)
         return sinusoids.at(positions)
 
     def _check_call(

@@ -184,15 +184,11 @@ def _trim(learned: Sequence[str], size: int) -> list[str]:
     """Drops the rarest tokens beyond `size`, but no single character.
 
     The tool searches for a count that gives about `size` tokens and may stop
-    above it.
+    above it. It lists the characters first, but those that continue a word
+    among the pieces, by their counts.
     """
-    character = len(SUFFIX) + 1
-    kept = [
-        token in SPECIAL_TOKENS
-        or len(token) == 1
-        or (token.startswith(SUFFIX) and len(token) == character)
-        for token in learned
-    ]
+    longest = len(SUFFIX) + 1
+    kept = [t.startswith(SUFFIX) and len(t) == longest for t in learned]
     room = size - sum(kept)
     for index, keep in enumerate(kept):
         if not keep and room > 0:

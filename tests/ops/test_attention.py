@@ -35,9 +35,7 @@ def oracle(query, key, value, mask=None, bias=None):
     key, value = (np.repeat(x, group, axis=1) for x in (key, value))
     # The queries come scaled, which the oracle does by itself.
     query = query * np.sqrt(query.shape[-1])
-    return reference.scaled_dot_product_attention(
-        query, key, value, mask, bias
-    )
+    return reference.scaled_dot_product_attention(query, key, value, mask, bias)
 
 
 def bounds(query, key, value, weights, bias, dtype):
@@ -125,9 +123,7 @@ def test_against_the_oracle(kv_heads, dtype, near):
     keys=st.integers(1, 6),
     dim=st.integers(1, 5),
 )
-def test_any_shape(
-    seed, batch, kv_heads, group, queries, keys, dim, near
-):
+def test_any_shape(seed, batch, kv_heads, group, queries, keys, dim, near):
     query, key, value, mask, bias = case(
         seed, batch, group * kv_heads, kv_heads, queries, keys, dim
     )
@@ -198,6 +194,14 @@ def test_low_precision_sums_up_many_keys(near):
     near(ops.cast(weights, "float64"), np.full((1, 1, 1, 4096), 2.0**-12))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_low_precision_rounds_weights_once(dtype, near):
+    # Scores of 0, to which biases that the dtype holds exactly are added.
+    query, key, value = np.zeros((3, 1, 1, 1000, 2))
+    bias = np.random.default_rng(0).normal(scale=5, size=(1, 1, 1, 1000))
+    check(near, query[:, :, :1], key, value, bias=bias, dtype=dtype)
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_graph_of_unknown_shapes(jit_compile, near):
@@ -219,9 +223,7 @@ def test_graph_of_unknown_shapes(jit_compile, near):
         query, key, value, mask, _ = case(
             5, batch, 4, 2, queries=queries, keys=keys
         )
-        query, key, value = (
-            x.astype("float32") for x in (query, key, value)
-        )
+        query, key, value = (x.astype("float32") for x in (query, key, value))
         want, weights = oracle(query, key, value, mask)
         _, bound = bounds(query, key, value, weights, None, "float32")
         near(graph(query, key, value, mask), want, bound)

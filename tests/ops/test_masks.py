@@ -78,11 +78,11 @@ def test_no_mask():
 @pytest.mark.parametrize("beside", [False, True])
 def test_carried_in_a_functional_model(beside):
     tokens = keras.Input((None,), dtype="int32")
-    other = keras.Input((None,))
-    embedded = embed()(tokens)
-    outputs = TellMask()(embedded, other=other if beside else None)
-    model = keras.Model([tokens, other], outputs)
-    data = [TOKENS.astype("int32"), np.zeros((2, 4), "float32")]
+    inputs, data = [tokens], [TOKENS.astype("int32")]
+    if beside:
+        inputs.append(keras.Input((None,)))
+        data.append(np.zeros((2, 4), "float32"))
+    model = keras.Model(inputs, TellMask()(embed()(tokens), *inputs[1:]))
     assert told(model(data)) == CARRIED
     assert told(model.predict(data, verbose=0)) == CARRIED
 
@@ -103,9 +103,7 @@ def maskings(draw):
 
     def numbers(*shape, most=1):
         size = int(np.prod(shape))
-        entries = st.lists(
-            st.integers(0, most), min_size=size, max_size=size
-        )
+        entries = st.lists(st.integers(0, most), min_size=size, max_size=size)
         return np.reshape(draw(entries), shape).astype("int32")
 
     arguments = {}
@@ -145,9 +143,7 @@ def test_combined_against_loops(masking):
         return
     assert keras.backend.standardize_dtype(got.dtype) == "bool"
     assert len(got.shape) == 4
-    got = np.broadcast_to(
-        ops.convert_to_numpy(got), (batch, 2, length, length)
-    )
+    got = np.broadcast_to(ops.convert_to_numpy(got), (batch, 2, length, length))
     places = itertools.product(range(batch), range(2), *[range(length)] * 2)
     for row, head, query, key in places:
         want = allowed(arguments, row, query, key)

@@ -279,9 +279,16 @@ STANDINGS = {
         [ROWS + 2**20, ROWS - 70],
     ),
     "start-one-for-all": ({}, {"start_index": np.array([9])}, ROWS + 9),
-    "positions-list": ({}, {"positions": [5, 3, 1, 0, -2, 9]}, [5, 3, 1, 0, -2, 9]),
-    "positions-reals": ({}, {"positions": np.array(REALS, "float32")},
-                        np.array(REALS, "float32")),
+    "positions-list": (
+        {},
+        {"positions": [5, 3, 1, 0, -2, 9]},
+        [5, 3, 1, 0, -2, 9],
+    ),
+    "positions-reals": (
+        {},
+        {"positions": np.array(REALS, "float32")},
+        np.array(REALS, "float32"),
+    ),
     "positions-float64": ({}, {"positions": np.array(REALS)}, REALS),
     "positions-list-of-reals": ({}, {"positions": REALS}, REALS),
     "positions-int64": (
@@ -315,7 +322,7 @@ STANDINGS = {
     "segments-start-batch": (
         {},
         {"segment_ids": IDS, "start_index": np.array([100, -3])},
-        IN_SEGMENT + [[100], [-3]],
+        IN_SEGMENT + np.array([[100], [-3]]),
     ),
     "skip": ({"skip_masked": True}, {"mask": MASK}, AMONG_TOKENS),
     "skip-list": (
@@ -331,15 +338,11 @@ STANDINGS = {
     "skip-start-batch": (
         {"skip_masked": True},
         {"mask": MASK, "start_index": np.array([50, 60])},
-        AMONG_TOKENS + [[50], [60]],
+        AMONG_TOKENS + np.array([[50], [60]]),
     ),
     "skip-without-a-mask": ({"skip_masked": True}, {}, ROWS),
     "mask-alone-moves-nothing": ({}, {"mask": MASK}, ROWS),
 }
-
-
-def standing_bound(positions, want, encoding_bound, dtype="float32"):
-    return encoding_bound(np.asarray(positions), want, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -432,23 +435,25 @@ def test_positions_are_not_autocast_in_a_model(near, encoding_bound):
     near(outputs, want, encoding_bound(positions, want, "bfloat16"))
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        {"start_index": 2**24 + 1},
-        {"start_index": 2**40},
-        {"start_index": np.int64(-(2**32))},
-        {"start_index": np.array([2**32, 2**32 + 5])},
-        {"start_index": 2**32, "segment_ids": IDS},
-        {"start_index": np.array([2**32, -(2**32)]), "segment_ids": IDS},
-        {"start_index": 2**31 - 2, "segment_ids": IDS},
-        {"positions": np.full(SEQ, 2**32)},
-        {"positions": np.full(SEQ, np.nan)},
-        {"positions": np.full((BATCH, SEQ), -np.inf, "float32")},
-        {"positions": np.full(SEQ, 2.0**24 + 2, "float32")},
-    ],
-    ids=str,
-)
+BEYOND = {
+    "start": {"start_index": 2**24 + 1},
+    "start-2**40": {"start_index": 2**40},
+    "start-np.int64": {"start_index": np.int64(-(2**32))},
+    "start-batch": {"start_index": np.array([2**32, 2**32 + 5])},
+    "start-segments": {"start_index": 2**32, "segment_ids": IDS},
+    "start-batch-segments": {
+        "start_index": np.array([2**32, -(2**32)]),
+        "segment_ids": IDS,
+    },
+    "start-segments-int32": {"start_index": 2**31 - 2, "segment_ids": IDS},
+    "int64": {"positions": np.full(SEQ, 2**32)},
+    "nan": {"positions": np.full(SEQ, np.nan)},
+    "-inf": {"positions": np.full((BATCH, SEQ), -np.inf, "float32")},
+    "float32": {"positions": np.full(SEQ, 2.0**24 + 2, "float32")},
+}
+
+
+@pytest.mark.parametrize("call", BEYOND.values(), ids=BEYOND)
 def test_beyond_the_limit_is_nan(call):
     layer = kp.PositionalEncoding(merge_mode=None)
     outputs = layer(random_inputs(BATCH, SEQ, DIM), **call)
@@ -504,9 +509,7 @@ def test_the_mask_passes_through_a_functional_model(beside):
         for name, array in BESIDE[beside].items()
     }
     outputs = kp.PositionalEncoding()(embed()(tokens), **arguments)
-    model = keras.Model(
-        [tokens, *arguments.values()], TellMask()(outputs)
-    )
+    model = keras.Model([tokens, *arguments.values()], TellMask()(outputs))
     told = model([TOKENS.astype("int32"), *BESIDE[beside].values()])
     assert np.array_equal(numbers(told), MASK)
 
@@ -736,6 +739,14 @@ def test_dropout_is_active_in_training_alone(near, half_ulp):
     near(outputs, want, np.abs(want) * 4 * 2.0**-24)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_dropout_keeps_the_dtype(policy):
+    layer = kp.PositionalEncoding(dropout=0.1, dtype=policy)
+    outputs = layer(random_inputs(1, 2, 3), training=True)
+    dtype = keras.backend.standardize_dtype(outputs.dtype)
+    assert dtype == POLICIES[policy]
+
+
 @pytest.mark.parametrize("merge_mode", ["concat", None])
 def test_dropout_is_behind_the_merge(merge_mode):
     layer = kp.PositionalEncoding(dropout=0.5, merge_mode=merge_mode)
@@ -844,6 +855,12 @@ def test_inputs_of_bad_shape(shape, symbolic, built):
         layer(inputs)
 
 
+@pytest.mark.parametrize("shape", [(2, 6), (2, 6, None), (2, 6, 0), [1] * 4])
+def test_built_for_a_bad_shape(shape):
+    with pytest.raises(ValueError, match=r"expects inputs of shape \(batch, "):
+        kp.PositionalEncoding().build(shape)
+
+
 def test_inputs_of_unknown_width():
     message = r"with dim known and above 0\. Received: .*\(None, None, None\)"
     with pytest.raises(ValueError, match=message):
@@ -938,14 +955,6 @@ def test_bad_calls(config, call, message, symbolic):
         }
     with pytest.raises(ValueError, match=message):
         layer(inputs, **call)
-
-
-def test_a_carried_mask_that_does_not_fit():
-    inputs = ops.convert_to_tensor(random_inputs(2, 6, 5))
-    tokens = keras.layers.Embedding(10, 5, mask_zero=True)(TOKENS)
-    longer = ops.concatenate([tokens, inputs], axis=1)
-    outputs = kp.PositionalEncoding()(longer)  # an op drops the mask
-    assert np.all(numbers(TellMask()(outputs)) == -1)
 
 
 @pytest.mark.parametrize(
