@@ -263,6 +263,15 @@ def verify_signatures(
     if kind == "litert" and inspection.foreign_operators:
         kind = "litert_flex"
     response, outputs = _run_worker(kind, inspection.path, cases)
+    if any(
+        "Flex delegate" in case.get("error", "") for case in response["cases"]
+    ):
+        raise ExportVerificationError(
+            "The file needs operators of TensorFlow's own "
+            f"({', '.join(inspection.foreign_operators)}), and the interpreter "
+            "installed here has no Flex delegate to run them. Export with "
+            "verify=False, and verify where there is one"
+        )
     return VerificationReport(
         path=artifact,
         kind=inspection.kind,

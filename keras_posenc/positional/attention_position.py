@@ -28,6 +28,10 @@ class AttentionPosition(keras.Layer):
     `(batch, heads, seq, dim)`. One layer may serve several blocks, which then
     share its weights.
 
+    A hook may compute in whatever dtype it needs, and its result is cast to
+    the attention's. Its weights come in their own dtype, float32 under a mixed
+    policy too: positions do not survive a lower one.
+
     Example:
     >>> import keras
     >>> from keras import ops
@@ -47,6 +51,11 @@ class AttentionPosition(keras.Layer):
     rotate: ClassVar[Callable[..., Any] | None] = None
     bias: ClassVar[Callable[..., Any] | None] = None
     values: ClassVar[Callable[..., Any] | None] = None
+
+    def add_weight(self, *args: Any, **kwargs: Any) -> Any:
+        # A hook is called by whichever layer attends, whose autocasting would
+        # otherwise decide in what dtype the weights come.
+        return super().add_weight(*args, **{"autocast": False, **kwargs})
 
 
 def check_attention_position(value: Any) -> AttentionPosition | None:

@@ -36,8 +36,8 @@ class PositionalEncoding(keras.Layer):
     `2 j + 1` is `cos(p w_j)`, with `w_j = max_wavelength ** (-2 j / dim)`. The
     layer has no weights and no longest length: any length, any position up to
     2**24 is exact to 5.8e-7 in float32 (2.1e-7 below position 4 096; a real
-    position that is not whole adds at most 3e-7), and to the rounding of that in
-    float16 and bfloat16.
+    position that is not whole adds at most 3e-7), and to the rounding of that
+    in float16 and bfloat16.
 
     Args:
         max_wavelength: The base of the geometric progression of wavelengths;

@@ -31,7 +31,8 @@ class WordpieceTokenizer(keras.layers.Layer):
     invalid UTF-8. Special tokens spelled out in a text are plain text.
 
     The output carries the Keras mask `ids != 0`, for every layer behind that
-    takes a mask. Keras' `Embedding` passes it on only with `mask_zero=True`.
+    takes a mask. Keras' `Embedding` drops it, with a warning, unless it has
+    `mask_zero=True`.
     Datasets drop masks: behind `dataset.map(tokenizer)` it is again the
     embedding's `mask_zero=True` that makes one.
 
@@ -94,9 +95,9 @@ class WordpieceTokenizer(keras.layers.Layer):
         super().__init__(**kwargs)
         if isinstance(vocabulary, str | os.PathLike):
             vocabulary = read_vocabulary(vocabulary)
-        check_vocabulary(vocabulary)
         # A tuple: Keras and TensorFlow would wrap a list to track its items.
         self.vocabulary = tuple(vocabulary)
+        check_vocabulary(self.vocabulary)
         self.sequence_length = _check_sequence_length(sequence_length)
         self.lowercase = lowercase
         self.supports_masking = True

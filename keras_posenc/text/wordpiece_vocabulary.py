@@ -75,7 +75,7 @@ def check_vocabulary(vocabulary: Sequence[str]) -> None:
     if vocabulary[0] != PAD:
         raise ValueError(
             f"`vocabulary` must begin with {PAD}, whose id 0 is the padding. "
-            f"Received: {PAD} at index {list(vocabulary).index(PAD)}, "
+            f"Received: {PAD} at index {vocabulary.index(PAD)}, "
             f"{vocabulary[0]!r} at index 0."
         )
 

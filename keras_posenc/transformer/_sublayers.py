@@ -77,5 +77,10 @@ def projection_config(owner: Any) -> dict[str, Any]:
 
 
 def _fresh(initializer: Any) -> Any:
-    # An initializer that is used twice gives the same numbers twice.
-    return initializer.clone() if hasattr(initializer, "clone") else initializer
+    # An initializer that is used twice gives the same numbers twice, unless a
+    # SeedGenerator moves it on, of which a clone would be a copy.
+    if not hasattr(initializer, "clone") or isinstance(
+        getattr(initializer, "seed", None), keras.random.SeedGenerator
+    ):
+        return initializer
+    return initializer.clone()

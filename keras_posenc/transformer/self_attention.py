@@ -177,8 +177,10 @@ class SelfAttention(AttentionLayer):
         if position is not None:
             positions = _resolve_positions(positions, segment_ids, seq)
             if position.rotate is not None:
-                query = position.rotate(query, positions)
-                key = position.rotate(key, positions)
+                query, key = (
+                    ops.cast(position.rotate(x, positions), self.compute_dtype)
+                    for x in (query, key)
+                )
             if position.bias is not None:
                 bias = position.bias(query, positions, positions)
         values = None if position is None else position.values
@@ -192,7 +194,9 @@ class SelfAttention(AttentionLayer):
             dropped = self.dropout_layer(weights, training=training)
             attended = weighted_values(dropped, value)
             if values is not None:
-                attended += values(dropped, positions, positions)
+                attended += ops.cast(
+                    values(dropped, positions, positions), self.compute_dtype
+                )
         else:
             attended = fused_attention(query, key, value, mask, bias)
         # (batch, heads, seq, head_dim) -> (batch, seq, dim)

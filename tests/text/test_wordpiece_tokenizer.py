@@ -384,6 +384,8 @@ class TestAsALayer:
         assert config["vocabulary"] == VOCABULARY
         assert (config["sequence_length"], config["lowercase"]) == (5, False)
         assert config["name"] == "words"
+        registered = keras.saving.get_registered_name(WordpieceTokenizer)
+        assert registered == "keras_posenc>WordpieceTokenizer"
 
     def test_model_file_needs_no_vocabulary_file(self, tmp_path):
         file = tmp_path / "vocabulary.txt"
@@ -413,7 +415,7 @@ class TestAsALayer:
                 tokenizer.id_to_token(index)
 
     def test_detokenize(self):
-        tokenizer = WordpieceTokenizer([*VOCABULARY, "##"], sequence_length=9)
+        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=9)
         texts = ["Tokens tokenize!", "", "a x b"]
         expected = ["tokens tokenize !", "", "a [UNK] b"]
         assert tokenizer.detokenize(tokenizer(texts)) == expected
@@ -533,6 +535,19 @@ class TestLearn:
             assert len(vocabulary) > 80
             assert any(len(token) > 3 for token in vocabulary[4:])
 
+    def test_a_small_corpus_gives_whole_words(self):
+        vocabulary = WordpieceTokenizer.learn(["to be or not to be"], 30)
+        assert {"to", "be"} <= set(vocabulary.get_vocabulary())
+
+    def test_what_the_tool_learns_too_much_is_cut(self):
+        # TF-Text answers these with 20 tokens, "##f" the last.
+        corpus = ["fae fae eedbe cca cca cdeef cdeef"]
+        tokenizer = WordpieceTokenizer.learn(corpus, 18)
+        assert tokenizer.vocabulary_size() == 18
+        tails = {f"##{c}" for c in "abcdef"}
+        assert {*"abcdef", *tails} <= set(tokenizer.get_vocabulary())
+        assert UNK not in tokenizer(corpus).numpy()
+
     def test_arguments_reach_the_layer(self):
         tokenizer = WordpieceTokenizer.learn(
             ["É a"], 20, sequence_length=7, lowercase=False, name="words"
@@ -619,6 +634,9 @@ class TestRefusals:
         ],
     )
     def test_missing_tf_text(self, make, monkeypatch):
+        for name in list(sys.modules):
+            if name.startswith("tensorflow_text."):
+                monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "tensorflow_text", None)
         with pytest.raises(ImportError, match=r"pip install .* for Windows"):
             make()

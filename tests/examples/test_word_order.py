@@ -1,0 +1,141 @@
+import collections
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "examples" / "word_order.py"
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("word_order", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def sentences(example):
+    return example.read_sentences()
+
+
+def run(*arguments: object, folder: Path) -> subprocess.CompletedProcess:
+    paths = [str(ROOT), os.environ.get("PYTHONPATH")]
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *map(str, arguments)],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "COLUMNS": "160",  # no cell of a table is cut
+        },
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+
+
+def test_reference_has_enough_sentences(sentences):
+    assert len(sentences) > 1500
+    assert {len(words) for words in sentences} <= set(range(5, 41))
+
+
+def test_each_sentence_comes_once(sentences):
+    assert len({tuple(words) for words in sentences}) == len(sentences)
+
+
+def test_sentences_have_no_capitals_and_no_markup(sentences):
+    text = "\n".join(" ".join(words) for words in sentences)
+    assert text == text.lower()
+    for markup in ("::=", ">>>", "===", "---", "|"):
+        assert markup not in text
+
+
+def test_own_texts_are_read_and_cleaned(example, tmp_path):
+    lines = [f"The number {i} is one of many.\n\n" for i in range(120)]
+    code = "   a_grammar ::= one or two or three words.\n\n"
+    path = tmp_path / "texts.txt"
+    path.write_text("".join([*lines, *lines, code]), encoding="utf-8")
+    found = example.read_sentences(path)
+    assert len(found) == 120
+    assert found[7][:4] == ["the", "number", "7", "is"]
+
+
+def test_shuffling_changes_order_alone(example, sentences):
+    rng = np.random.default_rng(0)
+    for words in sentences:
+        other = example.shuffled(words, rng)
+        assert collections.Counter(other) == collections.Counter(words)
+        assert other != words
+
+
+def test_shuffling_never_keeps_the_order(example):
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        assert example.shuffled(["a", "b"], rng) == ["b", "a"]
+    assert example.shuffled(["a", "a"], rng) == ["a", "a"]
+
+
+def test_shuffling_follows_its_generator(example, sentences):
+    first, second = (
+        example.shuffled(sentences[0], np.random.default_rng(3))
+        for _ in range(2)
+    )
+    assert first == second
+
+
+def test_full_stop_alone_is_measured(example, sentences):
+    """The strongest cue is no secret: the report says how far it goes."""
+    rng = np.random.default_rng(1)
+    right = [words[-1][-1] in ".!?" for words in sentences]
+    right += [
+        example.shuffled(words, rng)[-1][-1] not in ".!?" for words in sentences
+    ]
+    assert example.full_stop_accuracy(sentences, 0) == np.mean(right)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.slow
+def test_quick_run_reports_and_exports(tmp_path):
+    finished = run("--quick", "--out", "out", folder=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    report = finished.stdout
+    for part in (
+        "without positions",
+        "with positions",
+        "held-out accuracy",
+        "worst difference",
+        "word_order.tflite",
+    ):
+        assert part in report
+    assert "Traceback" not in finished.stderr
+    version = tmp_path / "out" / "word_order" / "1"
+    assert (version / "saved_model.pb").is_file()
+    assert (tmp_path / "out" / "word_order.tflite").stat().st_size > 0
+
+
+USER_ERRORS = {
+    "missing": None,
+    "not UTF-8": b"\xff\xfe\xfa caf\xe9 " * 50,
+    "too few sentences": b"This is the only sentence here.\n",
+}
+
+
+@pytest.mark.parametrize("content", USER_ERRORS.values(), ids=USER_ERRORS)
+def test_user_error_is_one_line(tmp_path, content):
+    path = tmp_path / "texts.txt"
+    if content is not None:
+        path.write_bytes(content)
+    finished = run("--texts", path, folder=tmp_path)
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    assert len(finished.stderr.splitlines()) == 1
+    assert "Traceback" not in finished.stderr
+    assert [p.name for p in tmp_path.iterdir() if p != path] == []
