@@ -11,7 +11,9 @@ import dataclasses
 import importlib
 import json
 import os
+import re
 import sys
+import zipfile
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -31,6 +33,21 @@ class _UsageError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
+    if sys.stderr is None:  # closed by the shell: 2>&-
+        sys.stderr = open(os.devnull, "w")
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:  # the reader has enough: | head
+        # Python flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     # Both before Keras is imported. Exports need TensorFlow, whatever backend
     # the model was trained on.
@@ -43,8 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("keras-posenc: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()
-        return EXIT_OK
+        raise
     except _UsageError as error:
         return _report_error(error, EXIT_USAGE)
     except Exception as error:
@@ -100,6 +116,12 @@ def _parser() -> argparse.ArgumentParser:
         "--allow-flex",
         action="store_true",
         help="allow TensorFlow's operators (litert)",
+    )
+    export.add_argument(
+        "--no-verify",
+        action="store_true",
+        help="write the artifact without running it, as one with --allow-flex "
+        "must be where no Flex delegate is installed",
     )
     _add_verification(export)
 
@@ -214,6 +236,7 @@ def _export(options: argparse.Namespace) -> int:
         "samples": _load_samples(options),
         "max_length": options.max_length,
         "tolerance": options.tolerance,
+        "verify": not options.no_verify,
     }
     if options.to == "saved_model":
         artifact = kp.export_saved_model(
@@ -223,7 +246,12 @@ def _export(options: argparse.Namespace) -> int:
         artifact = kp.export_litert(
             model, options.out, allow_flex=options.allow_flex, **shared
         )
-    _print_report(artifact.report, options.json)
+    if artifact.report is not None:
+        _print_report(artifact.report, options.json)
+    elif options.json:
+        print(json.dumps({"path": str(artifact.path)}, indent=2))
+    else:
+        print(f"{artifact.path}: not verified")
     return EXIT_OK
 
 
@@ -249,7 +277,7 @@ def _inspect(options: argparse.Namespace) -> int:
         if options.json:
             print(json.dumps(json.loads(model.to_json()), indent=2))
         else:
-            model.summary(expand_nested=True)
+            model.summary(expand_nested=True, print_fn=print)
         return EXIT_OK
     from keras_posenc.artifacts.inspection import inspect
 
@@ -261,6 +289,7 @@ def _inspect(options: argparse.Namespace) -> int:
     from rich.table import Table
 
     console = Console()
+    console.begin_capture()  # to print it all at once, broken pipe or not
     console.print(
         f"{inspection.path}: {inspection.kind}, "
         f"{inspection.size_bytes / 1e6:.2f} MB, of which weights "
@@ -268,7 +297,9 @@ def _inspect(options: argparse.Namespace) -> int:
         markup=False,
         highlight=False,
     )
-    table = Table("signature", "", "name", "dtype and shape")
+    table = Table()
+    for heading in ("signature", "", "name", "dtype and shape"):
+        table.add_column(heading, overflow="fold")
     for name, sides in inspection.signatures.items():
         for side, tensors in sides.items():
             for tensor_name, tensor in tensors.items():
@@ -279,6 +310,7 @@ def _inspect(options: argparse.Namespace) -> int:
         is_foreign = name in inspection.foreign_operators
         table.add_row(name + " (not builtin)" * is_foreign, str(count))
     console.print(table)
+    print(console.end_capture(), end="")
     return EXIT_OK
 
 
@@ -300,21 +332,27 @@ def _load_model(options: argparse.Namespace) -> Any:
         for name in options.imports:
             try:
                 importlib.import_module(name)
-            except ImportError as error:
+            except Exception as error:  # whatever the module does
                 raise _UsageError(f"--import {name}: {error}") from error
         try:
             return keras.saving.load_model(path, compile=False, safe_mode=True)
         except Exception as error:  # Keras raises whatever it met
-            hint = (
-                ". If a layer of yours is unknown, name the module that "
-                "registers it: --import MODULE"
-                if not options.imports
-                else ""
-            )
-            first = str(error).strip().splitlines() or [type(error).__name__]
             raise _UsageError(
-                f"'{path}' cannot be loaded: {first[0]}{hint}"
+                f"'{path}' cannot be loaded: {_reason(path, error)}"
             ) from error
+
+
+def _reason(path: Path, error: Exception) -> str:
+    """Why Keras does not load a file, in one line."""
+    if not zipfile.is_zipfile(path):
+        return "it is no .keras file, or not a whole one"
+    unknown = re.search(r"Could not locate \w+ '([^']+)'", str(error))
+    if unknown:
+        return (
+            f"'{unknown[1]}' is unknown. If it is of yours, name the module "
+            "that registers it: --import MODULE"
+        )
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _load_samples(options: argparse.Namespace) -> Any:
@@ -323,9 +361,13 @@ def _load_samples(options: argparse.Namespace) -> Any:
     import numpy as np
 
     try:
-        with np.load(options.samples) as arrays:
+        # Opened here: NumPy does not close a file that is a torn zip.
+        with options.samples.open("rb") as file:
+            arrays = np.load(file)
+            if not isinstance(arrays, np.lib.npyio.NpzFile):
+                raise ValueError(f"'{options.samples}' is no .npz file")
             return dict(arrays)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # also those of zip files, and of empty ones
         raise _UsageError(f"--samples: {error}") from error
 
 
@@ -342,7 +384,8 @@ def _is_expected(error: Exception) -> bool:
 
 
 def _report_error(error: Exception, code: int) -> int:
-    print(f"keras-posenc: {error}", file=sys.stderr)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # TensorFlow's colours
+    print(f"keras-posenc: {plain}", file=sys.stderr)
     return code
 
 

@@ -142,7 +142,8 @@ def _conversion_error(error: Exception) -> ExportError:
     if "TF Select" in needed:
         return ExportError(
             "The model needs operators that LiteRT does not have: "
-            f"{', '.join(needed['TF Select'])}. With allow_flex=True they run "
+            f"{', '.join(needed['TF Select'])}. With allow_flex=True "
+            "(--allow-flex) they run "
             "as TensorFlow's own, in a runtime with the Flex delegate"
         )
     if "Custom" in needed:

@@ -18,10 +18,14 @@ def progress(visible: bool) -> Iterator[Callable[[str], None]]:
         yield lambda message: None
         return
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda message: console.print(f"{message} ...")
+        # As it is: a path has no markup, and is not broken in two.
+        yield lambda message: console.print(
+            Text(f"{message} ..."), soft_wrap=True
+        )
         return
     with console.status("") as status:
-        yield lambda message: status.update(f"{message} ...")
+        yield lambda message: status.update(Text(f"{message} ..."))

@@ -241,7 +241,15 @@ def verify_signatures(
             "`max_length` must be an integer above 0. "
             f"Received: max_length={max_length!r}"
         )
-    inspection = inspect(artifact)
+    if not 0 <= tolerance < math.inf:
+        raise ValueError(
+            "`tolerance` must be a finite number of at least 0. "
+            f"Received: tolerance={tolerance!r}"
+        )
+    try:
+        inspection = inspect(artifact)
+    except ValueError as error:  # it is there, and cannot be read
+        raise ExportVerificationError(str(error)) from error
     present = inspection.signatures
     for signature in signatures:
         if signature.name not in present:
@@ -270,7 +278,7 @@ def verify_signatures(
             "The file needs operators of TensorFlow's own "
             f"({', '.join(inspection.foreign_operators)}), and the interpreter "
             "installed here has no Flex delegate to run them. Export with "
-            "verify=False, and verify where there is one"
+            "verify=False (--no-verify), and verify where there is one"
         )
     return VerificationReport(
         path=artifact,

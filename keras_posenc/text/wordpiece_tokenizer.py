@@ -166,7 +166,12 @@ class WordpieceTokenizer(keras.layers.Layer):
         texts = self._as_strings(inputs)
         symbolic = keras.backend.is_keras_tensor(texts)
         if symbolic or keras.backend.backend() == "tensorflow":
-            return super().__call__(texts, *args, **kwargs)
+            ids = super().__call__(texts, *args, **kwargs)
+            if symbolic:
+                # A model behind takes the mask as one more input, which must
+                # therefore be part of the graph.
+                ids._keras_mask = keras.ops.not_equal(ids, 0)
+            return ids
         import tensorflow as tf
 
         ids = self.call(texts)
@@ -217,8 +222,7 @@ class WordpieceTokenizer(keras.layers.Layer):
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         if keras.backend.is_keras_tensor(inputs):
-            shape = self.compute_output_shape(inputs.shape)
-            return keras.KerasTensor(shape, "bool")
+            return None  # see `__call__`
         return self.call(self._as_strings(inputs))._keras_mask
 
     def compute_output_shape(

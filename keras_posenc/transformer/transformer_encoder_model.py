@@ -113,6 +113,8 @@ class TransformerEncoderModel(keras.Model):
             x = position(x)
         x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
         super().__init__(inputs=ids, outputs=encoder(x), **kwargs)
+        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        self.supports_masking = True
         self.input_position = position
         self.encoder = encoder
         self.embedding = embedding

@@ -1,0 +1,126 @@
+"""Models and artifacts that the tests of the exports share."""
+
+import types
+
+import keras
+import pytest
+from keras import layers
+
+import keras_posenc as kp
+
+VOCABULARY = 50
+MAX_LENGTH = 9
+
+
+def ids(name="ids"):
+    """An input of token ids, of any batch and any length."""
+    return keras.Input((None,), dtype="int32", name=name)
+
+
+def classifier(policy=None):
+    """Ids to the probabilities of three classes; id 0 is padding."""
+    return keras.Sequential(
+        [
+            ids(),
+            layers.Embedding(VOCABULARY, 8, mask_zero=True, dtype=policy),
+            kp.PositionalEncoding(dropout=0.1, dtype=policy),
+            kp.TransformerEncoder(1, 2, 16, dtype=policy),
+            kp.MaskedAveragePooling1D(dtype=policy),
+            layers.Dense(3, activation="softmax", name="scores", dtype=policy),
+        ]
+    )
+
+
+def embedder(name="vectors"):
+    """The smallest model of ids; nothing is masked."""
+    return keras.Sequential(
+        [ids(), layers.Embedding(VOCABULARY, 4, name=name)],
+        name="embedder",
+    )
+
+
+def restless(name="restless"):
+    """A model that no artifact can equal: it counts its calls in Python."""
+    calls = []
+
+    def count(x):
+        calls.append(None)
+        return x + float(len(calls))
+
+    inputs = ids()
+    vectors = layers.Embedding(VOCABULARY, 4)(inputs)
+    return keras.Model(inputs, layers.Lambda(count, name=name)(vectors))
+
+
+def contents(folder):
+    """Every path below a folder."""
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*")
+    )
+
+
+@pytest.fixture(scope="session")
+def make():
+    """Makers of models, for test files cannot import one another."""
+    return types.SimpleNamespace(
+        ids=ids, classifier=classifier, embedder=embedder, restless=restless
+    )
+
+
+@pytest.fixture(scope="session", name="contents")
+def contents_fixture():
+    return contents
+
+
+@pytest.fixture(scope="session")
+def model():
+    keras.utils.set_random_seed(0)
+    return classifier()
+
+
+def signatures(model):
+    return {
+        "serving_default": model,
+        "short": (model, {"ids": (1, 4)}),
+    }
+
+
+@pytest.fixture(scope="session")
+def saved_model(model, tmp_path_factory):
+    """The verified SavedModel of `model`, with a static signature beside."""
+    return kp.export_saved_model(
+        model,
+        tmp_path_factory.mktemp("export") / "not" / "yet" / "there",
+        signatures=signatures(model),
+        max_length=MAX_LENGTH,
+        verbose=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def litert(model, tmp_path_factory):
+    """The verified LiteRT file of `model`, likewise."""
+    return kp.export_litert(
+        model,
+        tmp_path_factory.mktemp("export") / "not" / "there" / "model.tflite",
+        signatures=signatures(model),
+        max_length=MAX_LENGTH,
+        verbose=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def run_litert():
+    """Runs a signature of a LiteRT file, given by its path or bytes."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    def runner(file, signature="serving_default"):
+        if isinstance(file, bytes):
+            interpreter = Interpreter(model_content=file)
+        else:
+            interpreter = Interpreter(model_path=str(file))
+        run = interpreter.get_signature_runner(signature)
+        run.interpreter = interpreter  # dies with its runner
+        return run
+
+    return runner

@@ -1,0 +1,186 @@
+"""What is in an artifact, read from the file itself."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+from keras_posenc.artifacts.inspection import Tensor, locate
+
+pytestmark = pytest.mark.tensorflow
+
+SIGNATURES = {
+    "serving_default": {
+        "inputs": {"ids": Tensor((None, None), "int32")},
+        "outputs": {"scores": Tensor((None, 3), "float32")},
+    },
+    "short": {
+        "inputs": {"ids": Tensor((1, 4), "int32")},
+        "outputs": {"scores": Tensor((1, 3), "float32")},
+    },
+}
+
+
+def weight_bytes(model):
+    return sum(4 * int(np.prod(weight.shape)) for weight in model.weights)
+
+
+def test_litert_file(litert, model):
+    found = kp.inspect(str(litert.path))
+    assert found.path == litert.path
+    assert found.kind == "litert"
+    assert found.size_bytes == litert.path.stat().st_size
+    assert weight_bytes(model) <= found.weight_bytes < found.size_bytes
+    assert found.signatures == SIGNATURES
+    assert found.foreign_operators == []
+    assert found.operators["GATHER"] >= 2  # one for each signature at least
+    assert found.operators["SOFTMAX"] >= 2
+    counts = list(found.operators.values())
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_saved_model(saved_model, model):
+    found = kp.inspect(saved_model.path)
+    assert found.path == saved_model.path
+    assert found.kind == "saved_model"
+    files = [p for p in saved_model.path.rglob("*") if p.is_file()]
+    assert found.size_bytes == sum(file.stat().st_size for file in files)
+    assert weight_bytes(model) <= found.weight_bytes < found.size_bytes
+    assert found.signatures == SIGNATURES
+    assert found.foreign_operators == []
+    assert found.operators["Softmax"] >= 2
+    assert not any("inference" in name for name in found.operators)
+
+
+def test_highest_of_the_versions(saved_model, tmp_path):
+    for name in ("9", "10", ".11.partial", "latest"):
+        shutil.copytree(saved_model.path, tmp_path / name)
+    assert locate(tmp_path) == (tmp_path / "10", "saved_model")
+    assert kp.inspect(tmp_path).path == tmp_path / "10"
+
+
+def test_version_folder_with_numbered_folders_inside(saved_model, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(saved_model.path, folder)
+    (folder / "7").mkdir()
+    assert locate(folder) == (folder, "saved_model")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "text"),
+    [
+        (Tensor((None, 4), "int32"), "int32 (None, 4)"),
+        (Tensor((), "float32"), "float32 ()"),
+        (Tensor(None, "string"), "string (...)"),
+    ],
+)
+def test_tensor_as_text(tensor, text):
+    assert str(tensor) == text
+
+
+def test_scalars_and_strings_of_a_saved_model(tmp_path):
+    import tensorflow as tf
+
+    class Module(tf.Module):
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec((), "float32", name="x"),
+                tf.TensorSpec(None, "string", name="text"),
+            ]
+        )
+        def __call__(self, x, text):
+            return {"y": x + 1, "length": tf.strings.length(text)}
+
+    module = Module()
+    tf.saved_model.save(module, tmp_path / "1", signatures=module.__call__)
+    assert kp.inspect(tmp_path).signatures == {
+        "serving_default": {
+            "inputs": {
+                "x": Tensor((), "float32"),
+                "text": Tensor(None, "string"),
+            },
+            "outputs": {
+                "y": Tensor((), "float32"),
+                "length": Tensor(None, "int32"),
+            },
+        }
+    }
+
+
+# ---- What is no artifact
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"TFL3", b"\0\0\0\0TFL2", b"PK\x03\x04model.keras", b"#!"]
+)
+def test_file_that_is_none(tmp_path, content):
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content)
+    message = (
+        f"'{path}' is no LiteRT file: its first bytes are not those of one"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.inspect(path)
+
+
+def test_path_that_does_not_exist(tmp_path):
+    path = tmp_path / "model.tflite"
+    message = f"'{path}' does not exist"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.inspect(path)
+
+
+@pytest.mark.parametrize("folder", ["empty", "of_folders", "of_versions"])
+def test_folder_that_is_none(tmp_path, folder):
+    path = tmp_path / folder
+    path.mkdir()
+    if folder == "of_folders":
+        (path / "variables").mkdir()
+    if folder == "of_versions":
+        (path / "3").mkdir()
+    with pytest.raises(ValueError, match="is no SavedModel: it has no saved_m"):
+        kp.inspect(path)
+
+
+@pytest.mark.parametrize("part", [8, 0.001, 0.1, 0.5, 0.9, 0.99, -8, -1])
+def test_truncated_litert_file(litert, tmp_path, part):
+    content = litert.path.read_bytes()
+    end = part if isinstance(part, int) else int(part * len(content))
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content[:end])
+    with pytest.raises(ValueError, match="is no readable LiteRT file: "):
+        kp.inspect(path)
+
+
+def test_damaged_litert_files_never_do_more_than_fail(litert, tmp_path):
+    content = litert.path.read_bytes()
+    path = tmp_path / "model.tflite"
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(60):
+        damaged = np.frombuffer(content, "uint8").copy()
+        places = rng.integers(8, len(damaged), rng.choice([1, 8, 64]))
+        damaged[places] = rng.integers(0, 256, places.shape)
+        path.write_bytes(damaged.tobytes())
+        try:
+            kp.inspect(path)
+        except ValueError:  # and nothing else: no other error, no crash
+            refused += 1
+    assert 10 < refused < 60  # damage to a weight cannot be seen here
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"not a model"])
+def test_saved_model_of_other_content(tmp_path, content):
+    (tmp_path / "saved_model.pb").write_bytes(content)
+    message = f"'{tmp_path}' is no readable SavedModel: "
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kp.inspect(tmp_path)
+
+
+def test_truncated_saved_model(saved_model, tmp_path):
+    content = (saved_model.path / "saved_model.pb").read_bytes()
+    (tmp_path / "saved_model.pb").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="is no readable SavedModel: "):
+        kp.inspect(tmp_path)

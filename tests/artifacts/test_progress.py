@@ -1,0 +1,43 @@
+"""What is being done, for whoever waits."""
+
+import keras_posenc as kp
+from keras_posenc.artifacts.progress import progress
+
+
+def test_steps_are_lines_on_standard_error(capsys):
+    with progress(visible=True) as step:
+        step("Writing")
+        step("Verifying")
+    captured = capsys.readouterr()
+    assert captured.err == "Writing ...\nVerifying ...\n"
+    assert captured.out == ""
+
+
+def test_nothing_is_shown_unless_wanted(capsys):
+    with progress(visible=False) as step:
+        step("Writing")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+def test_terminal_shows_the_last_step_alone(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    with progress(visible=True) as step:
+        step("Writing")
+        step("Verifying")
+    captured = capsys.readouterr()
+    assert "Verifying ..." in captured.err
+    assert "\x1b[" in captured.err
+    assert captured.out == ""
+
+
+def test_exports_show_their_steps(capsys, make, tmp_path):
+    kp.export_litert(make.embedder(), tmp_path / "a.tflite", max_length=1)
+    lines = capsys.readouterr().err.splitlines()
+    steps = [line for line in lines if line.endswith(" ...")]
+    assert steps == [
+        "Converting to LiteRT ...",
+        "Verifying it in a fresh process ...",
+    ]
+    kp.export_saved_model(make.embedder(), tmp_path / "b", verify=False)
+    assert "Writing the SavedModel ..." in capsys.readouterr().err

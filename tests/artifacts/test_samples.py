@@ -1,0 +1,234 @@
+"""Inputs to verify an artifact with."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from keras_posenc.artifacts.samples import make_cases
+from keras_posenc.artifacts.signatures import resolve_signatures
+
+pytestmark = pytest.mark.tensorflow
+
+
+def cases(model, samples=None, max_length=20, signatures=None):
+    """All cases of a model's signatures, by signature."""
+    return {
+        signature.name: list(make_cases(signature, samples, max_length))
+        for signature in resolve_signatures(model, signatures)
+    }
+
+
+def grid(model, **options):
+    return cases(model, **options)["serving_default"]
+
+
+def embed(*sizes, shape=(None,), dtype="int32"):
+    """A model of ids with embeddings of these sizes."""
+    inputs = keras.Input(shape, dtype=dtype, name="ids")
+    vectors = [layers.Embedding(size, 4)(inputs) for size in sizes]
+    return keras.Model(inputs, sum(vectors[1:], start=vectors[0]))
+
+
+def shapes_of(inventions, name="ids"):
+    return [case[name].shape for case in inventions]
+
+
+# ---- The grid
+
+
+@pytest.mark.parametrize(
+    ("max_length", "lengths"),
+    [(512, (1, 2, 17, 512)), (17, (1, 2, 17)), (5, (1, 2, 5)), (1, (1,))],
+)
+def test_batches_and_lengths(make, max_length, lengths):
+    assert shapes_of(grid(make.embedder(), max_length=max_length)) == [
+        (batch, length) for batch in (1, 3) for length in lengths
+    ]
+
+
+def test_grid_is_the_same_each_time(make):
+    model = make.embedder()
+    for one, other in zip(grid(model), grid(model), strict=True):
+        np.testing.assert_array_equal(one["ids"], other["ids"])
+
+
+@pytest.mark.parametrize("size", [2, 50])
+def test_lowest_and_highest_id_of_the_smallest_embedding(size):
+    for case in grid(embed(200, size, 70)):
+        values = case["ids"]
+        assert values.dtype == np.int32
+        assert values.max() == size - 1
+        assert values.min() >= 0
+        if values.size > 1:
+            assert values.min() == 0
+
+
+def test_embedding_of_one_id():
+    for case in grid(embed(1)):
+        assert not np.any(case["ids"])
+
+
+def test_smallest_embedding_may_be_nested(make):
+    inner = keras.Sequential([layers.Embedding(7, 4), layers.Dense(2)])
+    inputs = make.ids()
+    model = keras.Model(inputs, layers.Embedding(50, 2)(inputs) + inner(inputs))
+    assert max(case["ids"].max() for case in grid(model)) == 6
+
+
+def test_rows_with_padding_at_their_end_and_of_nothing_else(make):
+    for case in grid(make.embedder()):
+        values = case["ids"]
+        batch, length = values.shape
+        if batch == 3:
+            half = (length + 1) // 2
+            if length > 2:
+                assert np.any(values[1, :half])
+            assert not np.any(values[1, half:])
+            assert not np.any(values[2])
+
+
+def test_static_sizes_are_kept_and_given_once():
+    assert shapes_of(grid(embed(9, shape=(5,)))) == [(1, 5), (3, 5)]
+    model = embed(9)
+    signatures = {
+        "batch": (model, {"ids": (2, None)}),
+        "both": (model, {"ids": (1, 8)}),
+    }
+    found = cases(model, signatures=signatures, max_length=4)
+    assert shapes_of(found["batch"]) == [(2, 1), (2, 2), (2, 4)]
+    assert shapes_of(found["both"]) == [(1, 8)]
+
+
+def test_two_inputs_agree_in_batch_and_length(make):
+    inputs = [
+        make.ids(),
+        keras.Input((), dtype="int32", name="lengths"),
+        keras.Input((None, 3), name="features"),
+        keras.Input((None,), dtype="bool", name="mask"),
+    ]
+    vectors = layers.Embedding(50, 3)(inputs[0]) + inputs[2]
+    numbers = [ops.cast(x, "float32") for x in inputs]
+    model = keras.Model(
+        inputs, [vectors, ops.expand_dims(numbers[1], -1) + numbers[3]]
+    )
+    flags = []
+    for case in grid(model):
+        batch, length = case["ids"].shape
+        assert case["lengths"].shape == (batch,)
+        assert case["lengths"].dtype == np.int32
+        assert case["lengths"].min() >= 0
+        assert case["features"].shape == (batch, length, 3)
+        assert case["features"].dtype == np.float32
+        assert case["mask"].shape == (batch, length)
+        assert case["mask"].dtype == bool
+        flags += list(case["mask"].ravel())
+    assert set(flags) == {True, False}
+
+
+def test_floats_are_of_either_sign_and_never_the_same():
+    inputs = keras.Input((None, 4), name="frames")
+    (*_, last) = grid(keras.Model(inputs, layers.Dense(2)(inputs)))
+    values = last["frames"]
+    assert values.shape == (3, 20, 4)
+    assert values.dtype == np.float32
+    assert values.min() < 0 < values.max()
+
+
+def test_padded_rows_of_a_masked_model_of_floats():
+    # What Keras's Masking takes for padding is a step of nothing but zeros.
+    inputs = keras.Input((None, 4), name="frames")
+    outputs = layers.Dense(2)(layers.Masking()(inputs))
+    for case in grid(keras.Model(inputs, outputs)):
+        real = np.any(case["frames"] != 0, axis=-1)
+        batch, length = real.shape
+        if batch == 3:
+            half = (length + 1) // 2
+            assert np.all(real[1, :half])
+            assert not np.any(real[1, half:])
+            assert not np.any(real[2])
+
+
+def test_strings_of_all_kinds():
+    inputs = keras.Input((), dtype="string", name="text")
+    model = keras.Model(inputs, layers.Identity()(inputs))
+    found = grid(model)
+    assert shapes_of(found, "text") == [(1,), (3,)]
+    texts = [text for case in found for text in case["text"]]
+    assert all(isinstance(text, str) for text in texts)
+    assert "" in texts
+    assert any(not text.isascii() for text in texts)
+
+
+def test_strings_of_any_shape():
+    inputs = keras.Input((None,), dtype="string", name="words")
+    model = keras.Model(inputs, layers.Identity()(inputs))
+    assert shapes_of(grid(model), "words")[-1] == (3, 20)
+
+
+# ---- Given samples
+
+
+def test_samples_come_first(make):
+    model, sample = make.embedder(), np.array([[4, 44, 0]])
+    for samples in (
+        sample,
+        [sample],
+        {"ids": sample},
+        [{"ids": sample}],
+        (sample,),
+        ops.convert_to_tensor(sample),
+    ):
+        first, *rest = grid(model, samples=samples)
+        assert first["ids"].dtype == np.int32
+        np.testing.assert_array_equal(first["ids"], sample)
+        assert len(rest) == 8
+
+
+def test_several_samples_of_several_shapes(make):
+    samples = [np.ones((1, 2)), {"ids": np.ones((5, 6))}]
+    found = grid(make.embedder(), samples=samples)
+    assert shapes_of(found)[:2] == [(1, 2), (5, 6)]
+
+
+def test_samples_are_all_there_is_without_an_embedding(make):
+    inputs = make.ids()
+    model = keras.Model(inputs, ops.one_hot(inputs, 5))
+    found = grid(model, samples=[np.array([[4, 0]])])
+    assert shapes_of(found) == [(1, 2)]
+
+
+def test_integers_without_an_embedding_need_samples(make):
+    inputs = make.ids()
+    model = keras.Model(inputs, ops.one_hot(inputs, 5))
+    for samples in (None, []):
+        message = (
+            "Signature 'serving_default' takes integers, and no Embedding "
+            "layer says how large they may be: give `samples`"
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            grid(model, samples=samples)
+
+
+def test_samples_of_strings():
+    inputs = keras.Input((), dtype="string", name="text")
+    model = keras.Model(inputs, layers.Identity()(inputs))
+    for samples in (
+        np.array(["one", "two"]),
+        np.array(["one", b"two"], dtype=object),
+        {"text": ["one", "two"]},
+    ):
+        first, *_ = grid(model, samples=samples)
+        assert first["text"].dtype == object
+        assert [
+            str(t, "utf-8") if isinstance(t, bytes) else t
+            for t in first["text"]
+        ] == ["one", "two"]
+
+
+def test_whole_floats_are_integers(make):
+    first, *_ = grid(make.embedder(), samples=np.array([[4.0, 0.0]]))
+    np.testing.assert_array_equal(first["ids"], [[4, 0]])
+    assert first["ids"].dtype == np.int32

@@ -1,0 +1,615 @@
+"""A signature is a Keras model with a name, and names for what it takes."""
+
+import ast
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_posenc as kp
+from keras_posenc.artifacts.signatures import (
+    flatten_layers,
+    resolve_numeric_signatures,
+    resolve_signatures,
+    trace,
+)
+
+pytestmark = pytest.mark.tensorflow
+
+TEXTS = ["one two three", "two", ""]
+
+
+def text(name="text"):
+    return keras.Input((), dtype="string", name=name)
+
+
+def vectorization(**options):
+    layer = layers.TextVectorization(
+        output_sequence_length=4, name="vectorization", **options
+    )
+    layer.adapt(tf.constant(["one two", "two three four"]))
+    return layer
+
+
+def shapes(signatures):
+    """Inputs as plain values, by signature and name."""
+    return {
+        signature.name: {
+            name: (tuple(spec.shape), spec.dtype)
+            for name, spec in signature.specs.items()
+        }
+        for signature in signatures
+    }
+
+
+def answer(signature, **inputs):
+    outputs = signature.call(
+        {name: tf.constant(value) for name, value in inputs.items()}
+    )
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+class Subclass(keras.Model):
+    """A model that does not know its inputs."""
+
+    def __init__(self):
+        super().__init__(name="subclass")
+        self.embedding = layers.Embedding(10, 4)
+
+    def call(self, inputs):
+        if isinstance(inputs, dict):
+            weights = ops.cast(inputs["weights"], "float32")
+            return {
+                "sum": ops.sum(self.embedding(inputs["ids"]), axis=1),
+                "weights": weights,
+            }
+        return self.embedding(inputs)
+
+
+def subclass(*inputs):
+    model = Subclass()
+    model(*(inputs or [np.ones((2, 3), "int32")]))
+    return model
+
+
+IDS = keras.InputSpec(shape=(None, None), dtype="int32")
+
+# ---- What a model gives by default
+
+
+def test_default_is_serving_default_of_dynamic_batch_and_length(make):
+    resolved = resolve_signatures(make.embedder())
+    assert shapes(resolved) == {
+        "serving_default": {"ids": ((None, None), "int32")}
+    }
+
+
+def test_dict_keys_of_the_outputs_are_their_names(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(10, 4)(inputs)
+    model = keras.Model(inputs, {"b": vectors, "a": layers.Dense(2)(vectors)})
+    (signature,) = resolve_signatures(model)
+    outputs = answer(signature, ids=[[1, 2]])
+    assert {name: value.shape for name, value in outputs.items()} == {
+        "a": (1, 2, 2),
+        "b": (1, 2, 4),
+    }
+
+
+def test_other_outputs_are_named_after_their_layers(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(10, 4, name="vectors")(inputs)
+    scores = layers.Dense(2, name="scores")(vectors)
+    for outputs in ([scores, vectors], (scores, vectors)):
+        (signature,) = resolve_signatures(keras.Model(inputs, outputs))
+        names = {
+            k: v.shape[-1] for k, v in answer(signature, ids=[[1]]).items()
+        }
+        assert names == {"scores": 2, "vectors": 4}
+    (signature,) = resolve_signatures(keras.Model(inputs, scores))
+    assert list(answer(signature, ids=[[1]])) == ["scores"]
+
+
+def test_output_of_a_sequential_is_named_after_its_last_layer(make):
+    (signature,) = resolve_signatures(make.embedder("vectors"))
+    assert list(answer(signature, ids=[[1]])) == ["vectors"]
+
+
+def test_two_outputs_of_one_layer_are_numbered():
+    inputs = keras.Input((4,), name="x")
+    model = keras.Model(inputs, ops.split(inputs, 2, axis=-1))
+    (signature,) = resolve_signatures(model)
+    outputs = answer(signature, x=[[1.0, 2.0, 3.0, 4.0]])
+    np.testing.assert_array_equal(outputs["output_0"], [[1, 2]])
+    np.testing.assert_array_equal(outputs["output_1"], [[3, 4]])
+
+
+@pytest.mark.parametrize("structure", ["dict", "list", "tuple", "nested"])
+def test_inputs_of_any_structure_are_flat_by_their_names(structure):
+    # Not in alphabetical order, and not symmetric: a swap would show.
+    words = keras.Input((None,), dtype="int32", name="words")
+    factor = keras.Input((), name="factor")
+    vectors = layers.Embedding(10, 4)(words)
+    outputs = ops.mean(vectors, axis=1) * ops.expand_dims(factor, -1)
+    inputs = {
+        "dict": {"words": words, "factor": factor},
+        "list": [words, factor],
+        "tuple": (factor, words),
+        "nested": [[words], {"factor": factor}],
+    }[structure]
+    (signature,) = resolve_signatures(keras.Model(inputs, {"y": outputs}))
+    assert shapes([signature])["serving_default"] == {
+        "words": ((None, None), "int32"),
+        "factor": ((None,), "float32"),
+    }
+    once = answer(signature, words=[[1, 2]], factor=[1.0])["y"]
+    twice = answer(signature, factor=[2.0], words=[[1, 2]])["y"]
+    np.testing.assert_allclose(twice, 2 * once)
+
+
+def test_sequential_built_from_data_has_the_shape_of_that_data():
+    # Keras itself fixes it: only keras.Input leaves batch and length open.
+    model = keras.Sequential([layers.Dense(2)])
+    model(np.ones((4, 6), "float32"))
+    ((name, (shape, dtype)),) = shapes(resolve_signatures(model))[
+        "serving_default"
+    ].items()
+    assert name.isidentifier()
+    assert (shape, dtype) == ((4, 6), "float32")
+
+
+def test_layers_are_found_however_deep(make):
+    inner = keras.Sequential([layers.Embedding(10, 4), layers.Dense(2)])
+    inputs = make.ids()
+    model = keras.Model(
+        inputs, layers.TimeDistributed(layers.Dense(3))(inner(inputs))
+    )
+    found = list(flatten_layers(model))
+    assert len(found) == len({id(layer) for layer in found})
+    assert sum(isinstance(layer, layers.Dense) for layer in found) == 2
+    assert sum(isinstance(layer, layers.Embedding) for layer in found) == 1
+
+
+def test_trace_is_a_graph_of_dynamic_shapes(make):
+    (signature,) = resolve_signatures(make.embedder())
+    graph = trace(signature)
+    _, specs = graph.structured_input_signature
+    assert specs["ids"] == tf.TensorSpec((None, None), "int32", name="ids")
+    assert graph.structured_outputs["vectors"].shape == [None, None, 4]
+
+
+# ---- Models of strings
+
+
+def sequential_of_text():
+    return keras.Sequential(
+        [text(), vectorization(), layers.Embedding(10, 4), layers.Dense(2)]
+    )
+
+
+def functional_of_text():
+    inputs = text()
+    vectors = layers.Embedding(10, 4)(vectorization()(inputs))
+    return keras.Model(inputs, {"mean": ops.mean(vectors, axis=1)})
+
+
+def tutorial_of_text():
+    """A trained model with its preprocessing put before it."""
+    trained = keras.Sequential(
+        [keras.Input((None,), dtype="int64"), layers.Embedding(10, 4)]
+    )
+    return keras.Sequential(
+        [text(), vectorization(), trained, layers.Activation("sigmoid")]
+    )
+
+
+def vectorization_used_before():
+    shared = vectorization()
+    first = text("first")
+    keras.Model(first, layers.Embedding(10, 4)(shared(first)))
+    inputs = text()
+    return keras.Model(inputs, layers.Embedding(10, 4)(shared(inputs)))
+
+
+def sequential_layer_by_layer():
+    model = keras.Sequential()
+    for layer in (text(), vectorization(), layers.Embedding(10, 4)):
+        model.add(layer)
+    model.add(layers.Dense(2))
+    return model
+
+
+def last_layer_used_before():
+    last = layers.Embedding(10, 4)
+    keras.Sequential([keras.Input((None,), dtype="int64"), last])
+    return keras.Sequential([text(), vectorization(), last])
+
+
+@pytest.mark.parametrize(
+    "make_model",
+    [
+        sequential_of_text,
+        functional_of_text,
+        tutorial_of_text,
+        vectorization_used_before,
+        sequential_layer_by_layer,
+        last_layer_used_before,
+    ],
+)
+def test_model_of_strings_is_also_cut_at_its_first_numeric_tensor(make_model):
+    model = make_model()
+    default, from_ids = resolve_signatures(model)
+    assert shapes([default, from_ids]) == {
+        "serving_default": {"text": ((None,), "string")},
+        "from_ids": {"ids": ((None, 4), "int64")},
+    }
+    (tokens,) = (
+        layer
+        for layer in flatten_layers(model)
+        if isinstance(layer, layers.TextVectorization)
+    )
+    expected = answer(default, text=TEXTS)
+    actual = answer(from_ids, ids=tokens(tf.constant(TEXTS)))
+    assert list(actual) == list(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value)
+
+
+class Vectors(layers.Layer):
+    """Passes a mask on and makes none: the tokenizer's is the only one."""
+
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+
+    def call(self, tokens):
+        return ops.one_hot(tokens, 8)
+
+
+def test_mask_of_a_tokenizer_is_made_again_behind_the_cut():
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two", "three"]
+    tokenizer = kp.WordpieceTokenizer(vocabulary, sequence_length=6)
+    attention = kp.SelfAttention(2)
+    inputs = text()
+    tokens = tokenizer(inputs)
+    # Keras hands no mask to a layer of two tensors: it is the one that the
+    # vectors carry.
+    outputs = attention(Vectors()(tokens), segment_ids=ops.zeros_like(tokens))
+    default, from_ids = resolve_signatures(keras.Model(inputs, outputs))
+    ids = tokenizer(tf.constant(TEXTS)).numpy()
+    (expected,) = answer(default, text=TEXTS).values()
+    (actual,) = answer(from_ids, ids=ids).values()
+    np.testing.assert_array_equal(actual, expected)
+    unmasked = attention(Vectors()(tf.constant(ids))).numpy()
+    assert np.max(np.abs(unmasked - expected)) > 0.01  # the mask matters
+
+
+def test_numbers_that_are_no_ids_keep_their_own_name():
+    inputs = text()
+    counts = vectorization_of_counts()(inputs)
+    model = keras.Model(inputs, layers.Dense(2)(counts))
+    _, from_ids = resolve_signatures(model)
+    ((name, (shape, dtype)),) = shapes([from_ids])["from_ids"].items()
+    assert name.isidentifier()
+    assert (shape, dtype) == ((None, counts.shape[1]), "float32")
+
+
+def vectorization_of_counts():
+    layer = layers.TextVectorization(output_mode="count")
+    layer.adapt(tf.constant(["one two", "two three four"]))
+    return layer
+
+
+def string_to_string():
+    inputs = text()
+    return keras.Model(inputs, layers.Identity()(inputs))
+
+
+def string_to_ids():
+    inputs = text()
+    return keras.Model(inputs, layers.StringLookup(vocabulary=["a"])(inputs))
+
+
+def two_branches():
+    inputs = text()
+    embeddings = [
+        layers.Embedding(4, 4)(layers.StringLookup(vocabulary=words)(inputs))
+        for words in (["one", "two"], ["two", "three"])
+    ]
+    return keras.Model(inputs, layers.Concatenate()(embeddings))
+
+
+def text_and_number():
+    inputs = [text(), keras.Input((1,), name="age")]
+    vectors = layers.Embedding(10, 4)(vectorization()(inputs[0]))
+    mean = layers.GlobalAveragePooling1D()(vectors)
+    return keras.Model(inputs, layers.Concatenate()([mean, inputs[1]]))
+
+
+@pytest.mark.parametrize(
+    "make_model",
+    [string_to_string, string_to_ids, two_branches, text_and_number],
+)
+def test_model_that_no_one_tensor_cuts_has_one_signature(make_model):
+    model = make_model()
+    (signature,) = resolve_signatures(model)
+    assert signature.name == "serving_default"
+    assert signature.model is model
+    with pytest.raises(ValueError, match="LiteRT has no string operators"):
+        resolve_numeric_signatures(model)
+
+
+# ---- Signatures without strings
+
+
+def test_model_of_strings_goes_to_litert_from_its_ids():
+    (signature,) = resolve_numeric_signatures(functional_of_text())
+    assert shapes([signature]) == {
+        "serving_default": {"ids": ((None, 4), "int64")}
+    }
+
+
+def test_model_of_ids_goes_to_litert_as_it_is(make):
+    model = make.embedder()
+    assert shapes(resolve_numeric_signatures(model)) == shapes(
+        resolve_signatures(model)
+    )
+
+
+def test_given_signature_of_strings_cannot_go_to_litert(make):
+    signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
+    message = (
+        "LiteRT has no string operators to tokenize with. Received: signature "
+        "'raw' with the string input 'text'; give a model that begins with ids"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        resolve_numeric_signatures(make.embedder(), signatures)
+
+
+# ---- Given signatures
+
+
+def test_given_signatures_replace_the_default(make):
+    model, other = make.embedder(), make.classifier()
+    resolved = resolve_signatures(
+        model,
+        {
+            "embed": model,
+            "classify": (other, {}),
+            "short": (other, {"ids": (None, 16)}),
+            "as_list": [other, {"ids": [2, None]}],
+            "as_spec": (other, {"ids": keras.InputSpec(shape=(1, 8))}),
+        },
+    )
+    assert shapes(resolved) == {
+        "embed": {"ids": ((None, None), "int32")},
+        "classify": {"ids": ((None, None), "int32")},
+        "short": {"ids": ((None, 16), "int32")},
+        "as_list": {"ids": ((2, None), "int32")},
+        "as_spec": {"ids": ((1, 8), "int32")},
+    }
+    assert resolved[0].model is model
+    assert resolved[1].model is other
+
+
+def test_static_size_of_the_model_may_be_repeated(make):
+    inputs = keras.Input((4,), dtype="int32", name="ids")
+    model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
+    (signature,) = resolve_signatures(model, {"a": (model, {"ids": (2, 4)})})
+    assert shapes([signature]) == {"a": {"ids": ((2, 4), "int32")}}
+
+
+def test_subclassed_model_brings_its_specs():
+    model = subclass()
+    (signature,) = resolve_signatures(model, {"a": (model, {"ids": IDS})})
+    assert shapes([signature]) == {"a": {"ids": ((None, None), "int32")}}
+    (output,) = answer(signature, ids=[[1, 2]]).values()
+    np.testing.assert_array_equal(output, model(np.array([[1, 2]])))
+
+
+def test_subclassed_model_of_several_inputs_is_called_on_a_dict():
+    weights = keras.InputSpec(shape=(None,), dtype="int32")
+    model = subclass(
+        {"ids": np.ones((2, 3), "int32"), "weights": np.ones((2,), "int32")}
+    )
+    (signature,) = resolve_signatures(
+        model, {"a": (model, {"ids": IDS, "weights": weights})}
+    )
+    outputs = answer(signature, ids=[[1, 2]], weights=[3])
+    assert outputs["sum"].shape == (1, 4)
+    np.testing.assert_array_equal(outputs["weights"], [3.0])
+
+
+# ---- What is refused
+
+
+@pytest.mark.parametrize("model", [None, "model.keras", layers.Dense(2)])
+def test_what_is_no_model(model):
+    with pytest.raises(ValueError, match=r"`model` must be a keras\.Model"):
+        resolve_signatures(model)
+
+
+@pytest.mark.parametrize(
+    "unbuilt", [Subclass, lambda: keras.Sequential([layers.Dense(2)])]
+)
+def test_model_that_does_not_know_its_inputs(unbuilt):
+    model = unbuilt()
+    with pytest.raises(ValueError, match="does not know its inputs") as caught:
+        resolve_signatures(model)
+    message = str(caught.value)
+    assert model.name in message
+    assert "keras.Input" in message
+    # The code in the message is Python.
+    (code,) = re.findall(r"as (signatures=.*)$", message)
+    ast.parse(f"export({code})")
+
+
+def test_shapes_alone_do_not_describe_a_subclassed_model():
+    model = subclass()
+    with pytest.raises(ValueError, match=r"give a keras\.InputSpec for each"):
+        resolve_signatures(model, {"a": (model, {"ids": (None, 3)})})
+
+
+def test_subclassed_model_that_is_not_built():
+    model = Subclass()
+    with pytest.raises(
+        ValueError,
+        match=r"Model 'subclass' is not built\. Call it once on data first",
+    ):
+        resolve_signatures(model, {"a": (model, {"ids": IDS})})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        keras.InputSpec(shape=(None, None)),
+        keras.InputSpec(dtype="int32", ndim=2),
+    ],
+)
+def test_spec_of_a_subclassed_model_without_shape_or_dtype(spec):
+    model = subclass()
+    with pytest.raises(ValueError, match=r"'ids'.*shape and dtype"):
+        resolve_signatures(model, {"a": (model, {"ids": spec})})
+
+
+@pytest.mark.parametrize("signatures", [{}, [], "serving_default", 3])
+def test_signatures_that_are_no_dict(make, signatures):
+    with pytest.raises(ValueError, match="`signatures` must be a dict"):
+        resolve_signatures(make.embedder(), signatures)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 3, "model", (), (None, {}), layers.Dense(2)],
+)
+def test_signature_that_is_no_model(make, value):
+    with pytest.raises(
+        ValueError, match=r"`signatures` must map names to a keras\.Model or"
+    ):
+        resolve_signatures(make.embedder(), {"a": value})
+
+
+@pytest.mark.parametrize("rest", [(), ({}, {})])
+def test_pair_of_another_length(make, rest):
+    model = make.embedder()
+    with pytest.raises(
+        ValueError, match=r"`signatures` must map names to a keras\.Model or"
+    ):
+        resolve_signatures(model, {"a": (model, *rest)})
+
+
+def test_name_of_a_signature_that_is_no_string(make):
+    model = make.embedder()
+    with pytest.raises(ValueError, match="Received: 3: "):
+        resolve_signatures(model, {3: model})
+
+
+@pytest.mark.parametrize("given", [None, (None, 4), [1, 4], 4])
+def test_shapes_that_are_no_dict(make, given):
+    model = make.embedder()
+    with pytest.raises(
+        ValueError, match="Signature 'a': shapes must be a dict by input name"
+    ):
+        resolve_signatures(model, {"a": (model, given)})
+
+
+def test_unknown_input(make):
+    model = make.embedder()
+    message = (
+        "Signature 'a': model 'embedder' has no input 'tokens'. Its inputs "
+        "are: ids"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        resolve_signatures(model, {"a": (model, {"tokens": (1, 4)})})
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (None,),
+        (None, None, None),
+        (),
+        (0, 4),
+        (-1, 4),
+        (None, 2.5),
+        (None, "4"),
+        (True, 4),
+        4,
+        None,
+        keras.InputSpec(ndim=2),
+    ],
+)
+def test_shape_that_does_not_fit(make, shape):
+    model = make.embedder()
+    with pytest.raises(ValueError, match="Signature 'a': input 'ids' of the"):
+        resolve_signatures(model, {"a": (model, {"ids": shape})})
+
+
+def test_shape_that_contradicts_the_model():
+    inputs = keras.Input((4,), dtype="int32", name="ids")
+    model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
+    for shape in ((None, 5), (None, None)):
+        message = (
+            "Signature 'a': input 'ids' of the model has shape (None, 4). "
+            f"Received: shape {shape}"
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            resolve_signatures(model, {"a": (model, {"ids": shape})})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["my-ids", "my ids", "2ids", "ids.1", "class", "self", "_ids", "größe"],
+)
+def test_name_of_an_input_that_artifacts_cannot_have(make, name):
+    inputs = make.ids(name)
+    model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
+    with pytest.raises(ValueError, match="the name of an input must") as caught:
+        resolve_signatures(model)
+    message = str(caught.value)
+    assert message.startswith("Signature 'serving_default': ")
+    assert "keras.Input(..., name='ids')" in message
+    assert message.endswith(f"Received: {name}")
+
+
+@pytest.mark.parametrize("name", ["ids", "Ids2", "input_ids", "keras_tensor_7"])
+def test_name_of_an_input_that_artifacts_can_have(make, name):
+    inputs = make.ids(name)
+    model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
+    (signature,) = resolve_signatures(model)
+    _, specs = trace(signature).structured_input_signature
+    assert list(specs) == [name]
+
+
+def nested_dict(inputs, outputs):
+    return {"a": outputs, "b": {"c": outputs}}
+
+
+def list_in_dict(inputs, outputs):
+    return {"a": [outputs, outputs]}
+
+
+def nested_list(inputs, outputs):
+    return [outputs, [outputs, outputs]]
+
+
+def dict_in_list(inputs, outputs):
+    return [outputs, {"c": outputs}]
+
+
+@pytest.mark.parametrize(
+    "nest", [nested_dict, list_in_dict, nested_list, dict_in_list]
+)
+def test_nested_outputs(make, nest):
+    inputs = make.ids()
+    outputs = nest(inputs, layers.Embedding(10, 4)(inputs))
+    (signature,) = resolve_signatures(
+        keras.Model(inputs, outputs, name="nested")
+    )
+    with pytest.raises(
+        ValueError, match="Model 'nested' has nested outputs; an artifact names"
+    ):
+        trace(signature)

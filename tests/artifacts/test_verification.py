@@ -1,0 +1,841 @@
+"""The proof that an artifact gives its model's own answers."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_posenc as kp
+from keras_posenc.artifacts import verification, worker
+
+pytestmark = pytest.mark.tensorflow
+
+IDS = keras.InputSpec(shape=(None, None), dtype="int32")
+
+
+def export(model, path, **options):
+    """A LiteRT file that nobody has verified."""
+    return kp.export_litert(
+        model, path, verify=False, verbose=False, **options
+    ).path
+
+
+def clone(model):
+    """The same model with weights of its own."""
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def with_other_bias(model):
+    """A model that differs in one weight, by 3e-4."""
+    copy = clone(model)
+    kernel, bias = copy.layers[-1].get_weights()
+    bias[-1] += 3e-4
+    copy.layers[-1].set_weights([kernel, bias])
+    return copy
+
+
+# ---- The report
+
+
+@pytest.fixture(scope="module", params=["saved_model", "litert"])
+def artifact(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_report_of_an_export(artifact, request):
+    report = artifact.report
+    kind = "litert" if artifact.path.suffix == ".tflite" else "saved_model"
+    assert report.passed
+    report.require_success()
+    assert report.kind == kind
+    assert report.path == artifact.path  # not where it was staged
+    assert report.tolerance == 1e-5
+    assert report.worst_difference <= 1e-5
+    assert report.foreign_operators == []
+    assert report.unverified == []
+    assert 0 < report.load_seconds < 600
+    files = [artifact.path, *artifact.path.rglob("*")]
+    assert report.size_bytes == sum(
+        file.stat().st_size for file in files if file.is_file()
+    )
+
+
+def test_cases_of_an_export(artifact):
+    cases = artifact.report.cases
+    dynamic = [(b, n) for b in (1, 3) for n in (1, 2, 9)]
+    assert [(case.signature, case.inputs) for case in cases] == [
+        *(("serving_default", f"ids of shape {shape}") for shape in dynamic),
+        ("short", "ids of shape (1, 4)"),
+    ]
+    for case in cases:
+        assert case.error is None
+        assert 0 <= case.worst_difference <= 1e-5
+        assert case.worst_output.startswith("scores[")
+        assert case.milliseconds > 0
+
+
+def test_report_as_text(artifact):
+    text = str(artifact.report)
+    first, *rest = text.splitlines()
+    assert first.startswith(f"{artifact.path}: verified, worst difference ")
+    assert " in 7 cases, " in first
+    assert " MB, loaded in " in first
+    assert len(rest) == 7
+    assert rest[-1].startswith("  short, ids of shape (1, 4): ")
+    assert rest[-1].endswith(" ms")
+
+
+def test_report_as_json(artifact):
+    text = json.dumps(artifact.report.to_dict(), allow_nan=False)
+    report = json.loads(text)
+    assert report["path"] == str(artifact.path)
+    assert report["passed"] is True
+    assert report["worst_difference"] == artifact.report.worst_difference
+    assert len(report["cases"]) == 7
+    assert report["cases"][0]["inputs"] == "ids of shape (1, 1)"
+
+
+def test_verify_finds_what_the_export_found(model, litert):
+    report = kp.verify(model, str(litert.path), max_length=9)
+    assert report.passed
+    assert report.unverified == ["short"]
+    assert "not verified: short" in str(report)
+    assert len(report.cases) == 6
+
+
+# ---- What differs
+
+
+def scale(kernel, name):
+    """x to kernel * x."""
+    model = keras.Sequential(
+        [
+            keras.Input((1,), name="x"),
+            layers.Dense(1, use_bias=False, name="y"),
+        ],
+        name=name,
+    )
+    model.set_weights([np.array([[kernel]], "float32")])
+    return model
+
+
+# The factor in the artifact and in the model; whether that passes at 1e-5.
+FACTORS = {
+    "same": (0.5, 0.5, True),
+    "near": (0.5, 0.500001, True),  # the inputs are below 4
+    "far": (0.5, 0.5001, False),
+    "large_near": (1e6, 1e6 * (1 + 5e-6), True),  # relative above 1
+    "large_far": (1e6, 1e6 * (1 + 5e-5), False),
+    "nan": (np.nan, np.nan, True),
+    "nan_in_model": (1.0, np.nan, False),
+    "nan_in_artifact": (np.nan, 1.0, False),
+}
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory):
+    """The report on models whose weight was changed after the export."""
+    models = {
+        name: scale(before, name) for name, (before, _, _) in FACTORS.items()
+    }
+    path = export(
+        models["same"],
+        tmp_path_factory.mktemp("scaled") / "scaled.tflite",
+        signatures=models,
+    )
+    for name, (_, after, _) in FACTORS.items():
+        models[name].set_weights([np.array([[after]], "float32")])
+    return kp.verify(
+        models["same"],
+        path,
+        signatures=models,
+        samples=[np.array([[2.0]], "float32"), {"x": [[-2.0], [1.0]]}],
+    )
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_difference(scaled, name):
+    *_, passes = FACTORS[name]
+    found = [case for case in scaled.cases if case.signature == name]
+    assert found
+    assert all(case.error is None for case in found)
+    worst = max(case.worst_difference for case in found)
+    assert (worst <= 1e-5) is passes
+    if "nan" in name:
+        assert worst == (0 if passes else math.inf)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "got", "difference", "where"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], 0.25, (1,)),  # relative above 1
+        ([-4.0], [-3.0], 0.25, (0,)),
+        ([[0.5, 0.25]], [[0.5, 0.5]], 0.25, (0, 1)),  # absolute below
+        ([1.0, np.nan], [1.0, np.nan], 0.0, (0,)),
+        ([1.0, np.nan], [1.0, 1.0], math.inf, (1,)),
+        ([1.0, 1.0], [np.nan, 1.0], math.inf, (0,)),
+        ([np.inf, -np.inf], [np.inf, -np.inf], 0.0, (0,)),
+        ([np.inf], [-np.inf], math.inf, (0,)),
+        ([np.inf], [3e38], math.inf, (0,)),
+        ([3e38], [np.inf], math.inf, (0,)),
+        ([7, 8], [7, 9], math.inf, (1,)),
+        ([True, False], [True, True], math.inf, (1,)),
+        ([b"one"], [b"two"], math.inf, (0,)),
+        ([b"one"], [b"one"], 0.0, (0,)),
+        ([], [], 0.0, ()),
+        ([[1.0, 2.0]], [1.0, 2.0], math.inf, ()),
+    ],
+)
+def test_difference_of_two_outputs(wanted, got, difference, where):
+    def array(values):
+        kind = object if values and isinstance(values[0], bytes) else None
+        return np.array(values, kind)
+
+    assert verification._worst_difference(array(wanted), array(got)) == (
+        difference,
+        where,
+    )
+
+
+def test_report_of_a_failure_is_still_json(scaled):
+    assert not scaled.passed
+    assert scaled.worst_difference == math.inf
+    report = json.loads(json.dumps(scaled.to_dict(), allow_nan=False))
+    assert report["passed"] is False
+    assert report["worst_difference"] is None
+    assert "WRONG, worst difference inf" in str(scaled).splitlines()[0]
+
+
+def test_changed_weight_and_where(litert, model):
+    changed = with_other_bias(model)
+    report = kp.verify(changed, litert.path, max_length=9)
+    assert not report.passed
+    assert 2e-5 < report.worst_difference < 3e-4
+    worst = report.worst
+    assert worst.worst_difference == report.worst_difference
+    with pytest.raises(kp.ExportVerificationError) as caught:
+        report.require_success()
+    assert caught.value.report is report
+    assert str(caught.value) == (
+        "The artifact does not give the model's answers in 6 of 6 cases. The "
+        f"worst: signature 'serving_default', {worst.inputs}: "
+        f"{worst.worst_output} differs by {worst.worst_difference:.3g}, and "
+        "1e-05 is allowed"
+    )
+
+
+def test_tolerance(litert, model):
+    changed = with_other_bias(model)
+    assert kp.verify(changed, litert.path, max_length=2, tolerance=3e-4).passed
+
+
+def test_integers_must_be_equal(tmp_path, make):
+    def argmax(weights=None):
+        inputs = make.ids()
+        vectors = layers.Embedding(50, 4)(inputs)
+        best = layers.Lambda(lambda x: tf.argmax(x, axis=-1), name="best")
+        model = keras.Model(inputs, best(vectors))
+        if weights:
+            model.set_weights(weights)
+        return model
+
+    model = argmax()
+    path = export(model, tmp_path / "argmax.tflite")
+    assert kp.verify(model, path, max_length=4).worst_difference == 0
+    (table,) = model.get_weights()
+    other = argmax([np.roll(table, 1, axis=1)])
+    report = kp.verify(other, path, max_length=4, tolerance=10.0)
+    assert report.worst_difference == math.inf
+    assert report.worst.worst_output == "best[0, 0]"
+
+
+def test_masked_tokens_that_matter_in_the_artifact_alone(tmp_path, make):
+    # An artifact that averages padding too: right where there is none.
+    def averaging(pooling):
+        inputs = make.ids()
+        embedding = layers.Embedding(
+            50, 4, mask_zero=pooling is kp.MaskedAveragePooling1D
+        )
+        return keras.Model(inputs, {"mean": pooling()(embedding(inputs))})
+
+    masked = averaging(kp.MaskedAveragePooling1D)
+    unmasked = averaging(layers.GlobalAveragePooling1D)
+    unmasked.set_weights(masked.get_weights())
+    path = export(unmasked, tmp_path / "unmasked.tflite")
+    report = kp.verify(masked, path, max_length=5)
+    right = [case for case in report.cases if case.worst_difference <= 1e-5]
+    (case,) = right  # one token, and no padding
+    assert case.inputs == "ids of shape (1, 1)"
+
+
+def test_frozen_length_in_a_litert_file(tmp_path, make):
+    model = make.classifier()
+    path = export(
+        model,
+        tmp_path / "frozen.tflite",
+        signatures={"serving_default": (model, {"ids": (None, 5)})},
+    )
+    report = kp.verify(model, path, max_length=5)
+    assert not report.passed
+    by_inputs = {case.inputs: case for case in report.cases}
+    assert by_inputs["ids of shape (3, 5)"].worst_difference <= 1e-5
+    assert by_inputs["ids of shape (1, 2)"].worst_difference > 1e-5
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=r"ids of shape \(1, 2\): RuntimeError:",
+    ):
+        report.require_success()
+
+
+def test_outputs_of_another_name(litert, make):
+    other = make.classifier()
+    other.layers[-1].name = "logits"
+    other = keras.Model(other.inputs, {"logits": other.outputs[0]})
+    report = kp.verify(other, litert.path, max_length=1)
+    assert not report.passed
+    assert report.worst.error == "its outputs are scores, the model's logits"
+
+
+def test_outputs_of_another_shape(litert, make):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 8)(inputs)
+    outputs = layers.Dense(4)(ops.mean(vectors, axis=1))
+    other = keras.Model(inputs, {"scores": outputs})
+    report = kp.verify(other, litert.path, max_length=1)
+    assert not report.passed
+    with pytest.raises(kp.ExportVerificationError) as caught:
+        report.require_success()
+    assert "scores" in str(caught.value)
+    assert "(1, 3)" in str(caught.value)
+    assert "(1, 4)" in str(caught.value)
+
+
+def test_inputs_of_another_name(litert, make):
+    inputs = make.ids("tokens")
+    vectors = layers.Embedding(50, 8)(inputs)
+    other = keras.Model(inputs, {"scores": ops.mean(vectors, axis=1)})
+    report = kp.verify(other, litert.path, max_length=1)
+    assert not report.passed
+    assert "tokens" in report.worst.error
+
+
+def mean_of(embedding, positions, name):
+    inputs = keras.Input((None,), dtype="int32", name="ids")
+    return keras.Model(
+        inputs,
+        {name: kp.MaskedAveragePooling1D()(positions(embedding(inputs)))},
+    )
+
+
+@pytest.fixture(scope="module")
+def wrong_saved_model(tmp_path_factory):
+    """The report on a SavedModel with a fault in each signature but one."""
+    positions = kp.PositionalEncoding()
+    embedding, changed = (
+        layers.Embedding(50, 4, mask_zero=True) for _ in range(2)
+    )
+    model = mean_of(embedding, positions, "mean")
+    other = mean_of(changed, positions, "mean")
+    (table,) = model.get_weights()
+    table[49, 3] += 3e-4  # the highest id is always among the inputs
+    other.set_weights([table])
+    base = tmp_path_factory.mktemp("wrong")
+    signatures = {
+        "right": model,
+        "weight": other,
+        "frozen": (model, {"ids": (None, 3)}),
+        "outputs": mean_of(embedding, positions, "average"),
+        "static": (model, {"ids": (1, 3)}),
+    }
+    kp.export_saved_model(
+        model, base, signatures=signatures, verify=False, verbose=False
+    )
+    return kp.verify(
+        model, base, signatures=dict.fromkeys(signatures, model), max_length=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "reason"),
+    [
+        ("weight", "ids of shape (1, 1)", "mean[0, 3] differs by"),
+        ("frozen", "ids of shape (1, 2)", "InvalidArgumentError"),
+        ("outputs", "ids of shape (1, 1)", "its outputs are average"),
+        ("static", "ids of shape (1, 2)", "InvalidArgumentError"),
+    ],
+)
+def test_fault_in_a_saved_model(wrong_saved_model, name, inputs, reason):
+    cases = [case for case in wrong_saved_model.cases if case.signature == name]
+    assert [case.inputs for case in cases] == [
+        f"ids of shape {(batch, length)}"
+        for batch in (1, 3)
+        for length in (1, 2, 3)
+    ]
+    failed = {
+        case.inputs: case.error or f"{case.worst_output} differs by"
+        for case in cases
+        if case.worst_difference > 1e-5
+    }
+    assert failed[inputs].startswith(reason)
+
+
+def test_right_signature_beside_wrong_ones(wrong_saved_model):
+    assert not wrong_saved_model.passed
+    assert all(
+        case.worst_difference <= 1e-5
+        for case in wrong_saved_model.cases
+        if case.signature == "right"
+    )
+
+
+# ---- Failed exports leave nothing behind
+
+
+def test_failed_litert_export_leaves_the_earlier_file(tmp_path, make, contents):
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b"earlier")
+    with pytest.raises(
+        kp.ExportVerificationError, match=r"signature 'serving_default', ids "
+    ) as caught:
+        kp.export_litert(make.restless(), path, max_length=2, verbose=False)
+    assert "restless[" in str(caught.value)
+    assert not caught.value.report.passed
+    assert path.read_bytes() == b"earlier"
+    assert contents(tmp_path) == ["model.tflite"]
+    with pytest.raises(kp.ExportVerificationError):
+        kp.export_litert(
+            make.restless(),
+            tmp_path / "a" / "b" / "new.tflite",
+            max_length=2,
+            verbose=False,
+        )
+    assert contents(tmp_path) == ["model.tflite"]
+
+
+def test_failed_saved_model_export_leaves_the_earlier_versions(
+    tmp_path, make, contents
+):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "saved_model.pb").write_text("earlier")
+    with pytest.raises(
+        kp.ExportVerificationError, match=r"signature 'serving_default', ids "
+    ) as caught:
+        kp.export_saved_model(
+            make.restless(), tmp_path, max_length=2, verbose=False
+        )
+    assert "restless[" in str(caught.value)
+    assert contents(tmp_path) == ["1", "1/saved_model.pb"]
+    assert (tmp_path / "1" / "saved_model.pb").read_text() == "earlier"
+
+
+# ---- A runtime that does not answer
+
+
+@pytest.fixture
+def play_worker(tmp_path, monkeypatch):
+    """Puts another script in the worker's place; checks that nothing stays."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+
+    def play(source):
+        script = tmp_path / "worker.py"
+        script.write_text(source)
+        monkeypatch.setattr(worker, "__file__", str(script))
+
+    yield play
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+            "The runtime was ended by SIGKILL while it ran the artifact",
+        ),
+        (
+            "import os; os.abort()",
+            "The runtime was ended by SIGABRT while it ran the artifact",
+        ),
+        (
+            "raise SystemExit('no memory left')",
+            "The runtime failed (no memory left) while it ran the artifact",
+        ),
+        (
+            "raise SystemExit(3)",
+            "The runtime failed (exit status 3, without an answer) while it "
+            "ran the artifact",
+        ),
+        (
+            "pass",
+            "The runtime failed (exit status 0, without an answer) while it "
+            "ran the artifact",
+        ),
+    ],
+)
+def test_runtime_that_ends(play_worker, model, litert, source, message):
+    play_worker(source)
+    with pytest.raises(kp.ExportVerificationError) as caught:
+        kp.verify(model, litert.path, max_length=1)
+    assert str(caught.value) == message
+    assert caught.value.report is None
+
+
+def test_runtime_that_hangs(play_worker, make, tmp_path, contents, monkeypatch):
+    pid = tmp_path / "pid"
+    play_worker(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(300)"
+    )
+    monkeypatch.setattr(verification, "_TIMEOUT", 2)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match="The runtime did not answer within 2 s",
+    ):
+        kp.export_litert(
+            make.embedder(),
+            tmp_path / "out" / "model.tflite",
+            max_length=1,
+            verbose=False,
+        )
+    assert contents(tmp_path / "out") == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+# ---- Isolation
+
+
+def test_worker_starts_afresh(model, litert, monkeypatch):
+    calls, run = [], subprocess.run
+
+    def record(command, **options):
+        calls.append((command, options))
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", record)
+    assert kp.verify(model, litert.path, max_length=1).passed
+    (((python, safe, script, folder), options),) = calls
+    assert python == sys.executable
+    assert safe == "-P"  # no imports from where the user happens to be
+    assert script == worker.__file__
+    assert not Path(folder).exists()  # any more
+    assert options["timeout"] == verification._TIMEOUT
+
+
+def test_modules_of_the_working_directory_are_not_imported(
+    model, litert, tmp_path, monkeypatch
+):
+    for name in ("numpy", "json", "keras", "ai_edge_litert", "tensorflow"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    path = os.path.relpath(litert.path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert kp.verify(model, path, max_length=1).passed
+
+
+# ---- Artifacts that do not load
+
+
+def test_saved_model_with_broken_weights(model, saved_model, tmp_path):
+    folder = tmp_path / "1"
+    for file in saved_model.path.rglob("*"):
+        if file.is_file():
+            target = folder / file.relative_to(saved_model.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.read_bytes())
+    (data,) = (folder / "variables").glob("*.data-*")
+    data.write_bytes(data.read_bytes()[:-100])
+    with pytest.raises(
+        kp.ExportVerificationError, match="The artifact does not load: "
+    ) as caught:
+        kp.verify(model, tmp_path, max_length=1)
+    assert caught.value.report is None
+
+
+def test_litert_file_that_the_runtime_refuses(model, litert, tmp_path):
+    # A flatbuffer in order, but for a version that no runtime knows.
+    from ai_edge_litert import schema_py_generated as schema
+
+    content = bytearray(litert.path.read_bytes())
+    flat = schema.Model.GetRootAs(content, 0)
+    offset = flat._tab.Pos + flat._tab.Offset(4)
+    assert content[offset : offset + 4] == b"\x03\0\0\0"
+    content[offset] = 77
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content)
+    with pytest.raises(
+        kp.ExportVerificationError, match="The artifact does not load: "
+    ):
+        kp.verify(model, path, max_length=1)
+
+
+# ---- Arguments
+
+
+def test_signature_that_the_artifact_does_not_have(model, litert):
+    message = (
+        "The artifact has no signature 'predict'. It has: serving_default, "
+        "short"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.verify(model, litert.path, signatures={"predict": model})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.tflite", None, "none.tflite' does not exist"),
+        ("text.tflite", b"not a model at all", "is no LiteRT file"),
+        ("empty.tflite", b"", "is no LiteRT file"),
+        ("cut.tflite", b"\x1c\0\0\0TFL3\x14\0", "is no readable LiteRT file"),
+        ("model.keras", b"PK\x03\x04 and so on", "is no LiteRT file"),
+    ],
+)
+def test_file_that_is_no_model(model, tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        kp.verify(model, tmp_path / name)
+
+
+def test_folder_that_is_no_model(model, tmp_path):
+    with pytest.raises(ValueError, match="is no SavedModel: it has no saved_"):
+        kp.verify(model, tmp_path)
+
+
+def test_model_that_is_none(litert):
+    with pytest.raises(ValueError, match=r"`model` must be a keras\.Model"):
+        kp.verify("model.keras", litert.path)
+
+
+@pytest.mark.parametrize("max_length", [0, -1, True, "9", 2.5, 9.0, None])
+def test_max_length(model, litert, max_length):
+    message = (
+        "`max_length` must be an integer above 0. Received: max_length="
+        f"{max_length!r}"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.verify(model, litert.path, max_length=max_length)
+
+
+@pytest.mark.parametrize("tolerance", [-1e-5, math.nan, "1e-5", None])
+def test_bad_tolerance(model, litert, tolerance):
+    with pytest.raises(ValueError, match="`tolerance` must be a number of at"):
+        kp.verify(model, litert.path, max_length=1, tolerance=tolerance)
+
+
+class LearnedPositions(layers.Layer):
+    """Has eight positions and no more."""
+
+    def build(self, input_shape):
+        self.table = self.add_weight(shape=(8, input_shape[-1]), name="table")
+
+    def call(self, vectors):
+        positions = ops.arange(ops.shape(vectors)[1])
+        return vectors + ops.take(self.table, positions, axis=0)
+
+
+def test_length_that_the_model_does_not_take(make, tmp_path, contents):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    model = keras.Model(inputs, LearnedPositions()(vectors))
+    path = tmp_path / "model.tflite"
+    message = (
+        "The model itself does not take ids of shape (1, 17) in signature "
+        "'serving_default'; give `samples` or a smaller `max_length`: "
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        kp.export_litert(model, path, verbose=False)
+    assert contents(tmp_path) == []
+    kp.export_litert(model, path, max_length=8, verbose=False)
+
+
+@pytest.mark.parametrize("function", ["verify", "saved_model", "litert"])
+def test_another_backend(function, model, litert, tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    call = {
+        "verify": lambda: kp.verify(model, litert.path),
+        "saved_model": lambda: kp.export_saved_model(model, tmp_path),
+        "litert": lambda: kp.export_litert(model, tmp_path / "m.tflite"),
+    }[function]
+    with pytest.raises(RuntimeError) as caught:
+        call()
+    message = str(caught.value)
+    assert message.startswith(f"`{call.__code__.co_names[1]}` needs the Tens")
+    assert "this is 'jax'" in message
+    assert "model.save('model.keras')" in message
+    assert "keras-posenc export model.keras --to saved_model --out" in message
+
+
+# ---- Samples
+
+
+SIGNATURES = {
+    "default": ("serving_default", {}),
+    "static": ("short", {"ids": (1, 4)}),
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize("as_dict", [True, False])
+def test_samples_for_a_signature_of_any_name(model, litert, name, as_dict):
+    signature, shapes = SIGNATURES[name]
+    sample = np.array([[4, 44, 0, 0]])
+    report = kp.verify(
+        model,
+        litert.path,
+        signatures={signature: (model, shapes)},
+        samples={"ids": sample} if as_dict else sample,
+        max_length=1,
+    )
+    assert report.passed
+    assert report.cases[0].inputs == "ids of shape (1, 4)"
+    grid = 2 if name == "default" else 1
+    assert len(report.cases) == 1 + grid
+
+
+def test_sample_that_fits_one_of_two_signatures(model, litert):
+    report = kp.verify(
+        model,
+        litert.path,
+        signatures={
+            "serving_default": model,
+            "short": (model, {"ids": (1, 4)}),
+        },
+        samples={"ids": np.array([[4, 44, 0]])},
+        max_length=1,
+    )
+    assert report.passed
+    assert [case.inputs for case in report.cases] == [
+        "ids of shape (1, 3)",
+        "ids of shape (1, 1)",
+        "ids of shape (3, 1)",
+        "ids of shape (1, 4)",
+    ]
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {"tokens": np.ones((1, 4))},
+        {"ids": np.ones((1, 4)), "mask": np.ones((1, 4))},
+        {},
+    ],
+    ids=["other name", "one too many", "none"],
+)
+def test_sample_of_other_inputs(model, litert, name, sample):
+    signature, shapes = SIGNATURES[name]
+    with pytest.raises(ValueError, match=r"`samples` must be dicts .* ids"):
+        kp.verify(
+            model,
+            litert.path,
+            signatures={signature: (model, shapes)},
+            samples=sample,
+            max_length=1,
+        )
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize(
+    "sample", [np.ones(4), np.ones((1, 4, 1)), 7, {"ids": np.ones(4)}]
+)
+def test_sample_of_another_shape(model, litert, name, sample):
+    signature, shapes = SIGNATURES[name]
+    size = np.shape(sample["ids"] if isinstance(sample, dict) else sample)
+    message = (
+        f"`samples`: input 'ids' of signature '{signature}' has shape "
+        f"{(1, 4) if shapes else (None, None)}. Received: {size}"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.verify(
+            model,
+            litert.path,
+            signatures={signature: (model, shapes)},
+            samples=sample,
+            max_length=1,
+        )
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        np.array([["a", "b"]]),
+        {"ids": [["a", "b"]]},
+        np.array([[1.5, 2.0]]),
+        np.array([[np.nan, 2.0]]),
+        {"ids": [[1, 2], [3]]},
+    ],
+    ids=["strings", "list of strings", "fractions", "NaN", "ragged"],
+)
+def test_sample_that_is_no_integers(model, litert, sample):
+    with pytest.raises(ValueError, match="`samples`: input 'ids'"):
+        kp.verify(model, litert.path, samples=sample, max_length=1)
+
+
+def test_array_for_several_inputs(litert):
+    inputs = [keras.Input((2,), name="a"), keras.Input((2,), name="b")]
+    model = keras.Model(inputs, ops.add(*inputs))
+    message = (
+        "Signature 'serving_default' has the inputs a, b: `samples` must be "
+        "dicts by these names"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.verify(model, litert.path, samples=np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("beyond", [50, -51])
+def test_sample_that_the_model_does_not_take(model, litert, beyond):
+    with pytest.raises(ValueError, match="The model itself does not take"):
+        kp.verify(model, litert.path, samples=np.array([[beyond]]))
+
+
+def test_integers_without_an_embedding_need_samples(make, tmp_path, contents):
+    inputs = make.ids()
+    model = keras.Model(inputs, {"hot": ops.one_hot(inputs, 5)})
+    path = tmp_path / "model.tflite"
+    with pytest.raises(ValueError, match="says how large they may be"):
+        kp.export_litert(model, path, verbose=False)
+    assert contents(tmp_path) == []
+    report = kp.export_litert(
+        model, path, samples=np.array([[4, 0, 3]]), verbose=False
+    ).report
+    assert [case.inputs for case in report.cases] == ["ids of shape (1, 3)"]
+
+
+def test_each_signature_of_a_model_of_strings_takes_its_samples(tmp_path):
+    # The ids of a table's column: no Embedding says how large they may be.
+    inputs = keras.Input((), dtype="string", name="city")
+    ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
+    one_hot = layers.CategoryEncoding(3, output_mode="one_hot")(ids)
+    model = keras.Model(inputs, layers.Dense(2)(one_hot))
+    report = kp.export_saved_model(
+        model,
+        tmp_path,
+        samples=[
+            {"city": np.array(["a", "elsewhere"], dtype=object)},
+            {"ids": np.array([2, 0])},
+        ],
+        verbose=False,
+    ).report
+    assert [(case.signature, case.inputs) for case in report.cases] == [
+        ("serving_default", "city of shape (2,)"),
+        ("serving_default", "city of shape (1,)"),
+        ("serving_default", "city of shape (3,)"),
+        ("from_ids", "ids of shape (2,)"),
+    ]

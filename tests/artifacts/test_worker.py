@@ -1,0 +1,176 @@
+"""The worker runs an artifact as a stranger to Keras would."""
+
+import ast
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_posenc.artifacts import worker
+
+pytestmark = pytest.mark.tensorflow
+
+# Runs the worker in a process of its own, and then looks around in it.
+PROBE = """
+import json, runpy, sys
+
+script, folder, *names = sys.argv[1:]
+sys.argv = [script, folder]
+runpy.run_path(script, run_name="__main__")
+
+
+def is_blocked(name):
+    try:
+        __import__(name)
+    except ImportError:
+        return True
+    return False
+
+
+loaded = {
+    name.partition(".")[0]
+    for name, module in sys.modules.items()
+    if module is not None
+}
+print(json.dumps({
+    "loaded": [name for name in names if name in loaded],
+    "blocked": [name for name in names if is_blocked(name)],
+}))
+"""
+NAMES = (
+    "keras",
+    "keras.layers",
+    "keras_posenc",
+    "keras_posenc.ops.masks",
+    "tf_keras",
+    "tensorflow",
+    "numpy",
+)
+
+
+def write_request(folder, kind, artifact, cases, **arrays):
+    folder.mkdir()
+    np.savez(folder / "inputs.npz", **arrays)
+    (folder / "request.json").write_text(
+        json.dumps(
+            {
+                "kind": kind,
+                "artifact": str(artifact),
+                "op_libraries": [],
+                "repeats": 2,
+                "cases": cases,
+            }
+        )
+    )
+
+
+def run_probe(folder):
+    """What the worker's process has loaded, and what it cannot load."""
+    process = subprocess.run(
+        [sys.executable, "-P", "-c", PROBE, worker.__file__, folder, *NAMES],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def read_response(folder):
+    return json.loads((folder / "response.json").read_text())
+
+
+CASES = [
+    {"signature": "serving_default", "inputs": {"ids": "0/ids"}},
+    {"signature": "short", "inputs": {"ids": "1/ids"}},
+    {"signature": "missing", "inputs": {"ids": "0/ids"}},
+    {"signature": "serving_default", "inputs": {"tokens": "0/ids"}},
+]
+IDS = {
+    "0/ids": np.array([[4, 44, 0], [1, 2, 3]], "int32"),
+    "1/ids": np.array([[4, 44, 0, 0]], "int32"),
+}
+
+
+@pytest.fixture(scope="module", params=["litert", "saved_model"])
+def answered(request, tmp_path_factory):
+    """An artifact's kind, the answer's folder, and what the probe saw."""
+    artifact = request.getfixturevalue(request.param).path
+    folder = tmp_path_factory.mktemp("worker") / "request"
+    write_request(folder, request.param, artifact, CASES, **IDS)
+    return request.param, folder, run_probe(folder)
+
+
+def test_keras_and_the_package_cannot_be_imported(answered):
+    kind, _, probe = answered
+    blocked = list(NAMES[:5])
+    if kind == "litert":
+        blocked.append("tensorflow")
+    assert probe["blocked"] == blocked
+    assert "numpy" in probe["loaded"]
+    assert not set(probe["loaded"]) & set(blocked)
+    assert ("tensorflow" in probe["loaded"]) == (kind == "saved_model")
+
+
+def test_answers_are_the_models(answered, model):
+    _, folder, _ = answered
+    response = read_response(folder)
+    assert response["load_seconds"] > 0
+    with np.load(folder / "outputs.npz") as outputs:
+        for index in (0, 1):
+            case = response["cases"][index]
+            assert case["outputs"] == {"scores": f"{index}/scores"}
+            assert case["milliseconds"] > 0
+            expected = model(IDS[f"{index}/ids"]).numpy()
+            actual = outputs[f"{index}/scores"]
+            np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+
+
+def test_failure_of_a_case_is_an_answer(answered):
+    _, folder, _ = answered
+    _, _, missing, other_input = read_response(folder)["cases"]
+    assert missing["error"] == "KeyError: 'missing'"
+    assert "tokens" in other_input["error"]
+    assert missing["outputs"] == other_input["outputs"] == {}
+
+
+def test_artifact_that_does_not_load_is_an_answer(tmp_path):
+    (tmp_path / "broken.tflite").write_bytes(b"\x1c\0\0\0TFL3")
+    folder = tmp_path / "request"
+    write_request(folder, "litert", tmp_path / "broken.tflite", [])
+    run_probe(folder)
+    response = read_response(folder)
+    assert response["cases"] == []
+    assert response["error"].startswith("ValueError: ")
+
+
+def test_worker_imports_nothing_of_the_package():
+    # It runs by its path, where the package may not even be installed.
+    tree = ast.parse(Path(worker.__file__).read_text(encoding="utf-8"))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            found.add(node.module.partition(".")[0])
+    runtimes = {"numpy", "tensorflow", "ai_edge_litert"}
+    assert found - set(sys.stdlib_module_names) == runtimes
+
+
+def test_strings_of_any_bytes_and_shape():
+    texts = [["one", "Ünïcödé"], ["", "a\0b"]]
+    value = {
+        "shape": [2, 2],
+        "strings": [
+            base64.b64encode(text.encode()).decode()
+            for row in texts
+            for text in row
+        ],
+    }
+    array = worker._strings(value)
+    assert array.dtype == object
+    assert [[text.decode() for text in row] for row in array] == texts

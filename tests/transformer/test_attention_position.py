@@ -1,0 +1,476 @@
+"""Positions inside attention: hooks, sharing, and saving."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc import reference as ref
+
+SEQ, DIM, HEADS = 6, 8, 2
+SIZE = DIM // HEADS
+# As in test_self_attention.py.
+FLOAT32 = 4 * np.sqrt(32 * 8) * 2**-24
+
+
+def numpy(x):
+    return np.asarray(ops.convert_to_numpy(ops.cast(x, "float32")), "float64")
+
+
+def near(actual, expected, tolerance=FLOAT32):
+    actual = actual if isinstance(actual, np.ndarray) else numpy(actual)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance)
+
+
+def inputs(batch=2, seq=SEQ, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(batch, seq, DIM)).astype("float32")
+
+
+def gaps(query_positions, key_positions, array=ops):
+    """(batch, query), (batch, key) -> (batch, 1, query, key)."""
+    difference = array.expand_dims(query_positions, -1) - array.expand_dims(
+        key_positions, -2
+    )
+    return array.expand_dims(difference, 1)
+
+
+# ---- Three hooks, and what they say in NumPy
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Turn(kp.AttentionPosition):
+    def rotate(self, x, positions):
+        angle = ops.expand_dims(ops.cast(positions, "float32"), (1, 3)) / 2
+        a, b = ops.split(ops.cast(x, "float32"), 2, axis=-1)
+        sine, cosine = ops.sin(angle), ops.cos(angle)
+        return ops.concatenate(
+            [a * cosine - b * sine, a * sine + b * cosine], axis=-1
+        )
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Decay(kp.AttentionPosition):
+    """A bias with a weight for each head, and a share of the query's own."""
+
+    def __init__(self, rate=0.5, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = rate
+
+    def build(self, input_shape):
+        self.slope = self.add_weight(
+            shape=(input_shape[1], 1, 1), initializer="ones", name="slope"
+        )
+        self.built = True
+
+    def bias(self, query, query_positions, key_positions):
+        gap = ops.abs(gaps(query_positions, key_positions))
+        slope = ops.cast(self.slope, "float32")
+        decay = -self.rate * slope * ops.cast(gap, "float32")
+        content = ops.sum(query, axis=-1, keepdims=True)
+        return decay * ops.cast(content, "float32")
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate}
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Drift(kp.AttentionPosition):
+    """Adds the mean distance attended over, along a learned direction."""
+
+    def build(self, input_shape):
+        self.direction = self.add_weight(
+            shape=(input_shape[-1],), initializer="ones", name="direction"
+        )
+        self.built = True
+
+    def values(self, weights, query_positions, key_positions):
+        gap = ops.cast(gaps(query_positions, key_positions), "float32")
+        weights = ops.cast(weights, "float32")
+        mean = ops.sum(weights * gap, axis=-1, keepdims=True)
+        return mean * ops.cast(self.direction, "float32")
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class AllThree(Turn, Decay, Drift):
+    def build(self, input_shape):
+        Decay.build(self, input_shape)
+        Drift.build(self, input_shape)
+
+
+HOOKS = [Turn, Decay, Drift, AllThree]
+
+
+def attention_in_numpy(layer, x, positions, allowed):
+    """Plain attention with the same terms, head by head."""
+    position = layer.attention_position
+    kernel, bias = (
+        numpy(layer.query_key_value.kernel),
+        numpy(layer.query_key_value.bias),
+    )
+    kv_heads = layer.num_key_value_heads
+    projected = x.astype("float64") @ kernel + bias
+    query, key, value = np.split(
+        projected, [DIM, DIM + kv_heads * SIZE], axis=-1
+    )
+    heads = []
+    for head in range(HEADS):
+        shared = head // (HEADS // kv_heads)
+        q = query[..., head * SIZE : (head + 1) * SIZE]
+        k = key[..., shared * SIZE : (shared + 1) * SIZE]
+        v = value[..., shared * SIZE : (shared + 1) * SIZE]
+        if position.rotate is not None:
+            angle = positions[..., np.newaxis] / 2
+            sine, cosine = np.sin(angle), np.cos(angle)
+            q, k = (
+                np.concatenate(
+                    [a * cosine - b * sine, a * sine + b * cosine], axis=-1
+                )
+                for a, b in (np.split(y, 2, axis=-1) for y in (q, k))
+            )
+        gap = gaps(positions, positions, np)[:, 0]
+        term = 0.0
+        if position.bias is not None:
+            slope = numpy(position.slope)[head]
+            content = np.sum(q / np.sqrt(SIZE), axis=-1, keepdims=True)
+            term = -position.rate * slope * np.abs(gap) * content
+        out, weights = ref.scaled_dot_product_attention(q, k, v, allowed, term)
+        if position.values is not None:
+            mean = np.sum(weights * gap, axis=-1, keepdims=True)
+            out = out + mean * numpy(position.direction)
+        heads.append(out)
+    output = layer.output_projection
+    return np.concatenate(heads, -1) @ numpy(output.kernel) + numpy(output.bias)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("given", ["nothing", "positions", "segment_ids"])
+def test_hooks_give_their_terms(hook, kv_heads, given):
+    rng = np.random.default_rng(1)
+    layer = kp.SelfAttention(
+        HEADS, num_key_value_heads=kv_heads, attention_position=hook()
+    )
+    layer.build((None, None, DIM))
+    for weight in layer.weights:
+        weight.assign(rng.normal(size=weight.shape) / np.sqrt(DIM))
+    x = inputs()
+    mask = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 0]], bool)
+    allowed = np.broadcast_to(mask[:, np.newaxis], (2, SEQ, SEQ))
+    positions = np.broadcast_to(np.arange(SEQ), (2, SEQ))
+    extra = {}
+    if given == "positions":
+        positions = rng.normal(size=(2, SEQ)).astype("float32") * 3
+        extra = {"positions": positions}
+    elif given == "segment_ids":
+        ids = np.array([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 2, 2]])
+        positions = np.array([[0, 1, 0, 1, 2, 0], [0, 1, 2, 3, 0, 1]])
+        extra = {"segment_ids": ids}
+        allowed = allowed & (ids[:, :, np.newaxis] == ids[:, np.newaxis])
+    expected = attention_in_numpy(layer, x, positions, allowed)
+    near(layer(x, mask=mask, **extra), expected)
+    outputs, _ = layer(x, mask=mask, return_attention_scores=True, **extra)
+    near(outputs, expected)
+    # ... and the terms are no decoration.
+    plain = kp.SelfAttention(HEADS, num_key_value_heads=kv_heads)
+    plain.build((None, None, DIM))
+    for name in ("query_key_value", "output_projection"):
+        getattr(plain, name).set_weights(getattr(layer, name).get_weights())
+    assert np.abs(numpy(plain(x, mask=mask, **extra)) - expected).max() > 0.01
+
+
+@pytest.mark.parametrize("hook", [Turn, Decay, Drift])
+def test_hooks_see_order(hook):
+    """Attention alone is blind to order; any of the hooks is enough to see."""
+    layer = kp.SelfAttention(HEADS, attention_position=hook())
+    x, order = inputs(), np.array([3, 0, 5, 1, 4, 2])
+    outputs = numpy(layer(x))[:, order]
+    assert np.abs(numpy(layer(x[:, order])) - outputs).max() > 0.01
+    near(layer(x[:, order], positions=order), outputs)
+
+
+def test_a_position_without_hooks_changes_nothing():
+    plain = kp.SelfAttention(HEADS)
+    layer = kp.SelfAttention(HEADS, attention_position=kp.AttentionPosition())
+    for each in (plain, layer):
+        each.build((None, None, DIM))
+    layer.set_weights(plain.get_weights())
+    near(layer(inputs()), numpy(plain(inputs())), 0)
+
+
+# ---- The positions that hooks receive
+
+
+class Witness(kp.AttentionPosition):
+    """Remembers what reached it."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.seen = []
+
+    def rotate(self, x, positions):
+        self.seen.append(positions)
+        return x
+
+    def bias(self, query, query_positions, key_positions):
+        self.seen += [query_positions, key_positions]
+        self.query = query
+        return ops.zeros((1, 1, 1, 1), dtype=query.dtype)
+
+    def values(self, weights, query_positions, key_positions):
+        self.seen += [query_positions, key_positions]
+        self.shares = weights
+        return ops.zeros((1, 1, 1, 1), dtype=weights.dtype)
+
+
+LAYERS = {
+    "attention": lambda **kwargs: kp.SelfAttention(HEADS, **kwargs),
+    "block": lambda **kwargs: kp.TransformerEncoderBlock(HEADS, 8, **kwargs),
+    "encoder": lambda **kwargs: kp.TransformerEncoder(2, HEADS, 8, **kwargs),
+}
+
+
+@pytest.mark.parametrize("key", LAYERS)
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "bfloat16"])
+@pytest.mark.parametrize("functional", [False, True])
+def test_real_positions_arrive_as_they_are(key, dtype, functional):
+    # In bfloat16 all of these are one and the same number.
+    positions = 1000.5 + np.arange(SEQ, dtype="float32")[np.newaxis] / 8
+    witness = Witness(dtype=dtype)
+    layer = LAYERS[key](attention_position=witness, dtype=dtype)
+    if functional:
+        tokens = keras.Input((None, DIM), name="tokens")
+        places = keras.Input((None,), name="places")
+        model = keras.Model([tokens, places], layer(tokens, positions=places))
+        model([inputs(batch=1), positions])
+    else:
+        layer(inputs(batch=1), positions=positions)
+    assert len(witness.seen) == 6 * (2 if key == "encoder" else 1)
+    for seen in witness.seen:
+        assert keras.backend.standardize_dtype(seen.dtype) == "float32"
+        np.testing.assert_array_equal(ops.convert_to_numpy(seen), positions)
+
+
+@pytest.mark.parametrize(
+    ("given", "shape", "dtype"),
+    [
+        (None, (1, SEQ), "int32"),
+        (np.arange(SEQ, dtype="int32") + 7, (1, SEQ), "int32"),
+        (np.arange(SEQ, dtype="float32") / 3, (1, SEQ), "float32"),
+        (np.ones((2, SEQ), "int32"), (2, SEQ), "int32"),
+    ],
+)
+def test_shapes_that_hooks_receive(given, shape, dtype):
+    witness = Witness()
+    layer = kp.SelfAttention(
+        HEADS, num_key_value_heads=1, attention_position=witness
+    )
+    layer(inputs(), positions=given)
+    for seen in witness.seen:
+        assert seen.shape == shape
+        assert keras.backend.standardize_dtype(seen.dtype) == dtype
+    assert witness.query.shape == (2, HEADS, SEQ, SIZE)
+    assert witness.shares.shape == (2, HEADS, SEQ, SEQ)
+
+
+def test_bias_receives_scaled_queries():
+    witness = Witness()
+    layer = kp.SelfAttention(HEADS, attention_position=witness)
+    x = inputs()
+    layer(x)
+    kernel = numpy(layer.query_key_value.kernel)[:, :DIM]
+    query = (x @ kernel).reshape(2, SEQ, HEADS, SIZE).transpose(0, 2, 1, 3)
+    near(witness.query, query / np.sqrt(SIZE))
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("key", LAYERS)
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_hooks_may_compute_in_float32(hook, key, dtype):
+    """A hook's own precision does not leak into what the layer returns."""
+    exact = LAYERS[key](attention_position=hook())
+    layer = LAYERS[key](attention_position=hook(), dtype=dtype)
+    for each in (exact, layer):
+        each.build((None, None, DIM))
+    layer.set_weights(exact.get_weights())
+    outputs, weights = layer(inputs(), return_attention_scores=True)
+    low = dtype.removeprefix("mixed_")
+    for x in (outputs, *(weights if key == "encoder" else [weights])):
+        assert keras.backend.standardize_dtype(x.dtype) == low
+    # Four standard deviations of the 30 roundings of each block (see the
+    # layer contract), and of the distances of up to 5 that hooks deal in.
+    unit = {"float16": 2**-11, "bfloat16": 2**-8}[low]
+    roundings = 5 * 30 * (2 if key == "encoder" else 1)
+    expected = numpy(exact(inputs()))
+    near(outputs, expected, 4 * np.sqrt(roundings) * unit)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_weights_of_a_hook_come_in_one_dtype(dtype):
+    """Wherever the attention stands: alone, in a block, or in an encoder."""
+
+    class Weighed(kp.AttentionPosition):
+        def build(self, input_shape):
+            self.scale = self.add_weight(shape=(), initializer="ones")
+            self.built = True
+
+        def bias(self, query, query_positions, key_positions):
+            scale = ops.multiply(self.scale, 1)
+            seen.add(keras.backend.standardize_dtype(scale.dtype))
+            return ops.cast(scale, query.dtype)
+
+    seen = set()
+    for make in LAYERS.values():
+        make(attention_position=Weighed(dtype=dtype), dtype=dtype)(inputs())
+    assert len(seen) == 1
+
+
+# ---- Sharing and saving
+
+
+def model_with(position, num_layers=3):
+    return kp.TransformerEncoderModel(
+        20,
+        DIM,
+        num_layers=num_layers,
+        num_heads=HEADS,
+        intermediate_dim=8,
+        dropout=0.0,
+        input_position=None,
+        attention_position=position,
+    )
+
+
+IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5]])
+BARE = 1 + 12 * 3  # an embedding, and 12 weights in each block
+
+
+def saved_and_loaded(model, tmp_path):
+    path = tmp_path / "model.keras"
+    model.save(path)
+    return keras.saving.load_model(path)
+
+
+def randomise(model):
+    rng = np.random.default_rng(9)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape) / np.sqrt(DIM))
+
+
+def test_one_position_is_shared_by_all_blocks(tmp_path):
+    position = AllThree(rate=0.25)
+    model = model_with(position)
+    encoder = model.encoder
+    assert all(
+        block.attention.attention_position is position
+        for block in encoder.blocks
+    )
+    assert len(model.weights) == BARE + 2
+    randomise(model)
+    loaded = saved_and_loaded(model, tmp_path)
+    assert len(loaded.weights) == BARE + 2
+    near(loaded(IDS), numpy(model(IDS)), 0)
+    shared = loaded.encoder.attention_position
+    assert type(shared) is AllThree
+    assert shared.rate == 0.25
+    assert all(
+        block.attention.attention_position is shared
+        for block in loaded.encoder.blocks
+    )
+
+
+def test_one_position_for_each_block(tmp_path):
+    positions = [Decay(0.1), None, Drift()]
+    model = model_with(positions)
+    assert [
+        block.attention.attention_position for block in model.encoder.blocks
+    ] == positions
+    assert len(model.weights) == BARE + 2
+    randomise(model)
+    loaded = saved_and_loaded(model, tmp_path)
+    near(loaded(IDS), numpy(model(IDS)), 0)
+    assert [
+        type(block.attention.attention_position)
+        for block in loaded.encoder.blocks
+    ] == [Decay, type(None), Drift]
+
+
+def test_the_same_position_twice_in_a_list_stays_one(tmp_path):
+    first, second = Decay(), Decay()
+    model = model_with([first, second, first])
+    assert len(model.weights) == BARE + 2
+    randomise(model)
+    loaded = saved_and_loaded(model, tmp_path)
+    near(loaded(IDS), numpy(model(IDS)), 0)
+    a, b, c = loaded.encoder.attention_position
+    assert a is c
+    assert a is not b
+    assert len(loaded.weights) == BARE + 2
+
+
+def test_shared_weights_get_the_gradients_of_all_blocks():
+    model = model_with(Decay(), num_layers=2)
+    apart = model_with([Decay(), Decay()], num_layers=2)
+    randomise(model)
+    slope = model.encoder.attention_position.slope
+    for weight in apart.encoder.attention_position:
+        weight.slope.assign(slope)
+    for name in ("embedding",):
+        getattr(apart, name).set_weights(getattr(model, name).get_weights())
+    for mine, theirs in zip(
+        model.encoder.blocks, apart.encoder.blocks, strict=True
+    ):
+        for part in ("attention_norm", "feed_forward", "feed_forward_norm"):
+            getattr(theirs, part).set_weights(getattr(mine, part).get_weights())
+        for part in ("query_key_value", "output_projection"):
+            getattr(theirs.attention, part).set_weights(
+                getattr(mine.attention, part).get_weights()
+            )
+    near(apart(IDS), numpy(model(IDS)), 0)
+    start = numpy(slope)
+    steps = []
+    for each in (model, apart):
+        each.compile(keras.optimizers.SGD(1.0), "mse")
+        each.train_on_batch(IDS, np.zeros((2, 5, DIM), "float32"))
+        positions = each.encoder.attention_position
+        positions = positions if isinstance(positions, list) else [positions]
+        steps.append(sum(numpy(p.slope) - start for p in positions))
+    assert np.abs(steps[0]).max() > 1e-4
+    near(*steps)
+
+
+@pytest.mark.parametrize("key", ["attention", "block", "encoder"])
+def test_config_round_trip(key):
+    layer = LAYERS[key](attention_position=Decay(0.125, name="a_name"))
+    twin = type(layer).from_config(layer.get_config())
+    assert twin.get_config() == layer.get_config()
+    block = twin.blocks[1] if key == "encoder" else twin
+    attention = block if key == "attention" else block.attention
+    assert type(attention.attention_position) is Decay
+    assert attention.attention_position.rate == 0.125
+    assert attention.attention_position.name == "a_name"
+
+
+@pytest.mark.parametrize(
+    "value", ["rotary", 3, kp.PositionalEncoding(), Decay, [Decay()]]
+)
+@pytest.mark.parametrize("key", ["attention", "block"])
+def test_refuses_what_is_no_position(key, value):
+    with pytest.raises(
+        ValueError,
+        match=r"`attention_position` must be an AttentionPosition or None\. Re",
+    ):
+        LAYERS[key](attention_position=value)
+
+
+def test_encoder_refuses_a_list_that_does_not_fit():
+    with pytest.raises(ValueError, match="must be an AttentionPosition or No"):
+        LAYERS["encoder"](attention_position=[Decay(), "rotary"])
+    for value in ([], [None], [Decay()] * 3):
+        with pytest.raises(
+            ValueError,
+            match=r"must have one entry for each of the 2 blocks\. "
+            f"Received: {len(value)} entries",
+        ):
+            LAYERS["encoder"](attention_position=value)

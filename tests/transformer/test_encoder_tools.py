@@ -1,0 +1,267 @@
+"""What Keras offers for every model works on the encoder's parts."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+
+IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5], [7, 8, 0, 0, 0]])
+DIM, LAYERS = 16, 2
+PROJECTIONS = 4 * LAYERS
+
+# Keras says so of every layer that has nothing to quantise.
+quantizes = pytest.mark.filterwarnings(
+    "ignore:Layer .* does not have a `quantize` method:UserWarning"
+)
+
+
+def numpy(x):
+    return np.asarray(ops.convert_to_numpy(ops.cast(x, "float32")))
+
+
+def encoder_model(**kwargs):
+    return kp.TransformerEncoderModel(
+        50,
+        DIM,
+        **{
+            "num_layers": LAYERS,
+            "num_heads": 4,
+            "intermediate_dim": 32,
+            "dropout": 0.0,
+            **kwargs,
+        },
+    )
+
+
+def functional_model():
+    """The same from its parts, in a model of the user's own."""
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(50, DIM, mask_zero=True)(ids)
+    x = kp.PositionalEncoding()(x)
+    x = kp.TransformerEncoder(LAYERS, 4, 32, dropout=0.0, normalize_first=True)(
+        x
+    )
+    return keras.Model(ids, x)
+
+
+def projections(model):
+    def walk(layer):
+        for name in ("query_key_value", "intermediate", "output_projection"):
+            if hasattr(layer, name):
+                yield getattr(layer, name)
+
+    (encoder,) = (
+        layer
+        for layer in model.layers
+        if isinstance(layer, kp.TransformerEncoder)
+    )
+    for block in encoder.blocks:
+        yield from walk(block.attention)
+        yield from walk(block.feed_forward)
+
+
+# ---- int8
+
+
+@quantizes
+@pytest.mark.parametrize("make", [encoder_model, functional_model])
+def test_int8_is_close_to_float(make):
+    model = make()
+    expected = numpy(model(IDS))
+    model.quantize("int8")
+    assert [p.quantization_mode for p in projections(model)] == (
+        ["int8"] * PROJECTIONS
+    )
+    outputs = numpy(model(IDS))
+    real = IDS != 0
+    error = np.abs(outputs - expected)[real].max()
+    # Eight projections and the embedding each round their weights and, but
+    # for the embedding, their inputs to 127 steps of the largest entry, which
+    # is about three times the usual one: four standard deviations of that.
+    scale = np.sqrt(np.mean(np.square(expected[real])))
+    assert 0 < error < 4 * np.sqrt(2 * PROJECTIONS + 1) * 3 / 254 * scale
+
+
+@quantizes
+@pytest.mark.parametrize("make", [encoder_model, functional_model])
+def test_int8_model_is_saved_and_loaded(make, tmp_path):
+    model = make()
+    model.quantize("int8")
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    assert {p.quantization_mode for p in projections(loaded)} == {"int8"}
+    np.testing.assert_array_equal(numpy(loaded(IDS)), numpy(model(IDS)))
+
+
+# ---- LoRA
+
+
+@pytest.mark.parametrize("make", [encoder_model, functional_model])
+def test_lora_trains_small_matrices_beside_the_kernels(make, tmp_path):
+    model = make()
+    expected = numpy(model(IDS))
+    trainable = len(model.trainable_weights)
+    for projection in projections(model):
+        projection.enable_lora(2)
+    # Each kernel is frozen, and two factors take its place.
+    assert len(model.trainable_weights) == trainable + PROJECTIONS
+    np.testing.assert_array_equal(numpy(model(IDS)), expected)
+    kernels = [
+        numpy(weight)
+        for weight in model.non_trainable_weights
+        if "kernel" in weight.path
+    ]
+    assert len(kernels) == PROJECTIONS
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    model.train_on_batch(IDS, np.zeros((*IDS.shape, DIM), "float32"))
+    assert np.abs(numpy(model(IDS)) - expected).max() > 1e-4
+    for before, weight in zip(
+        kernels,
+        [w for w in model.non_trainable_weights if "kernel" in w.path],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(numpy(weight), before)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    np.testing.assert_allclose(
+        numpy(loaded(IDS)), numpy(model(IDS)), rtol=0, atol=1e-5
+    )
+
+
+# ---- Training
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_one_step_in_mixed_precision(dtype):
+    rng = np.random.default_rng(0)
+    target = rng.normal(size=(*IDS.shape, DIM)).astype("float32")
+    exact, model = encoder_model(), encoder_model(dtype=dtype)
+    model.set_weights(exact.get_weights())
+    start = [numpy(weight) for weight in exact.trainable_weights]
+    for each in (exact, model):
+        each.compile(keras.optimizers.SGD(0.1), "mse")
+    losses = [each.train_on_batch(IDS, target) for each in (exact, model)]
+    # 53 roundings lie behind each of the outputs, that are of size 1, and the
+    # loss is the mean square of a difference of size sqrt 2.
+    unit = {"mixed_float16": 2**-11, "mixed_bfloat16": 2**-8}[dtype]
+    tolerance = 4 * np.sqrt(53) * unit * 2 * np.sqrt(2)
+    assert abs(losses[0] - losses[1]) < tolerance
+    for before, a, b in zip(
+        start, exact.trainable_weights, model.trainable_weights, strict=True
+    ):
+        assert b.dtype == "float32"
+        step, expected = numpy(b) - before, numpy(a) - before
+        assert np.isfinite(step).all()
+        size = np.linalg.norm(expected)
+        if size > 1e-5:  # but for a key's bias, whose gradient is 0
+            assert np.linalg.norm(step - expected) < size / 2
+
+
+@pytest.mark.parametrize(
+    ("make", "kernels"),
+    [
+        (lambda **kw: kp.SelfAttention(4, **kw), 2),
+        (lambda **kw: kp.FeedForward(8, **kw), 2),
+        (lambda **kw: kp.TransformerEncoderBlock(4, 8, **kw), 4),
+        (lambda **kw: kp.TransformerEncoder(3, 4, 8, **kw), 12),
+    ],
+)
+def test_regularizers_add_to_the_losses(make, kernels):
+    layer = make(kernel_regularizer=keras.regularizers.L2(0.5))
+    layer(np.ones((1, 3, DIM), "float32"))
+    assert len(layer.losses) == kernels
+    expected = sum(
+        0.5 * np.sum(np.square(numpy(weight), dtype="float64"))
+        for weight in layer.weights
+        if weight.name == "kernel"
+    )
+    total = sum(float(numpy(loss)) for loss in layer.losses)
+    # Sums of up to 768 float32 squares.
+    np.testing.assert_allclose(total, expected, rtol=768 * 2**-24)
+    twin = type(layer).from_config(layer.get_config())
+    assert twin.get_config() == layer.get_config()
+    twin.build((None, None, DIM))
+    assert len(twin.losses) == kernels
+
+
+# ---- Initialisers
+
+
+def kernels_of(initializer):
+    encoder = kp.TransformerEncoder(
+        2, 4, DIM, kernel_initializer=initializer, bias_initializer=initializer
+    )
+    encoder.build((None, None, DIM))
+    return [
+        numpy(weight)
+        for block in encoder.blocks
+        for weight in (
+            block.attention.query_key_value.kernel,
+            block.attention.output_projection.kernel,
+            block.feed_forward.intermediate.kernel,
+            block.feed_forward.output_projection.kernel,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: "random_normal",
+        lambda: keras.initializers.RandomNormal(),
+        lambda: keras.initializers.serialize(keras.initializers.RandomNormal()),
+        lambda: keras.initializers.RandomNormal(
+            seed=keras.random.SeedGenerator(3)
+        ),
+    ],
+    ids=["name", "instance", "config", "seed generator"],
+)
+def test_no_two_kernels_are_initialised_alike(make):
+    kernels = kernels_of(make())
+    for index, kernel in enumerate(kernels):
+        for other in kernels[:index]:
+            assert other.shape != kernel.shape or (other != kernel).all()
+
+
+def test_initializers_reach_kernels_and_biases():
+    encoder = kp.TransformerEncoder(
+        1,
+        4,
+        8,
+        kernel_initializer=keras.initializers.Constant(0.25),
+        bias_initializer="ones",
+    )
+    encoder.build((None, None, DIM))
+    for weight in encoder.weights:
+        if weight.name == "kernel":
+            assert (numpy(weight) == 0.25).all()
+        elif weight.name == "bias":
+            assert (numpy(weight) == 1).all()
+    twin = kp.TransformerEncoder.from_config(encoder.get_config())
+    twin.build((None, None, DIM))
+    for a, b in zip(twin.weights, encoder.weights, strict=True):
+        np.testing.assert_array_equal(numpy(a), numpy(b))
+
+
+def test_without_biases_there_are_none():
+    encoder = kp.TransformerEncoder(1, 4, 8, use_bias=False, norm="rms")
+    encoder.build((None, None, DIM))
+    assert {weight.name for weight in encoder.weights} == {"kernel", "scale"}
+
+
+def test_layers_are_listed_by_what_they_are():
+    model = encoder_model()
+    paths = {weight.path for weight in model.weights}
+    inner = "block_0/attention/query_key_value/kernel"
+    assert any(path.endswith(inner) for path in paths)
+    assert len(paths) == len(model.weights)
+
+
+def test_frozen_means_frozen():
+    encoder = kp.TransformerEncoder(1, 4, 8, trainable=False)
+    encoder.build((None, None, DIM))
+    assert encoder.trainable_weights == []

@@ -1,0 +1,210 @@
+"""Every bad argument is refused with a message that names it."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+
+DIM, SEQ = 8, 4
+
+
+def model(**kwargs):
+    sizes = {"num_layers": 1, "num_heads": 2, "intermediate_dim": 8}
+    return kp.TransformerEncoderModel(
+        **{"vocabulary_size": 9, "d_model": DIM, **sizes, **kwargs}
+    )
+
+
+def block(**kwargs):
+    return kp.TransformerEncoderBlock(
+        **{"num_heads": 2, "intermediate_dim": 8, **kwargs}
+    )
+
+
+def encoder(**kwargs):
+    return kp.TransformerEncoder(
+        **{"num_layers": 2, "num_heads": 2, "intermediate_dim": 8, **kwargs}
+    )
+
+
+def attention(**kwargs):
+    return kp.SelfAttention(**{"num_heads": 2, **kwargs})
+
+
+def feed_forward(**kwargs):
+    return kp.FeedForward(**{"intermediate_dim": 8, **kwargs})
+
+
+ATTENDING = (attention, block, encoder)
+EVERY = (*ATTENDING, feed_forward)
+STACKS = (block, encoder, model)
+
+POSITIVE = (0, -1, 2.0, True, "2", None)
+BOOLS = (1, 0.0, "yes", None)
+ARGUMENTS = [
+    ((*ATTENDING, model), "num_heads", POSITIVE, "a positive integer"),
+    ((*ATTENDING, model), "num_key_value_heads", POSITIVE[:-1], "a positive i"),
+    ((*STACKS, feed_forward), "intermediate_dim", POSITIVE, "a positive integ"),
+    ((encoder, model), "num_layers", POSITIVE, "a positive integer"),
+    ((model,), "vocabulary_size", POSITIVE, "a positive integer"),
+    ((model,), "d_model", POSITIVE, "a positive integer"),
+    ((*EVERY, model), "dropout", (-0.1, 1.0, 1.5, "a", None), "a number in [0"),
+    ((*EVERY, model), "use_bias", BOOLS, "True or False"),
+    (STACKS, "normalize_first", BOOLS, "True or False"),
+    (
+        STACKS,
+        "layer_norm_epsilon",
+        (0, 0.0, -1e-5, float("inf"), float("nan"), None),
+        "a positive finite number",
+    ),
+    (STACKS, "norm", ("batch", None, 3), "'layer' or 'rms'"),
+    (
+        (*STACKS, feed_forward),
+        "activation",
+        ("none such", 3),
+        "the name of a Keras activation, such as 'relu' or 'gelu', or a call",
+    ),
+    (
+        (model,),
+        "input_position",
+        ("learned", 3, kp.PositionalEncoding),
+        "a layer, 'sinusoidal' or None",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value", "wanted"),
+    [
+        pytest.param(make, name, value, wanted, id=f"{make.__name__}-{name}")
+        for makes, name, values, wanted in ARGUMENTS
+        for make in makes
+        for value in values
+    ],
+)
+def test_constructor_names_the_argument(make, name, value, wanted):
+    message = f"`{name}` must be {wanted}"
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        make(**{name: value})
+    assert f"Received: {name}={value!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [*EVERY, model])
+def test_constructor_knows_its_arguments(make):
+    with pytest.raises((TypeError, ValueError), match="num_head_s"):
+        make(num_head_s=3)
+
+
+@pytest.mark.parametrize("make", [*ATTENDING, model])
+@pytest.mark.parametrize(("heads", "shared"), [(4, 3), (2, 4)])
+def test_shared_heads_divide_the_heads(make, heads, shared):
+    message = (
+        "`num_key_value_heads` must divide `num_heads`. Received: "
+        f"num_key_value_heads={shared}, num_heads={heads}"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make(num_heads=heads, num_key_value_heads=shared)
+
+
+@pytest.mark.parametrize("make", ATTENDING)
+def test_heads_divide_the_width(make):
+    message = (
+        "`num_heads` must divide the width of the inputs. Received: "
+        "num_heads=3, inputs of width 8"
+    )
+    for x in (np.ones((2, SEQ, DIM), "float32"), keras.Input((SEQ, DIM))):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            make(num_heads=3)(x)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model(num_heads=3)
+
+
+@pytest.mark.parametrize("make", EVERY)
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 3, 4, 8), (2, 3, 0)])
+def test_inputs_are_batches_of_sequences(make, shape):
+    layer = make(name="a_name")
+    message = (
+        f"{type(layer).__name__} 'a_name' expects inputs of shape "
+        "(batch, seq, dim), with dim known and above 0. Received: "
+        f"inputs of shape {shape}"
+    )
+    for x in (np.ones(shape, "float32"), keras.KerasTensor(shape)):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            make(name="a_name")(x)
+    with pytest.raises(ValueError, match="expects inputs of shape"):
+        make()(keras.KerasTensor((2, 3, None)))
+    layer.build((2, 3, DIM))
+    with pytest.raises(ValueError, match="expects inputs of shape"):
+        layer(np.ones(shape, "float32"))
+
+
+@pytest.mark.parametrize("make", EVERY)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_inputs_are_floats(make, symbolic):
+    x = np.ones((2, SEQ, DIM), "int32")
+    if symbolic:
+        x = keras.KerasTensor(x.shape, dtype="int32")
+    with pytest.raises(ValueError, match="expects inputs of a float dtype, su"):
+        make()(x)
+
+
+ROW = "(batch, seq), with batch=2, seq=4"
+TENSORS = [
+    ("mask", (2, 3), "bool", ROW),
+    ("mask", (3, 4), "bool", ROW),
+    ("mask", (4,), "bool", ROW),
+    ("mask", (2, 4, 1), "bool", ROW),
+    ("padding_mask", (2, 5), "bool", ROW),
+    ("padding_mask", (4,), "bool", ROW),
+    ("padding_mask", (2, 1, 4), "bool", ROW),
+    ("segment_ids", (4,), "int32", ROW),
+    ("segment_ids", (2, 3), "int32", ROW),
+    ("positions", (3,), "int32", "(seq,) or (batch, seq), with batch=2, seq=4"),
+    (
+        "positions",
+        (2, 3),
+        "float32",
+        "(seq,) or (batch, seq), with batch=2, se",
+    ),
+    ("positions", (), "int32", "(seq,) or (batch, seq), with batch=2, seq=4"),
+    (
+        "attention_mask",
+        (2, 4),
+        "bool",
+        "(batch, query, key), with batch=2, que",
+    ),
+    ("attention_mask", (2, 4, 3), "bool", "(batch, query, key), with batch=2"),
+    ("attention_mask", (2, 3, 4), "bool", "(batch, query, key), with batch=2"),
+    ("attention_mask", (3, 4, 4), "bool", "(batch, query, key), with batch=2"),
+    ("attention_mask", (2, 1, 4, 4), "bool", "(batch, query, key), with batch"),
+]
+
+
+@pytest.mark.parametrize("make", ATTENDING)
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(("name", "shape", "dtype", "wanted"), TENSORS)
+def test_tensors_fit(make, symbolic, name, shape, dtype, wanted):
+    x, value = np.ones((2, SEQ, DIM), "float32"), np.ones(shape, dtype)
+    if symbolic:
+        x = keras.KerasTensor(x.shape)
+        value = keras.KerasTensor(shape, dtype=dtype)
+    with pytest.raises(ValueError, match="must have shape") as caught:
+        make()(x, **{name: value})
+    assert f"`{name}` must have shape {wanted}" in str(caught.value)
+    assert f"Received: {name} of shape {shape}" in str(caught.value)
+
+
+@pytest.mark.parametrize("make", ATTENDING)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_segments_are_integers(make, symbolic):
+    x = np.ones((2, SEQ, DIM), "float32")
+    segment_ids = np.ones((2, SEQ), "float32")
+    if symbolic:
+        x, segment_ids = map(keras.KerasTensor, (x.shape, segment_ids.shape))
+    with pytest.raises(
+        ValueError, match="`segment_ids` must be of an integer dtype"
+    ):
+        make()(x, segment_ids=segment_ids)

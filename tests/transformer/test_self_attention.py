@@ -1,0 +1,247 @@
+"""Masks, segments and attention weights."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+import keras_posenc as kp
+
+BATCH, SEQ, DIM, HEADS = 3, 6, 8, 4
+# Sums of 8 products and of 6 weighted values, twice projected, of values of
+# size 1: 32 roundings, four standard deviations.
+FLOAT32 = 4 * np.sqrt(32 * 8) * 2**-24
+
+property_test = settings(deadline=None, max_examples=20, derandomize=True)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def numpy(x):
+    return np.asarray(ops.convert_to_numpy(x))
+
+
+def near(actual, expected, tolerance=FLOAT32):
+    np.testing.assert_allclose(
+        numpy(actual), numpy(expected), rtol=0, atol=tolerance
+    )
+
+
+def inputs(seed=0, batch=BATCH, seq=SEQ):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(batch, seq, DIM)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def attention():
+    initializer = keras.initializers.GlorotNormal(seed=5)
+    layer = kp.SelfAttention(
+        HEADS, num_key_value_heads=2, kernel_initializer=initializer
+    )
+    layer.build((None, None, DIM))
+    return layer
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    layer = kp.TransformerEncoder(
+        2,
+        HEADS,
+        16,
+        dropout=0.0,
+        kernel_initializer=keras.initializers.GlorotNormal(seed=5),
+    )
+    layer.build((None, None, DIM))
+    return layer
+
+
+def scored(layer, x, **kwargs):
+    outputs, scores = layer(x, return_attention_scores=True, **kwargs)
+    return numpy(outputs), numpy(scores)
+
+
+# ---- Attention weights
+
+
+@property_test
+@given(seeds)
+def test_weights_are_shares_of_the_allowed_keys(attention, seed):
+    rng = np.random.default_rng(seed)
+    mask = rng.random((BATCH, SEQ)) < 0.6
+    mask[:, 0] = True
+    outputs, weights = scored(attention, inputs(seed), mask=mask)
+    assert weights.shape == (BATCH, HEADS, SEQ, SEQ)
+    assert (weights >= 0).all()
+    # Six quotients, each rounded, of a sum that is rounded six times.
+    near(weights.sum(-1), np.ones(weights.shape[:-1]), 12 * 2**-24)
+    padded = np.broadcast_to(~mask[:, np.newaxis, np.newaxis], weights.shape)
+    assert (weights[padded] == 0).all()
+    near(attention(inputs(seed), mask=mask), outputs)
+
+
+def test_a_query_with_no_key_attends_to_all_equally(attention):
+    nothing = np.zeros((BATCH, SEQ), bool)
+    outputs, weights = scored(attention, inputs(), mask=nothing)
+    np.testing.assert_array_equal(weights, np.float32(1 / SEQ))
+    # With or without the weights: one answer.
+    near(attention(inputs(), mask=nothing), outputs)
+    near(outputs, np.broadcast_to(outputs[:, :1], outputs.shape))
+
+
+def test_one_token_attends_to_itself(attention):
+    x = inputs(seq=1)
+    _, weights = scored(attention, x)
+    np.testing.assert_array_equal(weights, np.ones((BATCH, HEADS, 1, 1)))
+
+
+def test_functional_model_gives_weights():
+    symbolic = keras.Input((None, DIM))
+    outputs, weights = kp.SelfAttention(HEADS)(
+        symbolic, return_attention_scores=True
+    )
+    assert outputs.shape == (None, None, DIM)
+    assert weights.shape == (None, HEADS, None, None)
+    model = keras.Model(symbolic, [outputs, weights])
+    outputs, weights = model(inputs())
+    assert outputs.shape == (BATCH, SEQ, DIM)
+    assert weights.shape == (BATCH, HEADS, SEQ, SEQ)
+
+
+def test_encoder_gives_the_weights_of_each_block(encoder):
+    symbolic = keras.Input((SEQ, DIM))
+    outputs, weights = encoder(symbolic, return_attention_scores=True)
+    assert isinstance(weights, list)
+    assert [w.shape for w in weights] == [(None, HEADS, SEQ, SEQ)] * 2
+    model = keras.Model(symbolic, [outputs, *weights])
+    x = inputs()
+    outputs, *weights = model(x)
+    near(outputs, encoder(x))
+    hidden = x
+    for block, expected in zip(encoder.blocks, weights, strict=True):
+        hidden, actual = block(hidden, return_attention_scores=True)
+        assert not np.allclose(numpy(actual), 1 / SEQ)
+        near(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_weights_in_a_low_dtype(dtype):
+    layer = kp.SelfAttention(HEADS, dtype=dtype)
+    _, weights = layer(inputs(), return_attention_scores=True)
+    dtype = dtype.removeprefix("mixed_")
+    assert keras.backend.standardize_dtype(weights.dtype) == dtype
+    weights = numpy(ops.cast(weights, "float32"))
+    unit = {"bfloat16": 2**-8, "float16": 2**-11}[dtype]
+    # Six weights of at most 1, together 1, each rounded once.
+    near(weights.sum(-1), np.ones(weights.shape[:-1]), unit + 12 * 2**-24)
+
+
+# ---- Masks
+
+
+def test_causal_is_a_lower_triangle(encoder):
+    x = inputs()
+    triangle = np.broadcast_to(np.tril(np.ones((SEQ, SEQ), bool)), (3, 6, 6))
+    causal = encoder(x, use_causal_mask=True)
+    near(causal, encoder(x, attention_mask=triangle))
+    later = x.copy()
+    later[:, 4:] = 9
+    changed = encoder(later, use_causal_mask=True)
+    near(changed[:, :4], causal[:, :4], 0)
+    assert np.abs(numpy(changed - causal)[:, 4:]).min() > 0
+
+
+def test_one_mask_serves_every_row(attention):
+    x = inputs()
+    rng = np.random.default_rng(1)
+    allowed = rng.random((1, SEQ, SEQ)) < 0.7
+    everywhere = np.broadcast_to(allowed, (BATCH, SEQ, SEQ))
+    near(
+        attention(x, attention_mask=allowed),
+        attention(x, attention_mask=everywhere),
+        0,
+    )
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_masks_of_ones_and_zeros_are_masks(attention, dtype):
+    x = inputs()
+    mask = np.random.default_rng(2).random((BATCH, SEQ)) < 0.6
+    expected = attention(x, mask=mask)
+    near(attention(x, mask=mask.astype(dtype)), expected, 0)
+    near(attention(x, padding_mask=mask.astype(dtype)), expected, 0)
+
+
+def test_padding_mask_and_implicit_mask_add_up(encoder):
+    ids = np.array([[3, 4, 5, 6, 0, 0], [1, 2, 3, 4, 5, 6]])
+    said = np.array([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]], bool)
+    x = keras.layers.Embedding(9, DIM, mask_zero=True)(ids)
+    both = said & (ids != 0)
+    bare = ops.convert_to_tensor(numpy(x))
+    near(encoder(x, padding_mask=said), encoder(bare, mask=both), 0)
+    assert np.abs(numpy(encoder(x)) - numpy(encoder(bare, mask=both))).max()
+
+
+@property_test
+@given(seeds, st.integers(1, 4))
+def test_packed_segments_are_separate_rows(encoder, seed, count):
+    """One packed row gives what its segments give, each a row of its own."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 5, count)
+    segment_ids = np.repeat(rng.permutation(9)[:count], lengths)[np.newaxis]
+    x = inputs(seed, batch=1, seq=int(lengths.sum()))
+    packed = numpy(encoder(x, segment_ids=segment_ids))
+    start = 0
+    for length in lengths.tolist():
+        one = slice(start, start + length)
+        near(encoder(x[:, one]), packed[:, one])
+        start += length
+
+
+def test_packed_segments_with_padding(encoder):
+    x = inputs()
+    segment_ids = np.array([[1, 1, 2, 2, 0, 0]] * BATCH)
+    packed = encoder(x, segment_ids=segment_ids, mask=segment_ids > 0)
+    near(packed[:, 2:4], encoder(x[:, 2:4]))
+
+
+def test_order_does_not_matter_without_positions(encoder):
+    """Which is why a Transformer needs positions at all."""
+    order = np.random.default_rng(3).permutation(SEQ)
+    x = inputs()
+    near(numpy(encoder(x[:, order])), numpy(encoder(x))[:, order])
+
+
+# ---- Sizes at the edge
+
+
+@pytest.mark.parametrize(("batch", "seq"), [(0, 3), (2, 0)])
+def test_nothing_in_nothing_out(attention, encoder, batch, seq):
+    x = inputs(batch=batch, seq=seq)
+    assert attention(x).shape == (batch, seq, DIM)
+    assert encoder(x).shape == (batch, seq, DIM)
+    outputs, weights = attention(x, return_attention_scores=True)
+    assert outputs.shape == (batch, seq, DIM)
+    assert weights.shape == (batch, HEADS, seq, seq)
+
+
+def test_one_head_for_all_queries_is_that_head_repeated():
+    """Grouped heads: equal to full heads whose keys and values are copies."""
+    grouped = kp.SelfAttention(HEADS, num_key_value_heads=2)
+    full = kp.SelfAttention(HEADS)
+    for layer in (grouped, full):
+        layer.build((None, None, DIM))
+    kernel = numpy(grouped.query_key_value.kernel)
+    size = DIM // HEADS
+    query, key, value = np.split(kernel, [DIM, DIM + 2 * size], axis=1)
+
+    def repeated(kernel):
+        heads = kernel.reshape(DIM, 2, size)
+        return np.repeat(heads, 2, axis=1).reshape(DIM, DIM)
+
+    full.query_key_value.kernel.assign(
+        np.concatenate([query, repeated(key), repeated(value)], axis=1)
+    )
+    full.output_projection.kernel.assign(grouped.output_projection.kernel)
+    near(grouped(inputs()), full(inputs()))
+    assert grouped.count_params() < full.count_params()

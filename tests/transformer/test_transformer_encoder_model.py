@@ -1,0 +1,356 @@
+"""From ids to embeddings, in one model."""
+
+import inspect
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+
+IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5], [0, 0, 7, 8, 9]])
+REAL = IDS != 0
+# Two blocks of 26 roundings (see the layer contract), each of sums of up to
+# 16 products: four standard deviations.
+FLOAT32 = 4 * np.sqrt(52 * 16) * 2**-24
+SIZES = {
+    "vocabulary_size": 20,
+    "d_model": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_dim": 16,
+}
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Twice(keras.Layer):
+    """An input position of the user's own, which says nothing of masks."""
+
+    def __init__(self, factor=2.0, **kwargs):
+        super().__init__(**kwargs)
+        self.factor = factor
+        self.supports_masking = True
+
+    def call(self, inputs):
+        return inputs * self.factor
+
+    def get_config(self):
+        return {**super().get_config(), "factor": self.factor}
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Heir(kp.TransformerEncoderModel):
+    """A model of a class of the user's own."""
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Near(kp.AttentionPosition):
+    def bias(self, query, query_positions, key_positions):
+        gap = ops.expand_dims(query_positions, -1) - ops.expand_dims(
+            key_positions, -2
+        )
+        return -ops.cast(ops.expand_dims(ops.abs(gap), 1), query.dtype)
+
+
+INPUT_POSITIONS = {
+    "sinusoidal": lambda: "sinusoidal",
+    "none": lambda: None,
+    "scaled": lambda: kp.PositionalEncoding(scale_inputs=True),
+    "concat": lambda: kp.PositionalEncoding(
+        merge_mode="concat", encoding_dim=4
+    ),
+    "own": lambda: Twice(3.0),
+}
+
+
+def build(cls=kp.TransformerEncoderModel, **kwargs):
+    return cls(**{**SIZES, **kwargs})
+
+
+def randomised(model):
+    rng = np.random.default_rng(5)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape) / np.sqrt(8))
+    return model
+
+
+def numpy(x):
+    return np.asarray(ops.convert_to_numpy(ops.cast(x, "float32")))
+
+
+def near(actual, expected, tolerance=FLOAT32):
+    np.testing.assert_allclose(
+        numpy(actual), numpy(expected), rtol=0, atol=tolerance
+    )
+
+
+def saved_and_loaded(model, tmp_path):
+    path = tmp_path / "model.keras"
+    model.save(path)
+    return keras.saving.load_model(path)
+
+
+@pytest.fixture(params=INPUT_POSITIONS.values(), ids=INPUT_POSITIONS)
+def input_position(request):
+    return request.param()
+
+
+# ---- What it is
+
+
+def test_defaults_are_the_paper():
+    arguments = inspect.signature(kp.TransformerEncoderModel).parameters
+    defaults = {name: a.default for name, a in arguments.items()}
+    assert defaults["d_model"] == 512
+    assert defaults["num_layers"] == 6
+    assert defaults["num_heads"] == 8
+    assert defaults["intermediate_dim"] == 2048
+    assert defaults["dropout"] == 0.1
+    assert defaults["normalize_first"] is False
+    assert defaults["activation"] == "relu"
+
+
+def test_symbolic_shapes(input_position):
+    model = build(input_position=input_position)
+    merge_mode = getattr(model.input_position, "merge_mode", None)
+    width = 12 if merge_mode == "concat" else 8
+    assert model.input_shape == (None, None)
+    assert model.output_shape == (None, None, width)
+    assert [tensor.name for tensor in model.inputs] == ["ids"]
+    assert keras.backend.standardize_dtype(model.inputs[0].dtype) == "int32"
+    assert model.compute_output_shape((3, 7)) == (3, 7, width)
+    assert model(IDS).shape == (3, 5, width)
+
+
+def test_is_its_parts(input_position):
+    model = randomised(build(input_position=input_position))
+    x = model.embedding(IDS)
+    if model.input_position is not None:
+        x = model.input_position(x)
+    near(model(IDS), model.encoder(x), 0)
+
+
+def test_parts_by_hand():
+    """Embedding, sinusoids and stack: equal to the layers put in a row."""
+    model = randomised(build())
+    table = numpy(model.embedding.embeddings)
+    x = table[IDS] + numpy(kp.positional_encoding(5, 8))
+    near(model(IDS), model.encoder(x.astype("float32"), mask=REAL))
+
+
+# ---- Masks
+
+
+def test_padding_is_masked(input_position):
+    model = randomised(build(input_position=input_position))
+    alone = model(IDS[:1, :3])
+    near(model(IDS)[:1, :3], alone)
+    table = numpy(model.embedding.embeddings)
+    outputs = numpy(model(IDS))[REAL]
+    table[0] = 1e6
+    model.embedding.embeddings.assign(table)
+    near(numpy(model(IDS))[REAL], outputs, 0)
+
+
+def test_mask_reaches_what_follows():
+    model = randomised(build())
+    outputs = model(IDS)
+    pooled = kp.MaskedAveragePooling1D()(outputs)
+    expected = [
+        row[real].mean(0)
+        for row, real in zip(numpy(outputs), REAL, strict=True)
+    ]
+    near(pooled, np.array(expected))
+
+
+def test_nothing_but_padding_is_finite():
+    model = randomised(build())
+    assert np.isfinite(numpy(model(np.zeros((2, 4), "int32")))).all()
+
+
+# ---- Order
+
+
+def test_blind_to_order_without_positions_only():
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 20, (2, 6))
+    order = np.array([4, 2, 0, 5, 3, 1])
+    changes = {}
+    for key, options in {
+        "none": {"input_position": None},
+        "sinusoidal": {},
+        "attention": {"input_position": None, "attention_position": Near()},
+    }.items():
+        model = randomised(build(**options))
+        tokens = numpy(model(ids))[:, order]
+        pooled = [
+            numpy(kp.MaskedAveragePooling1D()(model(x)))
+            for x in (ids, ids[:, order])
+        ]
+        changes[key] = (
+            np.abs(numpy(model(ids[:, order])) - tokens).max(),
+            np.abs(pooled[0] - pooled[1]).max(),
+        )
+    assert max(changes.pop("none")) <= FLOAT32
+    assert all(min(c) > 100 * FLOAT32 for c in changes.values())
+
+
+# ---- Configuration and files
+
+
+OPTIONS = {
+    "plain": {},
+    "everything": {
+        "dropout": 0.25,
+        "activation": "gelu",
+        "normalize_first": True,
+        "layer_norm_epsilon": 1e-3,
+        "norm": "rms",
+        "use_bias": False,
+        "num_key_value_heads": 1,
+        "attention_position": Near,
+        "name": "a_name",
+        "trainable": False,
+    },
+    "mixed": {"dtype": "mixed_bfloat16"},
+    "low": {"dtype": "bfloat16"},
+}
+
+
+def made_with(options, **kwargs):
+    options = {
+        name: value() if isinstance(value, type) else value
+        for name, value in options.items()
+    }
+    return build(**options, **kwargs)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_config_round_trip(options, input_position):
+    model = made_with(options, input_position=input_position)
+    config = json.loads(json.dumps(model.get_config()))
+    twin = kp.TransformerEncoderModel.from_config(config)
+    assert type(twin) is kp.TransformerEncoderModel
+    assert json.loads(json.dumps(twin.get_config())) == config
+    for name, value in options.items():
+        if name not in ("dtype", "attention_position"):
+            assert config[name] == value
+    assert twin.name == model.name
+    assert len(twin.trainable_weights) == len(model.trainable_weights)
+    assert [w.dtype for w in twin.weights] == [w.dtype for w in model.weights]
+    randomised(model)
+    twin.set_weights(model.get_weights())
+    near(twin(IDS), model(IDS), 0)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_keras_file_round_trip(options, input_position, tmp_path):
+    model = randomised(made_with(options, input_position=input_position))
+    loaded = saved_and_loaded(model, tmp_path)
+    assert type(loaded) is kp.TransformerEncoderModel
+    assert loaded.name == model.name
+    near(loaded(IDS), model(IDS), 0)
+
+
+def test_every_argument_is_an_attribute_and_in_the_config():
+    model = build()
+    arguments = inspect.signature(kp.TransformerEncoderModel).parameters
+    names = {
+        name
+        for name, argument in arguments.items()
+        if argument.kind is not argument.VAR_KEYWORD
+    }
+    assert names <= set(model.get_config())
+    missing = {name for name in names - {"dtype"} if not hasattr(model, name)}
+    assert missing == set()
+
+
+def test_subclass_stays_itself(tmp_path):
+    model = randomised(build(Heir))
+    assert type(Heir.from_config(model.get_config())) is Heir
+    loaded = saved_and_loaded(model, tmp_path)
+    assert type(loaded) is Heir
+    near(loaded(IDS), model(IDS), 0)
+
+
+def test_nested_in_another_model(tmp_path):
+    ids = keras.Input((None,), dtype="int32")
+    encoder = build(Heir, attention_position=Near())
+    x = kp.MaskedAveragePooling1D()(encoder(ids))
+    model = randomised(keras.Model(ids, keras.layers.Dense(3)(x)))
+    loaded = saved_and_loaded(model, tmp_path)
+    assert type(loaded.get_layer(encoder.name)) is Heir
+    near(loaded(IDS), model(IDS), 0)
+    near(loaded(IDS[:1, :3]), loaded(IDS[:1]))
+
+
+def test_in_a_sequential_model(tmp_path):
+    model = randomised(
+        keras.Sequential(
+            [build(), kp.MaskedAveragePooling1D(), keras.layers.Dense(3)]
+        )
+    )
+    assert model(IDS).shape == (3, 3)
+    near(saved_and_loaded(model, tmp_path)(IDS), model(IDS), 0)
+
+
+def test_clone(input_position):
+    model = randomised(build(input_position=input_position))
+    clone = keras.models.clone_model(model)
+    assert not set(map(id, clone.weights)) & set(map(id, model.weights))
+    clone.set_weights(model.get_weights())
+    near(clone(IDS), model(IDS), 0)
+    near(clone(IDS)[:1, :3], model(IDS[:1, :3]))
+
+
+def test_weights_alone(tmp_path):
+    model, twin = randomised(build()), build()
+    path = tmp_path / "model.weights.h5"
+    model.save_weights(path)
+    twin.load_weights(path)
+    near(twin(IDS), model(IDS), 0)
+
+
+# ---- Training
+
+
+def test_learns_and_is_saved_with_its_optimizer(tmp_path):
+    """Which token came first? A question that only positions can answer."""
+    keras.utils.set_random_seed(0)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 9, (256, 6))
+    labels = ids[:, 0] % 2
+    inputs = keras.Input((None,), dtype="int32")
+    encoder = build(num_layers=1, d_model=16, dropout=0.0, normalize_first=True)
+    x = kp.MaskedAveragePooling1D()(encoder(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(2)(x))
+    model.compile(
+        keras.optimizers.Adam(0.01),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    history = model.fit(ids, labels, epochs=12, batch_size=32, verbose=0)
+    losses = history.history["loss"]
+    # Without positions it would stay near log 2 = 0.69.
+    assert losses[0] > 0.5
+    assert losses[-1] < 0.25
+    loaded = saved_and_loaded(model, tmp_path)
+    near(loaded(ids), model(ids), 0)
+    loaded.fit(ids, labels, epochs=1, batch_size=32, verbose=0)
+
+
+def test_dropout_in_training_alone():
+    model = randomised(build(dropout=0.5))
+    exact = build(dropout=0.0)
+    exact.set_weights(model.get_weights())
+    near(model(IDS), exact(IDS))
+    near(model(IDS, training=False), exact(IDS))
+    changed = numpy(model(IDS, training=True)) != numpy(exact(IDS))
+    assert changed.mean() > 0.5
+
+
+def test_an_id_out_of_the_vocabulary_is_the_backends_affair():
+    """... but the last id is inside."""
+    model = randomised(build())
+    assert np.isfinite(numpy(model(np.array([[19, 1]])))).all()
