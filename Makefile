@@ -9,7 +9,6 @@ JOBS ?= 2
 PYTEST_ARGS ?=
 
 PACKAGE := pyproject.toml setup.cfg
-CODE := keras_posenc tests $(wildcard examples benchmarks)
 PORTABLE := tests/test_layer_contract.py
 ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(TORCH)
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))

@@ -35,16 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     if sys.stderr is None:  # closed by the shell: 2>&-
         sys.stderr = open(os.devnull, "w")
+    code = EXIT_OK
     try:
-        try:
-            return _run(arguments)
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+        code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader has enough: | head
         # Python flushes once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+    return code
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -328,7 +327,8 @@ def _load_model(options: argparse.Namespace) -> Any:
 
         import keras_posenc  # noqa: F401  registers our layers with Keras
 
-        sys.path.insert(0, os.getcwd())
+        if options.imports:  # else nothing of this folder is to run
+            sys.path.append(os.getcwd())
         for name in options.imports:
             try:
                 importlib.import_module(name)

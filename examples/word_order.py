@@ -298,28 +298,35 @@ def deliver(
 
     text = np.array([" ".join(held_out[0])], dtype=object)
     ids = np.asarray(model.layers[0](text))
-    table = Table("held-out accuracy", "", title="Accuracy (chance: 50 %)")
+    table = Table("", "accuracy", title="Held-out sentences (chance: 50 %)")
     for name, value in accuracies.items():
         table.add_row(name, f"{value:.1%}")
     console.print(table)
+    console.print(
+        "The full stop's place is the strongest sign of order there is, and an "
+        "encoder without positions cannot see even that."
+    )
     table = Table(
-        "artifact",
+        "",
         "takes",
         "MB",
         "load, s",
-        "one sentence, ms",
+        "1 text, ms",
         "worst difference",
         "cases",
         title="Exports, verified in processes without Keras",
     )
-    for takes, artifact in (
+    paths = []
+    for kind, takes, artifact in (
         (
-            "strings, ids",
+            "SavedModel",
+            "strings or ids",
             kp.export_saved_model(
                 model, options.out / "word_order", samples=text
             ),
         ),
         (
+            "LiteRT",
             "ids",
             kp.export_litert(
                 model, options.out / "word_order.tflite", samples=ids
@@ -328,7 +335,7 @@ def deliver(
     ):
         report = artifact.report
         table.add_row(
-            str(artifact.path),
+            kind,
             takes,
             f"{report.size_bytes / 1e6:.2f}",
             f"{report.load_seconds:.2f}",
@@ -336,7 +343,9 @@ def deliver(
             f"{report.worst_difference:.1e}",
             str(len(report.cases)),
         )
+        paths.append(str(artifact.path))
     console.print(table)
+    print("Written:", *paths)
 
 
 if __name__ == "__main__":

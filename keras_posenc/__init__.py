@@ -18,6 +18,9 @@ from keras_posenc.artifacts.saved_model import (
     export_saved_model as export_saved_model,
 )
 from keras_posenc.artifacts.verification import (
+    Artifact as Artifact,
+)
+from keras_posenc.artifacts.verification import (
     VerificationReport as VerificationReport,
 )
 from keras_posenc.artifacts.verification import (

@@ -194,10 +194,8 @@ LAYERS = {
         num_key_value_heads=2,
         attention_position=AllHooks,
     ),
-    "pooling": Entry(
-        kp.MaskedAveragePooling1D, 3, dropout=False, pools=True
-    ),
-}  # fmt: skip
+    "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
+}
 WITH_TENSORS = [
     pytest.param(entry, names, id="-".join([key, *(names or ["mask-alone"])]))
     for key, entry in LAYERS.items()
@@ -213,10 +211,10 @@ def entry(request: pytest.FixtureRequest) -> Entry:
 # ---- What the layers are given
 
 
-def built(entry: Entry, dim: int = DIM, **kwargs: Any) -> keras.Layer:
+def built(entry: Entry, **kwargs: Any) -> keras.Layer:
     """The layer, built, with the same random weights every time."""
     layer = entry.make(**kwargs)
-    layer.build((None, None, dim))
+    layer.build((None, None, DIM))
     return randomised(layer)
 
 

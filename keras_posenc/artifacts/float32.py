@@ -25,15 +25,17 @@ def float32_policies(signatures: Sequence[Signature]) -> Iterator[None]:
         for signature in signatures:
             for layer in flatten_layers(signature.model):
                 policy = layer.dtype_policy
+                name = layer.path or layer.name
                 if getattr(policy, "quantization_mode", None):
                     raise ExportError(
-                        f"Layer '{layer.path}' is quantized "
+                        f"Layer '{name}' is quantized "
                         f"({policy.name}), which LiteRT's converter does not "
                         "take. Export the model as it was before quantize()"
                     )
-                if policy.variable_dtype in ("float16", "bfloat16"):
+                is_low = policy.variable_dtype in ("float16", "bfloat16")
+                if is_low and layer.weights:
                     raise ExportError(
-                        f"Layer '{layer.path}' has the dtype policy "
+                        f"Layer '{name}' has the dtype policy "
                         f"'{policy.name}', whose weights LiteRT's converter "
                         "does not take. Rebuild the model with "
                         f"'mixed_{policy.name}' or 'float32'"

@@ -79,9 +79,11 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
     if not path.exists():
         raise ValueError(f"'{path}' does not exist")
     if path.is_dir():
-        numbers = versions(path)
-        if not (path / "saved_model.pb").is_file() and numbers:
-            path = path / str(numbers[-1])
+        if not (path / "saved_model.pb").is_file():
+            for number in reversed(versions(path)):
+                if (path / str(number) / "saved_model.pb").is_file():
+                    path = path / str(number)
+                    break
         if not (path / "saved_model.pb").is_file():
             raise ValueError(
                 f"'{path}' is no SavedModel: it has no saved_model.pb, and no "

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_posenc.artifacts.signatures import DEFAULT, Signature, flatten_layers
+from keras_posenc.artifacts.signatures import Signature, flatten_layers
 
 _BATCHES = (1, 3)
 _LENGTHS = (1, 2, 17)
@@ -42,11 +42,7 @@ def make_cases(
         ValueError: The signature takes integers, and neither an `Embedding`
             nor samples say which; or samples that fit no input.
     """
-    given = [
-        case
-        for sample in _as_list(samples)
-        if (case := _fit(sample, signature)) is not None
-    ]
+    given = fitting_samples(signature, samples)
     yield from given
     limit = _id_limit(signature)
     has_integers = any("int" in spec.dtype for spec in signature.specs.values())
@@ -95,7 +91,10 @@ def _invent(
     if dtype == "bool":
         return rng.random(shape) < 0.7
     if "int" not in dtype:
-        return rng.standard_normal(shape).astype(dtype)
+        values = rng.standard_normal(shape).astype(dtype)
+        if len(shape) > 2:  # (batch, seq, ...)
+            _pad(values)
+        return values
     assert limit is not None
     values = rng.integers(min(1, limit - 1), limit, shape).astype(dtype)
     flat = values.reshape(shape[0] if shape else 1, -1)  # a view
@@ -103,11 +102,14 @@ def _invent(
         flat[0, 0], flat[0, -1] = limit - 1, 0
     else:
         flat[0, :] = limit - 1
-    if len(flat) > 1:
-        flat[1, (flat.shape[1] + 1) // 2 :] = 0
-    if len(flat) > 2:
-        flat[2] = 0
+    _pad(flat)
     return values
+
+
+def _pad(values: np.ndarray) -> None:
+    """Pads the second row from its middle on, and the third all through."""
+    values[1:2, (values.shape[1] + 1) // 2 :] = 0
+    values[2:3] = 0
 
 
 def _id_limit(signature: Signature) -> int | None:
@@ -125,39 +127,68 @@ def _as_list(samples: Any) -> Sequence[Any]:
     return samples if isinstance(samples, list | tuple) else [samples]
 
 
-def _fit(sample: Any, signature: Signature) -> Inputs | None:
-    """A sample as inputs of a signature, or None if it is for another one."""
+def fitting_samples(signature: Signature, samples: Any) -> list[Inputs]:
+    """Those of the given samples that are inputs of a signature."""
+    return [
+        inputs
+        for sample in _as_list(samples)
+        if not isinstance(inputs := _fit(sample, signature), str)
+    ]
+
+
+def check_samples(signatures: Sequence[Signature], samples: Any) -> None:
+    """Raises `ValueError` for a sample that fits none of the signatures."""
+    for sample in _as_list(samples):
+        reasons = [_fit(sample, signature) for signature in signatures]
+        if all(isinstance(reason, str) for reason in reasons):
+            raise ValueError(reasons[0])
+
+
+def _fit(sample: Any, signature: Signature) -> Inputs | str:
+    """A sample as inputs of a signature, or why it does not fit."""
+    names = ", ".join(signature.specs)
     if not isinstance(sample, Mapping):
         if len(signature.specs) != 1:
-            raise ValueError(
-                f"Signature '{signature.name}' has the inputs "
-                f"{', '.join(signature.specs)}: `samples` must be dicts by "
-                "these names"
+            return (
+                f"Signature '{signature.name}' has the inputs {names}: "
+                "`samples` must be dicts by these names"
             )
-        if signature.name != DEFAULT:
-            return None
         sample = {next(iter(signature.specs)): sample}
     if set(sample) != set(signature.specs):
-        if signature.name == DEFAULT:
-            raise ValueError(
-                f"`samples` must be dicts with the inputs "
-                f"{', '.join(signature.specs)}. Received: {', '.join(sample)}"
-            )
-        return None
+        return (
+            f"`samples` must be dicts with the inputs {names}. Received: "
+            f"{', '.join(sample)}"
+        )
     inputs = {}
     for name, spec in signature.specs.items():
-        value = sample[name]
-        if spec.dtype == "string":
-            array = np.asarray(value, dtype=object)
-        else:
-            array = keras.ops.convert_to_numpy(value).astype(spec.dtype)
+        try:
+            array = _as_array(sample[name], spec.dtype)
+        except (TypeError, ValueError) as error:
+            return (
+                f"`samples`: input '{name}' of signature '{signature.name}' "
+                f"is of dtype {spec.dtype}: {error}"
+            )
         if array.ndim != len(spec.shape) or any(
             known not in (None, size)
             for known, size in zip(spec.shape, array.shape, strict=True)
         ):
-            raise ValueError(
+            return (
                 f"`samples`: input '{name}' of signature '{signature.name}' "
                 f"has shape {tuple(spec.shape)}. Received: {array.shape}"
             )
         inputs[name] = array
     return inputs
+
+
+def _as_array(value: Any, dtype: str) -> np.ndarray:
+    if dtype == "string":
+        array = np.asarray(value, dtype=object)
+        if not all(isinstance(text, str | bytes) for text in array.ravel()):
+            raise ValueError("these are no strings")
+        return array
+    array = np.asarray(keras.ops.convert_to_numpy(value))
+    if array.dtype.kind in "OSU":
+        raise ValueError("these are no numbers")
+    if "int" in dtype and not np.all(array == np.floor(array)):
+        raise ValueError("these are no whole numbers")
+    return array.astype(dtype)

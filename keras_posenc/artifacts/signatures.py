@@ -1,6 +1,8 @@
 """A signature is a Keras model with a name, and names for what it takes."""
 
 import dataclasses
+import keyword
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -62,17 +64,17 @@ def resolve_signatures(
         )
     resolved = []
     for name, value in signatures.items():
-        signature_model, shapes = (
-            value if isinstance(value, tuple | list) else (value, {})
-        )
-        if not isinstance(name, str) or not isinstance(
-            signature_model, keras.Model
+        pair = value if isinstance(value, tuple | list) else (value, {})
+        if (
+            not isinstance(name, str)
+            or len(pair) != 2
+            or not isinstance(pair[0], keras.Model)
         ):
             raise ValueError(
                 "`signatures` must map names to a keras.Model or to a pair "
                 f"(model, shapes). Received: {name!r}: {value!r}"
             )
-        resolved.append(_signature(name, signature_model, shapes))
+        resolved.append(_signature(name, *pair))
     return resolved
 
 
@@ -170,8 +172,14 @@ def _signature_of_subclass(
             f"Model '{model.name}' does not know its inputs: build it with "
             "keras.Input, or give a keras.InputSpec for each input, as "
             f"signatures={{'{name}': (model, {{'ids': keras.InputSpec("
-            "shape=(None, None), dtype='int32')}})}}"
+            "shape=(None, None), dtype='int32')})}"
         )
+    for input_name, spec in specs.items():
+        if spec.shape is None or spec.dtype is None:
+            raise ValueError(
+                f"Signature '{name}': the keras.InputSpec of '{input_name}' "
+                f"must have a shape and dtype. Received: {spec}"
+            )
     if not model.built:
         raise ValueError(
             f"Model '{model.name}' is not built. Call it once on data first"
@@ -196,11 +204,17 @@ def _from_ids(signature: Signature) -> Signature | None:
     if len(specs) != 1 or specs[0].dtype != "string":
         return None
     outputs = model.outputs[0] if _is_sequential(model) else model.output
-    cuts = _first_numeric_tensors(keras.tree.flatten(outputs))
-    if len(cuts) != 1:
+    flat = keras.tree.flatten(outputs)
+    cuts = _first_numeric_tensors(flat)
+    if len(cuts) != 1 or any(cuts[0] is output for output in flat):
         return None
     (tensor,) = cuts
-    cut = keras.Model(tensor, outputs, name=f"{model.name}_from_ids")
+    if isinstance(tensor._keras_history[0], keras.Model):
+        return None  # the ids, if there are any, are inside that model
+    try:
+        cut = keras.Model(tensor, outputs, name=f"{model.name}_from_ids")
+    except ValueError:  # some output needs the strings themselves
+        return None
     cut.supports_masking = True  # else Keras warns of the mask given below
     is_integer = "int" in tensor.dtype
     # A tokenizer's mask is cut off with it: its padding is id 0.
@@ -245,15 +259,16 @@ def _first_numeric_tensors(
 
 def _named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
     """Outputs by name: dict keys, else the names of the output layers."""
-    if isinstance(outputs, Mapping):
-        if any(keras.tree.is_nested(value) for value in outputs.values()):
-            raise ValueError(
-                f"Model '{model.name}' has nested outputs; an artifact names "
-                "each output, so they must be one dict of tensors"
-            )
-        return dict(outputs)
-    if not isinstance(outputs, Sequence):
+    if not isinstance(outputs, Mapping | Sequence):
         outputs = [outputs]
+    values = outputs.values() if isinstance(outputs, Mapping) else outputs
+    if any(keras.tree.is_nested(value) for value in values):
+        raise ValueError(
+            f"Model '{model.name}' has nested outputs; an artifact names "
+            "each output, so they must be one dict of tensors"
+        )
+    if isinstance(outputs, Mapping):
+        return dict(outputs)
     if _is_sequential(model) and model.layers:
         names = [model.layers[-1].name]
     else:
@@ -269,10 +284,17 @@ def _is_sequential(model: keras.Model) -> bool:
 
 def _check_names(signature: str, names: list[str]) -> None:
     for name in names:
-        if not name.isidentifier() or names.count(name) > 1:
+        # Of these names TensorFlow makes node names and Python arguments.
+        is_plain = re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)
+        if (
+            not is_plain
+            or keyword.iskeyword(name)
+            or name == "self"
+            or names.count(name) > 1
+        ):
             raise ValueError(
                 f"Signature '{signature}': the name of an input must be an "
-                "identifier, and its own; give it one by "
+                "identifier in ASCII, and its own; give it one by "
                 f"keras.Input(..., name='ids'). Received: {', '.join(names)}"
             )
 
@@ -283,13 +305,21 @@ def _narrowed(
     """The spec with the given shape, if the model's own admits it."""
     if isinstance(shape, keras.InputSpec):
         shape = shape.shape
-    shape = tuple(shape)
-    if len(shape) != len(spec.shape) or any(
-        own is not None and size != own
-        for own, size in zip(spec.shape, shape, strict=True)
+    is_shape = isinstance(shape, Sequence) and all(
+        size is None
+        or (isinstance(size, int) and not isinstance(size, bool) and size > 0)
+        for size in shape
+    )
+    if (
+        not is_shape
+        or len(shape) != len(spec.shape)
+        or any(
+            own is not None and size != own
+            for own, size in zip(spec.shape, shape, strict=True)
+        )
     ):
         raise ValueError(
             f"Signature '{signature}': input '{name}' of the model has shape "
             f"{tuple(spec.shape)}. Received: shape {shape}"
         )
-    return keras.InputSpec(shape=shape, dtype=spec.dtype)
+    return keras.InputSpec(shape=tuple(shape), dtype=spec.dtype)

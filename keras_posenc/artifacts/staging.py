@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -39,9 +40,9 @@ def staging_beside(folder: Path) -> Iterator[Path]:
             f"Cannot write to '{folder}': {error.strerror or error}"
         ) from error
     finally:
-        if staged.is_dir():
+        if os.path.isdir(staged):  # unlike Path's, for any name
             shutil.rmtree(staged, ignore_errors=True)
-        elif staged.exists():
+        elif os.path.exists(staged):
             staged.unlink()
         for path in reversed(made):
             with contextlib.suppress(OSError):  # not empty: in use
@@ -65,8 +66,8 @@ def publish_version(staged: Path, base_path: Path, version: int | None) -> Path:
     while True:
         number = next_version(base_path) if version is None else version
         target = base_path / str(number)
-        check_free(base_path, number)
         try:
+            check_free(base_path, number)
             staged.rename(target)
         except OSError:
             # Another exporter took the number since we looked.
@@ -93,14 +94,19 @@ def versions(base_path: Path) -> list[int]:
     """The numbers of the versions in a folder, sorted."""
     if not base_path.is_dir():
         return []
+    # As servers read them: up to 2**63 - 1, about, in ASCII digits.
     return sorted(
-        int(path.name) for path in base_path.iterdir() if path.name.isdigit()
+        {
+            int(path.name)
+            for path in base_path.iterdir()
+            if re.fullmatch("[0-9]{1,18}", path.name)
+        }
     )
 
 
 def check_free(base_path: Path, version: int) -> None:
     """Raises `FileExistsError` if a version exists already."""
-    if (base_path / str(version)).exists():
+    if version in versions(base_path) or (base_path / str(version)).exists():
         raise FileExistsError(
             f"Version {version} exists in '{base_path}', and a published "
             "version is never changed. The next free one is "

@@ -22,7 +22,12 @@ from keras_posenc.artifacts import worker
 from keras_posenc.artifacts.errors import ExportVerificationError
 from keras_posenc.artifacts.float32 import float32_policies
 from keras_posenc.artifacts.inspection import inspect, locate
-from keras_posenc.artifacts.samples import Inputs, make_cases
+from keras_posenc.artifacts.samples import (
+    Inputs,
+    check_samples,
+    fitting_samples,
+    make_cases,
+)
 from keras_posenc.artifacts.signatures import (
     Signature,
     flatten_layers,
@@ -42,11 +47,12 @@ class CaseReport:
     Attributes:
         signature: Name of the signature.
         inputs: What the batch was, in words.
-        worst_difference: Largest difference from the model, relative to the
-            model's number where that is above 1; infinite on an error.
+        worst_difference: Largest difference from the model, relative as for
+            `verify`; infinite on an error.
         worst_output: Where it is: the output's name and index.
         milliseconds: Median time of a call in the runtime.
         error: What the runtime raised, or None.
+        is_nan: Whether the model's answer has no finite number.
     """
 
     signature: str
@@ -55,6 +61,7 @@ class CaseReport:
     worst_output: str
     milliseconds: float
     error: str | None = None
+    is_nan: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +77,10 @@ class VerificationReport:
         unverified: Signatures of the artifact that were not compared.
         tolerance: The largest difference that passes.
         cases: One `CaseReport` for each batch of inputs.
+        refused: Batches, in words, that the model itself does not take, such
+            as sequences shorter than a convolution.
+        constant: Outputs that hardly depend on what came in, such as scores
+            of a saturated softmax: that they agree says little.
     """
 
     path: Path
@@ -80,6 +91,8 @@ class VerificationReport:
     unverified: list[str]
     tolerance: float
     cases: list[CaseReport]
+    refused: list[str] = dataclasses.field(default_factory=list)
+    constant: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def worst(self) -> CaseReport:
@@ -93,14 +106,24 @@ class VerificationReport:
 
     @property
     def passed(self) -> bool:
-        """Whether every difference is within the tolerance."""
-        return self.worst_difference <= self.tolerance
+        """Whether every difference is within the tolerance.
+
+        Answers that are NaN throughout, equal as they are, prove nothing.
+        """
+        return self.worst_difference <= self.tolerance and not all(
+            case.is_nan for case in self.cases
+        )
 
     def require_success(self) -> None:
         """Raises `ExportVerificationError` with the worst case, if any."""
         if self.passed:
             return
         worst = self.worst
+        if worst.worst_difference <= self.tolerance:
+            raise ExportVerificationError(
+                "The model answers nothing but NaN, which verifies nothing",
+                self,
+            )
         failed = sum(
             not case.worst_difference <= self.tolerance for case in self.cases
         )
@@ -142,6 +165,16 @@ class VerificationReport:
             lines.append(
                 f"needs operators beyond the plain runtime: "
                 f"{', '.join(self.foreign_operators)}"
+            )
+        if self.constant:
+            lines.append(
+                "says little, since the model's answers hardly depend on the "
+                f"inputs: {', '.join(self.constant)}"
+            )
+        if self.refused:
+            lines.append(
+                f"not tried, as the model does not take it: "
+                f"{'; '.join(self.refused)}"
             )
         if self.unverified:
             lines.append(f"not verified: {', '.join(self.unverified)}")
@@ -204,9 +237,9 @@ def verify(
             list of these. They are required where the model takes integers and
             has no `Embedding` to say how large they may be.
         max_length: The longest sequence.
-        tolerance: The largest difference that passes: absolute, or relative to
-            the model's number where that is above 1. Integers and strings must
-            be equal.
+        tolerance: The largest difference that passes: relative to the model's
+            number where that is above 1, else to the largest number of that
+            output (or 1, or 0.01). Integers and strings must be equal.
 
     Returns:
         A `VerificationReport`; print it, or ask `passed`.
@@ -236,16 +269,21 @@ def verify_signatures(
     tolerance: float = 1e-5,
 ) -> VerificationReport:
     """`verify`, for signatures that are resolved already."""
-    if isinstance(max_length, bool) or max_length < 1:
+    if (
+        isinstance(max_length, bool)
+        or not isinstance(max_length, int)
+        or max_length < 1
+    ):
         raise ValueError(
             "`max_length` must be an integer above 0. "
             f"Received: max_length={max_length!r}"
         )
-    if not 0 <= tolerance < math.inf:
+    if not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
         raise ValueError(
             "`tolerance` must be a finite number of at least 0. "
             f"Received: tolerance={tolerance!r}"
         )
+    check_samples(signatures, samples)
     try:
         inspection = inspect(artifact)
     except ValueError as error:  # it is there, and cannot be read
@@ -257,16 +295,7 @@ def verify_signatures(
                 f"The artifact has no signature '{signature.name}'. It has: "
                 f"{', '.join(present)}"
             )
-    cases = [
-        (signature, inputs)
-        for signature in signatures
-        for inputs in make_cases(signature, samples, max_length)
-    ]
-    answers = {signature.name: _model_of(signature) for signature in signatures}
-    expected = [
-        _answer(signature, answers[signature.name], inputs)
-        for signature, inputs in cases
-    ]
+    cases, expected, refused = _model_answers(signatures, samples, max_length)
     kind = inspection.kind
     if kind == "litert" and inspection.foreign_operators:
         kind = "litert_flex"
@@ -280,6 +309,16 @@ def verify_signatures(
             "installed here has no Flex delegate to run them. Export with "
             "verify=False (--no-verify), and verify where there is one"
         )
+    scales = {
+        signature.name: _scales(
+            [
+                wanted
+                for (other, _), wanted in zip(cases, expected, strict=True)
+                if other is signature
+            ]
+        )
+        for signature in signatures
+    }
     return VerificationReport(
         path=artifact,
         kind=inspection.kind,
@@ -289,11 +328,18 @@ def verify_signatures(
         unverified=sorted(set(present) - {s.name for s in signatures}),
         tolerance=tolerance,
         cases=[
-            _compare(signature.name, inputs, wanted, answer, outputs)
+            _compare(
+                signature.name, inputs, wanted, scales[signature.name], *answer
+            )
             for (signature, inputs), wanted, answer in zip(
-                cases, expected, response["cases"], strict=True
+                cases,
+                expected,
+                ((case, outputs) for case in response["cases"]),
+                strict=True,
             )
         ],
+        refused=refused,
+        constant=_constant_outputs(cases, expected, tolerance),
     )
 
 
@@ -322,13 +368,82 @@ def _model_of(signature: Signature) -> Any:
     return signature.call
 
 
+def _model_answers(
+    signatures: Sequence[Signature], samples: Any, max_length: int
+) -> tuple[list[tuple[Signature, Inputs]], list[dict[str, Any]], list[str]]:
+    """Inputs, the model's own answers, and the inputs that it refuses."""
+    cases: list[tuple[Signature, Inputs]] = []
+    expected: list[dict[str, Any]] = []
+    refused: list[str] = []
+    for signature in signatures:
+        call = _model_of(signature)
+        first_error: ValueError | None = None
+        count = len(cases)
+        given = len(fitting_samples(signature, samples))
+        for index, inputs in enumerate(
+            make_cases(signature, samples, max_length)
+        ):
+            try:
+                expected.append(_answer(signature, call, inputs))
+            except ValueError as error:
+                first_error = first_error or error
+                # A model may need some length; but samples and the longest
+                # were asked for.
+                if index < given or any(
+                    max_length in value.shape for value in inputs.values()
+                ):
+                    raise first_error from first_error.__cause__
+                refused.append(f"{signature.name}, {_describe(inputs)}")
+            else:
+                cases.append((signature, inputs))
+        if first_error is not None and len(cases) == count:
+            raise first_error
+    return cases, expected, refused
+
+
+def _scales(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The size of each output's numbers, from 0.01 to 1, over all cases."""
+    scales: dict[str, float] = {}
+    for answer in answers:
+        for name, value in answer.items():
+            numbers = np.zeros(0)
+            if "float" in value.dtype.name:
+                numbers = np.abs(value.astype("float64"))
+            largest = np.max(numbers[np.isfinite(numbers)], initial=0.01)
+            scales[name] = min(1.0, max(scales.get(name, 0.01), largest))
+    return scales
+
+
+def _constant_outputs(
+    cases: Sequence[tuple[Signature, Inputs]],
+    answers: Sequence[Mapping[str, Any]],
+    tolerance: float,
+) -> list[str]:
+    """Outputs whose rows differ by less than verification can see."""
+    rows: dict[str, list[np.ndarray]] = {}
+    for (signature, _), answer in zip(cases, answers, strict=True):
+        for name, value in answer.items():
+            if "float" in value.dtype.name and value.ndim == 2:
+                rows.setdefault(f"{signature.name}/{name}", []).append(
+                    value.astype("float64")
+                )
+    return [
+        name
+        for name, values in rows.items()
+        if len({value.shape[1] for value in values}) == 1
+        and np.all(np.ptp(np.concatenate(values), axis=0) < 10 * tolerance)
+    ]
+
+
 def _answer(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
     import tensorflow as tf
 
     try:
-        outputs = call(
-            {name: tf.constant(value) for name, value in inputs.items()}
-        )
+        # Where the worker is, too: a GPU's products are another's.
+        with tf.device("CPU:0"):
+            outputs = call(
+                {name: tf.constant(value) for name, value in inputs.items()}
+            )
     except Exception as error:
         raise ValueError(
             f"The model itself does not take {_describe(inputs)} in signature "
@@ -381,7 +496,12 @@ def _run_worker(
                 capture_output=True,
                 timeout=_TIMEOUT,
                 check=False,
-                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+                env={
+                    **os.environ,
+                    "TF_CPP_MIN_LOG_LEVEL": "3",
+                    # A GPU's memory is this process's already.
+                    "CUDA_VISIBLE_DEVICES": "-1",
+                },
             )
         except subprocess.TimeoutExpired as error:
             raise ExportVerificationError(
@@ -405,6 +525,7 @@ def _compare(
     signature: str,
     inputs: Inputs,
     expected: Mapping[str, Any],
+    scales: Mapping[str, float],
     answer: Mapping[str, Any],
     outputs: Mapping[str, Any],
 ) -> CaseReport:
@@ -425,16 +546,29 @@ def _compare(
         else:
             texts = [base64.b64decode(text) for text in reference["strings"]]
             got = np.array(texts, dtype=object).reshape(reference["shape"])
-        difference, index = _worst_difference(wanted, got)
+        if got.shape != wanted.shape:
+            error = f"{name} has shape {got.shape}, the model's {wanted.shape}"
+            return CaseReport(signature, description, math.inf, "", 0.0, error)
+        difference, index = _worst_difference(wanted, got, scales[name])
         if difference > worst or not where:
             worst, where = difference, f"{name}{list(index)}"
     return CaseReport(
-        signature, description, worst, where, answer["milliseconds"]
+        signature,
+        description,
+        worst,
+        where,
+        answer["milliseconds"],
+        is_nan=all(
+            "float" in wanted.dtype.name
+            and wanted.size > 0
+            and bool(np.isnan(wanted.astype("float64")).all())
+            for wanted in expected.values()
+        ),
     )
 
 
 def _worst_difference(
-    wanted: np.ndarray, got: np.ndarray
+    wanted: np.ndarray, got: np.ndarray, scale: float = 1.0
 ) -> tuple[float, tuple[int, ...]]:
     """Largest difference of two arrays, and where; infinite for two shapes."""
     if wanted.shape != got.shape:
@@ -446,7 +580,9 @@ def _worst_difference(
     else:
         wanted, got = wanted.astype("float64"), got.astype("float64")
         with np.errstate(invalid="ignore"):
-            differences = np.abs(wanted - got) / np.maximum(1, np.abs(wanted))
+            differences = np.abs(wanted - got) / np.maximum(
+                scale, np.abs(wanted)
+            )
         same = (wanted == got) | (np.isnan(wanted) & np.isnan(got))
         differences = np.where(same, 0.0, differences)
         # One NaN beside a number, or infinities that differ.
@@ -480,7 +616,8 @@ def _describe_end(process: subprocess.CompletedProcess[bytes]) -> str:
     if process.returncode < 0:
         return f"was ended by {signal.Signals(-process.returncode).name}"
     last = process.stderr.decode(errors="replace").strip().splitlines()[-1:]
-    return f"failed ({''.join(last) or 'exit status 0, without an answer'})"
+    status = f"exit status {process.returncode}, without an answer"
+    return f"failed ({''.join(last) or status})"
 
 
 def _jsonable(number: float) -> float | None:

@@ -128,6 +128,20 @@ def check_integers(name: str, value: Any) -> None:
         )
 
 
+def check_real(name: str, value: Any) -> None:
+    """Raises `ValueError` unless the tensor is of integers or reals."""
+    if value is None:
+        return
+    if not hasattr(value, "dtype"):
+        value = ops.convert_to_tensor(value)
+    dtype = keras.backend.standardize_dtype(value.dtype)
+    if "int" not in dtype and "float" not in dtype:
+        raise ValueError(
+            f"`{name}` must be of an integer or float dtype. "
+            f"Received: {name} of dtype {dtype}"
+        )
+
+
 def check_inputs(layer: keras.Layer, inputs: Any) -> None:
     """Raises `ValueError` unless the inputs are a batch of float sequences."""
     check_sequence_shape(layer, inputs.shape)

@@ -38,6 +38,9 @@ def attention_weights(
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
+    if bias is not None and mask is not None:
+        # Whatever a bias says, a masked key stays below an allowed one.
+        scores = ops.maximum(scores, MASKED_SCORE / 2)
     if mask is not None:
         scores = ops.where(mask, scores, MASKED_SCORE)
     if scores.shape[-1] == 1:  # about which Keras's softmax warns
@@ -56,14 +59,19 @@ def fused_attention(
     """`weighted_values(attention_weights(...), value)` without the weights.
 
     On JAX and torch this is the backend's own attention, flash attention where
-    the device has it; on TensorFlow, which has none, the two steps.
+    the device has it; on TensorFlow, which has none, the two steps. Where a
+    query may attend to nothing, the answer is finite, and the backend's own.
     """
     if keras.config.backend() == "tensorflow":
         return weighted_values(attention_weights(query, key, mask, bias), value)
     if mask is not None:
         # One additive term, since torch takes no mask beside a bias. Finite,
         # so that a query that may attend to nothing gives no NaN.
-        bias = ops.where(mask, 0.0 if bias is None else bias, MASKED_SCORE)
+        bias = ops.where(
+            mask,
+            0.0 if bias is None else ops.maximum(bias, MASKED_SCORE / 2),
+            MASKED_SCORE,
+        )
     if bias is not None:
         batch, heads, length = ops.shape(query)[:3]
         bias = ops.broadcast_to(

@@ -62,6 +62,8 @@ class Sinusoids:
         self.max_wavelength = max_wavelength
         self.layout = layout
         self.dtype = dtype
+        # One constant, however often it is read.
+        self._table = ops.convert_to_tensor(_table(dim, max_wavelength, dtype))
 
     def range(self, start_index: Any, length: Any) -> Any:
         """Encodings of `start_index ... start_index + length - 1`.
@@ -147,8 +149,7 @@ class Sinusoids:
         return _add_angles((sine, cosine), (ops.sin(angle), ops.cos(angle)))
 
     def _look_up(self, rows: Any) -> tuple[Any, Any]:
-        table = _table(self.dim, self.max_wavelength, self.dtype)
-        gathered = ops.take(ops.convert_to_tensor(table), rows, axis=0)
+        gathered = ops.take(self._table, rows, axis=0)
         if self.dtype == "float32":
             gathered = ops.view(gathered, "float32")
         sine, cosine = ops.split(gathered, 2, axis=-1)

@@ -14,6 +14,7 @@ from keras_posenc.ops.arguments import (
     check_max_wavelength,
     check_positive_int,
     check_rate,
+    check_real,
     check_sequence_shape,
     check_shape,
 )
@@ -246,6 +247,7 @@ class PositionalEncoding(keras.Layer):
         check_shape("segment_ids", segment_ids, row, sizes=sizes)
         check_shape("start_index", start_index, (), ("batch",), sizes=sizes)
         check_integers("start_index", start_index)
+        check_real("positions", positions)
         if segment_ids is not None:
             check_integers("segment_ids", segment_ids)
             if self.skip_masked:

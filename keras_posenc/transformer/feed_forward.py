@@ -105,6 +105,10 @@ class FeedForward(keras.Layer):
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         return tuple(input_shape)
 
+    def compute_output_spec(self, inputs: Any, training: Any = None) -> Any:
+        check_inputs(self, inputs)
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),

@@ -72,6 +72,12 @@ class MaskedAveragePooling1D(keras.Layer):
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
         return None
 
+    def compute_output_spec(self, inputs: Any, mask: Any = None) -> Any:
+        check_inputs(self, inputs)
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
+        )
+
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         batch, _, dim = input_shape
         return (batch, dim)

@@ -37,7 +37,8 @@ class TransformerEncoderModel(keras.Model):
         use_bias: Whether the projections have biases.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
         dtype: Dtype or dtype policy of every layer; Keras's by default.
-        **kwargs: Those of `keras.Model`: `name`, `trainable`.
+        name: Name of the model.
+        trainable: Whether its weights train.
 
     Returns:
         The model's output is `(batch, seq, d_model)`, wider if
@@ -79,7 +80,8 @@ class TransformerEncoderModel(keras.Model):
         use_bias: bool = True,
         num_key_value_heads: int | None = None,
         dtype: Any = None,
-        **kwargs: Any,
+        name: str | None = None,
+        trainable: bool = True,
     ) -> None:
         check_positive_int("vocabulary_size", vocabulary_size)
         check_positive_int("d_model", d_model)
@@ -112,13 +114,29 @@ class TransformerEncoderModel(keras.Model):
         if position is not None:
             x = position(x)
         x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
-        super().__init__(inputs=ids, outputs=encoder(x), **kwargs)
+        super().__init__(
+            inputs=ids, outputs=encoder(x), name=name, trainable=trainable
+        )
         # Else Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.input_position = position
         self.encoder = encoder
         self.embedding = embedding
+        self.vocabulary_size = vocabulary_size
+        self.d_model = d_model
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
         self.dropout = dropout
+        self.attention_position = encoder.attention_position
+        self.activation = encoder.blocks[0].feed_forward.activation
+        self.normalize_first = normalize_first
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.norm = norm
+        self.use_bias = use_bias
+        self.num_key_value_heads = encoder.blocks[
+            0
+        ].attention.num_key_value_heads
 
     def get_config(self) -> dict[str, Any]:
         encoder = self.encoder.get_config()
@@ -156,7 +174,8 @@ class TransformerEncoderModel(keras.Model):
         config = dict(config)
         if isinstance(config.get("dtype"), dict):
             config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        return cls(**config)
+        with keras.saving.custom_object_scope(custom_objects or {}):
+            return cls(**config)
 
 
 def _check_input_position(value: Any, dtype: Any) -> keras.Layer | None:

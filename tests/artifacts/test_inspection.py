@@ -51,7 +51,6 @@ def test_saved_model(saved_model, model):
     assert found.signatures == SIGNATURES
     assert found.foreign_operators == []
     assert found.operators["Softmax"] >= 2
-    assert not any("inference" in name for name in found.operators)
 
 
 def test_highest_of_the_versions(saved_model, tmp_path):

@@ -602,7 +602,6 @@ def test_signature_that_the_artifact_does_not_have(model, litert):
         ("none.tflite", None, "none.tflite' does not exist"),
         ("text.tflite", b"not a model at all", "is no LiteRT file"),
         ("empty.tflite", b"", "is no LiteRT file"),
-        ("cut.tflite", b"\x1c\0\0\0TFL3\x14\0", "is no readable LiteRT file"),
         ("model.keras", b"PK\x03\x04 and so on", "is no LiteRT file"),
     ],
 )
@@ -611,6 +610,16 @@ def test_file_that_is_no_model(model, tmp_path, name, content, message):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         kp.verify(model, tmp_path / name)
+
+
+def test_file_that_cannot_be_read(model, litert, tmp_path):
+    path = tmp_path / "model.tflite"
+    path.write_bytes(litert.path.read_bytes()[:-100])
+    with pytest.raises(
+        kp.ExportVerificationError, match="is no readable LiteRT file: "
+    ) as caught:
+        kp.verify(model, path)
+    assert caught.value.report is None
 
 
 def test_folder_that_is_no_model(model, tmp_path):
@@ -633,9 +642,9 @@ def test_max_length(model, litert, max_length):
         kp.verify(model, litert.path, max_length=max_length)
 
 
-@pytest.mark.parametrize("tolerance", [-1e-5, math.nan, "1e-5", None])
+@pytest.mark.parametrize("tolerance", [-1e-5, math.nan, math.inf, "1e-5", None])
 def test_bad_tolerance(model, litert, tolerance):
-    with pytest.raises(ValueError, match="`tolerance` must be a number of at"):
+    with pytest.raises(ValueError, match="`tolerance` must be a finite number"):
         kp.verify(model, litert.path, max_length=1, tolerance=tolerance)
 
 

@@ -110,7 +110,7 @@ def test_quick_run_reports_and_exports(tmp_path):
     for part in (
         "without positions",
         "with positions",
-        "held-out accuracy",
+        "Held-out sentences",
         "worst difference",
         "word_order.tflite",
     ):

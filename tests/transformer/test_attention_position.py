@@ -415,7 +415,7 @@ def test_shared_weights_get_the_gradients_of_all_blocks():
     randomise(model)
     slope = model.encoder.attention_position.slope
     for weight in apart.encoder.attention_position:
-        weight.slope.assign(slope)
+        weight.slope.assign(numpy(slope))
     for name in ("embedding",):
         getattr(apart, name).set_weights(getattr(model, name).get_weights())
     for mine, theirs in zip(

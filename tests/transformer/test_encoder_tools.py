@@ -84,18 +84,6 @@ def test_int8_is_close_to_float(make):
     assert 0 < error < 4 * np.sqrt(2 * PROJECTIONS + 1) * 3 / 254 * scale
 
 
-@quantizes
-@pytest.mark.parametrize("make", [encoder_model, functional_model])
-def test_int8_model_is_saved_and_loaded(make, tmp_path):
-    model = make()
-    model.quantize("int8")
-    path = tmp_path / "model.keras"
-    model.save(path)
-    loaded = keras.saving.load_model(path)
-    assert {p.quantization_mode for p in projections(loaded)} == {"int8"}
-    np.testing.assert_array_equal(numpy(loaded(IDS)), numpy(model(IDS)))
-
-
 # ---- LoRA
 
 
@@ -137,6 +125,8 @@ def test_lora_trains_small_matrices_beside_the_kernels(make, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
 def test_one_step_in_mixed_precision(dtype):
+    if keras.config.backend() == "jax" and dtype == "mixed_float16":
+        pytest.skip("JAX compiles no float16 attention for the CPU")
     rng = np.random.default_rng(0)
     target = rng.normal(size=(*IDS.shape, DIM)).astype("float32")
     exact, model = encoder_model(), encoder_model(dtype=dtype)
