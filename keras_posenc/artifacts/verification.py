@@ -431,6 +431,7 @@ def _constant_outputs(
         name
         for name, values in rows.items()
         if len({value.shape[1] for value in values}) == 1
+        and sum(map(len, values)) > 2
         and np.all(np.ptp(np.concatenate(values), axis=0) < 10 * tolerance)
     ]
 
