@@ -124,7 +124,18 @@ class TransformerEncoder(AttentionLayer):
             )
             for index, position in enumerate(per_block)
         ]
-        self.num_heads = self.blocks[0].num_heads
+        first = self.blocks[0]
+        self.num_heads = first.num_heads
+        self.num_key_value_heads = first.num_key_value_heads
+        self.intermediate_dim = first.intermediate_dim
+        self.dropout = first.dropout
+        self.activation = first.activation
+        self.layer_norm_epsilon = first.layer_norm_epsilon
+        self.norm = first.norm
+        self.use_bias = first.use_bias
+        self.kernel_initializer = first.kernel_initializer
+        self.bias_initializer = first.bias_initializer
+        self.kernel_regularizer = first.kernel_regularizer
         self.final_norm = None
         if self.normalize_first:
             self.final_norm = make_norm(

@@ -111,6 +111,15 @@ class TransformerEncoderBlock(AttentionLayer):
             **projections,
         )
         self.num_heads = self.attention.num_heads
+        self.num_key_value_heads = self.attention.num_key_value_heads
+        self.attention_position = self.attention.attention_position
+        self.dropout = self.attention.dropout
+        self.use_bias = self.attention.use_bias
+        self.kernel_initializer = self.attention.kernel_initializer
+        self.bias_initializer = self.attention.bias_initializer
+        self.kernel_regularizer = self.attention.kernel_regularizer
+        self.intermediate_dim = self.feed_forward.intermediate_dim
+        self.activation = self.feed_forward.activation
         self.attention_norm, self.feed_forward_norm = (
             make_norm(norm, self.layer_norm_epsilon, self.dtype_policy, name)
             for name in ("attention_norm", "feed_forward_norm")
@@ -164,20 +173,19 @@ class TransformerEncoderBlock(AttentionLayer):
         return (x, scores) if return_attention_scores else x
 
     def get_config(self) -> dict[str, Any]:
-        attention, feed_forward = self.attention, self.feed_forward
         return {
             **super().get_config(),
-            "num_heads": attention.num_heads,
-            "intermediate_dim": feed_forward.intermediate_dim,
-            "dropout": attention.dropout,
-            "activation": keras.activations.serialize(feed_forward.activation),
+            "num_heads": self.num_heads,
+            "intermediate_dim": self.intermediate_dim,
+            "dropout": self.dropout,
+            "activation": keras.activations.serialize(self.activation),
             "normalize_first": self.normalize_first,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "norm": self.norm,
-            "use_bias": attention.use_bias,
-            "num_key_value_heads": attention.num_key_value_heads,
+            "use_bias": self.use_bias,
+            "num_key_value_heads": self.num_key_value_heads,
             "attention_position": keras.saving.serialize_keras_object(
-                attention.attention_position
+                self.attention_position
             ),
-            **projection_config(attention),
+            **projection_config(self),
         }

@@ -129,7 +129,7 @@ class TransformerEncoderModel(keras.Model):
         self.intermediate_dim = intermediate_dim
         self.dropout = dropout
         self.attention_position = encoder.attention_position
-        self.activation = encoder.blocks[0].feed_forward.activation
+        self.activation = encoder.activation
         self.normalize_first = normalize_first
         self.layer_norm_epsilon = layer_norm_epsilon
         self.norm = norm

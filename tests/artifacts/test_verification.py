@@ -471,6 +471,12 @@ def play_worker(tmp_path, monkeypatch):
             "The runtime was ended by SIGABRT while it ran the artifact",
         ),
         (
+            "import os, pathlib, sys\n"
+            "pathlib.Path(sys.argv[1], 'response.json').write_text('{}')\n"
+            "os.abort()",
+            "The runtime was ended by SIGABRT while it ran the artifact",
+        ),
+        (
             "raise SystemExit('no memory left')",
             "The runtime failed (no memory left) while it ran the artifact",
         ),
