@@ -53,38 +53,11 @@ def weighted_values(weights: Any, value: Any) -> Any:
     return _matmul_by_groups(weights, value)
 
 
-def fused_attention(
+def attend(
     query: Any, key: Any, value: Any, mask: Any = None, bias: Any = None
 ) -> Any:
-    """`weighted_values(attention_weights(...), value)` without the weights.
-
-    On JAX and torch this is the backend's own attention, flash attention where
-    the device has it; on TensorFlow, which has none, the two steps. Where a
-    query may attend to nothing, the answer is finite, and the backend's own.
-    """
-    if keras.config.backend() == "tensorflow":
-        return weighted_values(attention_weights(query, key, mask, bias), value)
-    if mask is not None:
-        # One additive term, since torch takes no mask beside a bias. Finite,
-        # so that a query that may attend to nothing gives no NaN.
-        bias = ops.where(
-            mask,
-            0.0 if bias is None else ops.maximum(bias, MASKED_SCORE / 2),
-            MASKED_SCORE,
-        )
-    if bias is not None:
-        batch, heads, length = ops.shape(query)[:3]
-        bias = ops.broadcast_to(
-            ops.cast(bias, query.dtype),
-            (batch, heads, length, ops.shape(key)[2]),
-        )
-    # Keras wants (batch, seq, heads, dim) here.
-    attended = ops.dot_product_attention(
-        *(ops.swapaxes(x, 1, 2) for x in (query, key, value)),
-        bias=bias,
-        scale=1.0,
-    )
-    return ops.swapaxes(attended, 1, 2)
+    """`weighted_values(attention_weights(...), value)`, the weights unseen."""
+    return weighted_values(attention_weights(query, key, mask, bias), value)
 
 
 def _matmul_by_groups(x: Any, y: Any) -> Any:

@@ -12,8 +12,10 @@ from keras_posenc.ops.arguments import (
     check_sequence_shape,
 )
 from keras_posenc.ops.attention import (
+    attend as attend_values,
+)
+from keras_posenc.ops.attention import (
     attention_weights,
-    fused_attention,
     weighted_values,
 )
 from keras_posenc.ops.masks import combine_masks
@@ -199,7 +201,7 @@ class SelfAttention(AttentionLayer):
                     values(dropped, positions, positions), self.compute_dtype
                 )
         else:
-            attended = fused_attention(query, key, value, mask, bias)
+            attended = attend_values(query, key, value, mask, bias)
         # (batch, heads, seq, head_dim) -> (batch, seq, dim)
         attended = ops.reshape(
             ops.transpose(attended, (0, 2, 1, 3)), (batch, seq, dim)

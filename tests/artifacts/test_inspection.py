@@ -60,6 +60,13 @@ def test_highest_of_the_versions(saved_model, tmp_path):
     assert kp.inspect(tmp_path).path == tmp_path / "10"
 
 
+def test_highest_of_the_whole_versions(saved_model, tmp_path):
+    shutil.copytree(saved_model.path, tmp_path / "9")
+    (tmp_path / "10").mkdir()
+    (tmp_path / "11").write_text("not ours")
+    assert locate(tmp_path) == (tmp_path / "9", "saved_model")
+
+
 def test_version_folder_with_numbered_folders_inside(saved_model, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(saved_model.path, folder)

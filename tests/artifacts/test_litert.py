@@ -407,6 +407,25 @@ def test_weights_of_low_precision(make, tmp_path, contents, policy):
     assert contents(tmp_path) == []
 
 
+def test_layer_of_low_precision_without_weights(make, tmp_path, run_litert):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    activation = layers.Activation("tanh", dtype="bfloat16", name="y")
+    path = export(
+        keras.Model(inputs, activation(vectors)), tmp_path / "model.tflite"
+    )
+    ids = np.array([[1, 2]], "int32")
+    actual = run_litert(path)(ids=ids)["y"]
+    expected = np.tanh(vectors_of(inputs, vectors, ids))
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+    assert activation.compute_dtype == "bfloat16"
+
+
+def vectors_of(inputs, vectors, ids):
+    return keras.Model(inputs, vectors)(ids).numpy()
+
+
 def test_quantized_weights(make, tmp_path, contents):
     model = make.classifier()
     with warnings.catch_warnings():  # Keras's, of layers without kernels

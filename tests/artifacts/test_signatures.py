@@ -313,6 +313,18 @@ def string_to_ids():
     return keras.Model(inputs, layers.StringLookup(vocabulary=["a"])(inputs))
 
 
+def tokens_in_a_nested_model():
+    """There are ids, but not where the model could be cut."""
+    inner = keras.Sequential([text(), vectorization(), layers.Embedding(10, 4)])
+    return keras.Sequential([text(), inner, layers.Dense(2)])
+
+
+def ids_and_strings():
+    inputs = text()
+    vectors = layers.Embedding(10, 4)(vectorization()(inputs))
+    return keras.Model(inputs, {"vectors": vectors, "text": inputs})
+
+
 def two_branches():
     inputs = text()
     embeddings = [
@@ -331,7 +343,14 @@ def text_and_number():
 
 @pytest.mark.parametrize(
     "make_model",
-    [string_to_string, string_to_ids, two_branches, text_and_number],
+    [
+        string_to_string,
+        string_to_ids,
+        tokens_in_a_nested_model,
+        ids_and_strings,
+        two_branches,
+        text_and_number,
+    ],
 )
 def test_model_that_no_one_tensor_cuts_has_one_signature(make_model):
     model = make_model()

@@ -150,6 +150,8 @@ def test_full_disk(tmp_path, contents):
         (("1",), 2),
         (("1", "5"), 6),
         (("9", "10"), 11),
+        (("007",), 8),  # servers read 7
+        (("2", "9" * 30), 3),  # servers cannot read it
         (("models.config", ".0b5f.partial", "v7", "1.5", "-3", "²"), 1),
     ],
 )
@@ -168,6 +170,12 @@ def test_file_named_like_a_version_takes_its_number(tmp_path):
     assert next_version(tmp_path) == 4
     with pytest.raises(FileExistsError, match="Version 3 exists"):
         check_free(tmp_path, 3)
+
+
+def test_number_may_be_taken_by_another_spelling(tmp_path):
+    (tmp_path / "007").mkdir()
+    with pytest.raises(FileExistsError, match="Version 7 exists"):
+        check_free(tmp_path, 7)
 
 
 def test_published_version_is_what_was_staged(tmp_path, contents):

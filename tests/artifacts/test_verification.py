@@ -64,7 +64,7 @@ def test_report_of_an_export(artifact, request):
     assert report.tolerance == 1e-5
     assert report.worst_difference <= 1e-5
     assert report.foreign_operators == []
-    assert report.unverified == []
+    assert report.unverified == report.refused == report.constant == []
     assert 0 < report.load_seconds < 600
     files = [artifact.path, *artifact.path.rglob("*")]
     assert report.size_bytes == sum(
@@ -138,6 +138,9 @@ FACTORS = {
     "far": (0.5, 0.5001, False),
     "large_near": (1e6, 1e6 * (1 + 5e-6), True),  # relative above 1
     "large_far": (1e6, 1e6 * (1 + 5e-5), False),
+    "small_near": (1e-3, 1e-3 + 1e-8, True),  # relative to 0.01 at least
+    "small_far": (1e-3, 1e-3 + 1e-6, False),
+    "infinite_in_model": (1.0, np.inf, False),
     "nan": (np.nan, np.nan, True),
     "nan_in_model": (1.0, np.nan, False),
     "nan_in_artifact": (np.nan, 1.0, False),
@@ -173,7 +176,7 @@ def test_difference(scaled, name):
     assert all(case.error is None for case in found)
     worst = max(case.worst_difference for case in found)
     assert (worst <= 1e-5) is passes
-    if "nan" in name:
+    if "nan" in name or "infinite" in name:
         assert worst == (0 if passes else math.inf)
 
 
@@ -297,6 +300,43 @@ def test_frozen_length_in_a_litert_file(tmp_path, make):
         match=r"ids of shape \(1, 2\): RuntimeError:",
     ):
         report.require_success()
+
+
+def test_nothing_but_nan_proves_nothing(tmp_path, contents):
+    model = scale(np.nan, "nothing")
+    with pytest.raises(
+        kp.ExportVerificationError, match="answers nothing but NaN, which veri"
+    ) as caught:
+        kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
+    report = caught.value.report
+    assert not report.passed
+    assert report.worst_difference == 0
+    assert all(case.is_nan for case in report.cases)
+    json.dumps(report.to_dict(), allow_nan=False)
+    assert contents(tmp_path) == []
+
+
+def saturated(make):
+    """A model whose answers do not depend on its inputs."""
+    model = make.classifier()
+    kernel, _ = model.layers[-1].get_weights()
+    model.layers[-1].set_weights([kernel, [100.0, 0.0, 0.0]])
+    return model
+
+
+def test_answers_that_never_change_are_told(make, tmp_path):
+    model = saturated(make)
+    report = kp.export_litert(
+        model,
+        tmp_path / "model.tflite",
+        signatures={"a": model, "b": make.classifier()},
+        max_length=5,
+        verbose=False,
+    ).report
+    assert report.passed
+    assert report.constant == ["a/scores"]
+    assert "hardly depend on the inputs: a/scores" in str(report)
+    assert report.to_dict()["constant"] == ["a/scores"]
 
 
 def test_outputs_of_another_name(litert, make):
@@ -542,6 +582,8 @@ def test_worker_starts_afresh(model, litert, monkeypatch):
     assert script == worker.__file__
     assert not Path(folder).exists()  # any more
     assert options["timeout"] == verification._TIMEOUT
+    # The memory of a GPU may all be this process's.
+    assert options["env"]["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
 def test_modules_of_the_working_directory_are_not_imported(
@@ -678,6 +720,72 @@ def test_length_that_the_model_does_not_take(make, tmp_path, contents):
         kp.export_litert(model, path, verbose=False)
     assert contents(tmp_path) == []
     kp.export_litert(model, path, max_length=8, verbose=False)
+
+
+def convolution(size, width):
+    """A model that takes no sequence shorter than `size`."""
+    inputs = keras.Input((None, width), name="frames")
+    features = layers.Conv1D(4, size)(inputs)
+    return keras.Model(inputs, layers.GlobalMaxPooling1D()(features))
+
+
+# The last is as wide as it is long.
+@pytest.mark.parametrize("width", [5, 9])
+def test_lengths_that_the_model_does_not_take_are_told(tmp_path, width):
+    report = kp.export_litert(
+        convolution(3, width),
+        tmp_path / "model.tflite",
+        max_length=9,
+        verbose=False,
+    ).report
+    assert report.passed
+    assert [case.inputs for case in report.cases] == [
+        f"frames of shape ({batch}, 9, {width})" for batch in (1, 3)
+    ]
+    assert report.refused == [
+        f"serving_default, frames of shape ({batch}, {length}, {width})"
+        for batch in (1, 3)
+        for length in (1, 2)
+    ]
+    told = f"does not take it: {report.refused[0]}; {report.refused[1]}; "
+    assert told in str(report)
+    assert report.to_dict()["refused"] == report.refused
+
+
+def test_length_as_large_as_a_batch(tmp_path):
+    report = kp.export_litert(
+        convolution(2, 5),
+        tmp_path / "model.tflite",
+        max_length=3,
+        verbose=False,
+    ).report
+    assert report.passed
+    assert report.refused == [
+        f"serving_default, frames of shape ({batch}, 1, 5)" for batch in (1, 3)
+    ]
+
+
+def test_model_that_takes_no_length_that_is_asked_for(tmp_path, contents):
+    with pytest.raises(ValueError, match=r"not take frames of shape \(1, 1, 5"):
+        kp.export_litert(
+            convolution(12, 5),
+            tmp_path / "model.tflite",
+            max_length=9,
+            verbose=False,
+        )
+    assert contents(tmp_path) == []
+
+
+def test_sample_of_a_length_that_the_model_does_not_take(tmp_path, contents):
+    with pytest.raises(ValueError, match=r"not take frames of shape \(1, 2, 5"):
+        kp.export_litert(
+            convolution(3, 5),
+            tmp_path / "model.tflite",
+            samples=np.ones((1, 2, 5)),
+            max_length=9,
+            verbose=False,
+        )
+    assert contents(tmp_path) == []
 
 
 @pytest.mark.parametrize("function", ["verify", "saved_model", "litert"])

@@ -9,8 +9,8 @@ from keras import ops
 
 from keras_posenc import reference
 from keras_posenc.ops.attention import (
+    attend,
     attention_weights,
-    fused_attention,
     weighted_values,
 )
 
@@ -84,7 +84,7 @@ def check(near, query, key, value, mask=None, bias=None, dtype="float32"):
     attended = weighted_values(got, value)
     assert keras.backend.standardize_dtype(attended.dtype) == dtype
     near(ops.cast(attended, "float64"), output, output_bound)
-    fused = fused_attention(query, key, value, mask, bias)
+    fused = attend(query, key, value, mask, bias)
     assert keras.backend.standardize_dtype(fused.dtype) == dtype
     near(ops.cast(fused, "float64"), output, output_bound)
     return got, attended, fused
@@ -165,7 +165,7 @@ def test_a_query_without_keys_weighs_all_alike(keys, dtype):
     weights = attention_weights(query, key, ops.convert_to_tensor(mask), bias)
     weights = ops.convert_to_numpy(ops.cast(weights, "float64"))
     assert np.all(weights == 1 / keys)
-    attended = fused_attention(query, key, value, ops.convert_to_tensor(mask))
+    attended = attend(query, key, value, ops.convert_to_tensor(mask))
     attended = ops.convert_to_numpy(ops.cast(attended, "float64"))
     assert np.all(np.isfinite(attended))
 
@@ -178,7 +178,7 @@ def test_fused_is_the_two_steps(dtype):
     )
     mask = ops.convert_to_tensor(mask)
     steps = weighted_values(attention_weights(query, key, mask, bias), value)
-    fused = fused_attention(query, key, value, mask, bias)
+    fused = attend(query, key, value, mask, bias)
     if keras.config.backend() == "tensorflow":  # else both meet the bounds
         assert np.array_equal(
             ops.convert_to_numpy(steps), ops.convert_to_numpy(fused)
@@ -217,7 +217,7 @@ def test_graph_of_unknown_shapes(jit_compile, near):
         ],
     )
     def graph(query, key, value, mask):
-        return fused_attention(query, key, value, mask)
+        return attend(query, key, value, mask)
 
     for batch, queries, keys in ((1, 1, 1), (2, 5, 7)):
         query, key, value, mask, _ = case(
