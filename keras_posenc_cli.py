@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import importlib
 import json
+import math
 import os
 import re
 import sys
@@ -35,15 +36,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     if sys.stderr is None:  # closed by the shell: 2>&-
         sys.stderr = open(os.devnull, "w")
-    code = EXIT_OK
     try:
-        code = _run(arguments)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        try:
+            return _run(arguments)
+        finally:  # after --help, too, which raises SystemExit
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BrokenPipeError:  # the reader has enough: | head
         # Python flushes once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return code
+        return EXIT_OK
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -132,7 +134,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.set_defaults(run=_verify)
     _add_model(verify)
-    verify.add_argument("artifact", type=Path, metavar="ARTIFACT")
+    verify.add_argument(
+        "artifact",
+        type=Path,
+        metavar="ARTIFACT",
+        help=".tflite file, SavedModel folder, or folder of its versions",
+    )
     _add_verification(verify)
 
     inspect = commands.add_parser(
@@ -142,14 +149,25 @@ def _parser() -> argparse.ArgumentParser:
         "folder or LiteRT file, or the layers of a .keras model.",
     )
     inspect.set_defaults(run=_inspect)
-    inspect.add_argument("artifact", type=Path, metavar="ARTIFACT")
+    inspect.add_argument(
+        "artifact",
+        type=Path,
+        metavar="ARTIFACT",
+        help=".tflite file, SavedModel folder, folder of its versions, or "
+        ".keras file",
+    )
     _add_import(inspect)
     _add_json(inspect)
     return parser
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL.keras")
+    parser.add_argument(
+        "model",
+        type=Path,
+        metavar="MODEL.keras",
+        help="a model that was saved by model.save('model.keras')",
+    )
     _add_import(parser)
     _add_json(parser)
 
@@ -175,14 +193,14 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 def _add_verification(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-length",
-        type=int,
+        type=_length,
         default=512,
         metavar="N",
         help="longest sequence to verify with (default: %(default)s)",
     )
     parser.add_argument(
         "--tolerance",
-        type=float,
+        type=_tolerance,
         default=1e-5,
         metavar="X",
         help="largest difference that passes (default: %(default)s)",
@@ -193,6 +211,24 @@ def _add_verification(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.npz",
         help="further inputs to verify with, arrays by input name",
     )
+
+
+def _length(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not above 0")
+    return value
+
+
+def _tolerance(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no finite number from 0")
+    return value
+
+
+# What argparse calls them: "invalid int value".
+_length.__name__, _tolerance.__name__ = "int", "float"
 
 
 @contextlib.contextmanager
@@ -245,12 +281,12 @@ def _export(options: argparse.Namespace) -> int:
         artifact = kp.export_litert(
             model, options.out, allow_flex=options.allow_flex, **shared
         )
-    if artifact.report is not None:
-        _print_report(artifact.report, options.json)
-    elif options.json:
+    if not options.json:
+        print(artifact)
+    elif artifact.report is None:
         print(json.dumps({"path": str(artifact.path)}, indent=2))
     else:
-        print(f"{artifact.path}: not verified")
+        print(json.dumps(artifact.report.to_dict(), indent=2))
     return EXIT_OK
 
 
@@ -265,7 +301,7 @@ def _verify(options: argparse.Namespace) -> int:
         max_length=options.max_length,
         tolerance=options.tolerance,
     )
-    _print_report(report, options.json)
+    print(json.dumps(report.to_dict(), indent=2) if options.json else report)
     return EXIT_OK if report.passed else EXIT_FAILED
 
 
@@ -283,33 +319,8 @@ def _inspect(options: argparse.Namespace) -> int:
     inspection = inspect(options.artifact)
     if options.json:
         print(json.dumps(dataclasses.asdict(inspection), default=str, indent=2))
-        return EXIT_OK
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    console.begin_capture()  # to print it all at once, broken pipe or not
-    console.print(
-        f"{inspection.path}: {inspection.kind}, "
-        f"{inspection.size_bytes / 1e6:.2f} MB, of which weights "
-        f"{inspection.weight_bytes / 1e6:.2f} MB",
-        markup=False,
-        highlight=False,
-    )
-    table = Table()
-    for heading in ("signature", "", "name", "dtype and shape"):
-        table.add_column(heading, overflow="fold")
-    for name, sides in inspection.signatures.items():
-        for side, tensors in sides.items():
-            for tensor_name, tensor in tensors.items():
-                table.add_row(name, side[:-1], tensor_name, str(tensor))
-    console.print(table)
-    table = Table("operator", "count")
-    for name, count in inspection.operators.items():
-        is_foreign = name in inspection.foreign_operators
-        table.add_row(name + " (not builtin)" * is_foreign, str(count))
-    console.print(table)
-    print(console.end_capture(), end="")
+    else:
+        print(inspection)
     return EXIT_OK
 
 
@@ -369,10 +380,6 @@ def _load_samples(options: argparse.Namespace) -> Any:
             return dict(arrays)
     except Exception as error:  # also those of zip files, and of empty ones
         raise _UsageError(f"--samples: {error}") from error
-
-
-def _print_report(report: Any, as_json: bool) -> None:
-    print(json.dumps(report.to_dict(), indent=2) if as_json else report)
 
 
 def _is_expected(error: Exception) -> bool:

@@ -14,14 +14,14 @@ from keras_posenc.artifacts.inspection import (
 from keras_posenc.artifacts.litert import (
     export_litert as export_litert,
 )
-from keras_posenc.artifacts.saved_model import (
-    export_saved_model as export_saved_model,
-)
-from keras_posenc.artifacts.verification import (
+from keras_posenc.artifacts.report import (
     Artifact as Artifact,
 )
-from keras_posenc.artifacts.verification import (
+from keras_posenc.artifacts.report import (
     VerificationReport as VerificationReport,
+)
+from keras_posenc.artifacts.saved_model import (
+    export_saved_model as export_saved_model,
 )
 from keras_posenc.artifacts.verification import (
     verify as verify,

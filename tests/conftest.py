@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+# Scripts that wrote the fixtures: they need what the tests do not.
+collect_ignore_glob = ["fixtures/*.py"]
+
 settings.register_profile("project", deadline=None, derandomize=True)
 settings.load_profile("project")
 

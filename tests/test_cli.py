@@ -187,6 +187,18 @@ class TestBeforeTensorFlow:
                 "verify model.keras model.tflite --tolerance small",
                 "--tolerance: invalid float value: 'small'",
             ),
+            (
+                "verify model.keras model.tflite --max-length 0",
+                "--max-length: 0 is not above 0",
+            ),
+            (
+                "verify model.keras model.tflite --tolerance -1",
+                "--tolerance: -1 is no finite number from 0",
+            ),
+            (
+                "verify model.keras model.tflite --tolerance nan",
+                "--tolerance: nan is no finite number from 0",
+            ),
         ],
     )
     def test_arguments_that_do_not_parse(self, cli, arguments, reason):
@@ -244,6 +256,7 @@ class TestExport:
         assert "serving_default, ids of shape (3, 4): " in result.out
         assert result.err.splitlines() == [
             "Loading model.keras ...",
+            "Asking the model itself ...",
             "Converting to LiteRT ...",
             "Verifying it in a fresh process ...",
         ]
@@ -273,6 +286,7 @@ class TestExport:
         }
         assert result.err.splitlines() == [
             "Loading model.keras ...",
+            "Asking the model itself ...",
             "Writing the SavedModel ...",
             "Verifying it in a fresh process ...",
         ]
@@ -815,6 +829,7 @@ class TestStreams:
         assert process.returncode == 0, process.stderr
         assert process.stderr.splitlines() == [
             "Loading model.keras ...",
+            "Asking the model itself ...",
             "Converting to LiteRT ...",
             "Verifying it in a fresh process ...",
         ]

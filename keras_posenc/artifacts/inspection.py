@@ -45,6 +45,34 @@ class Inspection:
     operators: dict[str, int]
     foreign_operators: list[str]
 
+    def __str__(self) -> str:
+        from rich.console import Console
+        from rich.table import Table
+
+        tensors = Table()
+        for heading in ("signature", "", "name", "dtype and shape"):
+            tensors.add_column(heading, overflow="fold")
+        for name, sides in self.signatures.items():
+            for side, by_name in sides.items():
+                for tensor_name, tensor in by_name.items():
+                    tensors.add_row(name, side[:-1], tensor_name, str(tensor))
+        operators = Table("operator", "count")
+        for name, count in self.operators.items():
+            is_foreign = name in self.foreign_operators
+            operators.add_row(name + " (not builtin)" * is_foreign, str(count))
+        console = Console()
+        with console.capture() as capture:
+            console.print(
+                f"{self.path}: {self.kind}, {self.size_bytes / 1e6:.2f} MB, "
+                f"of which weights {self.weight_bytes / 1e6:.2f} MB",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+            console.print(tensors)
+            console.print(operators, end="")
+        return capture.get().rstrip("\n")
+
 
 def inspect(artifact: str | Path) -> Inspection:
     """Reads what an artifact contains, without running it.
@@ -93,8 +121,9 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
     with path.open("rb") as file:
         if file.read(8)[4:] != b"TFL3":
             raise ValueError(
-                f"'{path}' is no LiteRT file: its first bytes are not those "
-                "of one"
+                f"'{path}' is no LiteRT file, as its first bytes tell. An "
+                "artifact is a .tflite file, a SavedModel folder, or the "
+                "folder of a SavedModel's versions"
             )
     return path, "litert"
 

@@ -9,18 +9,23 @@ from typing import Any
 import keras
 
 from keras_posenc.artifacts.errors import ExportError
+from keras_posenc.artifacts.expectations import expect
 from keras_posenc.artifacts.float32 import float32_policies
 from keras_posenc.artifacts.progress import progress
+from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.saved_model import write_saved_model
 from keras_posenc.artifacts.signatures import (
     Signature,
     resolve_numeric_signatures,
 )
-from keras_posenc.artifacts.staging import publish_file, staging_beside
+from keras_posenc.artifacts.staging import (
+    publish_file,
+    staging_beside,
+    writing_to,
+)
 from keras_posenc.artifacts.verification import (
-    Artifact,
     require_tensorflow_backend,
-    verify_signatures,
+    verify_expectations,
 )
 
 
@@ -93,20 +98,25 @@ def export_litert(
         raise ValueError(
             f"`path` must end in '.tflite'. Received: path='{path}'"
         )
+    if path.is_dir():
+        raise ValueError(f"`path` must be a file, and '{path}' is a folder")
     resolved = resolve_numeric_signatures(model, signatures)
+    report = None
     with (
         float32_policies(resolved),
         progress(verbose) as step,
         staging_beside(path.parent) as staged,
     ):
+        if verify:  # first, since samples may turn out wrong
+            step("Asking the model itself")
+            expected = expect(resolved, samples, max_length, tolerance)
         step("Converting to LiteRT")
-        staged.write_bytes(_convert(resolved, allow_flex))
-        report = None
+        content = _convert(resolved, allow_flex)
+        with writing_to(path.parent):
+            staged.write_bytes(content)
         if verify:
             step("Verifying it in a fresh process")
-            report = verify_signatures(
-                resolved, staged, samples, max_length, tolerance
-            )
+            report = verify_expectations(expected, staged)
             report.require_success()
         publish_file(staged, path)
     return Artifact.published(path, report)

@@ -1,7 +1,7 @@
 """Inputs to verify an artifact with."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -23,56 +23,73 @@ Inputs = dict[str, np.ndarray]
 
 
 def make_cases(
-    signature: Signature, samples: Any, max_length: int
-) -> Iterator[Inputs]:
-    """Yields batches of inputs for a signature.
+    signature: Signature,
+    samples: Any,
+    max_length: int,
+    takes: Callable[[Inputs], bool],
+) -> Iterator[tuple[Inputs, bool]]:
+    """Yields batches of inputs, and whether the model must take them.
 
     Given samples come first, where they fit the signature. Then, if all inputs
     can be invented, a grid: batches of 1 and 3 (or the signature's own), each
     length of 1, 2, an odd one and the longest (or its own); rows with padding
     at their end, and rows of nothing else; the lowest and the highest id.
+    Samples and the longest are asked for; a shorter length a model may refuse.
 
     Args:
         signature: What to make inputs for.
         samples: None, an array, a dict of arrays by input name, or a list of
             these.
         max_length: The longest sequence.
+        takes: Whether the model takes some inputs. Asked where the model has
+            embeddings of several sizes, to find which input goes to which.
 
     Raises:
         ValueError: The signature takes integers, and neither an `Embedding`
             nor samples say which; or samples that fit no input.
     """
-    given = fitting_samples(signature, samples)
-    yield from given
-    limit = _id_limit(signature)
+    given = _fitting_samples(signature, samples)
+    yield from ((inputs, True) for inputs in given)
+    sizes = _embedding_sizes(signature)
     has_integers = any("int" in spec.dtype for spec in signature.specs.values())
-    if has_integers and limit is None:
+    if has_integers and not sizes:
         if not given:
             raise ValueError(
                 f"Signature '{signature.name}' takes integers, and no "
                 "Embedding layer says how large they may be: give `samples`"
             )
         return
+    limits = _id_limits(signature, sizes, max_length, takes)
     rng = np.random.default_rng(0)
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
     if max_length not in lengths:
         lengths.append(max_length)
     seen = set()
     for batch, length in itertools.product(_BATCHES, lengths):
-        shapes = {
-            name: tuple(
-                (batch if axis == 0 else length) if size is None else size
-                for axis, size in enumerate(spec.shape)
-            )
-            for name, spec in signature.specs.items()
-        }
+        shapes = _shapes(signature, batch, length)
         key = tuple(shapes.values())
         if key not in seen:  # a static shape has only one
             seen.add(key)
-            yield {
-                name: _invent(rng, shape, signature.specs[name].dtype, limit)
+            inputs = {
+                name: _invent(
+                    rng, shape, signature.specs[name].dtype, limits.get(name)
+                )
                 for name, shape in shapes.items()
             }
+            is_static = key == tuple(_shapes(signature, batch, 0).values())
+            yield inputs, is_static or length == max_length
+
+
+def _shapes(
+    signature: Signature, batch: int, length: int
+) -> dict[str, tuple[int, ...]]:
+    return {
+        name: tuple(
+            (batch if axis == 0 else length) if size is None else size
+            for axis, size in enumerate(spec.shape)
+        )
+        for name, spec in signature.specs.items()
+    }
 
 
 def _invent(
@@ -112,13 +129,51 @@ def _pad(values: np.ndarray) -> None:
     values[2:3] = 0
 
 
-def _id_limit(signature: Signature) -> int | None:
-    sizes = [
-        layer.input_dim
-        for layer in flatten_layers(signature.model)
-        if isinstance(layer, keras.layers.Embedding)
-    ]
-    return min(sizes, default=None)
+def _embedding_sizes(signature: Signature) -> list[int]:
+    """How many ids the model's embeddings take, the largest first."""
+    return sorted(
+        {
+            layer.input_dim
+            for layer in flatten_layers(signature.model)
+            if isinstance(layer, keras.layers.Embedding)
+        },
+        reverse=True,
+    )
+
+
+def _id_limits(
+    signature: Signature,
+    sizes: Sequence[int],
+    max_length: int,
+    takes: Callable[[Inputs], bool],
+) -> dict[str, int]:
+    """The number of ids that each integer input takes.
+
+    The embedding that an input goes to refuses an id too large for it, however
+    deep in the model it is.
+    """
+    shapes = _shapes(signature, 1, max_length)
+    lowest = {
+        name: (
+            np.full(shape, "", dtype=object)
+            if (dtype := signature.specs[name].dtype) == "string"
+            else np.zeros(shape, dtype)
+        )
+        for name, shape in shapes.items()
+    }
+    limits = {}
+    for name, values in lowest.items():
+        if "int" in signature.specs[name].dtype:
+            *larger, smallest = sizes
+            limits[name] = next(
+                (
+                    size
+                    for size in larger
+                    if takes({**lowest, name: np.full_like(values, size - 1)})
+                ),
+                smallest,
+            )
+    return limits
 
 
 def _as_list(samples: Any) -> Sequence[Any]:
@@ -127,7 +182,7 @@ def _as_list(samples: Any) -> Sequence[Any]:
     return samples if isinstance(samples, list | tuple) else [samples]
 
 
-def fitting_samples(signature: Signature, samples: Any) -> list[Inputs]:
+def _fitting_samples(signature: Signature, samples: Any) -> list[Inputs]:
     """Those of the given samples that are inputs of a signature."""
     return [
         inputs

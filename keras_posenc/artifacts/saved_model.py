@@ -7,7 +7,9 @@ from typing import Any
 import keras
 
 from keras_posenc.artifacts.errors import ExportError
+from keras_posenc.artifacts.expectations import expect
 from keras_posenc.artifacts.progress import progress
+from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.signatures import (
     Signature,
     flatten_layers,
@@ -18,11 +20,11 @@ from keras_posenc.artifacts.staging import (
     check_free,
     publish_version,
     staging_beside,
+    writing_to,
 )
 from keras_posenc.artifacts.verification import (
-    Artifact,
     require_tensorflow_backend,
-    verify_signatures,
+    verify_expectations,
 )
 
 
@@ -104,15 +106,16 @@ def export_saved_model(
                 f"Received: version={version!r}"
             )
         check_free(base_path, version)
+    report = None
     with progress(verbose) as step, staging_beside(base_path) as staged:
+        if verify:  # first, since samples may turn out wrong
+            step("Asking the model itself")
+            expected = expect(resolved, samples, max_length, tolerance)
         step("Writing the SavedModel")
         write_saved_model(resolved, staged)
-        report = None
         if verify:
             step("Verifying it in a fresh process")
-            report = verify_signatures(
-                resolved, staged, samples, max_length, tolerance
-            )
+            report = verify_expectations(expected, staged)
             report.require_success()
         path = publish_version(staged, base_path, version)
     return Artifact.published(path, report)
@@ -143,7 +146,8 @@ def write_saved_model(signatures: Sequence[Signature], folder: Path) -> None:
     )
     module.tables = _tables(signatures)
     try:
-        tf.saved_model.save(module, str(folder), signatures=functions)
+        with writing_to(folder.parent):
+            tf.saved_model.save(module, str(folder), signatures=functions)
     except AssertionError as error:
         raise ExportError(
             "A layer of the model uses a TensorFlow resource, such as a lookup "

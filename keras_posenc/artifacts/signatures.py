@@ -134,6 +134,7 @@ def _signature(
     inputs = getattr(model, "inputs", None)
     if not inputs:
         return _signature_of_subclass(name, model, shapes)
+    _check_inputs(name, model)
     names = [tensor.name for tensor in inputs]
     specs = {
         tensor.name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
@@ -159,6 +160,29 @@ def _signature(
         return _named_outputs(model, model(packed, training=False))
 
     return Signature(name, model, specs, call)
+
+
+def _check_inputs(name: str, model: keras.Model) -> None:
+    """Raises `ValueError` for a `Sequential` that guessed its input.
+
+    Without `keras.Input` it takes the first data's very shape, batch and all,
+    for its own, and float32 for the dtype, of ids too.
+    """
+    if not _is_sequential(model):
+        return
+    (tensor,) = model.inputs
+    is_guess = re.fullmatch(r"(keras_tensor|input_layer)(_\d+)?", tensor.name)
+    takes_ids = isinstance(model.layers[0], keras.layers.Embedding)
+    if is_guess and (
+        tensor.shape[0] is not None or (takes_ids and "int" not in tensor.dtype)
+    ):
+        raise ValueError(
+            f"Signature '{name}': model '{model.name}' was built from data, "
+            f"and so takes only {tensor.dtype} of shape {tuple(tensor.shape)}. "
+            "Begin it with what it is to take, such as keras.Input((None,), "
+            "dtype='int32', name='ids'): keras.Sequential([keras.Input(...), "
+            "*model.layers]) keeps the weights"
+        )
 
 
 def _signature_of_subclass(

@@ -26,19 +26,14 @@ def staging_beside(folder: Path) -> Iterator[Path]:
         A path at which nothing exists yet.
 
     Raises:
-        ExportError: The folder cannot be written to, or the disk is full.
+        ExportError: The folder cannot be made.
     """
     staged = folder / f".{uuid.uuid4().hex}.partial"
     made: list[Path] = []
     try:
-        _make_folders(folder, made)
+        with writing_to(folder):
+            _make_folders(folder, made)
         yield staged
-    except OSError as error:
-        if isinstance(error, FileExistsError):
-            raise
-        raise ExportError(
-            f"Cannot write to '{folder}': {error.strerror or error}"
-        ) from error
     finally:
         if os.path.isdir(staged):  # unlike Path's, for any name
             shutil.rmtree(staged, ignore_errors=True)
@@ -47,6 +42,23 @@ def staging_beside(folder: Path) -> Iterator[Path]:
         for path in reversed(made):
             with contextlib.suppress(OSError):  # not empty: in use
                 path.rmdir()
+
+
+@contextlib.contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Names the folder where it cannot be written to, or the disk is full.
+
+    Raises:
+        ExportError: Instead of `OSError`, but for `FileExistsError`.
+    """
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise ExportError(
+            f"Cannot write to '{folder}': {error.strerror or error}"
+        ) from error
 
 
 def publish_version(staged: Path, base_path: Path, version: int | None) -> Path:
@@ -72,7 +84,8 @@ def publish_version(staged: Path, base_path: Path, version: int | None) -> Path:
         except OSError:
             # Another exporter took the number since we looked.
             if not target.exists():
-                raise
+                with writing_to(base_path):
+                    raise
             if version is None:
                 continue
             check_free(base_path, number)
@@ -81,7 +94,8 @@ def publish_version(staged: Path, base_path: Path, version: int | None) -> Path:
 
 def publish_file(staged: Path, path: Path) -> Path:
     """Renames a file, over an earlier one if there is one."""
-    os.replace(staged, path)
+    with writing_to(path.parent):
+        os.replace(staged, path)
     return path
 
 

@@ -109,11 +109,31 @@ def check_shape(
         "(" + ", ".join(axes) + ("," if len(axes) == 1 else "") + ")"
         for axes in expected
     )
-    known = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
+    known = ", ".join(
+        f"{axis}={size}" for axis, size in sizes.items() if size is not None
+    )
     raise ValueError(
-        f"`{name}` must have shape {wanted}, with {known}. "
+        f"`{name}` must have shape {wanted}{known and ', with '}{known}. "
         f"Received: {name} of shape {shape}"
     )
+
+
+def check_mask(name: str, value: Any) -> None:
+    """Raises `ValueError` for a mask of reals.
+
+    Elsewhere these are added to the scores, 0 where a query may attend: the
+    opposite of what they would say here.
+    """
+    if value is None:
+        return
+    if not hasattr(value, "dtype"):
+        value = ops.convert_to_tensor(value)
+    dtype = keras.backend.standardize_dtype(value.dtype)
+    if "float" in dtype:
+        raise ValueError(
+            f"`{name}` must be bool, True where a token is real or may be "
+            f"attended to. Received: {name} of dtype {dtype}; cast it to bool"
+        )
 
 
 def check_integers(name: str, value: Any) -> None:

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import keras
 from keras import ops
+
+from keras_posenc.ops.arguments import check_shape
 
 
 def positions_from_mask(mask: Any) -> Any:
@@ -18,6 +21,9 @@ def positions_from_mask(mask: Any) -> Any:
     Returns:
         int32 tensor of shape `(batch, seq)`.
 
+    Raises:
+        ValueError: A mask of another rank.
+
     Example:
     >>> from keras import ops
     >>> import keras_posenc as kp
@@ -25,6 +31,7 @@ def positions_from_mask(mask: Any) -> Any:
     >>> ops.convert_to_numpy(kp.positions_from_mask(mask)).tolist()
     [[0, 0, 0, 1, 2]]
     """
+    mask = _check_rows("mask", mask)
     counted = ops.cumsum(ops.cast(mask, "int32"), axis=-1)
     return ops.maximum(counted - 1, 0)
 
@@ -36,10 +43,14 @@ def positions_from_segments(segment_ids: Any) -> Any:
     id that comes back later begins a new segment.
 
     Args:
-        segment_ids: Integer tensor of shape `(batch, seq)`.
+        segment_ids: Integer tensor of shape `(batch, seq)`. A symbolic one
+            goes to a layer's argument of this name.
 
     Returns:
         int32 tensor of shape `(batch, seq)`.
+
+    Raises:
+        ValueError: Segments of another rank, or symbolic ones.
 
     Example:
     >>> from keras import ops
@@ -48,7 +59,13 @@ def positions_from_segments(segment_ids: Any) -> Any:
     >>> ops.convert_to_numpy(kp.positions_from_segments(segments)).tolist()
     [[0, 1, 2, 0, 1, 0]]
     """
-    segment_ids = ops.convert_to_tensor(segment_ids)
+    if isinstance(segment_ids, keras.KerasTensor):
+        raise ValueError(
+            "`segment_ids` must be a tensor with numbers; of a symbolic one, "
+            "let a layer count by its `segment_ids` argument. "
+            f"Received: {segment_ids}"
+        )
+    segment_ids = _check_rows("segment_ids", segment_ids)
     batch, seq = ops.shape(segment_ids)
     index = ops.expand_dims(ops.arange(seq, dtype="int32"), 0)
     changed = ops.cast(
@@ -65,3 +82,12 @@ def positions_from_segments(segment_ids: Any) -> Any:
     # One token of each run holds where it starts, all others hold 0.
     first = ops.segment_sum(starts, run, num_segments=batch * seq)
     return index - ops.reshape(ops.take(first, run), (batch, seq))
+
+
+def _check_rows(name: str, value: Any) -> Any:
+    """The tensor, if it has the shape `(batch, seq)`."""
+    if not hasattr(value, "shape"):
+        value = ops.convert_to_tensor(value)
+    unknown = {"batch": None, "seq": None}
+    check_shape(name, value, ("batch", "seq"), sizes=unknown)
+    return value

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import keras
 
+from keras_posenc.ops.arguments import check_bool
 from keras_posenc.text.wordpiece_vocabulary import (
     CLS,
     PAD,
@@ -99,7 +100,7 @@ class WordpieceTokenizer(keras.layers.Layer):
         self.vocabulary = tuple(vocabulary)
         check_vocabulary(self.vocabulary)
         self.sequence_length = _check_sequence_length(sequence_length)
-        self.lowercase = lowercase
+        self.lowercase = check_bool("lowercase", lowercase)
         self.supports_masking = True
         self.supports_jit = False
         self._tokenizer = _fast_tokenizer(self.vocabulary, lowercase)

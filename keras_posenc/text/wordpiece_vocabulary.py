@@ -35,7 +35,8 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
             "which is not a file."
         )
     # Not `splitlines`: it also breaks at characters that tokens may contain.
-    with file.open(encoding="utf-8") as lines:
+    # And not "utf-8": some editors put a mark at the beginning.
+    with file.open(encoding="utf-8-sig") as lines:
         return [line.rstrip("\n") for line in lines]
 
 

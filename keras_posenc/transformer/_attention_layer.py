@@ -9,6 +9,7 @@ from keras import ops
 from keras_posenc.ops.arguments import (
     check_inputs,
     check_integers,
+    check_mask,
     check_shape,
 )
 from keras_posenc.ops.masks import resolve_mask
@@ -116,3 +117,5 @@ class AttentionLayer(keras.Layer):
             ("batch", "query", "key"),
             sizes={"batch": batch, "query": seq, "key": seq},
         )
+        check_mask("padding_mask", padding_mask)
+        check_mask("attention_mask", attention_mask)

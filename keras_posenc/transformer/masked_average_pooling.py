@@ -52,11 +52,8 @@ class MaskedAveragePooling1D(keras.Layer):
         self.built = True
 
     def call(self, inputs: Any, mask: Any = None) -> Any:
-        check_inputs(self, inputs)
         mask = resolve_mask(mask, inputs)
-        batch, seq, _ = inputs.shape
-        sizes = {"batch": batch, "seq": seq}
-        check_shape("mask", mask, ("batch", "seq"), sizes=sizes)
+        self._check_call(inputs, mask)
         wide = keras.backend.result_type(inputs.dtype, "float32")
         x = ops.cast(inputs, wide)
         if mask is None:
@@ -73,7 +70,7 @@ class MaskedAveragePooling1D(keras.Layer):
         return None
 
     def compute_output_spec(self, inputs: Any, mask: Any = None) -> Any:
-        check_inputs(self, inputs)
+        self._check_call(inputs, mask)
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
         )
@@ -81,3 +78,9 @@ class MaskedAveragePooling1D(keras.Layer):
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         batch, _, dim = input_shape
         return (batch, dim)
+
+    def _check_call(self, inputs: Any, mask: Any) -> None:
+        check_inputs(self, inputs)
+        batch, seq, _ = inputs.shape
+        sizes = {"batch": batch, "seq": seq}
+        check_shape("mask", mask, ("batch", "seq"), sizes=sizes)

@@ -125,7 +125,9 @@ def test_file_that_is_none(tmp_path, content):
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     message = (
-        f"'{path}' is no LiteRT file: its first bytes are not those of one"
+        f"'{path}' is no LiteRT file, as its first bytes tell. An artifact is "
+        "a .tflite file, a SavedModel folder, or the folder of a SavedModel's "
+        "versions"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         kp.inspect(path)

@@ -790,3 +790,31 @@ def test_dtype_of_ids_is_the_models(run):
         ValueError, match="Got value of type INT64 but expected"
     ):
         run(ids=np.array([[4, 5]], "int64"))
+
+
+def test_folder_is_no_file(tmp_path, make):
+    path = tmp_path / "model.tflite"
+    path.mkdir()
+    message = f"`path` must be a file, and '{path}' is a folder"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kp.export_litert(make.embedder(), path, max_length=1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"max_length": 0}, {"tolerance": -1.0}, {"samples": np.array([[99]])}],
+)
+@pytest.mark.parametrize(
+    ("export", "name"),
+    [(kp.export_litert, "a.tflite"), (kp.export_saved_model, "a")],
+)
+def test_what_is_wrong_is_said_before_the_work(
+    export, name, wrong, tmp_path, make, capsys
+):
+    (argument,) = wrong
+    named = "does not take" if argument == "samples" else f"`{argument}` must"
+    with pytest.raises(ValueError, match=named):
+        export(make.embedder(), tmp_path / name, **wrong)
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "Asking the model itself ..."
+    )

@@ -36,6 +36,7 @@ def test_exports_show_their_steps(capsys, make, tmp_path):
     lines = capsys.readouterr().err.splitlines()
     steps = [line for line in lines if line.endswith(" ...")]
     assert steps == [
+        "Asking the model itself ...",
         "Converting to LiteRT ...",
         "Verifying it in a fresh process ...",
     ]

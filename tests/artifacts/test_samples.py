@@ -5,6 +5,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers, ops
 
 from keras_posenc.artifacts.samples import make_cases
@@ -16,9 +17,27 @@ pytestmark = pytest.mark.tensorflow
 def cases(model, samples=None, max_length=20, signatures=None):
     """All cases of a model's signatures, by signature."""
     return {
-        signature.name: list(make_cases(signature, samples, max_length))
+        signature.name: [
+            inputs
+            for inputs, _ in make_cases(
+                signature, samples, max_length, taken_by(signature)
+            )
+        ]
         for signature in resolve_signatures(model, signatures)
     }
+
+
+def taken_by(signature):
+    """Whether a signature's model takes some inputs."""
+
+    def takes(inputs):
+        try:
+            signature.call({name: tf.constant(x) for name, x in inputs.items()})
+        except tf.errors.InvalidArgumentError:
+            return False
+        return True
+
+    return takes
 
 
 def grid(model, **options):
@@ -76,6 +95,54 @@ def test_smallest_embedding_may_be_nested(make):
     inputs = make.ids()
     model = keras.Model(inputs, layers.Embedding(50, 2)(inputs) + inner(inputs))
     assert max(case["ids"].max() for case in grid(model)) == 6
+
+
+def test_each_input_has_the_ids_of_its_own_embedding():
+    # As in BERT: few segments beside many words; a mask goes to none. Deep in
+    # the model, and one size in the way of another's name.
+    names = ("words", "segments", "kinds", "mask")
+    words, segments, kinds, mask = inputs = [
+        keras.Input((None,), dtype="int32", name=name) for name in names
+    ]
+    inner = keras.Input((None,), dtype="int32")
+    nested = keras.Model(inner, layers.Embedding(30, 4)(inner))
+    vectors = (
+        layers.Embedding(200, 4)(words)
+        + layers.Embedding(2, 4)(segments)
+        + nested(kinds)
+    ) * ops.expand_dims(ops.cast(mask, "float32"), -1)
+    found = grid(keras.Model(inputs, vectors))
+    assert len(found) == 8
+    for case in found:
+        highest = {name: values.max() for name, values in case.items()}
+        assert highest == {
+            "words": 199,
+            "segments": 1,
+            "kinds": 29,
+            "mask": 199,
+        }
+
+
+def test_only_shorter_lengths_may_be_refused(make):
+    model = embed(9)
+    signatures = {
+        "dynamic": (model, {"ids": (None, None)}),
+        "static": (model, {"ids": (1, 3)}),
+    }
+    required = {
+        signature.name: [
+            (inputs["ids"].shape[-1], is_required)
+            for inputs, is_required in make_cases(
+                signature, [np.ones((1, 3))], 8, taken_by(signature)
+            )
+        ]
+        for signature in resolve_signatures(model, signatures)
+    }
+    grid = [(1, False), (2, False), (8, True)]
+    assert required == {
+        "dynamic": [(3, True), *grid, *grid],
+        "static": [(3, True), (3, True)],
+    }
 
 
 def test_rows_with_padding_at_their_end_and_of_nothing_else(make):

@@ -150,15 +150,38 @@ def test_inputs_of_any_structure_are_flat_by_their_names(structure):
     np.testing.assert_allclose(twice, 2 * once)
 
 
-def test_sequential_built_from_data_has_the_shape_of_that_data():
-    # Keras itself fixes it: only keras.Input leaves batch and length open.
-    model = keras.Sequential([layers.Dense(2)])
-    model(np.ones((4, 6), "float32"))
-    ((name, (shape, dtype)),) = shapes(resolve_signatures(model))[
-        "serving_default"
-    ].items()
-    assert name.isidentifier()
-    assert (shape, dtype) == ((4, 6), "float32")
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (layers.Dense(2), (4, 6)),
+        (layers.Embedding(9, 2), (4, 6)),
+        (layers.Embedding(9, 2), (None, None)),
+    ],
+)
+def test_sequential_that_guessed_its_input(layer, shape, loaded, tmp_path):
+    # Keras makes the first data's batch and length the model's own, and
+    # float32 its dtype.
+    model = keras.Sequential([layer.__class__.from_config(layer.get_config())])
+    if None in shape:
+        model.build(shape)
+    else:
+        model(np.ones(shape))
+    if loaded:
+        model.save(tmp_path / "model.keras")
+        model = keras.saving.load_model(tmp_path / "model.keras")
+    message = f"takes only float32 of shape {shape}. Begin it with what"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        resolve_signatures(model)
+    inputs = keras.Input((6,), batch_size=1, dtype="int32")
+    mended = keras.Sequential([inputs, *model.layers])
+    with pytest.raises(ValueError, match="takes only int32"):
+        resolve_signatures(mended)
+    inputs = keras.Input((6,), batch_size=1, dtype="int32", name="ids")
+    mended = keras.Sequential([inputs, *model.layers])
+    assert shapes(resolve_signatures(mended)) == {
+        "serving_default": {"ids": ((1, 6), "int32")}
+    }
 
 
 def test_layers_are_found_however_deep(make):

@@ -15,6 +15,7 @@ from keras_posenc.artifacts.staging import (
     publish_version,
     staging_beside,
     versions,
+    writing_to,
 )
 
 
@@ -131,11 +132,23 @@ def test_folder_that_cannot_be_made(tmp_path, contents, folder, reason):
 
 def test_full_disk(tmp_path, contents):
     def fail():
-        with staging_beside(tmp_path / "new") as staged:
+        folder = tmp_path / "new"
+        with staging_beside(folder) as staged, writing_to(folder):
             staged.write_text("half")
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(ExportError, match="new': No space left on device"):
+        fail()
+    assert contents(tmp_path) == []
+
+
+def test_folder_is_not_blamed_for_what_is_not_its_fault(tmp_path, contents):
+    def fail():
+        with staging_beside(tmp_path / "new") as staged:
+            staged.write_text("half")
+            raise OSError(errno.ENOENT, "No vocabulary")
+
+    with pytest.raises(FileNotFoundError, match="No vocabulary"):
         fail()
     assert contents(tmp_path) == []
 

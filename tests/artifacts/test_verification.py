@@ -97,6 +97,17 @@ def test_report_as_text(artifact):
     assert rest[-1].endswith(" ms")
 
 
+def test_artifact_prints_as_its_report(artifact):
+    assert str(artifact) == str(artifact.report)
+    assert str(kp.Artifact(artifact.path, None)) == (
+        f"{artifact.path}: not verified"
+    )
+    # At a prompt, what matters in one line.
+    shown = repr(artifact)
+    assert f"<VerificationReport of {artifact.path}: verified" in shown
+    assert len(shown.splitlines()) == 1
+
+
 def test_report_as_json(artifact):
     text = json.dumps(artifact.report.to_dict(), allow_nan=False)
     report = json.loads(text)
@@ -316,11 +327,25 @@ def test_nothing_but_nan_proves_nothing(tmp_path, contents):
     assert contents(tmp_path) == []
 
 
+def test_model_that_is_infinite_throughout(tmp_path):
+    # Such as the logits of classes that are not to be chosen.
+    inputs = keras.Input((1,), name="x")
+    model = keras.Model(inputs, layers.Dense(2, name="logits")(inputs))
+    path = export(model, tmp_path / "model.tflite")
+    kernel, _ = model.get_weights()
+    model.set_weights([kernel, np.array([0.0, -np.inf], "float32")])
+    report = kp.verify(model, path)
+    assert not report.passed
+    assert report.worst.worst_output == "logits[0, 1]"
+    assert report.constant == []
+
+
 def saturated(make):
     """A model whose answers do not depend on its inputs."""
     model = make.classifier()
-    kernel, _ = model.layers[-1].get_weights()
-    model.layers[-1].set_weights([kernel, [100.0, 0.0, 0.0]])
+    kernel, bias = model.layers[-1].get_weights()
+    bias[0] = 100.0
+    model.layers[-1].set_weights([kernel, bias])
     return model
 
 
@@ -366,9 +391,9 @@ def test_inputs_of_another_name(litert, make):
     inputs = make.ids("tokens")
     vectors = layers.Embedding(50, 8)(inputs)
     other = keras.Model(inputs, {"scores": ops.mean(vectors, axis=1)})
-    report = kp.verify(other, litert.path, max_length=1)
-    assert not report.passed
-    assert "tokens" in report.worst.error
+    message = "'serving_default' takes ids, and the model tokens"
+    with pytest.raises(ValueError, match=message):
+        kp.verify(other, litert.path, max_length=1)
 
 
 def mean_of(embedding, positions, name):

@@ -121,7 +121,7 @@ def test_bad_shapes(shape):
         check.check_shape("mask", tensor, *expected, sizes=SIZES)
     assert str(error.value) == (
         "`mask` must have shape (batch, seq) or (key,), with batch=2, "
-        f"seq=None, key=5. Received: mask of shape {shape}"
+        f"key=5. Received: mask of shape {shape}"
     )
 
 

@@ -111,3 +111,23 @@ def test_graph_of_unknown_shapes(jit_compile):
         assert np.array_equal(from_mask, want)
         want = reference.positions_from_segments(ids)
         assert np.array_equal(from_segments, want)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (kp.positions_from_mask, "mask"),
+        (kp.positions_from_segments, "segment_ids"),
+    ],
+)
+@pytest.mark.parametrize("value", [[1, 1, 2], [[[1]]], 3])
+def test_rows_are_wanted(function, name, value):
+    message = rf"`{name}` must have shape \(batch, seq\). Received: {name} of"
+    for rows in (value, np.array(value)):
+        with pytest.raises(ValueError, match=message):
+            function(rows)
+
+
+def test_symbolic_segments_are_for_layers():
+    with pytest.raises(ValueError, match="by its `segment_ids` argument"):
+        kp.positions_from_segments(keras.Input((None,), dtype="int32"))

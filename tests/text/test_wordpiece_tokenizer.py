@@ -620,6 +620,16 @@ class TestRefusals:
         with pytest.raises(FileNotFoundError, match=r"none\.txt'.* not a file"):
             WordpieceTokenizer(path)
 
+    def test_file_with_a_byte_order_mark(self, tmp_path):
+        path = tmp_path / "vocabulary.txt"
+        path.write_text("\n".join(VOCABULARY), encoding="utf-8-sig")
+        assert WordpieceTokenizer(path).vocabulary == tuple(VOCABULARY)
+
+    @pytest.mark.parametrize("lowercase", [None, 1, "no"])
+    def test_lowercase(self, lowercase):
+        with pytest.raises(ValueError, match="`lowercase` must be True or Fal"):
+            WordpieceTokenizer(VOCABULARY, lowercase=lowercase)
+
     @pytest.mark.parametrize("length", [1, 0, -3, 4.0, "8"])
     def test_sequence_length(self, length):
         match = rf"at least 2, for \[CLS\] .* sequence_length={length}\."

@@ -208,3 +208,20 @@ def test_segments_are_integers(make, symbolic):
         ValueError, match="`segment_ids` must be of an integer dtype"
     ):
         make()(x, segment_ids=segment_ids)
+
+
+@pytest.mark.parametrize("make", ATTENDING)
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("padding_mask", (2, SEQ)), ("attention_mask", (2, SEQ, SEQ))],
+)
+def test_masks_are_not_added_to_the_scores(make, symbolic, name, shape):
+    # Where a mask is added, 0 means to attend.
+    x, mask = np.ones((2, SEQ, DIM), "float32"), np.zeros(shape, "float32")
+    if symbolic:
+        x, mask = keras.KerasTensor(x.shape), keras.KerasTensor(mask.shape)
+    message = f"`{name}` must be bool, True where a token is real or may be"
+    with pytest.raises(ValueError, match=message) as caught:
+        make()(x, **{name: mask})
+    assert f"Received: {name} of dtype float32" in str(caught.value)

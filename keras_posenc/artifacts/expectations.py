@@ -1,0 +1,216 @@
+"""What the model itself answers, before any artifact is asked."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.artifacts.samples import (
+    Inputs,
+    check_samples,
+    make_cases,
+)
+from keras_posenc.artifacts.signatures import (
+    Signature,
+    flatten_layers,
+    trace,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One batch of inputs and the model's own answers.
+
+    Attributes:
+        signature: Name of the signature.
+        inputs: Arrays by the names of its inputs.
+        answers: Arrays by the names of its outputs.
+    """
+
+    signature: str
+    inputs: Inputs
+    answers: dict[str, Any]
+
+    def __str__(self) -> str:
+        return describe(self.inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Expectations:
+    """What an artifact must answer.
+
+    Attributes:
+        signatures: The signatures that are asked.
+        cases: The batches of inputs with the model's own answers.
+        refused: Batches, in words, that the model itself does not take.
+        tolerance: The largest difference that passes.
+    """
+
+    signatures: Sequence[Signature]
+    cases: list[Case]
+    refused: list[str]
+    tolerance: float
+
+    @property
+    def scales(self) -> dict[str, dict[str, float]]:
+        """For each signature the size of each output's numbers."""
+        return {
+            signature.name: _scales(
+                [
+                    case.answers
+                    for case in self.cases
+                    if case.signature == signature.name
+                ]
+            )
+            for signature in self.signatures
+        }
+
+    @property
+    def constant(self) -> list[str]:
+        """Outputs whose rows differ by less than verification can see."""
+        rows: dict[str, list[np.ndarray]] = {}
+        for case in self.cases:
+            for name, value in case.answers.items():
+                if "float" in value.dtype.name and value.ndim == 2:
+                    rows.setdefault(f"{case.signature}/{name}", []).append(
+                        value.astype("float64")
+                    )
+        return [
+            name
+            for name, values in rows.items()
+            if len({value.shape[1] for value in values}) == 1
+            and sum(map(len, values)) > 2
+            and np.all(_spread(np.concatenate(values)) < 10 * self.tolerance)
+        ]
+
+
+def expect(
+    signatures: Sequence[Signature],
+    samples: Any = None,
+    max_length: int = 512,
+    tolerance: float = 1e-5,
+) -> Expectations:
+    """Asks the model itself; an artifact is asked the same later.
+
+    Args:
+        signatures: The signatures to ask.
+        samples: See `verify`.
+        max_length: The longest sequence.
+        tolerance: The largest difference that passes.
+
+    Raises:
+        ValueError: An argument that is none of these, or inputs that the model
+            itself does not take.
+    """
+    if (
+        isinstance(max_length, bool)
+        or not isinstance(max_length, int)
+        or max_length < 1
+    ):
+        raise ValueError(
+            "`max_length` must be an integer above 0. "
+            f"Received: max_length={max_length!r}"
+        )
+    if not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
+        raise ValueError(
+            "`tolerance` must be a finite number of at least 0. "
+            f"Received: tolerance={tolerance!r}"
+        )
+    check_samples(signatures, samples)
+    expectations = Expectations(signatures, [], [], tolerance)
+    for signature in signatures:
+        _ask(signature, samples, max_length, expectations)
+    return expectations
+
+
+def _ask(
+    signature: Signature,
+    samples: Any,
+    max_length: int,
+    expectations: Expectations,
+) -> None:
+    """Adds a signature's cases and refusals to the expectations."""
+    call = _model_of(signature)
+
+    def takes(inputs: Inputs) -> bool:
+        try:
+            _answer(signature, call, inputs)
+        except ValueError:
+            return False
+        return True
+
+    first_error: ValueError | None = None
+    taken = 0
+    for inputs, is_required in make_cases(
+        signature, samples, max_length, takes
+    ):
+        try:
+            answers = _answer(signature, call, inputs)
+        except ValueError as error:
+            first_error = first_error or error
+            if is_required:
+                raise first_error from first_error.__cause__
+            expectations.refused.append(f"{signature.name}, {describe(inputs)}")
+        else:
+            expectations.cases.append(Case(signature.name, inputs, answers))
+            taken += 1
+    if first_error is not None and not taken:
+        raise first_error
+
+
+def _model_of(signature: Signature) -> Any:
+    """What answers for the model: its eager code, or its graph."""
+    if any(
+        layer.compute_dtype in ("float16", "bfloat16")
+        for layer in flatten_layers(signature.model)
+    ):
+        # Graphs round to low precision at other places than eager code does,
+        # and what model.predict answers is the graph's.
+        graph = trace(signature)
+        return lambda inputs: graph(**inputs)
+    return signature.call
+
+
+def _spread(rows: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # an infinity less itself
+        return np.ptp(rows, axis=0)
+
+
+def _scales(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The size of each output's numbers, from 0.01 to 1, over all cases."""
+    scales: dict[str, float] = {}
+    for answer in answers:
+        for name, value in answer.items():
+            numbers = np.zeros(0)
+            if "float" in value.dtype.name:
+                numbers = np.abs(value.astype("float64"))
+            largest = np.max(numbers[np.isfinite(numbers)], initial=0.01)
+            scales[name] = min(1.0, max(scales.get(name, 0.01), largest))
+    return scales
+
+
+def _answer(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
+    import tensorflow as tf
+
+    try:
+        # Where the worker is, too: a GPU's products are another's.
+        with tf.device("CPU:0"):
+            outputs = call(
+                {name: tf.constant(value) for name, value in inputs.items()}
+            )
+    except Exception as error:
+        raise ValueError(
+            f"The model itself does not take {describe(inputs)} in signature "
+            f"'{signature.name}'; give `samples` or a smaller `max_length`: "
+            f"{error}"
+        ) from error
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def describe(inputs: Inputs) -> str:
+    """Inputs in words."""
+    return ", ".join(
+        f"{name} of shape {value.shape}" for name, value in inputs.items()
+    )

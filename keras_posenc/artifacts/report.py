@@ -1,0 +1,194 @@
+"""What the verification of an artifact found."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+from keras_posenc.artifacts.errors import ExportVerificationError
+
+
+@dataclasses.dataclass(frozen=True)
+class CaseReport:
+    """How one batch of inputs went.
+
+    Attributes:
+        signature: Name of the signature.
+        inputs: What the batch was, in words.
+        worst_difference: Largest difference from the model, relative as for
+            `verify`; infinite on an error.
+        worst_output: Where it is: the output's name and index.
+        milliseconds: Median time of a call in the runtime.
+        error: What the runtime raised, or None.
+        is_nan: Whether the model's answer has no finite number.
+    """
+
+    signature: str
+    inputs: str
+    worst_difference: float
+    worst_output: str
+    milliseconds: float
+    error: str | None = None
+    is_nan: bool = False
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class VerificationReport:
+    """What a fresh process found when it ran an artifact.
+
+    Attributes:
+        path: The artifact.
+        kind: `"saved_model"` or `"litert"`.
+        size_bytes: Its size.
+        load_seconds: Time to load it.
+        foreign_operators: Operators that the plain runtime does not have.
+        unverified: Signatures of the artifact that were not compared.
+        tolerance: The largest difference that passes.
+        cases: One `CaseReport` for each batch of inputs.
+        refused: Batches, in words, that the model itself does not take, such
+            as sequences shorter than a convolution.
+        constant: Outputs that hardly depend on what came in, such as scores
+            of a saturated softmax: that they agree says little.
+    """
+
+    path: Path
+    kind: str
+    size_bytes: int
+    load_seconds: float
+    foreign_operators: list[str]
+    unverified: list[str]
+    tolerance: float
+    cases: list[CaseReport]
+    refused: list[str] = dataclasses.field(default_factory=list)
+    constant: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def worst(self) -> CaseReport:
+        """The case with the largest difference."""
+        return max(self.cases, key=lambda case: case.worst_difference)
+
+    @property
+    def worst_difference(self) -> float:
+        """The largest difference of all cases."""
+        return self.worst.worst_difference
+
+    @property
+    def passed(self) -> bool:
+        """Whether every difference is within the tolerance.
+
+        Answers that are NaN throughout, equal as they are, prove nothing.
+        """
+        return self.worst_difference <= self.tolerance and not all(
+            case.is_nan for case in self.cases
+        )
+
+    def require_success(self) -> None:
+        """Raises `ExportVerificationError` with the worst case, if any."""
+        if self.passed:
+            return
+        worst = self.worst
+        if worst.worst_difference <= self.tolerance:
+            raise ExportVerificationError(
+                "The model answers nothing but NaN, which verifies nothing",
+                self,
+            )
+        failed = sum(
+            not case.worst_difference <= self.tolerance for case in self.cases
+        )
+        reason = worst.error or (
+            f"{worst.worst_output} differs by {worst.worst_difference:.3g}, "
+            f"and {self.tolerance:.3g} is allowed"
+        )
+        raise ExportVerificationError(
+            f"The artifact does not give the model's answers in {failed} of "
+            f"{len(self.cases)} cases. The worst: signature "
+            f"'{worst.signature}', {worst.inputs}: {reason}",
+            self,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as what JSON can hold."""
+        return {
+            **dataclasses.asdict(self),
+            "path": str(self.path),
+            "passed": self.passed,
+            "worst_difference": _jsonable(self.worst_difference),
+            "cases": [
+                {
+                    **dataclasses.asdict(case),
+                    "worst_difference": _jsonable(case.worst_difference),
+                }
+                for case in self.cases
+            ],
+        }
+
+    def __repr__(self) -> str:
+        return f"<VerificationReport of {self._summary()}>"
+
+    def __str__(self) -> str:
+        lines = [self._summary()]
+        if self.foreign_operators:
+            lines.append(
+                f"needs operators beyond the plain runtime: "
+                f"{', '.join(self.foreign_operators)}"
+            )
+        if self.constant:
+            lines.append(
+                "says little, since the model's answers hardly depend on the "
+                f"inputs: {', '.join(self.constant)}"
+            )
+        if self.refused:
+            lines.append(
+                f"not tried, as the model does not take it: "
+                f"{'; '.join(self.refused)}"
+            )
+        if self.unverified:
+            lines.append(f"not verified: {', '.join(self.unverified)}")
+        lines += [
+            f"  {case.signature}, {case.inputs}: "
+            + (
+                case.error
+                or f"{case.worst_difference:.2g}, {case.milliseconds:.2f} ms"
+            )
+            for case in self.cases
+        ]
+        return "\n".join(lines)
+
+    def _summary(self) -> str:
+        return (
+            f"{self.path}: {'verified' if self.passed else 'WRONG'}, worst "
+            f"difference {self.worst_difference:.2g} in {len(self.cases)} "
+            f"cases, {self.size_bytes / 1e6:.2f} MB, loaded in "
+            f"{self.load_seconds:.2f} s"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """An exported model.
+
+    Attributes:
+        path: The version folder or file.
+        report: What its verification found, or None if it was not verified.
+    """
+
+    path: Path
+    report: VerificationReport | None
+
+    def __str__(self) -> str:
+        if self.report is None:
+            return f"{self.path}: not verified"
+        return str(self.report)
+
+    @classmethod
+    def published(
+        cls, path: Path, report: VerificationReport | None
+    ) -> "Artifact":
+        """An artifact that was verified elsewhere and now stands at `path`."""
+        if report is not None:
+            report = dataclasses.replace(report, path=path)
+        return cls(path, report)
+
+
+def _jsonable(number: float) -> float | None:
+    return number if math.isfinite(number) else None
