@@ -26,7 +26,8 @@ class AttentionPosition(keras.Layer):
     queries and keys apart: nothing here assumes that they are the same
     sequence. `build(input_shape)` receives the shape of the queries,
     `(batch, heads, seq, dim)`. One layer may serve several blocks, which then
-    share its weights.
+    share its weights: those of a `TransformerEncoder` share it after saving
+    and loading too, while blocks of one's own each load a copy.
 
     A hook may compute in whatever dtype it needs, and its result is cast to
     the attention's. Its weights come in their own dtype, float32 under a mixed

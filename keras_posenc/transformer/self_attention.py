@@ -180,12 +180,12 @@ class SelfAttention(AttentionLayer):
         if position is not None:
             positions = _resolve_positions(positions, segment_ids, seq)
             if position.rotate is not None:
-                query, key = (
-                    ops.cast(position.rotate(x, positions), self.compute_dtype)
-                    for x in (query, key)
-                )
+                query = _rotated(position, query, positions)
+                key = _rotated(position, key, positions)
             if position.bias is not None:
                 bias = position.bias(query, positions, positions)
+                shape = (*query.shape[:3], query.shape[2])
+                _check_hook(position, "bias", bias, shape)
         values = None if position is None else position.values
         weights = None
         if (
@@ -196,10 +196,10 @@ class SelfAttention(AttentionLayer):
             weights = attention_weights(query, key, mask, bias)
             dropped = self.dropout_layer(weights, training=training)
             attended = weighted_values(dropped, value)
-            if values is not None:
-                attended += ops.cast(
-                    values(dropped, positions, positions), self.compute_dtype
-                )
+            if position is not None and values is not None:
+                addition = values(dropped, positions, positions)
+                _check_hook(position, "values", addition, query.shape)
+                attended += ops.cast(addition, self.compute_dtype)
         else:
             attended = attend_values(query, key, value, mask, bias)
         # (batch, heads, seq, head_dim) -> (batch, seq, dim)
@@ -249,3 +249,34 @@ def _resolve_positions(positions: Any, segment_ids: Any, seq: Any) -> Any:
     if len(positions.shape) == 1:
         positions = ops.expand_dims(positions, 0)
     return positions
+
+
+def _rotated(position: AttentionPosition, x: Any, positions: Any) -> Any:
+    rotated = position.rotate(x, positions)  # type: ignore[misc]
+    _check_hook(position, "rotate", rotated, x.shape, broadcasts=False)
+    return ops.cast(rotated, x.dtype)
+
+
+def _check_hook(
+    position: AttentionPosition,
+    hook: str,
+    result: Any,
+    expected: Any,
+    broadcasts: bool = True,
+) -> None:
+    """Raises `ValueError` for a hook's result of a wrong shape.
+
+    What it was added to would often take another shape without a word.
+    """
+    shape, expected = tuple(result.shape), tuple(expected)
+    missing = len(expected) - len(shape)
+    if (missing >= 0 if broadcasts else missing == 0) and all(
+        size is None or wanted in (None, size) or (broadcasts and size == 1)
+        for size, wanted in zip(shape, expected[missing:], strict=True)
+    ):
+        return
+    raise ValueError(
+        f"The hook `{hook}` of {type(position).__name__} '{position.name}' "
+        f"must return {'what broadcasts to ' * broadcasts}shape {expected}. "
+        f"Received: shape {shape}"
+    )

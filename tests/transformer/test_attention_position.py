@@ -474,3 +474,31 @@ def test_encoder_refuses_a_list_that_does_not_fit():
             f"Received: {len(value)} entries",
         ):
             LAYERS["encoder"](attention_position=value)
+
+
+@pytest.mark.parametrize(
+    ("hook", "cut"),
+    [
+        ("rotate", lambda x: x[..., :1]),  # which would broadcast
+        ("rotate", lambda x: x[0]),
+        ("bias", lambda x: x[:, :, :, :2]),
+        ("bias", lambda x: ops.repeat(x, 2, axis=1)),
+        ("values", lambda x: ops.expand_dims(x, 0)),
+        ("values", lambda x: x[..., :2]),
+    ],
+)
+def test_hooks_of_a_wrong_shape(hook, cut):
+    class Wrong(kp.AttentionPosition):
+        pass
+
+    def answer(self, x, *positions):
+        if hook == "bias":
+            return cut(ops.matmul(x, ops.swapaxes(x, -1, -2)))
+        return cut(ops.zeros((2, HEADS, 3, 4)) if hook == "values" else x)
+
+    setattr(Wrong, hook, answer)
+    layer = kp.SelfAttention(HEADS, attention_position=Wrong(name="a_name"))
+    x = ops.ones((2, 3, 4 * HEADS))
+    message = f"The hook `{hook}` of Wrong 'a_name' must return"
+    with pytest.raises(ValueError, match=message):
+        layer(x)
