@@ -6,6 +6,7 @@ converter writes them in float32, int8 and float16. Needs
 `pip install 'keras-posenc[bench]'` for keras-hub, and takes about a minute.
 """
 
+import argparse
 import os
 import tempfile
 from pathlib import Path
@@ -19,6 +20,10 @@ COUNT = 1500  # positions drawn from each range
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from rich.console import Console
     from rich.progress import track

@@ -4,6 +4,7 @@ Ratios of medians, from one process, the contestants taking turns. Needs
 `pip install 'keras-posenc[bench]'` and takes about a minute.
 """
 
+import argparse
 import os
 import statistics
 import time
@@ -12,6 +13,10 @@ from typing import Any
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from rich.console import Console
     from rich.table import Column, Table

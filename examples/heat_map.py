@@ -3,11 +3,14 @@
 Needs matplotlib: `pip install 'keras-posenc[plot]'`.
 """
 
+import argparse
 import os
-import sys
 
 
-def main(path: str = "encoding.png") -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("path", nargs="?", default="encoding.png")
+    path = parser.parse_args().path
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import matplotlib.pyplot as plt
     from keras import ops
@@ -34,4 +37,4 @@ def main(path: str = "encoding.png") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
