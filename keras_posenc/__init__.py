@@ -44,6 +44,9 @@ from keras_posenc.positional.attention_position import (
 from keras_posenc.positional.positional_encoding import (
     PositionalEncoding as PositionalEncoding,
 )
+from keras_posenc.positional.rotary_embedding import (
+    RotaryEmbedding as RotaryEmbedding,
+)
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,
 )

@@ -6,7 +6,7 @@ layers it judges. Weights come as dictionaries of arrays: kernels of shape
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, localcontext
 
 import numpy as np
@@ -136,6 +136,119 @@ def shift_matrix(
         matrix[s, s], matrix[s, c] = cos, sin
         matrix[c, s], matrix[c, c] = -sin, cos
     return matrix
+
+
+def rotary_rates(
+    rope_type: str,
+    dim: int,
+    max_wavelength: float = 10000.0,
+    length: int = 0,
+    *,
+    scaling_factor: float = 1.0,
+    original_max_position_embeddings: int = 1,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+    low_freq_factor: float = 1.0,
+    high_freq_factor: float = 4.0,
+    short_factor: Sequence[float] = (),
+    long_factor: Sequence[float] = (),
+) -> FloatArray:
+    """Radians per position of each of the dim / 2 pairs of features.
+
+    Su et al., RoFormer (2021), section 3.2.2 ("default"); Chen et al.,
+    Extending Context Window by Position Interpolation (2023) ("linear"); Peng
+    et al., YaRN (2023), appendix B.1 ("dynamic", NTK-aware) and definition 2
+    with the ramp over pairs of its published code ("yarn"); Ding et al.,
+    LongRoPE (2024), section 3.2 ("longrope"); the ramp over wavelengths
+    published with Llama 3.1 ("llama3").
+
+    `length` is the length seen, for "dynamic" and "longrope"; the other names
+    are those of `RotaryEmbedding`.
+
+    Raises:
+        ValueError: If `rope_type` is unknown.
+    """
+    original, factor = original_max_position_embeddings, scaling_factor
+    rates = np.empty(dim // 2)
+    for j in range(dim // 2):
+        rate = max_wavelength ** (-2 * j / dim)
+        if rope_type == "default":
+            rates[j] = rate
+        elif rope_type == "linear":
+            rates[j] = rate / factor
+        elif rope_type == "dynamic":
+            base = max_wavelength
+            if length > original:
+                grown = factor * length / original - (factor - 1)
+                base *= grown ** (dim / (dim - 2))
+            rates[j] = base ** (-2 * j / dim)
+        elif rope_type == "longrope":
+            longer = length > original
+            rates[j] = rate / (long_factor if longer else short_factor)[j]
+        elif rope_type == "yarn":
+            # The pair that turns a given number of times in that length.
+            first, last = (
+                dim
+                * math.log(original / (2 * math.pi * turns))
+                / (2 * math.log(max_wavelength))
+                for turns in (beta_fast, beta_slow)
+            )
+            start = max(math.floor(first), 0)
+            end = min(math.ceil(last), dim - 1)
+            if start == end:
+                slow = float(j > start)
+            else:
+                slow = min(max((j - start) / (end - start), 0.0), 1.0)
+            rates[j] = (1 - slow) * rate + slow * rate / factor
+        elif rope_type == "llama3":
+            wavelength = 2 * math.pi / rate
+            if wavelength < original / high_freq_factor:
+                rates[j] = rate
+            elif wavelength > original / low_freq_factor:
+                rates[j] = rate / factor
+            else:
+                kept = (original / wavelength - low_freq_factor) / (
+                    high_freq_factor - low_freq_factor
+                )
+                rates[j] = (1 - kept) * rate / factor + kept * rate
+        else:
+            raise ValueError(f"Unknown rope_type={rope_type!r}.")
+    return rates
+
+
+def rotary_embedding(
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    rates: npt.ArrayLike,
+    layout: str = "halves",
+) -> FloatArray:
+    """Turn pair j of the features by positions * rates[j]; leave the rest.
+
+    Su et al., RoFormer (2021), section 3.2.2.
+
+    Args:
+        x: Shape (..., seq, dim).
+        positions: Broadcasts to (..., seq).
+        rates: Radians per position, (pairs,), with 2 pairs <= dim.
+        layout: Pair j is columns 2 j and 2 j + 1 ("interleaved", the paper),
+            or j and pairs + j ("halves").
+
+    Raises:
+        ValueError: If `layout` is unknown.
+    """
+    _check_layout(layout)
+    x = np.asarray(x, np.float64)
+    sin, cos = phases(positions, rates)
+    pairs = sin.shape[-1]
+    turned = x.copy()
+    for j in range(pairs):
+        first, second = (j, pairs + j)
+        if layout == "interleaved":
+            first, second = (2 * j, 2 * j + 1)
+        a, b = x[..., first], x[..., second]
+        turned[..., first] = a * cos[..., j] - b * sin[..., j]
+        turned[..., second] = a * sin[..., j] + b * cos[..., j]
+    return turned
 
 
 def positions_from_mask(mask: npt.ArrayLike) -> IntArray:

@@ -146,6 +146,49 @@ def encoding(*tensors: str, **options: Any) -> Entry:
     )
 
 
+def attending(position: Any, roundings: int = 4, **options: Any) -> Entry:
+    """An entry for a scheme inside grouped attention, by its arguments.
+
+    A scheme may round its angles or distances, products, sums and its result.
+    """
+
+    def make(**kwargs):
+        return position(**options, dtype=kwargs["dtype"])
+
+    return attention(
+        kp.SelfAttention,
+        ATTENTION_ROUNDINGS + roundings,
+        2,
+        num_key_value_heads=1,
+        attention_position=make,
+    )
+
+
+def rotary(**options: Any) -> Entry:
+    """An entry for rotary embeddings called on a tensor."""
+    return Entry(
+        lambda **kwargs: kp.RotaryEmbedding(**options, **kwargs),
+        4,  # inputs, two products and their sum
+        ("positions", *COUNTED),
+        COUNTED,
+        dropout=False,
+        mixes=False,
+    )
+
+
+YARN = {
+    "rope_type": "yarn",
+    "scaling_factor": 4,
+    "original_max_position_embeddings": 16,
+}
+DYNAMIC = {**YARN, "rope_type": "dynamic"}
+LONGROPE = {
+    **YARN,
+    "rope_type": "longrope",
+    "original_max_position_embeddings": 4,
+    "short_factor": [1, 2],
+    "long_factor": [3, 4],
+}
 BLOCK = {"intermediate_dim": 16, "activation": "gelu"}
 LAYERS = {
     "encoding-add": encoding(scale_inputs=True),
@@ -193,6 +236,14 @@ LAYERS = {
         norm="rms",
         num_key_value_heads=2,
         attention_position=AllHooks,
+    ),
+    "rotary": rotary(),
+    "rotary-yarn-interleaved": rotary(layout="interleaved", **YARN),
+    "rotary-dynamic": rotary(**DYNAMIC),
+    "attention-rotary": attending(kp.RotaryEmbedding),
+    "attention-rotary-longrope": attending(kp.RotaryEmbedding, **LONGROPE),
+    "attention-rotary-dynamic": attending(
+        kp.RotaryEmbedding, **DYNAMIC, layout="interleaved"
     ),
     "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
 }

@@ -28,6 +28,9 @@ class AttentionPosition(keras.Layer):
     `(batch, heads, seq, dim)`. One layer may serve several blocks, which then
     share its weights.
 
+    Where `uses_length` is True, an answer for one token depends on how far the
+    others go: the positions of padded tokens are then handed out as 0.
+
     A hook may compute in whatever dtype it needs, and its result is cast to
     the attention's. Its weights come in their own dtype, float32 under a mixed
     policy too: positions do not survive a lower one.
@@ -51,6 +54,7 @@ class AttentionPosition(keras.Layer):
     rotate: ClassVar[Callable[..., Any] | None] = None
     bias: ClassVar[Callable[..., Any] | None] = None
     values: ClassVar[Callable[..., Any] | None] = None
+    uses_length: bool = False
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         # A hook is called by whichever layer attends, whose autocasting would
