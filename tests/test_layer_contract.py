@@ -65,7 +65,7 @@ class AllHooks(kp.AttentionPosition):
             [a * cosine - b * sine, a * sine + b * cosine], axis=-1
         )
 
-    def bias(self, query, query_positions, key_positions):
+    def bias(self, query, key, query_positions, key_positions):
         distance = self.distance(query.dtype, query_positions, key_positions)
         return -ops.cast(self.slope, query.dtype) * distance
 

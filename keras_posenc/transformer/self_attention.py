@@ -188,7 +188,7 @@ class SelfAttention(AttentionLayer):
                     for x in (query, key)
                 )
             if position.bias is not None:
-                bias = position.bias(query, positions, positions)
+                bias = position.bias(query, key, positions, positions)
         values = None if position is None else position.values
         weights = None
         if (
