@@ -38,6 +38,9 @@ from keras_posenc.ops.positions import (
 from keras_posenc.ops.positions import (
     positions_from_segments as positions_from_segments,
 )
+from keras_posenc.positional.alibi_bias import (
+    AlibiBias as AlibiBias,
+)
 from keras_posenc.positional.attention_position import (
     AttentionPosition as AttentionPosition,
 )

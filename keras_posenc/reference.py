@@ -251,6 +251,31 @@ def rotary_embedding(
     return turned
 
 
+def alibi_bias(
+    query_positions: npt.ArrayLike,
+    key_positions: npt.ArrayLike,
+    num_heads: int,
+    alibi_bias_max: float = 8.0,
+    bidirectional: bool = True,
+) -> FloatArray:
+    """Linear biases, (..., heads, query, key), of positions (..., query/key).
+
+    Press et al., Train Short, Test Long (2021), section 3, with the slopes of
+    their published code where heads are no power of two.
+    """
+
+    def slopes(n: int) -> list[float]:
+        if n & (n - 1) == 0:
+            return [2 ** (-alibi_bias_max * (h + 1) / n) for h in range(n)]
+        below = 2 ** int(math.log2(n))
+        return slopes(below) + slopes(2 * below)[0::2][: n - below]
+
+    q = np.asarray(query_positions, np.float64)[..., :, np.newaxis]
+    k = np.asarray(key_positions, np.float64)[..., np.newaxis, :]
+    distance = np.abs(q - k) if bidirectional else np.maximum(q - k, 0.0)
+    return np.stack([-m * distance for m in slopes(num_heads)], axis=-3)
+
+
 def positions_from_mask(mask: npt.ArrayLike) -> IntArray:
     """Position of each token among the real ones: max(cumsum(mask) - 1, 0).
 

@@ -245,6 +245,8 @@ LAYERS = {
     "attention-rotary-dynamic": attending(
         kp.RotaryEmbedding, **DYNAMIC, layout="interleaved"
     ),
+    "attention-alibi": attending(kp.AlibiBias),
+    "attention-alibi-causal": attending(kp.AlibiBias, bidirectional=False),
     "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
 }
 WITH_TENSORS = [
