@@ -47,6 +47,12 @@ from keras_posenc.positional.attention_position import (
 from keras_posenc.positional.positional_encoding import (
     PositionalEncoding as PositionalEncoding,
 )
+from keras_posenc.positional.relative_position_bias import (
+    RelativePositionBias as RelativePositionBias,
+)
+from keras_posenc.positional.relative_position_embedding import (
+    RelativePositionEmbedding as RelativePositionEmbedding,
+)
 from keras_posenc.positional.rotary_embedding import (
     RotaryEmbedding as RotaryEmbedding,
 )

@@ -342,6 +342,77 @@ def scaled_dot_product_attention(
     return weights @ v, weights
 
 
+def t5_bucket(
+    relative_position: int,
+    num_buckets: int = 32,
+    max_distance: int = 128,
+    bidirectional: bool = True,
+) -> int:
+    """Bucket of a relative position, key minus query, in exact arithmetic.
+
+    Raffel et al., Exploring the Limits of Transfer Learning (2019), section
+    2.1, and its published code.
+    """
+    bucket = 0
+    distance = max(-relative_position, 0)
+    if bidirectional:
+        num_buckets //= 2
+        bucket = num_buckets if relative_position > 0 else 0
+        distance = abs(relative_position)
+    exact = num_buckets // 2
+    if distance < exact:
+        return bucket + distance
+    far = exact
+    # The next bucket begins at exact * (max_distance / exact)^(step / steps).
+    steps = num_buckets - exact
+    while (
+        far < num_buckets - 1
+        and distance**steps * exact ** (far + 1 - exact)
+        >= max_distance ** (far + 1 - exact) * exact**steps
+    ):
+        far += 1
+    return bucket + far
+
+
+def relative_attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    key_embeddings: npt.ArrayLike,
+    value_embeddings: npt.ArrayLike | None = None,
+    mask: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """Attention with relative keys and values, pair by pair.
+
+    Shaw et al., Self-Attention with Relative Position Representations (2018),
+    equations 3 and 4, with clipping as in section 3.2.
+
+    Args:
+        query: Shape (..., seq, dim), not scaled.
+        key: Shape (..., seq, dim).
+        value: Shape (..., seq, dim).
+        positions: Shape (..., seq) of whole numbers.
+        key_embeddings: Shape (2 k + 1, dim), from distance -k (key before
+            query) to k.
+        value_embeddings: The same for values, or None for none.
+        mask: Boolean, broadcastable to (..., seq, seq), true = attend.
+    """
+    q, k, v = (np.asarray(x, np.float64) for x in (query, key, value))
+    keys = np.asarray(key_embeddings, np.float64)
+    reach = len(keys) // 2
+    where = np.asarray(positions)
+    relative = where[..., np.newaxis, :] - where[..., :, np.newaxis]
+    rows = np.clip(relative, -reach, reach) + reach
+    term = np.einsum("...qd,...qkd->...qk", q, keys[rows])
+    bias = term / math.sqrt(q.shape[-1])
+    output, weights = scaled_dot_product_attention(q, k, v, mask, bias)
+    if value_embeddings is not None:
+        values = np.asarray(value_embeddings, np.float64)[rows]
+        output = output + np.einsum("...qk,...qkd->...qd", weights, values)
+    return output
+
+
 def multi_head_attention(
     inputs: npt.ArrayLike,
     weights: Weights,

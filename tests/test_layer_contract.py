@@ -247,6 +247,18 @@ LAYERS = {
     ),
     "attention-alibi": attending(kp.AlibiBias),
     "attention-alibi-causal": attending(kp.AlibiBias, bidirectional=False),
+    "attention-relative-bias": attending(
+        kp.RelativePositionBias, num_buckets=8, max_distance=20
+    ),
+    "attention-relative-bias-causal": attending(
+        kp.RelativePositionBias, num_buckets=6, bidirectional=False
+    ),
+    "attention-relative": attending(
+        kp.RelativePositionEmbedding, max_distance=3
+    ),
+    "attention-relative-keys": attending(
+        kp.RelativePositionEmbedding, max_distance=3, values=False
+    ),
     "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
 }
 WITH_TENSORS = [

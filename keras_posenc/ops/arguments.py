@@ -142,6 +142,17 @@ def check_real(name: str, value: Any) -> None:
         )
 
 
+def check_built_for(
+    layer: keras.Layer, what: str, built_for: Any, received: Any
+) -> None:
+    """Raises `ValueError` unless queries are what the weights are made for."""
+    if built_for != received:
+        raise ValueError(
+            f"{type(layer).__name__} '{layer.name}' was built for queries of "
+            f"{what} {built_for}. Received: queries of {what} {received}"
+        )
+
+
 def check_position_tensors(
     batch: Any,
     seq: Any,
