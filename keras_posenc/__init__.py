@@ -44,6 +44,12 @@ from keras_posenc.positional.alibi_bias import (
 from keras_posenc.positional.attention_position import (
     AttentionPosition as AttentionPosition,
 )
+from keras_posenc.positional.fire_bias import (
+    FireBias as FireBias,
+)
+from keras_posenc.positional.kerple_bias import (
+    KerpleBias as KerpleBias,
+)
 from keras_posenc.positional.positional_encoding import (
     PositionalEncoding as PositionalEncoding,
 )

@@ -276,6 +276,50 @@ def alibi_bias(
     return np.stack([-m * distance for m in slopes(num_heads)], axis=-3)
 
 
+def kerple_bias(
+    distance: npt.ArrayLike,
+    scale: npt.ArrayLike,
+    shape: npt.ArrayLike,
+    variant: str = "log",
+) -> FloatArray:
+    """Kernelised biases, (..., heads, query, key), of distances >= 0.
+
+    Chi et al., KERPLE (2022), equation 5: -scale log(1 + shape distance)
+    ("log") or -scale distance^shape ("power"); `scale` and `shape` (heads,).
+    """
+    d = np.asarray(distance, np.float64)
+    biases = []
+    for r1, r2 in zip(np.asarray(scale), np.asarray(shape), strict=True):
+        biases.append(
+            -r1 * np.log(1 + r2 * d) if variant == "log" else -r1 * d**r2
+        )
+    return np.stack(biases, axis=-3)
+
+
+def fire_bias(
+    query_positions: npt.ArrayLike,
+    key_positions: npt.ArrayLike,
+    rate: float,
+    threshold: float,
+    weights: Weights,
+) -> FloatArray:
+    """Interpolated biases of keys up to the query, (..., heads, query, key).
+
+    Li et al., Functional Interpolation for Relative Positions Improves Long
+    Context Transformers (2023), equations 3 to 5, with a network of one ReLU
+    layer: `weights` hold `hidden` and `output` kernels and biases. Pairs whose
+    key is later have NaN: the paper has no bias for them.
+    """
+    q = np.asarray(query_positions, np.float64)[..., :, np.newaxis]
+    k = np.asarray(key_positions, np.float64)[..., np.newaxis, :]
+    distance = np.where(q >= k, q - k, np.nan)
+    reach = np.maximum(q, threshold)
+    share = np.log(rate * distance + 1) / np.log(rate * reach + 1)
+    hidden = _dense(share[..., np.newaxis], weights, "hidden")
+    outputs = _dense(np.maximum(hidden, 0.0), weights, "output")
+    return np.moveaxis(outputs, -1, -3)
+
+
 def positions_from_mask(mask: npt.ArrayLike) -> IntArray:
     """Position of each token among the real ones: max(cumsum(mask) - 1, 0).
 

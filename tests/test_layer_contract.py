@@ -259,6 +259,12 @@ LAYERS = {
     "attention-relative-keys": attending(
         kp.RelativePositionEmbedding, max_distance=3, values=False
     ),
+    "attention-kerple": attending(kp.KerpleBias),
+    "attention-kerple-power-causal": attending(
+        kp.KerpleBias, variant="power", bidirectional=False
+    ),
+    # Logarithms, their quotient, and a network of two layers.
+    "attention-fire": attending(kp.FireBias, roundings=12),
     "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
 }
 WITH_TENSORS = [
