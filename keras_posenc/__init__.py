@@ -62,6 +62,9 @@ from keras_posenc.positional.relative_position_embedding import (
 from keras_posenc.positional.rotary_embedding import (
     RotaryEmbedding as RotaryEmbedding,
 )
+from keras_posenc.positional.transformer_xl_bias import (
+    TransformerXLBias as TransformerXLBias,
+)
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,
 )

@@ -457,6 +457,48 @@ def relative_attention(
     return output
 
 
+def transformer_xl_bias(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    query_positions: npt.ArrayLike,
+    key_positions: npt.ArrayLike,
+    weights: Weights,
+    max_wavelength: float = 10000.0,
+) -> FloatArray:
+    """Terms b, c and d of the scores, scaled by 1 / sqrt(dim).
+
+    Dai et al., Transformer-XL (2019), section 3.3, pair by pair.
+
+    Args:
+        query: Shape (..., heads, query, dim), not scaled.
+        key: Shape (..., heads, key, dim).
+        query_positions: Shape (..., query).
+        key_positions: Shape (..., key).
+        weights: `kernel` (width, heads, dim), applied to sines before cosines;
+            `content_bias` and `position_bias`, (heads, dim).
+        max_wavelength: The base of the encoding.
+
+    Returns:
+        Shape (..., heads, query, key).
+    """
+    q, k = (np.asarray(x, np.float64) for x in (query, key))
+    kernel, u, v = (
+        np.asarray(weights[name], np.float64)
+        for name in ("kernel", "content_bias", "position_bias")
+    )
+    where, there = np.asarray(query_positions), np.asarray(key_positions)
+    distance = where[..., :, np.newaxis] - there[..., np.newaxis, :]
+    encoding = positional_encoding(
+        distance, len(kernel), max_wavelength, "halves"
+    )
+    relative = np.einsum("...qke,ehd->...hqkd", encoding, kernel)
+    content = np.einsum("hd,...hkd->...hk", u, k)[..., np.newaxis, :]
+    position = np.einsum(
+        "...hqd,...hqkd->...hqk", q + v[:, np.newaxis], relative
+    )
+    return np.asarray((content + position) / math.sqrt(q.shape[-1]))
+
+
 def multi_head_attention(
     inputs: npt.ArrayLike,
     weights: Weights,

@@ -265,6 +265,10 @@ LAYERS = {
     ),
     # Logarithms, their quotient, and a network of two layers.
     "attention-fire": attending(kp.FireBias, roundings=12),
+    "attention-xl": attending(kp.TransformerXLBias, roundings=8),
+    "attention-xl-narrow": attending(
+        kp.TransformerXLBias, roundings=8, encoding_dim=4, max_wavelength=100
+    ),
     "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
 }
 WITH_TENSORS = [
