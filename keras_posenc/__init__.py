@@ -38,11 +38,32 @@ from keras_posenc.ops.positions import (
 from keras_posenc.ops.positions import (
     positions_from_segments as positions_from_segments,
 )
+from keras_posenc.positional.alibi_bias import (
+    AlibiBias as AlibiBias,
+)
 from keras_posenc.positional.attention_position import (
     AttentionPosition as AttentionPosition,
 )
+from keras_posenc.positional.fire_bias import (
+    FireBias as FireBias,
+)
+from keras_posenc.positional.kerple_bias import (
+    KerpleBias as KerpleBias,
+)
 from keras_posenc.positional.positional_encoding import (
     PositionalEncoding as PositionalEncoding,
+)
+from keras_posenc.positional.relative_position_bias import (
+    RelativePositionBias as RelativePositionBias,
+)
+from keras_posenc.positional.relative_position_embedding import (
+    RelativePositionEmbedding as RelativePositionEmbedding,
+)
+from keras_posenc.positional.rotary_embedding import (
+    RotaryEmbedding as RotaryEmbedding,
+)
+from keras_posenc.positional.transformer_xl_bias import (
+    TransformerXLBias as TransformerXLBias,
 )
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,

@@ -84,6 +84,37 @@ def positions_from_segments(segment_ids: Any) -> Any:
     return index - ops.reshape(ops.take(first, run), (batch, seq))
 
 
+def count_positions(
+    positions: Any, start_index: Any, segment_ids: Any, seq: Any
+) -> Any:
+    """The positions given, else counted.
+
+    Args:
+        positions: `(seq,)` or `(batch, seq)`, or None.
+        start_index: Where counting starts: an integer or `(batch,)`.
+        segment_ids: Integers `(batch, seq)`, with each of whose segments
+            counting starts again, or None.
+        seq: The number of tokens.
+
+    Returns:
+        `(1, seq)` or `(batch, seq)`.
+    """
+    if positions is None:
+        if segment_ids is None:
+            positions = ops.arange(seq, dtype="int32")
+        else:
+            positions = positions_from_segments(segment_ids)
+        if not isinstance(start_index, int) or start_index:
+            start_index = ops.convert_to_tensor(start_index)
+            if len(start_index.shape) == 1:
+                start_index = ops.expand_dims(start_index, 1)
+            positions = ops.add(positions, start_index)
+    positions = ops.convert_to_tensor(positions)
+    if len(positions.shape) == 1:
+        positions = ops.expand_dims(positions, 0)
+    return positions
+
+
 def _check_rows(name: str, value: Any) -> Any:
     """The tensor, if it has the shape `(batch, seq)`."""
     if not hasattr(value, "shape"):
