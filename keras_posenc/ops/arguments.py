@@ -142,9 +142,13 @@ def check_real(name: str, value: Any) -> None:
         )
 
 
-def check_inputs(layer: keras.Layer, inputs: Any) -> None:
-    """Raises `ValueError` unless the inputs are a batch of float sequences."""
-    check_sequence_shape(layer, inputs.shape)
+def check_inputs(
+    layer: keras.Layer,
+    inputs: Any,
+    axes: Sequence[str] = ("batch", "seq", "dim"),
+) -> None:
+    """Raises `ValueError` unless the inputs have these axes, and are floats."""
+    check_input_shape(layer, inputs.shape, axes)
     dtype = keras.backend.standardize_dtype(inputs.dtype)
     if not keras.backend.is_float_dtype(dtype):
         raise ValueError(
@@ -154,14 +158,21 @@ def check_inputs(layer: keras.Layer, inputs: Any) -> None:
         )
 
 
-def check_sequence_shape(layer: keras.Layer, shape: Any) -> None:
-    """Raises `ValueError` unless the shape is `(batch, seq, dim)`."""
-    if len(shape) != 3 or not shape[-1]:
+def check_input_shape(
+    layer: keras.Layer, shape: Any, axes: Sequence[str]
+) -> None:
+    """Raises `ValueError` unless there are these axes, the last one known."""
+    if len(shape) != len(axes) or not shape[-1]:
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}' expects inputs of shape "
-            "(batch, seq, dim), with dim known and above 0. Received: "
-            f"inputs of shape {tuple(shape)}"
+            f"({', '.join(axes)}), with {axes[-1]} known and above 0. "
+            f"Received: inputs of shape {tuple(shape)}"
         )
+
+
+def check_sequence_shape(layer: keras.Layer, shape: Any) -> None:
+    """Raises `ValueError` unless the shape is `(batch, seq, dim)`."""
+    check_input_shape(layer, shape, ("batch", "seq", "dim"))
 
 
 def _is_real(value: Any) -> bool:

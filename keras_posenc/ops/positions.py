@@ -5,6 +5,46 @@ from typing import Any
 from keras import ops
 
 
+def counted_positions(
+    start_index: Any, segment_ids: Any = None, mask: Any = None
+) -> Any:
+    """Positions counted from `start_index`, or None for plain counting.
+
+    Args:
+        start_index: Integer scalar or `(batch,)`.
+        segment_ids: If given, counting starts again with each segment.
+        mask: If given, only unmasked tokens count.
+
+    Returns:
+        Integers `(batch, seq)`; None where neither segments nor a mask are
+        given, so that token `t` stands at `start_index + t`.
+    """
+    if segment_ids is not None:
+        positions = positions_from_segments(segment_ids)
+    elif mask is not None:
+        positions = positions_from_mask(mask)
+    else:
+        return None
+    return _from_start(start_index, positions)
+
+
+def plain_positions(start_index: Any, length: Any) -> Any:
+    """`start_index ... start_index + length - 1`: `(seq,)` or `(batch, seq)`.
+
+    Args:
+        start_index: Integer scalar or `(batch,)`.
+        length: Integer, or an integer scalar tensor.
+    """
+    return _from_start(start_index, ops.arange(length, dtype="int32"))
+
+
+def _from_start(start_index: Any, positions: Any) -> Any:
+    start_index = ops.convert_to_tensor(start_index)
+    if len(start_index.shape) == 1:
+        start_index = ops.expand_dims(start_index, 1)
+    return ops.add(positions, start_index)
+
+
 def positions_from_mask(mask: Any) -> Any:
     """Positions that count only the unmasked tokens of each row.
 

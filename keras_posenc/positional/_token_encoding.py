@@ -1,0 +1,119 @@
+"""What every encoding of a sequence shares: where its tokens stand."""
+
+from typing import Any, ClassVar
+
+import keras
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_integers,
+    check_real,
+    check_shape,
+)
+from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.positional._merged_encoding import MergedEncoding
+
+
+class TokenEncoding(MergedEncoding):
+    """Base of the encodings of `(batch, seq, dim)` by position.
+
+    A subclass defines `encode`, whose arguments have been checked, and which
+    finds the mask resolved. `PositionalEncoding` says what they mean.
+
+    Args:
+        skip_masked: Whether only unmasked tokens count, so that left padding
+            changes nothing. A masked token takes the position of the last
+            unmasked one before it. Without a mask it changes nothing.
+        **kwargs: Those of `MergedEncoding`.
+    """
+
+    # Whether positions may be reals, and not only integers.
+    REAL_POSITIONS: ClassVar[bool] = True
+
+    def __init__(self, *, skip_masked: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.skip_masked = check_bool("skip_masked", skip_masked)
+
+    def encode(
+        self,
+        inputs: Any,
+        positions: Any,
+        start_index: Any,
+        segment_ids: Any,
+        mask: Any,
+    ) -> Any:
+        """The encoding, `(seq, width)` or `(batch, seq, width)`."""
+        raise NotImplementedError
+
+    def call(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        mask = resolve_mask(mask, inputs)
+        self.check_call(inputs, positions, start_index, segment_ids, mask)
+        encoding = self.encode(
+            inputs, positions, start_index, segment_ids, mask
+        )
+        return self.merge(inputs, encoding, training)
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        self.check_call(inputs, positions, start_index, segment_ids, mask)
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "skip_masked": self.skip_masked}
+
+    def check_call(
+        self,
+        inputs: Any,
+        positions: Any,
+        start_index: Any,
+        segment_ids: Any,
+        mask: Any,
+    ) -> None:
+        """Raises `ValueError` on call arguments that do not fit together."""
+        self.check_inputs(inputs)
+        sizes = {"batch": inputs.shape[0], "seq": inputs.shape[1]}
+        row = ("batch", "seq")
+        check_shape("mask", mask, row, sizes=sizes)
+        check_shape("positions", positions, ("seq",), row, sizes=sizes)
+        check_shape("segment_ids", segment_ids, row, sizes=sizes)
+        check_shape("start_index", start_index, (), ("batch",), sizes=sizes)
+        check_integers("start_index", start_index)
+        check_real("positions", positions)
+        if segment_ids is not None:
+            check_integers("segment_ids", segment_ids)
+            if self.skip_masked:
+                raise ValueError(
+                    "`segment_ids` cannot be used with skip_masked=True, which "
+                    "counts positions another way"
+                )
+        if positions is None:
+            return
+        if not self.REAL_POSITIONS:
+            check_integers("positions", positions)
+        for name, is_given in {
+            "start_index": not isinstance(start_index, int) or start_index,
+            "segment_ids": segment_ids is not None,
+            "skip_masked=True": self.skip_masked,
+        }.items():
+            if is_given:
+                raise ValueError(
+                    "`positions` says where every token stands, and cannot be "
+                    f"used with {name}"
+                )
