@@ -41,6 +41,9 @@ from keras_posenc.ops.positions import (
 from keras_posenc.positional.attention_position import (
     AttentionPosition as AttentionPosition,
 )
+from keras_posenc.positional.index_encoding import (
+    IndexEncoding as IndexEncoding,
+)
 from keras_posenc.positional.positional_encoding import (
     PositionalEncoding as PositionalEncoding,
 )

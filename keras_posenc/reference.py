@@ -146,6 +146,35 @@ def positions_from_segments(segment_ids: npt.ArrayLike) -> IntArray:
     return positions
 
 
+def index_encoding(
+    positions: npt.ArrayLike,
+    segment_ids: npt.ArrayLike | None = None,
+    mask: npt.ArrayLike | None = None,
+    normalize: bool = False,
+) -> FloatArray:
+    """The position itself, or over the number of real tokens around it.
+
+    Those of the row, or of the token's segment: a contiguous run of one id.
+    Where there are none, over 1. `positions` (batch, seq), like the others;
+    out (batch, seq, 1).
+    """
+    index = np.asarray(positions, np.float64)
+    if not normalize:
+        return index[..., np.newaxis]
+    batch, seq = index.shape
+    ids = np.zeros((batch, seq)) if segment_ids is None else segment_ids
+    real = np.ones((batch, seq), bool) if mask is None else np.asarray(mask)
+    shares = np.empty((batch, seq, 1))
+    for row in range(batch):
+        first = 0
+        for run in _runs(np.asarray(ids)[row]):
+            tokens = slice(first, first + run)
+            count = max(int(np.sum(real[row, tokens])), 1)
+            shares[row, tokens, 0] = index[row, tokens] / count
+            first += run
+    return shares
+
+
 def scaled_dot_product_attention(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
@@ -348,6 +377,17 @@ def _check_layout(layout: str) -> None:
             "`layout` must be 'interleaved' or 'halves'. "
             f"Received: layout={layout!r}."
         )
+
+
+def _runs(ids: npt.NDArray) -> list[int]:
+    """Lengths of the contiguous runs of one id, in order."""
+    lengths: list[int] = []
+    for t in range(len(ids)):
+        if t and ids[t] == ids[t - 1]:
+            lengths[-1] += 1
+        else:
+            lengths.append(1)
+    return lengths
 
 
 def _frequency(

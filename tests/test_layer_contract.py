@@ -135,10 +135,12 @@ def attention(layer: Any, roundings: int, *args: Any, **options: Any) -> Entry:
     return Entry(make, roundings, ATTENTION, ATTENTION)
 
 
-def encoding(*tensors: str, **options: Any) -> Entry:
-    """An entry for a mode of `PositionalEncoding`."""
+def encoding(
+    *tensors: str, layer: Any = kp.PositionalEncoding, **options: Any
+) -> Entry:
+    """An entry for a mode of an encoding of the input."""
     return Entry(
-        lambda **kwargs: kp.PositionalEncoding(**options, **kwargs),
+        lambda **kwargs: layer(**options, **kwargs),
         ENCODING_ROUNDINGS,
         tensors or ("positions", *COUNTED),
         tensors or COUNTED,
@@ -154,6 +156,17 @@ LAYERS = {
     ),
     "encoding-alone": encoding(merge_mode=None, max_wavelength=100),
     "encoding-skip-masked": encoding("start_index", skip_masked=True),
+    "index-add": encoding(layer=kp.IndexEncoding),
+    "index-concat-normalized": encoding(
+        layer=kp.IndexEncoding, merge_mode="concat", normalize=True
+    ),
+    "index-alone-skip-masked": encoding(
+        "start_index",
+        layer=kp.IndexEncoding,
+        merge_mode=None,
+        normalize=True,
+        skip_masked=True,
+    ),
     "attention": attention(kp.SelfAttention, ATTENTION_ROUNDINGS, 4),
     "attention-grouped-hooks": attention(
         kp.SelfAttention,

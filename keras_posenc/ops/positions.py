@@ -91,17 +91,55 @@ def positions_from_segments(segment_ids: Any) -> Any:
     segment_ids = ops.convert_to_tensor(segment_ids)
     batch, seq = ops.shape(segment_ids)
     index = ops.expand_dims(ops.arange(seq, dtype="int32"), 0)
+    run, begins = _runs(segment_ids)
+    # One token of each run holds where it starts, all others hold 0.
+    starts = ops.reshape(begins * index, (-1,))
+    first = ops.segment_sum(starts, run, num_segments=batch * seq)
+    return index - ops.reshape(ops.take(first, run), (batch, seq))
+
+
+def token_counts(mask: Any) -> Any:
+    """How many tokens of each row are unmasked: int32 `(batch, 1)`."""
+    return ops.sum(ops.cast(mask, "int32"), axis=-1, keepdims=True)
+
+
+def segment_lengths(segment_ids: Any, mask: Any = None) -> Any:
+    """Length of the segment that each token is in.
+
+    Args:
+        segment_ids: Integer tensor of shape `(batch, seq)`.
+        mask: If given, only unmasked tokens count; `(batch, seq)`.
+
+    Returns:
+        int32 tensor of shape `(batch, seq)`.
+    """
+    segment_ids = ops.convert_to_tensor(segment_ids)
+    if mask is None:
+        counted = ops.ones_like(segment_ids, dtype="int32")
+    else:
+        counted = ops.cast(mask, "int32")
+        # One row of segments may stand for all rows of the mask.
+        segment_ids = ops.broadcast_to(segment_ids, ops.shape(counted))
+    batch, seq = ops.shape(segment_ids)
+    run, _ = _runs(segment_ids)
+    counted = ops.reshape(counted, (-1,))
+    lengths = ops.segment_sum(counted, run, num_segments=batch * seq)
+    return ops.reshape(ops.take(lengths, run), (batch, seq))
+
+
+def _runs(segment_ids: Any) -> tuple[Any, Any]:
+    """The run each token is in, `(batch * seq,)`, and which tokens begin one.
+
+    Runs are numbered through the whole batch: seq numbers for each row, of
+    which a row with fewer runs leaves the last ones unused. The first run of a
+    row begins at 0, and needs nobody to say so.
+    """
+    batch, seq = ops.shape(segment_ids)
     changed = ops.cast(
         ops.not_equal(segment_ids[:, 1:], segment_ids[:, :-1]), "int32"
     )
     # An empty row has no first token.
     changed = ops.pad(changed, [[0, 0], [1, 0]])[:, :seq]
-    # Runs are numbered through the whole batch: seq numbers for each row, of
-    # which a row with fewer runs leaves the last ones unused.
     row = ops.expand_dims(ops.arange(batch, dtype="int32") * seq, 1)
     run = row + ops.cumsum(changed, axis=1)
-    starts = changed * index
-    run, starts = ops.reshape(run, (-1,)), ops.reshape(starts, (-1,))
-    # One token of each run holds where it starts, all others hold 0.
-    first = ops.segment_sum(starts, run, num_segments=batch * seq)
-    return index - ops.reshape(ops.take(first, run), (batch, seq))
+    return ops.reshape(run, (-1,)), changed

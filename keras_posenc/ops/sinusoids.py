@@ -80,7 +80,7 @@ class Sinusoids:
         Returns:
             `(length, dim)`, or `(batch, length, dim)` for a `(batch,)` start.
         """
-        start, _, valid = _split(start_index)
+        start, _, valid = split_positions(start_index)
         if isinstance(length, int):
             rows = min(length, _BASE)
             blocks = -(-length // _BASE)
@@ -119,7 +119,7 @@ class Sinusoids:
         Returns:
             Tensor of shape `(*positions.shape, dim)`.
         """
-        whole, fraction, valid = _split(positions)
+        whole, fraction, valid = split_positions(positions)
         sine, cosine = self._compose(
             ops.floor_divide(whole, _BASE), fraction, valid
         )
@@ -181,8 +181,12 @@ def _first(x: Any, count: Any, axis: int = -1) -> Any:
     return x[tuple(index)]
 
 
-def _split(positions: Any) -> tuple[Any, Any, Any]:
-    """Positions -> (whole part as int32, fraction or None, validity)."""
+def split_positions(positions: Any) -> tuple[Any, Any, Any]:
+    """Positions -> (whole part as int32, fraction or None, validity).
+
+    Positions are integers or reals of any shape. One that is NaN, or whose
+    magnitude exceeds 2**24, is not valid, and comes back as some other.
+    """
     if not hasattr(positions, "dtype"):
         positions = np.asarray(positions)  # a list of reals stays float64
     positions = ops.convert_to_tensor(positions)

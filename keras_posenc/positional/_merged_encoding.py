@@ -1,6 +1,6 @@
 """What every encoding of the inputs shares: the merge with them."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
@@ -26,32 +26,24 @@ class MergedEncoding(keras.Layer):
     Args:
         merge_mode: `"add"` to the inputs, `"concat"` behind them, or None for
             the encoding alone.
-        encoding_dim: Width of the encoding where it is concatenated; by
-            default the inputs' own. Only with `merge_mode="concat"`.
         dropout: Rate of the dropout behind the merge, in [0, 1).
         **kwargs: Those of `keras.Layer`.
     """
 
-    AXES: tuple[str, ...] = ("batch", "seq", "dim")
+    AXES: ClassVar[tuple[str, ...]] = ("batch", "seq", "dim")
+    # Width of the encoding where it is concatenated and not the inputs' own:
+    # set by those that offer it, by `check_encoding_dim`.
+    encoding_dim: int | None = None
 
     def __init__(
         self,
         *,
         merge_mode: str | None = "add",
-        encoding_dim: int | None = None,
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.merge_mode = check_choice("merge_mode", merge_mode, MERGE_MODES)
-        if encoding_dim is not None:
-            if merge_mode != "concat":
-                raise ValueError(
-                    "`encoding_dim` needs merge_mode='concat'. Received: "
-                    f"encoding_dim={encoding_dim!r}, merge_mode={merge_mode!r}"
-                )
-            encoding_dim = check_positive_int("encoding_dim", encoding_dim)
-        self.encoding_dim = encoding_dim
         self.dropout = check_rate("dropout", dropout)
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
@@ -122,3 +114,15 @@ class MergedEncoding(keras.Layer):
             "merge_mode": self.merge_mode,
             "dropout": self.dropout,
         }
+
+
+def check_encoding_dim(value: Any, merge_mode: str | None) -> int | None:
+    """Returns a positive integer or None; only `"concat"` takes the former."""
+    if value is None:
+        return None
+    if merge_mode != "concat":
+        raise ValueError(
+            "`encoding_dim` needs merge_mode='concat'. Received: "
+            f"encoding_dim={value!r}, merge_mode={merge_mode!r}"
+        )
+    return check_positive_int("encoding_dim", value)

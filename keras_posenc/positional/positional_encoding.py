@@ -14,6 +14,7 @@ from keras_posenc.ops.arguments import (
 from keras_posenc.ops.positional_encoding import LAYOUTS
 from keras_posenc.ops.positions import counted_positions
 from keras_posenc.ops.sinusoids import Sinusoids
+from keras_posenc.positional._merged_encoding import check_encoding_dim
 from keras_posenc.positional._token_encoding import TokenEncoding
 
 
@@ -97,11 +98,11 @@ class PositionalEncoding(TokenEncoding):
     ) -> None:
         super().__init__(
             merge_mode=merge_mode,
-            encoding_dim=encoding_dim,
             skip_masked=skip_masked,
             dropout=dropout,
             **kwargs,
         )
+        self.encoding_dim = check_encoding_dim(encoding_dim, merge_mode)
         self.max_wavelength = check_max_wavelength(max_wavelength)
         self.layout = check_choice("layout", layout, LAYOUTS)
         self.scale_inputs = check_bool("scale_inputs", scale_inputs)
