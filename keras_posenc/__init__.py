@@ -44,6 +44,9 @@ from keras_posenc.positional.attention_position import (
 from keras_posenc.positional.index_encoding import (
     IndexEncoding as IndexEncoding,
 )
+from keras_posenc.positional.position_embedding import (
+    PositionEmbedding as PositionEmbedding,
+)
 from keras_posenc.positional.positional_encoding import (
     PositionalEncoding as PositionalEncoding,
 )

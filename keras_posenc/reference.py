@@ -175,6 +175,22 @@ def index_encoding(
     return shares
 
 
+def resized_table(table: npt.ArrayLike, length: int) -> FloatArray:
+    """A learned table (rows, width) stretched linearly to `length` rows.
+
+    Row i of the result lies at i (rows - 1) / (length - 1) in the old one, so
+    that both ends stay; a single row is the first.
+    """
+    rows = np.asarray(table, np.float64)
+    new = np.empty((length, rows.shape[1]))
+    for column in range(rows.shape[1]):
+        for i in range(length):
+            place = i * (len(rows) - 1) / (length - 1) if length > 1 else 0.0
+            old = np.arange(len(rows))
+            new[i, column] = np.interp(place, old, rows[:, column])
+    return new
+
+
 def scaled_dot_product_attention(
     query: npt.ArrayLike,
     key: npt.ArrayLike,

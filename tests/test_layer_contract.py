@@ -167,6 +167,19 @@ LAYERS = {
         normalize=True,
         skip_masked=True,
     ),
+    # Its table reaches beyond every start that is given; its positions are
+    # integers, and so tested apart.
+    "embedding-add": encoding(
+        *COUNTED, layer=kp.PositionEmbedding, sequence_length=6000
+    ),
+    "embedding-concat-skip-masked": encoding(
+        "start_index",
+        layer=kp.PositionEmbedding,
+        sequence_length=6000,
+        merge_mode="concat",
+        encoding_dim=5,
+        skip_masked=True,
+    ),
     "attention": attention(kp.SelfAttention, ATTENTION_ROUNDINGS, 4),
     "attention-grouped-hooks": attention(
         kp.SelfAttention,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 
@@ -140,6 +141,16 @@ def check_real(name: str, value: Any) -> None:
             f"`{name}` must be of an integer or float dtype. "
             f"Received: {name} of dtype {dtype}"
         )
+
+
+def known_values(x: Any) -> np.ndarray | None:
+    """The values of a tensor, or None while a graph is traced."""
+    if isinstance(x, keras.KerasTensor):
+        return None
+    try:
+        return np.asarray(ops.convert_to_numpy(x))
+    except Exception:  # each backend refuses with an error of its own
+        return None
 
 
 def check_inputs(
