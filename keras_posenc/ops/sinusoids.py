@@ -41,6 +41,66 @@ _ROWS = np.concatenate(
 )
 
 
+class Phases:
+    """Exact sines and cosines of positions times arbitrary frequencies.
+
+    Args:
+        rates: Radians per position, `(pairs,)`, in float64; at most 1 in
+            magnitude where real positions are to keep their precision.
+        dtype: `"float32"` or `"float64"`, the dtype of the arithmetic.
+    """
+
+    def __init__(self, rates: Any, dtype: str = "float32") -> None:
+        rates = np.ascontiguousarray(rates, "float64")
+        self.dtype = dtype
+        # One constant, however often it is read.
+        self._table = ops.convert_to_tensor(_table(rates.tobytes(), dtype))
+
+    def at(self, positions: Any) -> tuple[Any, Any]:
+        """Sines and cosines at the given positions, integers or reals.
+
+        Args:
+            positions: Tensor of any shape. A position that is NaN, or whose
+                magnitude exceeds 2**24, gives NaN.
+
+        Returns:
+            Two tensors of shape `(*positions.shape, pairs)`.
+        """
+        whole, fraction, valid = split_positions(positions)
+        return _add_angles(
+            self.compose(ops.floor_divide(whole, _BASE), fraction, valid),
+            self.look_up(_LOW + ops.mod(whole, _BASE)),
+        )
+
+    def compose(self, high: Any, fraction: Any, valid: Any) -> Any:
+        """Sine and cosine of the angles of 64 * high + fraction."""
+        digits = ops.minimum(ops.abs(high), LIMIT // _BASE)
+        top = ops.where(
+            ops.logical_and(valid, ops.equal(digits, ops.abs(high))),
+            _TOP + ops.floor_divide(digits, _BASE**2),
+            _INVALID,
+        )
+        upper = _UPPER + ops.mod(ops.floor_divide(digits, _BASE), _BASE)
+        middle = _MIDDLE + ops.mod(digits, _BASE)
+        sine, cosine = functools.reduce(
+            _add_angles, map(self.look_up, (top, upper, middle))
+        )
+        sine = ops.where(ops.expand_dims(high < 0, -1), -sine, sine)
+        if fraction is None:
+            return sine, cosine
+        rates, _ = self.look_up(ops.where(valid, _FREQUENCIES, _INVALID))
+        angle = ops.expand_dims(ops.cast(fraction, self.dtype), -1) * rates
+        return _add_angles((sine, cosine), (ops.sin(angle), ops.cos(angle)))
+
+    def look_up(self, rows: Any) -> tuple[Any, Any]:
+        """Sines and cosines of rows of the table: (...) -> (..., pairs)."""
+        gathered = ops.take(self._table, rows, axis=0)
+        if self.dtype == "float32":
+            gathered = ops.view(gathered, "float32")
+        sine, cosine = ops.split(gathered, 2, axis=-1)
+        return sine, cosine
+
+
 class Sinusoids:
     """Exact sinusoidal encodings of one width, base and layout.
 
@@ -62,8 +122,7 @@ class Sinusoids:
         self.max_wavelength = max_wavelength
         self.layout = layout
         self.dtype = dtype
-        # One constant, however often it is read.
-        self._table = ops.convert_to_tensor(_table(dim, max_wavelength, dtype))
+        self._phases = Phases(frequencies(dim, max_wavelength), dtype)
 
     def range(self, start_index: Any, length: Any) -> Any:
         """Encodings of `start_index ... start_index + length - 1`.
@@ -91,10 +150,12 @@ class Sinusoids:
         row = ops.arange(rows, dtype="int32")
         start, valid = ops.expand_dims(start, -1), ops.expand_dims(valid, -1)
         # Shapes: (..., blocks, half) and (..., rows, half).
-        sine, cosine = self._compose(
+        sine, cosine = self._phases.compose(
             ops.floor_divide(start, _BASE) + block, None, valid
         )
-        row_sine, row_cosine = self._look_up(_LOW + ops.mod(start, _BASE) + row)
+        row_sine, row_cosine = self._phases.look_up(
+            _LOW + ops.mod(start, _BASE) + row
+        )
         # (..., blocks, 1, dim) with (..., 1, rows, dim)
         encoding = ops.expand_dims(
             self._columns(sine, cosine), -2
@@ -119,41 +180,7 @@ class Sinusoids:
         Returns:
             Tensor of shape `(*positions.shape, dim)`.
         """
-        whole, fraction, valid = split_positions(positions)
-        sine, cosine = self._compose(
-            ops.floor_divide(whole, _BASE), fraction, valid
-        )
-        sine, cosine = _add_angles(
-            (sine, cosine), self._look_up(_LOW + ops.mod(whole, _BASE))
-        )
-        return self._columns(sine, cosine)
-
-    def _compose(self, high: Any, fraction: Any, valid: Any) -> Any:
-        """Sine and cosine of the angles of 64 * high + fraction."""
-        digits = ops.minimum(ops.abs(high), LIMIT // _BASE)
-        top = ops.where(
-            ops.logical_and(valid, ops.equal(digits, ops.abs(high))),
-            _TOP + ops.floor_divide(digits, _BASE**2),
-            _INVALID,
-        )
-        upper = _UPPER + ops.mod(ops.floor_divide(digits, _BASE), _BASE)
-        middle = _MIDDLE + ops.mod(digits, _BASE)
-        sine, cosine = functools.reduce(
-            _add_angles, map(self._look_up, (top, upper, middle))
-        )
-        sine = ops.where(ops.expand_dims(high < 0, -1), -sine, sine)
-        if fraction is None:
-            return sine, cosine
-        rates, _ = self._look_up(ops.where(valid, _FREQUENCIES, _INVALID))
-        angle = ops.expand_dims(ops.cast(fraction, self.dtype), -1) * rates
-        return _add_angles((sine, cosine), (ops.sin(angle), ops.cos(angle)))
-
-    def _look_up(self, rows: Any) -> tuple[Any, Any]:
-        gathered = ops.take(self._table, rows, axis=0)
-        if self.dtype == "float32":
-            gathered = ops.view(gathered, "float32")
-        sine, cosine = ops.split(gathered, 2, axis=-1)
-        return sine, cosine
+        return self._columns(*self._phases.at(positions))
 
     def _columns(self, sine: Any, cosine: Any) -> Any:
         """Lays sines and cosines out as columns: (..., half) -> (..., dim)."""
@@ -182,11 +209,7 @@ def _first(x: Any, count: Any, axis: int = -1) -> Any:
 
 
 def split_positions(positions: Any) -> tuple[Any, Any, Any]:
-    """Positions -> (whole part as int32, fraction or None, validity).
-
-    Positions are integers or reals of any shape. One that is NaN, or whose
-    magnitude exceeds 2**24, is not valid, and comes back as some other.
-    """
+    """Positions -> (whole part as int32, fraction or None, validity)."""
     if not hasattr(positions, "dtype"):
         positions = np.asarray(positions)  # a list of reals stays float64
     positions = ops.convert_to_tensor(positions)
@@ -210,13 +233,14 @@ def split_positions(positions: Any) -> tuple[Any, Any, Any]:
 
 
 @functools.lru_cache(maxsize=16)
-def _table(dim: int, max_wavelength: float, dtype: str) -> np.ndarray:
-    """Sines and cosines of the digits, then frequencies: (323, 2 half).
+def _table(rates_as_bytes: bytes, dtype: str) -> np.ndarray:
+    """Sines and cosines of the digits, then the rates: (323, 2 pairs).
 
-    float32 values are handed out as their int32 bit patterns: converters to
-    int8 and float16 round float tables, and leave integers alone.
+    Bytes (of float64 numbers) can be a key of the cache. float32 values are
+    handed out as their int32 bit patterns: converters to int8 and float16
+    round float tables, and leave integers alone.
     """
-    rates = frequencies(dim, max_wavelength)
+    rates = np.frombuffer(rates_as_bytes)
     angles = _ROWS[:, np.newaxis] * rates
     digits = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
     table = np.vstack([digits, np.tile(rates, 2)]).astype(dtype)

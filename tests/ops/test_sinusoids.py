@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_posenc import reference
-from keras_posenc.ops.sinusoids import LIMIT, Sinusoids
+from keras_posenc.ops.sinusoids import LIMIT, Phases, Sinusoids
 
 WIDTHS = (1, 2, 3, 4, 63, 64, 512, 4096)
 LAYOUTS = ("interleaved", "halves")
@@ -127,6 +127,30 @@ def test_nan_stays_in_its_row(near, encoding_bound):
     want = reference.positional_encoding(positions[::2], 4, layout="halves")
     assert np.all(np.isnan(got[1]))
     near(got[::2], want, encoding_bound(positions[::2], want))
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_phases_of_any_frequencies(data, near, encoding_bound):
+    rates = data.draw(st.lists(st.floats(-1, 1), min_size=1, max_size=5))
+    whole = st.integers(-LIMIT, LIMIT)
+    reals = st.floats(-LIMIT, LIMIT, width=32)
+    for kind in (whole, reals):
+        positions = np.array(data.draw(st.lists(kind, min_size=1, max_size=3)))
+        want = reference.phases(positions, rates)
+        bound = encoding_bound(positions, want[0])
+        for got, exact in zip(Phases(rates).at(positions), want, strict=True):
+            near(got, exact, bound)
+
+
+def test_phases_keep_frequencies_apart(near, encoding_bound):
+    # One cached table for each list of frequencies, not for each length.
+    positions = np.arange(100)
+    for rates in ([0.5, 0.25], [0.5, 0.125], [0.25, 0.5]):
+        want = reference.phases(positions, rates)
+        sine, cosine = Phases(rates).at(positions)
+        near(sine, want[0], encoding_bound(positions, want[0]))
+        near(cosine, want[1], encoding_bound(positions, want[1]))
 
 
 STARTS = (
