@@ -41,6 +41,9 @@ from keras_posenc.ops.positions import (
 from keras_posenc.positional.attention_position import (
     AttentionPosition as AttentionPosition,
 )
+from keras_posenc.positional.axial_positional_encoding import (
+    AxialPositionalEncoding as AxialPositionalEncoding,
+)
 from keras_posenc.positional.index_encoding import (
     IndexEncoding as IndexEncoding,
 )

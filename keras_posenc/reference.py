@@ -6,7 +6,7 @@ layers it judges. Weights come as dictionaries of arrays: kernels of shape
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, localcontext
 
 import numpy as np
@@ -211,6 +211,33 @@ def resized_table(table: npt.ArrayLike, length: int) -> FloatArray:
             old = np.arange(len(rows))
             new[i, column] = np.interp(place, old, rows[:, column])
     return new
+
+
+def axial_encoding(
+    shape: Sequence[int],
+    dim: int,
+    max_wavelength: float = 10000.0,
+    layout: str = "interleaved",
+    last_axis_first: bool = False,
+) -> FloatArray:
+    """Sinusoids of each coordinate of a grid, side by side: (*shape, dim).
+
+    Each axis takes the smallest even number of columns that is enough for all
+    to fill `dim`, and what is too many is cut off at the end. Dosovitskiy et
+    al. (2021), appendix D.4; Wang and Liu (2019); He et al. (2021), whose
+    columns begin with those of the last axis.
+    """
+    width = 2 * math.ceil(dim / (2 * len(shape)))
+    tables = [
+        positional_encoding(size, width, max_wavelength, layout)
+        for size in shape
+    ]
+    encoding = np.empty((*shape, dim))
+    for cell in np.ndindex(*shape):
+        rows = [tables[axis][i] for axis, i in enumerate(cell)]
+        rows = rows[::-1] if last_axis_first else rows
+        encoding[cell] = np.concatenate(rows)[:dim]
+    return encoding
 
 
 def scaled_dot_product_attention(

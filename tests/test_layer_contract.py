@@ -148,6 +148,15 @@ def encoding(
     )
 
 
+def grid(**options: Any) -> Entry:
+    """An entry for a mode of `AxialPositionalEncoding`, with one axis."""
+    return Entry(
+        lambda **kwargs: kp.AxialPositionalEncoding(1, **options, **kwargs),
+        ENCODING_ROUNDINGS,
+        mixes=False,
+    )
+
+
 BLOCK = {"intermediate_dim": 16, "activation": "gelu"}
 LAYERS = {
     "encoding-add": encoding(scale_inputs=True),
@@ -180,6 +189,9 @@ LAYERS = {
         encoding_dim=5,
         skip_masked=True,
     ),
+    # One axis is a sequence; grids are tested apart.
+    "axial-concat": grid(merge_mode="concat", encoding_dim=5, layout="halves"),
+    "axial-learned": grid(grid_shape=(70,)),
     "attention": attention(kp.SelfAttention, ATTENTION_ROUNDINGS, 4),
     "attention-grouped-hooks": attention(
         kp.SelfAttention,

@@ -1,6 +1,6 @@
 """What every encoding of the inputs shares: the merge with them."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 from keras import ops
@@ -19,7 +19,7 @@ MERGE_MODES = ("add", "concat", None)
 class MergedEncoding(keras.Layer):
     """Base of the layers that merge an encoding with their inputs.
 
-    A subclass names the axes of its inputs in `AXES`, makes the encoding in
+    A subclass names the axes of its inputs in `axes`, makes the encoding in
     `call` and hands it to `merge`. It may change `encoding_width`, the width
     of the encoding, and `input_factor`, by which the inputs are multiplied.
 
@@ -30,7 +30,7 @@ class MergedEncoding(keras.Layer):
         **kwargs: Those of `keras.Layer`.
     """
 
-    AXES: ClassVar[tuple[str, ...]] = ("batch", "seq", "dim")
+    axes: tuple[str, ...] = ("batch", "seq", "dim")
     # Width of the encoding where it is concatenated and not the inputs' own:
     # set by those that offer it, by `check_encoding_dim`.
     encoding_dim: int | None = None
@@ -55,7 +55,7 @@ class MergedEncoding(keras.Layer):
 
     def build(self, input_shape: Any) -> None:
         input_shape = tuple(input_shape)
-        check_input_shape(self, input_shape, self.AXES)
+        check_input_shape(self, input_shape, self.axes)
         self.build_encoding(input_shape)
         self.dropout_layer.build(self.compute_output_shape(input_shape))
         self.built = True
@@ -76,7 +76,7 @@ class MergedEncoding(keras.Layer):
         return "float64" if self.compute_dtype == "float64" else "float32"
 
     def check_inputs(self, inputs: Any) -> None:
-        check_inputs(self, inputs, self.AXES)
+        check_inputs(self, inputs, self.axes)
 
     def merge(self, inputs: Any, encoding: Any, training: bool | None) -> Any:
         """Inputs and their encoding -> outputs, in the compute dtype.
