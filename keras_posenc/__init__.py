@@ -53,6 +53,9 @@ from keras_posenc.positional.position_embedding import (
 from keras_posenc.positional.positional_encoding import (
     PositionalEncoding as PositionalEncoding,
 )
+from keras_posenc.positional.randomized_positions import (
+    RandomizedPositions as RandomizedPositions,
+)
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,
 )

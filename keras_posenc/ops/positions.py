@@ -45,6 +45,32 @@ def _from_start(start_index: Any, positions: Any) -> Any:
     return ops.add(positions, start_index)
 
 
+def random_positions(scores: Any, length: Any, mask: Any = None) -> Any:
+    """Sorted positions without repetition, the lowest scores' in each row.
+
+    Scores that are drawn evenly give every set of positions the same chance.
+
+    Args:
+        scores: `(batch, max_position)`.
+        length: How many positions: an integer, or a scalar tensor.
+        mask: If given, as many positions as each row has unmasked tokens, in
+            front; the rest is `max_position`. Bool `(batch, length)`.
+
+    Returns:
+        int32 `(batch, length)`. The graph fails where `length` exceeds
+        `max_position`.
+    """
+    order = ops.cast(ops.argsort(scores, axis=-1), "int32")
+    drawn = order[:, :length]
+    if mask is not None:
+        unused = ops.full_like(drawn, scores.shape[1])
+        rank = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
+        count = ops.expand_dims(ops.sum(ops.cast(mask, "int32"), axis=1), 1)
+        drawn = ops.where(rank < count, drawn, unused)
+    # The shape is what fails if there are too few.
+    return ops.reshape(ops.sort(drawn, axis=-1), (ops.shape(scores)[0], length))
+
+
 def positions_from_mask(mask: Any) -> Any:
     """Positions that count only the unmasked tokens of each row.
 
