@@ -54,7 +54,7 @@ def random_positions(scores: Any, length: Any, mask: Any = None) -> Any:
         scores: `(batch, max_position)`.
         length: How many positions: an integer, or a scalar tensor.
         mask: If given, as many positions as each row has unmasked tokens, in
-            front; the rest is `max_position`. Bool `(batch, length)`.
+            front; the rest is `max_position - 1`. Bool `(batch, length)`.
 
     Returns:
         int32 `(batch, length)`. The graph fails where `length` exceeds
@@ -63,10 +63,9 @@ def random_positions(scores: Any, length: Any, mask: Any = None) -> Any:
     order = ops.cast(ops.argsort(scores, axis=-1), "int32")
     drawn = order[:, :length]
     if mask is not None:
-        unused = ops.full_like(drawn, scores.shape[1])
         rank = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
-        count = ops.expand_dims(ops.sum(ops.cast(mask, "int32"), axis=1), 1)
-        drawn = ops.where(rank < count, drawn, unused)
+        rest = ops.full_like(drawn, scores.shape[1] - 1)
+        drawn = ops.where(rank < token_counts(mask), drawn, rest)
     # The shape is what fails if there are too few.
     return ops.reshape(ops.sort(drawn, axis=-1), (ops.shape(scores)[0], length))
 
