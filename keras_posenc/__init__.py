@@ -56,6 +56,9 @@ from keras_posenc.positional.positional_encoding import (
 from keras_posenc.positional.randomized_positions import (
     RandomizedPositions as RandomizedPositions,
 )
+from keras_posenc.positional.time_encoding import (
+    TimeEncoding as TimeEncoding,
+)
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,
 )

@@ -8,6 +8,7 @@ layers it judges. Weights come as dictionaries of arrays: kernels of shape
 import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -238,6 +239,34 @@ def axial_encoding(
         rows = rows[::-1] if last_axis_first else rows
         encoding[cell] = np.concatenate(rows)[:dim]
     return encoding
+
+
+def time_angles(
+    positions: npt.ArrayLike,
+    frequencies: Sequence[float | Fraction],
+    fractions: npt.ArrayLike = 0.0,
+) -> FloatArray:
+    """2 pi frequency (position + fraction), less whole turns.
+
+    Computed in rational numbers from every bit that is given, up to the last
+    rounding to float64. `positions` (...), out (..., len(frequencies)).
+    Kazemi et al., Time2Vec (2019); Tancik et al., Fourier Features (2020).
+
+    Args:
+        positions: Integers or reals.
+        frequencies: In turns for each unit of position.
+        fractions: Added to the positions; broadcasts against them.
+    """
+    times = np.asarray(positions)
+    shares = np.broadcast_to(np.asarray(fractions, np.float64), times.shape)
+    angles = np.empty((*times.shape, len(frequencies)))
+    for place in np.ndindex(times.shape):
+        time = Fraction(times[place].item()) + Fraction(float(shares[place]))
+        for column, frequency in enumerate(frequencies):
+            turns = time * Fraction(frequency)
+            turn = float(turns - round(turns))
+            angles[(*place, column)] = 2 * math.pi * turn
+    return angles
 
 
 def scaled_dot_product_attention(

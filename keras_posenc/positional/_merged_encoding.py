@@ -53,6 +53,11 @@ class MergedEncoding(keras.Layer):
         # and 1000 can be the same number.
         self.autocast = False
 
+    def add_weight(self, *args: Any, **kwargs: Any) -> Any:
+        # Keras autocasts weights of a layer that stands alone, whatever its
+        # `autocast` says; frequencies would lose what positions need.
+        return super().add_weight(*args, **{"autocast": False, **kwargs})
+
     def build(self, input_shape: Any) -> None:
         input_shape = tuple(input_shape)
         check_input_shape(self, input_shape, self.axes)
