@@ -8,6 +8,7 @@ layers it judges. Weights come as dictionaries of arrays: kernels of shape
 import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -350,6 +351,106 @@ def positions_from_segments(segment_ids: npt.ArrayLike) -> IntArray:
     return positions
 
 
+def index_encoding(
+    positions: npt.ArrayLike,
+    segment_ids: npt.ArrayLike | None = None,
+    mask: npt.ArrayLike | None = None,
+    normalize: bool = False,
+) -> FloatArray:
+    """The position itself, or over the number of real tokens around it.
+
+    Those of the row, or of the token's segment: a contiguous run of one id.
+    Where there are none, over 1. `positions` (batch, seq), like the others;
+    out (batch, seq, 1).
+    """
+    index = np.asarray(positions, np.float64)
+    if not normalize:
+        return index[..., np.newaxis]
+    batch, seq = index.shape
+    ids = np.zeros((batch, seq)) if segment_ids is None else segment_ids
+    real = np.ones((batch, seq), bool) if mask is None else np.asarray(mask)
+    shares = np.empty((batch, seq, 1))
+    for row in range(batch):
+        first = 0
+        for run in _runs(np.asarray(ids)[row]):
+            tokens = slice(first, first + run)
+            count = max(int(np.sum(real[row, tokens])), 1)
+            shares[row, tokens, 0] = index[row, tokens] / count
+            first += run
+    return shares
+
+
+def resized_table(table: npt.ArrayLike, length: int) -> FloatArray:
+    """A learned table (rows, width) stretched linearly to `length` rows.
+
+    Row i of the result lies at i (rows - 1) / (length - 1) in the old one, so
+    that both ends stay; a single row is the first.
+    """
+    rows = np.asarray(table, np.float64)
+    new = np.empty((length, rows.shape[1]))
+    for column in range(rows.shape[1]):
+        for i in range(length):
+            place = i * (len(rows) - 1) / (length - 1) if length > 1 else 0.0
+            old = np.arange(len(rows))
+            new[i, column] = np.interp(place, old, rows[:, column])
+    return new
+
+
+def axial_encoding(
+    shape: Sequence[int],
+    dim: int,
+    max_wavelength: float = 10000.0,
+    layout: str = "interleaved",
+    last_axis_first: bool = False,
+) -> FloatArray:
+    """Sinusoids of each coordinate of a grid, side by side: (*shape, dim).
+
+    Each axis takes the smallest even number of columns that is enough for all
+    to fill `dim`, and what is too many is cut off at the end. Dosovitskiy et
+    al. (2021), appendix D.4; Wang and Liu (2019); He et al. (2021), whose
+    columns begin with those of the last axis.
+    """
+    width = 2 * math.ceil(dim / (2 * len(shape)))
+    tables = [
+        positional_encoding(size, width, max_wavelength, layout)
+        for size in shape
+    ]
+    encoding = np.empty((*shape, dim))
+    for cell in np.ndindex(*shape):
+        rows = [tables[axis][i] for axis, i in enumerate(cell)]
+        rows = rows[::-1] if last_axis_first else rows
+        encoding[cell] = np.concatenate(rows)[:dim]
+    return encoding
+
+
+def time_angles(
+    positions: npt.ArrayLike,
+    frequencies: Sequence[float | Fraction],
+    fractions: npt.ArrayLike = 0.0,
+) -> FloatArray:
+    """2 pi frequency (position + fraction), less whole turns.
+
+    Computed in rational numbers from every bit that is given, up to the last
+    rounding to float64. `positions` (...), out (..., len(frequencies)).
+    Kazemi et al., Time2Vec (2019); Tancik et al., Fourier Features (2020).
+
+    Args:
+        positions: Integers or reals.
+        frequencies: In turns for each unit of position.
+        fractions: Added to the positions; broadcasts against them.
+    """
+    times = np.asarray(positions)
+    shares = np.broadcast_to(np.asarray(fractions, np.float64), times.shape)
+    angles = np.empty((*times.shape, len(frequencies)))
+    for place in np.ndindex(times.shape):
+        time = Fraction(times[place].item()) + Fraction(float(shares[place]))
+        for column, frequency in enumerate(frequencies):
+            turns = time * Fraction(frequency)
+            turn = float(turns - round(turns))
+            angles[(*place, column)] = 2 * math.pi * turn
+    return angles
+
+
 def scaled_dot_product_attention(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
@@ -665,6 +766,17 @@ def _check_layout(layout: str) -> None:
             "`layout` must be 'interleaved' or 'halves'. "
             f"Received: layout={layout!r}."
         )
+
+
+def _runs(ids: npt.NDArray) -> list[int]:
+    """Lengths of the contiguous runs of one id, in order."""
+    lengths: list[int] = []
+    for t in range(len(ids)):
+        if t and ids[t] == ids[t - 1]:
+            lengths[-1] += 1
+        else:
+            lengths.append(1)
+    return lengths
 
 
 def _frequency(

@@ -98,6 +98,8 @@ class Entry:
         dropout: Whether it has a dropout.
         pools: Whether it gives one vector for each row.
         mixes: Whether tokens influence one another.
+        third_derivative: What the third derivatives by weights stay below. A
+            sine's, by its frequency, grows with the cube of the position.
     """
 
     make: Callable[..., keras.Layer]
@@ -107,6 +109,7 @@ class Entry:
     dropout: bool = True
     pools: bool = False
     mixes: bool = True
+    third_derivative: float = 100
 
 
 ATTENTION = ("positions", "segment_ids", "padding_mask", "attention_mask")
@@ -135,13 +138,28 @@ def attention(layer: Any, roundings: int, *args: Any, **options: Any) -> Entry:
     return Entry(make, roundings, ATTENTION, ATTENTION)
 
 
-def encoding(*tensors: str, **options: Any) -> Entry:
-    """An entry for a mode of `PositionalEncoding`."""
+def encoding(
+    *tensors: str,
+    layer: Any = kp.PositionalEncoding,
+    third_derivative: float = 100,
+    **options: Any,
+) -> Entry:
+    """An entry for a mode of an encoding of the input."""
     return Entry(
-        lambda **kwargs: kp.PositionalEncoding(**options, **kwargs),
+        lambda **kwargs: layer(**options, **kwargs),
         ENCODING_ROUNDINGS,
         tensors or ("positions", *COUNTED),
         tensors or COUNTED,
+        mixes=False,
+        third_derivative=third_derivative,
+    )
+
+
+def grid(**options: Any) -> Entry:
+    """An entry for a mode of `AxialPositionalEncoding`, with one axis."""
+    return Entry(
+        lambda **kwargs: kp.AxialPositionalEncoding(1, **options, **kwargs),
+        ENCODING_ROUNDINGS,
         mixes=False,
     )
 
@@ -197,6 +215,54 @@ LAYERS = {
     ),
     "encoding-alone": encoding(merge_mode=None, max_wavelength=100),
     "encoding-skip-masked": encoding("start_index", skip_masked=True),
+    "index-add": encoding(layer=kp.IndexEncoding),
+    "index-concat-normalized": encoding(
+        layer=kp.IndexEncoding, merge_mode="concat", normalize=True
+    ),
+    "index-alone-skip-masked": encoding(
+        "start_index",
+        layer=kp.IndexEncoding,
+        merge_mode=None,
+        normalize=True,
+        skip_masked=True,
+    ),
+    # Its table reaches beyond every start that is given; its positions are
+    # integers, and so tested apart.
+    "embedding-add": encoding(
+        *COUNTED, layer=kp.PositionEmbedding, sequence_length=6000
+    ),
+    "embedding-concat-skip-masked": encoding(
+        "start_index",
+        layer=kp.PositionEmbedding,
+        sequence_length=6000,
+        merge_mode="concat",
+        encoding_dim=5,
+        skip_masked=True,
+    ),
+    # One axis is a sequence; grids are tested apart.
+    "axial-concat": grid(merge_mode="concat", encoding_dim=5, layout="halves"),
+    "axial-learned": grid(grid_shape=(70,)),
+    "time-fixed": encoding(layer=kp.TimeEncoding),
+    "time-periods-concat": encoding(
+        layer=kp.TimeEncoding,
+        periods=(24, 168.5, 1e7),
+        merge_mode="concat",
+        layout="halves",
+    ),
+    "time-learned": encoding(
+        "segment_ids",
+        layer=kp.TimeEncoding,
+        kind="learned",
+        third_derivative=1e6,
+    ),
+    "time2vec-concat": encoding(
+        "segment_ids",
+        layer=kp.TimeEncoding,
+        kind="time2vec",
+        merge_mode="concat",
+        encoding_dim=4,
+        third_derivative=1e6,
+    ),
     "attention": attention(kp.SelfAttention, ATTENTION_ROUNDINGS, 4),
     "attention-grouped-hooks": attention(
         kp.SelfAttention,
@@ -755,8 +821,8 @@ def test_gradients_are_central_differences(entry):
     """Along one random direction for each weight and for the inputs.
 
     Keras computes in float64 on TensorFlow alone. A step leaves a sixth of its
-    square of the third derivative, here below 100, and the roundings of the
-    outputs, divided by the step.
+    square of the third derivative, and the roundings of the outputs, divided
+    by the step.
     """
     wide = BACKEND == "tensorflow"
     dtype, step = ("float64", 1e-5) if wide else ("float32", 1e-2)
@@ -766,7 +832,7 @@ def test_gradients_are_central_differences(entry):
     extra = {**tensors(entry.together, MASK), **under(layer, MASK)}
     outputs = numpy(layer(x, **extra))
     tolerance = (
-        step**2 / 6 * 100
+        step**2 / 6 * entry.third_derivative
         + bound(entry, outputs, dtype) * np.sqrt(outputs.size) / step
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 
@@ -208,9 +209,23 @@ def check_position_tensors(
             )
 
 
-def check_inputs(layer: keras.Layer, inputs: Any) -> None:
-    """Raises `ValueError` unless the inputs are a batch of float sequences."""
-    check_sequence_shape(layer, inputs.shape)
+def known_values(x: Any) -> np.ndarray | None:
+    """The values of a tensor, or None while a graph is traced."""
+    if isinstance(x, keras.KerasTensor):
+        return None
+    try:
+        return np.asarray(ops.convert_to_numpy(x))
+    except Exception:  # each backend refuses with an error of its own
+        return None
+
+
+def check_inputs(
+    layer: keras.Layer,
+    inputs: Any,
+    axes: Sequence[str] = ("batch", "seq", "dim"),
+) -> None:
+    """Raises `ValueError` unless the inputs have these axes, and are floats."""
+    check_input_shape(layer, inputs.shape, axes)
     dtype = keras.backend.standardize_dtype(inputs.dtype)
     if not keras.backend.is_float_dtype(dtype):
         raise ValueError(
@@ -220,14 +235,21 @@ def check_inputs(layer: keras.Layer, inputs: Any) -> None:
         )
 
 
-def check_sequence_shape(layer: keras.Layer, shape: Any) -> None:
-    """Raises `ValueError` unless the shape is `(batch, seq, dim)`."""
-    if len(shape) != 3 or not shape[-1]:
+def check_input_shape(
+    layer: keras.Layer, shape: Any, axes: Sequence[str]
+) -> None:
+    """Raises `ValueError` unless there are these axes, the last one known."""
+    if len(shape) != len(axes) or not shape[-1]:
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}' expects inputs of shape "
-            "(batch, seq, dim), with dim known and above 0. Received: "
-            f"inputs of shape {tuple(shape)}"
+            f"({', '.join(axes)}), with {axes[-1]} known and above 0. "
+            f"Received: inputs of shape {tuple(shape)}"
         )
+
+
+def check_sequence_shape(layer: keras.Layer, shape: Any) -> None:
+    """Raises `ValueError` unless the shape is `(batch, seq, dim)`."""
+    check_input_shape(layer, shape, ("batch", "seq", "dim"))
 
 
 def _is_real(value: Any) -> bool:

@@ -8,6 +8,71 @@ from keras import ops
 from keras_posenc.ops.arguments import check_shape
 
 
+def counted_positions(
+    start_index: Any, segment_ids: Any = None, mask: Any = None
+) -> Any:
+    """Positions counted from `start_index`, or None for plain counting.
+
+    Args:
+        start_index: Integer scalar or `(batch,)`.
+        segment_ids: If given, counting starts again with each segment.
+        mask: If given, only unmasked tokens count.
+
+    Returns:
+        Integers `(batch, seq)`; None where neither segments nor a mask are
+        given, so that token `t` stands at `start_index + t`.
+    """
+    if segment_ids is not None:
+        positions = positions_from_segments(segment_ids)
+    elif mask is not None:
+        positions = positions_from_mask(mask)
+    else:
+        return None
+    return _from_start(start_index, positions)
+
+
+def plain_positions(start_index: Any, length: Any) -> Any:
+    """`start_index ... start_index + length - 1`: `(seq,)` or `(batch, seq)`.
+
+    Args:
+        start_index: Integer scalar or `(batch,)`.
+        length: Integer, or an integer scalar tensor.
+    """
+    return _from_start(start_index, ops.arange(length, dtype="int32"))
+
+
+def _from_start(start_index: Any, positions: Any) -> Any:
+    start_index = ops.convert_to_tensor(start_index)
+    if len(start_index.shape) == 1:
+        start_index = ops.expand_dims(start_index, 1)
+    return ops.add(positions, start_index)
+
+
+def random_positions(scores: Any, length: Any, mask: Any = None) -> Any:
+    """Sorted positions without repetition, the lowest scores' in each row.
+
+    Scores that are drawn evenly give every set of positions the same chance.
+
+    Args:
+        scores: `(batch, max_position)`.
+        length: How many positions: an integer, or a scalar tensor.
+        mask: If given, as many positions as each row has unmasked tokens, in
+            front; the rest is `max_position - 1`. Bool `(batch, length)`.
+
+    Returns:
+        int32 `(batch, length)`. The graph fails where `length` exceeds
+        `max_position`.
+    """
+    order = ops.cast(ops.argsort(scores, axis=-1), "int32")
+    drawn = order[:, :length]
+    if mask is not None:
+        rank = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
+        rest = ops.full_like(drawn, scores.shape[1] - 1)
+        drawn = ops.where(rank < token_counts(mask), drawn, rest)
+    # The shape is what fails if there are too few.
+    return ops.reshape(ops.sort(drawn, axis=-1), (ops.shape(scores)[0], length))
+
+
 def positions_from_mask(mask: Any) -> Any:
     """Positions that count only the unmasked tokens of each row.
 
@@ -68,20 +133,58 @@ def positions_from_segments(segment_ids: Any) -> Any:
     segment_ids = _check_rows("segment_ids", segment_ids)
     batch, seq = ops.shape(segment_ids)
     index = ops.expand_dims(ops.arange(seq, dtype="int32"), 0)
+    run, begins = _runs(segment_ids)
+    # One token of each run holds where it starts, all others hold 0.
+    starts = ops.reshape(begins * index, (-1,))
+    first = ops.segment_sum(starts, run, num_segments=batch * seq)
+    return index - ops.reshape(ops.take(first, run), (batch, seq))
+
+
+def token_counts(mask: Any) -> Any:
+    """How many tokens of each row are unmasked: int32 `(batch, 1)`."""
+    return ops.sum(ops.cast(mask, "int32"), axis=-1, keepdims=True)
+
+
+def segment_lengths(segment_ids: Any, mask: Any = None) -> Any:
+    """Length of the segment that each token is in.
+
+    Args:
+        segment_ids: Integer tensor of shape `(batch, seq)`.
+        mask: If given, only unmasked tokens count; `(batch, seq)`.
+
+    Returns:
+        int32 tensor of shape `(batch, seq)`.
+    """
+    segment_ids = ops.convert_to_tensor(segment_ids)
+    if mask is None:
+        counted = ops.ones_like(segment_ids, dtype="int32")
+    else:
+        counted = ops.cast(mask, "int32")
+        # One row of segments may stand for all rows of the mask.
+        segment_ids = ops.broadcast_to(segment_ids, ops.shape(counted))
+    batch, seq = ops.shape(segment_ids)
+    run, _ = _runs(segment_ids)
+    counted = ops.reshape(counted, (-1,))
+    lengths = ops.segment_sum(counted, run, num_segments=batch * seq)
+    return ops.reshape(ops.take(lengths, run), (batch, seq))
+
+
+def _runs(segment_ids: Any) -> tuple[Any, Any]:
+    """The run each token is in, `(batch * seq,)`, and which tokens begin one.
+
+    Runs are numbered through the whole batch: seq numbers for each row, of
+    which a row with fewer runs leaves the last ones unused. The first run of a
+    row begins at 0, and needs nobody to say so.
+    """
+    batch, seq = ops.shape(segment_ids)
     changed = ops.cast(
         ops.not_equal(segment_ids[:, 1:], segment_ids[:, :-1]), "int32"
     )
     # An empty row has no first token.
     changed = ops.pad(changed, [[0, 0], [1, 0]])[:, :seq]
-    # Runs are numbered through the whole batch: seq numbers for each row, of
-    # which a row with fewer runs leaves the last ones unused.
     row = ops.expand_dims(ops.arange(batch, dtype="int32") * seq, 1)
     run = row + ops.cumsum(changed, axis=1)
-    starts = changed * index
-    run, starts = ops.reshape(run, (-1,)), ops.reshape(starts, (-1,))
-    # One token of each run holds where it starts, all others hold 0.
-    first = ops.segment_sum(starts, run, num_segments=batch * seq)
-    return index - ops.reshape(ops.take(first, run), (batch, seq))
+    return ops.reshape(run, (-1,)), changed
 
 
 def count_positions(
@@ -100,15 +203,9 @@ def count_positions(
         `(1, seq)` or `(batch, seq)`.
     """
     if positions is None:
-        if segment_ids is None:
-            positions = ops.arange(seq, dtype="int32")
-        else:
-            positions = positions_from_segments(segment_ids)
-        if not isinstance(start_index, int) or start_index:
-            start_index = ops.convert_to_tensor(start_index)
-            if len(start_index.shape) == 1:
-                start_index = ops.expand_dims(start_index, 1)
-            positions = ops.add(positions, start_index)
+        positions = counted_positions(start_index, segment_ids)
+        if positions is None:
+            positions = plain_positions(start_index, seq)
     positions = ops.convert_to_tensor(positions)
     if len(positions.shape) == 1:
         positions = ops.expand_dims(positions, 0)

@@ -183,15 +183,21 @@ class Sinusoids:
         return self._columns(*self._phases.at(positions))
 
     def _columns(self, sine: Any, cosine: Any) -> Any:
-        """Lays sines and cosines out as columns: (..., half) -> (..., dim)."""
-        odd = self.dim % 2
-        if self.layout == "halves":
-            cosine = _first(cosine, self.dim // 2) if odd else cosine
-            return ops.concatenate([sine, cosine], axis=-1)
-        pairs = ops.stack([sine, cosine], axis=-1)
-        width = self.dim + odd
-        columns = ops.reshape(pairs, (*ops.shape(sine)[:-1], width))
-        return _first(columns, self.dim) if odd else columns
+        return columns(sine, cosine, self.dim, self.layout)
+
+
+def columns(sine: Any, cosine: Any, dim: int, layout: str) -> Any:
+    """Lays sines and cosines out as columns: (..., pairs) -> (..., dim).
+
+    An odd `dim` leaves the last cosine out.
+    """
+    odd = dim % 2
+    if layout == "halves":
+        cosine = _first(cosine, dim // 2) if odd else cosine
+        return ops.concatenate([sine, cosine], axis=-1)
+    pairs = ops.stack([sine, cosine], axis=-1)
+    wide = ops.reshape(pairs, (*ops.shape(sine)[:-1], dim + odd))
+    return _first(wide, dim) if odd else wide
 
 
 def add_angles(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:

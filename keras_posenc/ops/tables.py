@@ -1,0 +1,57 @@
+"""Learned tables: rows by position, and tables of another length."""
+
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_posenc.ops.sinusoids import split_positions
+
+
+def rows_at(table: Any, positions: Any, mask: Any = None) -> Any:
+    """Rows of a table by position, NaN for a token outside it.
+
+    A runtime that reads beyond a table stops, wraps, or answers with what lies
+    there. Here nothing is read beyond it, and what has no row cannot pass for
+    one that has.
+
+    Args:
+        table: `(length, width)`.
+        positions: Integers, `(seq,)` or `(batch, seq)`.
+        mask: Bool `(batch, seq)`. A masked token outside the table takes the
+            nearest row instead of NaN.
+
+    Returns:
+        `(*positions.shape, width)`, or `(batch, seq, width)` with a mask.
+    """
+    length = table.shape[0]
+    whole, _, valid = split_positions(positions)
+    row = ops.clip(whole, 0, length - 1)
+    valid = ops.logical_and(valid, ops.equal(row, whole))
+    rows = ops.take(table, row, axis=0)
+    if mask is not None:
+        valid = ops.logical_or(valid, ops.logical_not(mask))
+    valid = ops.expand_dims(valid, -1)
+    return ops.where(valid, rows, ops.cast(float("nan"), rows.dtype))
+
+
+def resized_table(table: np.ndarray, length: int) -> np.ndarray:
+    """A table of another length, by linear interpolation between its rows.
+
+    The first and the last row stay, so that positions near the ends of a
+    sequence keep what they learned, and the rest spreads evenly.
+
+    Args:
+        table: `(rows, width)`.
+        length: Number of rows of the result, above 0.
+
+    Returns:
+        `(length, width)`, float64.
+    """
+    rows = table.shape[0]
+    place = np.linspace(0, rows - 1, length)
+    below = np.minimum(place.astype("int64"), max(rows - 2, 0))
+    share = (place - below)[:, np.newaxis]
+    wide = table.astype("float64")
+    above = np.minimum(below + 1, rows - 1)
+    return wide[below] * (1 - share) + wide[above] * share

@@ -1,0 +1,100 @@
+"""What every encoding of a sequence shares: where its tokens stand."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import keras
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_integers,
+    check_position_tensors,
+)
+from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.positional._merged_encoding import MergedEncoding
+
+
+class TokenEncoding(MergedEncoding):
+    """Base of the encodings of `(batch, seq, dim)` by position.
+
+    A subclass defines `encode`, whose arguments have been checked, and which
+    finds the mask resolved. `PositionalEncoding` says what they mean.
+
+    Args:
+        skip_masked: Whether only unmasked tokens count, so that left padding
+            changes nothing. A masked token takes the position of the last
+            unmasked one before it. Without a mask it changes nothing.
+        **kwargs: Those of `MergedEncoding`.
+    """
+
+    # (inputs, positions, start_index, segment_ids, mask) -> the encoding,
+    # (seq, width) or (batch, seq, width).
+    encode: Callable[..., Any]
+    # Whether positions may be reals, and not only integers.
+    REAL_POSITIONS: ClassVar[bool] = True
+
+    def __init__(self, *, skip_masked: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.skip_masked = check_bool("skip_masked", skip_masked)
+
+    def call(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        mask = resolve_mask(mask, inputs)
+        self.check_call(inputs, positions, start_index, segment_ids, mask)
+        encoding = self.encode(
+            inputs, positions, start_index, segment_ids, mask
+        )
+        return self.merge(inputs, encoding, training)
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        self.check_call(inputs, positions, start_index, segment_ids, mask)
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "skip_masked": self.skip_masked}
+
+    def check_call(
+        self,
+        inputs: Any,
+        positions: Any,
+        start_index: Any,
+        segment_ids: Any,
+        mask: Any,
+    ) -> None:
+        """Raises `ValueError` on call arguments that do not fit together."""
+        self.check_inputs(inputs)
+        batch, seq, _ = inputs.shape
+        check_position_tensors(
+            batch, seq, positions, start_index, segment_ids, mask
+        )
+        if segment_ids is not None and self.skip_masked:
+            raise ValueError(
+                "`segment_ids` cannot be used with skip_masked=True, which "
+                "counts positions another way"
+            )
+        if positions is None:
+            return
+        if not self.REAL_POSITIONS:
+            check_integers("positions", positions)
+        if self.skip_masked:
+            raise ValueError(
+                "`positions` says where every token stands, and cannot be "
+                "used with skip_masked=True"
+            )

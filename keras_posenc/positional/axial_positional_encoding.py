@@ -1,0 +1,280 @@
+"""Encodings of images, volumes and other grids."""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_choice,
+    check_max_wavelength,
+    check_positive_int,
+)
+from keras_posenc.ops.axial import axis_width, axis_widths, joined_axes
+from keras_posenc.ops.positional_encoding import LAYOUTS
+from keras_posenc.ops.sinusoids import Sinusoids
+from keras_posenc.ops.tables import resized_table, rows_at
+from keras_posenc.positional._merged_encoding import (
+    MergedEncoding,
+    check_encoding_dim,
+)
+
+GRIDS = {
+    1: ("batch", "length", "dim"),
+    2: ("batch", "height", "width", "dim"),
+    3: ("batch", "height", "width", "depth", "dim"),
+}
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class AxialPositionalEncoding(MergedEncoding):
+    """Adds an encoding of each cell's place in a grid to the inputs.
+
+    The columns are split evenly among the axes, an even number for each (the
+    last axis has what is left), and each axis fills its own with the encoding
+    of its coordinate: the sinusoid, exact as in `PositionalEncoding`, for
+    grids of any size; or learned rows, for grids up to `grid_shape`.
+
+    With the defaults this equals tatp22's `PositionalEncoding1D`, `2D` and
+    `3D`. With `layout="halves"` and a width divisible by 4 it is the table of
+    MoCo v3 and MAE, whose columns for the width of the image come first:
+    `last_axis_first=True`. That of Big Vision's ViT (`posemb_sincos_2d`), whose
+    exponents run from 0 to 1 *inclusive* over `n = dim / 4` frequencies, has
+    `max_wavelength = 10000 ** (n / (n - 1))` besides.
+
+    Args:
+        num_axes: 1 (sequences), 2 (images) or 3 (volumes).
+        grid_shape: None for the sinusoid; for learned tables, the largest
+            size of each axis, `num_axes` integers.
+        max_wavelength: The base of the geometric progression of wavelengths;
+            a finite number of at least 1. Not with `grid_shape`.
+        layout: `"interleaved"` or `"halves"`, within each axis's columns. Not
+            with `grid_shape`.
+        last_axis_first: Whether the columns of the last axis come first.
+        merge_mode: `"add"` to the inputs, `"concat"` behind them, or None for
+            the encoding alone.
+        encoding_dim: Width of the encoding where it is concatenated; by
+            default the inputs' own. Only with `merge_mode="concat"`.
+        dropout: Rate of the dropout behind the merge, in [0, 1).
+        embeddings_initializer: Initializer of learned tables.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, height, width, dim)` for two
+            axes, `(batch, height, width, depth, dim)` for three, `(batch,
+            length, dim)` for one. Sizes may be unknown, and differ from call
+            to call.
+        training: Whether dropout is active.
+
+    Returns:
+        The inputs' shape, in the layer's compute dtype; wider by
+        `encoding_dim` with `merge_mode="concat"`. A mask passes through. Cells
+        beyond a learned table are an error where the sizes are known as the
+        layer is called, and NaN where they are known only in the graph.
+
+    Raises:
+        ValueError: An argument that is none of the above; inputs of another
+            rank, not of a float dtype, or of unknown width; a width that
+            leaves no column for the last axis.
+
+    Example:
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None, None, 3)),
+    ...     keras.layers.Conv2D(64, 16, strides=16),
+    ...     kp.AxialPositionalEncoding(2),
+    ...     keras.layers.Reshape((-1, 64)),
+    ...     kp.TransformerEncoder(2, 4, 128),
+    ... ])
+    >>> model.output_shape
+    (None, None, 64)
+
+    References:
+        - [Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929),
+          appendix D.4 (learned, the axes' halves concatenated)
+        - [He et al., 2021](https://arxiv.org/abs/2111.06377) (MAE)
+        - [Wang and Liu, 2019](https://arxiv.org/abs/1908.11415)
+        - [positional-encodings](https://github.com/tatp22/multidim-positional-encoding)
+    """
+
+    def __init__(
+        self,
+        num_axes: int = 2,
+        *,
+        grid_shape: Sequence[int] | None = None,
+        max_wavelength: float = 10000,
+        layout: str = "interleaved",
+        last_axis_first: bool = False,
+        merge_mode: str | None = "add",
+        encoding_dim: int | None = None,
+        dropout: float = 0.0,
+        embeddings_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(merge_mode=merge_mode, dropout=dropout, **kwargs)
+        self.num_axes = _check_num_axes(num_axes)
+        self.axes = GRIDS[self.num_axes]
+        self.grid_shape = _check_grid_shape(grid_shape, self.num_axes)
+        self.max_wavelength = check_max_wavelength(max_wavelength)
+        self.layout = check_choice("layout", layout, LAYOUTS)
+        if self.grid_shape is not None:
+            for name, value, default in (
+                ("max_wavelength", self.max_wavelength, 10000),
+                ("layout", layout, "interleaved"),
+            ):
+                if value != default:
+                    raise ValueError(
+                        f"`{name}` is the sinusoid's, and cannot be used with "
+                        f"grid_shape. Received: {name}={value!r}, "
+                        f"grid_shape={self.grid_shape}"
+                    )
+        self.last_axis_first = check_bool("last_axis_first", last_axis_first)
+        self.encoding_dim = check_encoding_dim(encoding_dim, merge_mode)
+        self.embeddings_initializer = keras.initializers.get(
+            embeddings_initializer
+        )
+
+    def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
+        widths = self._widths(input_shape[-1])
+        self.embeddings = []
+        if self.grid_shape is None:
+            return
+        for axis, size in enumerate(self.grid_shape):
+            table = self.add_weight(
+                shape=(size, widths[axis]),
+                initializer=self.embeddings_initializer,
+                name=f"{self.axes[axis + 1]}_embeddings",
+            )
+            self.embeddings.append(table)
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        self.check_inputs(inputs)
+        self._check_sizes(inputs.shape)
+        sizes = ops.shape(inputs)[1:-1]
+        if self.grid_shape is None:
+            encodings = self._sinusoids(sizes, inputs.shape[-1])
+        else:
+            encodings = [
+                rows_at(
+                    ops.convert_to_tensor(table),
+                    ops.arange(size, dtype="int32"),
+                )
+                for table, size in zip(self.embeddings, sizes, strict=True)
+            ]
+        encoding = joined_axes(encodings, self.last_axis_first)
+        return self.merge(inputs, encoding, training)
+
+    def compute_output_spec(
+        self, inputs: Any, training: bool | None = None
+    ) -> Any:
+        self.check_inputs(inputs)
+        self._check_sizes(inputs.shape)
+        self._widths(inputs.shape[-1])
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
+        )
+
+    def resized(self, grid_shape: Sequence[int]) -> "AxialPositionalEncoding":
+        """A layer with tables of other lengths, made from this one's.
+
+        Each table is interpolated linearly, its ends kept, as
+        `PositionEmbedding.resized` does.
+
+        Args:
+            grid_shape: The new largest size of each axis.
+
+        Returns:
+            A new `AxialPositionalEncoding`, built if this one is.
+
+        Raises:
+            ValueError: `grid_shape` does not fit, or this layer learns
+                nothing and takes any size as it is.
+        """
+        if self.grid_shape is None:
+            raise ValueError(
+                "`resized` is for learned tables; the sinusoid takes any size "
+                "as it is"
+            )
+        sizes = _check_grid_shape(grid_shape, self.num_axes)
+        layer = type(self).from_config(
+            {**self.get_config(), "grid_shape": sizes}
+        )
+        if self.built:
+            width = sum(table.shape[1] for table in self.embeddings)
+            layer.build((*[None] * (self.num_axes + 1), width))
+            for old, new in zip(self.embeddings, layer.embeddings, strict=True):
+                table = ops.convert_to_numpy(ops.cast(old, "float32"))
+                new.assign(resized_table(table, new.shape[0]))
+        return layer
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_axes": self.num_axes,
+            "grid_shape": self.grid_shape,
+            "max_wavelength": self.max_wavelength,
+            "layout": self.layout,
+            "last_axis_first": self.last_axis_first,
+            "encoding_dim": self.encoding_dim,
+            "embeddings_initializer": keras.initializers.serialize(
+                self.embeddings_initializer
+            ),
+        }
+
+    def _widths(self, dim: int) -> list[int]:
+        """Columns of each axis, in the order of the axes."""
+        widths = axis_widths(self.encoding_width(dim), self.num_axes)
+        return widths[::-1] if self.last_axis_first else widths
+
+    def _sinusoids(self, sizes: Any, dim: int) -> list[Any]:
+        sinusoids = Sinusoids(
+            axis_width(self.encoding_width(dim), self.num_axes),
+            self.max_wavelength,
+            self.layout,
+            self.exact_dtype(),
+        )
+        return [
+            sinusoids.range(0, size)[:, :width]
+            for size, width in zip(sizes, self._widths(dim), strict=True)
+        ]
+
+    def _check_sizes(self, shape: Any) -> None:
+        if self.grid_shape is None:
+            return
+        sizes = tuple(shape)[1:-1]
+        for size, largest in zip(sizes, self.grid_shape, strict=True):
+            if size is not None and size > largest:
+                raise ValueError(
+                    f"{type(self).__name__} '{self.name}' has tables for "
+                    f"grids up to grid_shape={self.grid_shape}, and `resized` "
+                    f"makes others. Received: inputs with a grid of {sizes}"
+                )
+
+
+def _check_num_axes(value: Any) -> int:
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        number = operator.index(value)
+        if number in GRIDS:
+            return number
+    raise ValueError(
+        f"`num_axes` must be 1, 2 or 3. Received: num_axes={value!r}"
+    )
+
+
+def _check_grid_shape(value: Any, num_axes: int) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    try:
+        sizes = tuple(check_positive_int("grid_shape", size) for size in value)
+    except (TypeError, ValueError):
+        sizes = ()
+    if len(sizes) == num_axes:
+        return sizes
+    raise ValueError(
+        f"`grid_shape` must be None or {num_axes} positive integers, one for "
+        f"each of num_axes={num_axes}. Received: grid_shape={value!r}"
+    )

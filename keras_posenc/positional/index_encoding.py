@@ -1,0 +1,119 @@
+"""The simplest encodings: the index, and its share of the length."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import check_bool
+from keras_posenc.ops.index import index_encoding
+from keras_posenc.ops.positions import (
+    counted_positions,
+    plain_positions,
+    segment_lengths,
+    token_counts,
+)
+from keras_posenc.positional._token_encoding import TokenEncoding
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class IndexEncoding(TokenEncoding):
+    """Adds the index of each token, or its share of the length, to the inputs.
+
+    One number for each token, and here to compare with: the index grows with
+    the length and soon drowns the embedding, and the index over the length
+    puts neighbours at a distance that depends on the length. The sinusoid of
+    `PositionalEncoding` does neither.
+
+    Args:
+        normalize: Whether to divide by the number of unmasked tokens in the
+            row, or in the token's segment where there are `segment_ids`.
+            Tokens counted from 0 then lie in [0, 1). Padding on the left
+            needs `skip_masked` as well, not to be counted as positions.
+        merge_mode: `"add"` to every column of the inputs, `"concat"` as one
+            more column, or None for that column alone.
+        skip_masked: Whether only unmasked tokens count, as in
+            `PositionalEncoding`.
+        dropout: Rate of the dropout behind the merge, in [0, 1).
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, seq, dim)`.
+        positions: Integers or reals, `(seq,)` or `(batch, seq)`. A position
+            that is NaN or beyond 2**24 in magnitude is encoded as NaN. Not
+            together with `start_index`, `segment_ids` or `skip_masked`.
+        start_index: Position of the first token: an integer or `(batch,)`
+            integers, negative ones too.
+        segment_ids: Integers of shape `(batch, seq)`, as in
+            `PositionalEncoding`.
+        mask: Bool `(batch, seq)`, True for a token. By default the mask that
+            the inputs carry.
+        training: Whether dropout is active.
+
+    Returns:
+        `(batch, seq, dim)` in the layer's compute dtype, `(batch, seq, dim +
+        1)` with `merge_mode="concat"`, `(batch, seq, 1)` with None. The mask
+        passes through.
+
+    Raises:
+        ValueError: An argument that is none of the above; inputs that are not
+            of rank 3, not of a float dtype, or of unknown or zero width.
+
+    Example:
+    >>> import keras_posenc as kp
+    >>> from keras import ops
+    >>> layer = kp.IndexEncoding(normalize=True, merge_mode=None)
+    >>> mask = ops.convert_to_tensor([[True, True, True, True, False]])
+    >>> shares = layer(ops.ones((1, 5, 8)), mask=mask)
+    >>> ops.convert_to_numpy(shares)[0, :4, 0].tolist()
+    [0.0, 0.25, 0.5, 0.75]
+
+    References:
+        - [Gehring et al., 2017](https://arxiv.org/abs/1705.03122), of which
+          this is the plainest form: a sense of where in the input it stands.
+    """
+
+    def __init__(
+        self,
+        normalize: bool = False,
+        *,
+        merge_mode: str | None = "add",
+        skip_masked: bool = False,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            merge_mode=merge_mode,
+            skip_masked=skip_masked,
+            dropout=dropout,
+            **kwargs,
+        )
+        self.normalize = check_bool("normalize", normalize)
+
+    def encoding_width(self, dim: int) -> int:
+        return 1
+
+    def encode(
+        self,
+        inputs: Any,
+        positions: Any,
+        start_index: Any,
+        segment_ids: Any,
+        mask: Any,
+    ) -> Any:
+        seq = ops.shape(inputs)[1]
+        if positions is None:
+            positions = counted_positions(
+                start_index, segment_ids, mask if self.skip_masked else None
+            )
+        if positions is None:
+            positions = plain_positions(start_index, seq)
+        lengths = None
+        if self.normalize and segment_ids is not None:
+            lengths = segment_lengths(segment_ids, mask)
+        elif self.normalize:
+            lengths = seq if mask is None else token_counts(mask)
+        return index_encoding(positions, lengths, self.exact_dtype())
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "normalize": self.normalize}

@@ -1,0 +1,230 @@
+"""The learned table of positions."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_posenc.ops.arguments import check_positive_int, known_values
+from keras_posenc.ops.positions import counted_positions, plain_positions
+from keras_posenc.ops.tables import resized_table, rows_at
+from keras_posenc.positional._merged_encoding import check_encoding_dim
+from keras_posenc.positional._token_encoding import TokenEncoding
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class PositionEmbedding(TokenEncoding):
+    """Adds a learned vector for each position to the inputs.
+
+    A position outside the table is an error wherever it can be known: from
+    the shapes, and from the values where the layer runs eagerly. In a graph,
+    compiled or exported, such a token is encoded as NaN, never as some other
+    row; where it is masked, it takes the nearest row.
+
+    Args:
+        sequence_length: Number of positions in the table, 0 to
+            `sequence_length - 1`.
+        merge_mode: `"add"` to the inputs, `"concat"` behind them, or None for
+            the embedding alone.
+        encoding_dim: Width of the embedding where it is concatenated; by
+            default the inputs' own. Only with `merge_mode="concat"`.
+        skip_masked: Whether only unmasked tokens count, as in
+            `PositionalEncoding`.
+        dropout: Rate of the dropout behind the merge, in [0, 1).
+        embeddings_initializer: Initializer of the table.
+        embeddings_regularizer: Regularizer of the table, or None.
+        embeddings_constraint: Constraint of the table, or None.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, seq, dim)`.
+        positions: Integers, `(seq,)` or `(batch, seq)`. Not together with
+            `start_index`, `segment_ids` or `skip_masked`.
+        start_index: Position of the first token: an integer or `(batch,)`
+            integers.
+        segment_ids: Integers of shape `(batch, seq)`, as in
+            `PositionalEncoding`.
+        mask: Bool `(batch, seq)`, True for a token. By default the mask that
+            the inputs carry.
+        training: Whether dropout is active.
+
+    Returns:
+        `(batch, seq, dim)` in the layer's compute dtype; `(batch, seq, dim +
+        encoding_dim)` with `merge_mode="concat"`. The mask passes through.
+
+    Raises:
+        ValueError: An argument that is none of the above; inputs longer than
+            the table, or positions outside it; inputs that are not of rank 3,
+            not of a float dtype, or of unknown or zero width.
+
+    Example:
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> layer = kp.PositionEmbedding(128)
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32"),
+    ...     keras.layers.Embedding(1000, 64, mask_zero=True),
+    ...     layer,
+    ... ])
+    >>> layer.count_params()
+    8192
+    >>> layer.resized(256).count_params()
+    16384
+
+    References:
+        - [Gehring et al., 2017](https://arxiv.org/abs/1705.03122)
+        - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
+    """
+
+    REAL_POSITIONS = False
+
+    def __init__(
+        self,
+        sequence_length: int,
+        *,
+        merge_mode: str | None = "add",
+        encoding_dim: int | None = None,
+        skip_masked: bool = False,
+        dropout: float = 0.0,
+        embeddings_initializer: Any = "glorot_uniform",
+        embeddings_regularizer: Any = None,
+        embeddings_constraint: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            merge_mode=merge_mode,
+            skip_masked=skip_masked,
+            dropout=dropout,
+            **kwargs,
+        )
+        self.sequence_length = check_positive_int(
+            "sequence_length", sequence_length
+        )
+        self.encoding_dim = check_encoding_dim(encoding_dim, merge_mode)
+        self.embeddings_initializer = keras.initializers.get(
+            embeddings_initializer
+        )
+        self.embeddings_regularizer = keras.regularizers.get(
+            embeddings_regularizer
+        )
+        self.embeddings_constraint = keras.constraints.get(
+            embeddings_constraint
+        )
+
+    def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
+        self.embeddings = self.add_weight(
+            shape=(self.sequence_length, self.encoding_width(input_shape[-1])),
+            initializer=self.embeddings_initializer,
+            regularizer=self.embeddings_regularizer,
+            constraint=self.embeddings_constraint,
+            name="embeddings",
+        )
+
+    def encode(
+        self,
+        inputs: Any,
+        positions: Any,
+        start_index: Any,
+        segment_ids: Any,
+        mask: Any,
+    ) -> Any:
+        if positions is None:
+            positions = counted_positions(
+                start_index, segment_ids, mask if self.skip_masked else None
+            )
+        if positions is None:
+            seq = inputs.shape[1]
+            if self.skip_masked:  # without a mask, which is known only now
+                self._check_length(seq, start_index)
+            positions = plain_positions(start_index, ops.shape(inputs)[1])
+            if seq is not None and known_values(start_index) is not None:
+                mask = None  # no token stands outside, as has been checked
+        else:
+            self._check_positions(positions, mask)
+        return rows_at(ops.convert_to_tensor(self.embeddings), positions, mask)
+
+    def check_call(
+        self,
+        inputs: Any,
+        positions: Any,
+        start_index: Any,
+        segment_ids: Any,
+        mask: Any,
+    ) -> None:
+        super().check_call(inputs, positions, start_index, segment_ids, mask)
+        if positions is None and segment_ids is None and not self.skip_masked:
+            self._check_length(inputs.shape[1], start_index)
+
+    def resized(self, sequence_length: int) -> "PositionEmbedding":
+        """A layer with a table of another length, made from this one's.
+
+        The table is interpolated linearly: its first and last row stay, and
+        the rest spreads evenly between them. It has the same configuration,
+        the name included, so that the weights around it still load.
+
+        Args:
+            sequence_length: Number of positions in the new table.
+
+        Returns:
+            A new `PositionEmbedding`, built if this one is.
+
+        Raises:
+            ValueError: `sequence_length` is not a positive integer.
+        """
+        check_positive_int("sequence_length", sequence_length)
+        layer = type(self).from_config(
+            {**self.get_config(), "sequence_length": sequence_length}
+        )
+        if self.built:
+            table = ops.convert_to_numpy(ops.cast(self.embeddings, "float32"))
+            layer.build((None, None, table.shape[1]))
+            layer.embeddings.assign(resized_table(table, layer.sequence_length))
+        return layer
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "sequence_length": self.sequence_length,
+            "encoding_dim": self.encoding_dim,
+            "embeddings_initializer": keras.initializers.serialize(
+                self.embeddings_initializer
+            ),
+            "embeddings_regularizer": keras.regularizers.serialize(
+                self.embeddings_regularizer
+            ),
+            "embeddings_constraint": keras.constraints.serialize(
+                self.embeddings_constraint
+            ),
+        }
+
+    def _check_length(self, seq: int | None, start_index: Any) -> None:
+        """Holds plain counting to the table, where it is known."""
+        start = known_values(start_index)
+        if not seq or start is None or not start.size:
+            return
+        if start.min() < 0 or int(start.max()) + seq > self.sequence_length:
+            self._refuse(
+                f"inputs of length {seq} with start_index={start.tolist()}"
+            )
+
+    def _check_positions(self, positions: Any, mask: Any) -> None:
+        """Holds the positions of unmasked tokens to the table, if known."""
+        values = known_values(positions)
+        real = None if mask is None else known_values(mask)
+        if values is None or (mask is not None and real is None):
+            return
+        if real is not None:
+            values = np.broadcast_to(values, real.shape)[real]
+        if values.size and (
+            values.min() < 0 or values.max() >= self.sequence_length
+        ):
+            self._refuse(f"positions from {values.min()} to {values.max()}")
+
+    def _refuse(self, what: str) -> None:
+        raise ValueError(
+            f"{type(self).__name__} '{self.name}' has a table for the "
+            f"positions 0 to {self.sequence_length - 1} (sequence_length="
+            f"{self.sequence_length}), and `resized` makes another. "
+            f"Received: {what}"
+        )

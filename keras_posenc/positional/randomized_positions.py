@@ -1,0 +1,158 @@
+"""Random positions in training, so that longer sequences are no surprise."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_positive_int,
+    check_shape,
+)
+from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.ops.positions import (
+    plain_positions,
+    positions_from_mask,
+    random_positions,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class RandomizedPositions(keras.Layer):
+    """Positions for other layers: random but sorted in training, else counted.
+
+    In training each row of the batch gets as many different positions as it
+    has tokens, drawn evenly from `0 ... max_position - 1` and sorted. What a
+    model learns from is then the order of its tokens, at positions that longer
+    sequences reach as well. Otherwise tokens are counted from 0.
+
+    Hand the result as `positions` to any layer that takes them, and the same
+    one to all layers of a model. A draw sorts `max_position` random numbers
+    for each row; exported models only count.
+
+    Args:
+        max_position: Number of positions to draw from; at least the length of
+            every sequence, in training or not, and at most 2**24.
+        skip_masked: Whether only unmasked tokens count, as in
+            `PositionalEncoding`: a masked token takes the position of the last
+            unmasked one before it.
+        seed: Seed of the draws, an integer; random by default.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, seq, ...)`, of which only the shape
+            and the mask are used: ids or embeddings.
+        mask: Bool `(batch, seq)`, True for a token; looked at with
+            `skip_masked` alone. By default the mask that the inputs carry.
+        training: Whether to draw.
+
+    Returns:
+        int32 `(batch, seq)`, rising along each row; no mask.
+
+    Raises:
+        ValueError: An argument that is none of the above; inputs of rank below
+            2, or longer than `max_position`. A length known only in the graph
+            fails there, in training.
+
+    Example:
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> ids = keras.Input((None,), dtype="int32")
+    >>> x = keras.layers.Embedding(1000, 64, mask_zero=True)(ids)
+    >>> positions = kp.RandomizedPositions(2048)(x)
+    >>> x = kp.PositionalEncoding()(x, positions=positions)
+    >>> model = keras.Model(ids, x)
+
+    References:
+        - [Ruoss et al., 2023](https://arxiv.org/abs/2305.16843)
+    """
+
+    def __init__(
+        self,
+        max_position: int,
+        *,
+        skip_masked: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.max_position = check_positive_int("max_position", max_position)
+        if self.max_position > 2**24:
+            raise ValueError(
+                "`max_position` must be at most 2**24, beyond which encodings "
+                f"end. Received: max_position={max_position!r}"
+            )
+        self.skip_masked = check_bool("skip_masked", skip_masked)
+        if seed is not None and (
+            isinstance(seed, bool) or not isinstance(seed, int)
+        ):
+            raise ValueError(
+                f"`seed` must be an integer or None. Received: seed={seed!r}"
+            )
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.supports_masking = True
+        self.autocast = False
+        self.built = True
+
+    def call(
+        self, inputs: Any, mask: Any = None, training: bool | None = None
+    ) -> Any:
+        mask = resolve_mask(mask, inputs)
+        self._check_call(inputs, mask)
+        batch, seq = ops.shape(inputs)[:2]
+        counted = None
+        if self.skip_masked and mask is not None:
+            counted = positions_from_mask(mask)
+        if not training:
+            if counted is None:
+                counted = ops.expand_dims(plain_positions(0, seq), 0)
+            return ops.broadcast_to(counted, (batch, seq))
+        scores = keras.random.uniform(
+            (batch, self.max_position),
+            dtype="float32",
+            seed=self.seed_generator,
+        )
+        if counted is None:
+            return random_positions(scores, seq)
+        drawn = random_positions(scores, seq, mask)
+        return ops.take_along_axis(drawn, counted, axis=1)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+        return tuple(input_shape[:2])
+
+    def compute_output_spec(
+        self, inputs: Any, mask: Any = None, training: bool | None = None
+    ) -> Any:
+        self._check_call(inputs, mask)
+        return keras.KerasTensor(inputs.shape[:2], dtype="int32")
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+        return None
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "max_position": self.max_position,
+            "skip_masked": self.skip_masked,
+            "seed": self.seed,
+        }
+
+    def _check_call(self, inputs: Any, mask: Any) -> None:
+        where = f"{type(self).__name__} '{self.name}'"
+        shape = tuple(inputs.shape)
+        if len(shape) < 2:
+            raise ValueError(
+                f"{where} expects inputs of shape (batch, seq, ...). "
+                f"Received: inputs of shape {shape}"
+            )
+        batch, seq = shape[:2]
+        sizes = {"batch": batch, "seq": seq}
+        check_shape("mask", mask, ("batch", "seq"), sizes=sizes)
+        if seq is not None and seq > self.max_position:
+            raise ValueError(
+                f"{where} draws from max_position={self.max_position} "
+                "positions, and needs one for each token. "
+                f"Received: inputs of length {seq}"
+            )

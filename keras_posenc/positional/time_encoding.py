@@ -1,0 +1,313 @@
+"""Encodings of timestamps, and of anything measured on a long axis."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_choice,
+    check_positive,
+    check_real,
+    check_shape,
+)
+from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.ops.positional_encoding import LAYOUTS
+from keras_posenc.ops.positions import counted_positions, plain_positions
+from keras_posenc.ops.sinusoids import columns
+from keras_posenc.ops.turns import (
+    angles,
+    fixed_turns,
+    learnable,
+    learned_turns,
+    time_digits,
+)
+from keras_posenc.positional._merged_encoding import check_encoding_dim
+from keras_posenc.positional._token_encoding import TokenEncoding
+
+KINDS = ("fixed", "learned", "time2vec")
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class TimeEncoding(TokenEncoding):
+    """Adds sines and cosines of the time of each token to the inputs.
+
+    For irregular series: times are integers or reals on any axis, such as
+    seconds since 1970, of up to 2**48 in magnitude. Angles are computed in
+    fixed point from the bits of times and frequencies, so that the encoding of
+    a timestamp in 2026 is as exact as that of 0: to 6e-7 in float32, and to
+    the rounding of that in float16 and bfloat16.
+
+    A float32 holds whole seconds only up to 2**24, half a year: give
+    timestamps as integers, with what is below a second in `fractions`, or as
+    float64 where the runtime has it.
+
+    Args:
+        kind: `"fixed"`: sines and cosines at the given periods. `"learned"`:
+            the same, with frequencies that train, from there on. `"time2vec"`:
+            one linear column, then `sin(2 pi f t + phase)` with frequencies
+            and phases that train.
+        min_period: Shortest period, in the unit of the positions.
+        max_period: Longest period. Those between form a geometric progression.
+        periods: The periods themselves, such as `(3600, 86400, 604800)`,
+            instead of a progression. The encoding then has two columns for
+            each (`"time2vec"`: one, and the linear one).
+        layout: `"interleaved"` (sine, cosine, sine, ...) or `"halves"`. Not
+            with `"time2vec"`, which has no cosines.
+        merge_mode: `"add"` to the inputs, `"concat"` behind them, or None for
+            the encoding alone.
+        encoding_dim: Width of the encoding where it is concatenated; by
+            default the inputs' own. Only with `merge_mode="concat"`, and not
+            with `periods`.
+        skip_masked: As in `PositionalEncoding`, where times are counted.
+        dropout: Rate of the dropout behind the merge, in [0, 1).
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, seq, dim)`.
+        positions: The times: integers or reals, `(seq,)` or `(batch, seq)`.
+            A time that is NaN or beyond 2**48 in magnitude is encoded as NaN;
+            negative ones are as good as others. By default tokens are counted,
+            as `PositionalEncoding` counts them. Not together with
+            `start_index`, `segment_ids` or `skip_masked`.
+        start_index: Position of the first token: an integer or `(batch,)`
+            integers.
+        segment_ids: Integers of shape `(batch, seq)`, as in
+            `PositionalEncoding`.
+        mask: Bool `(batch, seq)`, True for a token. By default the mask that
+            the inputs carry.
+        training: Whether dropout is active.
+        fractions: Reals of the shape of `positions`, which are added to them:
+            what is below a second, read to 2**-24. Beyond 4096 in magnitude,
+            or NaN, it is encoded as NaN.
+
+    Returns:
+        `(batch, seq, dim)` in the layer's compute dtype, wider by the
+        encoding's width with `merge_mode="concat"`. The mask passes through.
+
+    Weights of the last two kinds are `frequencies`, in turns for each unit of
+    position, and for `"time2vec"` `phases` in radians and the `linear` slope
+    and offset. The gradient of a frequency grows with the time: let times that
+    train frequencies begin at 0 for each series, rather than in 1970.
+
+    Raises:
+        ValueError: An argument that is none of the above; inputs that are not
+            of rank 3, not of a float dtype, or of unknown or zero width, or of
+            another width than that of the `periods` they are to be added to.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> layer = kp.TimeEncoding(periods=(86400, 604800), merge_mode="concat")
+    >>> times = np.array([[1767225600, 1767229200, 1767398400]])  # UTC
+    >>> outputs = layer(np.zeros((1, 3, 8), "float32"), positions=times)
+    >>> tuple(outputs.shape)
+    (1, 3, 12)
+    >>> [round(float(x), 6) for x in outputs[0, 1, 8:10]]  # 1 a.m.
+    [0.258819, 0.965926]
+
+    References:
+        - [Kazemi et al., 2019](https://arxiv.org/abs/1907.05321) (Time2Vec)
+        - [Tancik et al., 2020](https://arxiv.org/abs/2006.10739) (Fourier
+          features)
+        - [Li et al., 2021](https://arxiv.org/abs/2106.02795) (learned ones)
+    """
+
+    def __init__(
+        self,
+        kind: str = "fixed",
+        *,
+        min_period: float = 1.0,
+        max_period: float = 3155760000.0,
+        periods: Sequence[float] | None = None,
+        layout: str = "interleaved",
+        merge_mode: str | None = "add",
+        encoding_dim: int | None = None,
+        skip_masked: bool = False,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            merge_mode=merge_mode,
+            skip_masked=skip_masked,
+            dropout=dropout,
+            **kwargs,
+        )
+        self.kind = check_choice("kind", kind, KINDS)
+        self.min_period = check_positive("min_period", min_period)
+        self.max_period = check_positive("max_period", max_period)
+        if self.max_period < self.min_period:
+            raise ValueError(
+                "`max_period` must be at least `min_period`. Received: "
+                f"min_period={min_period!r}, max_period={max_period!r}"
+            )
+        self.periods = _check_periods(periods)
+        self.layout = check_choice("layout", layout, LAYOUTS)
+        if kind == "time2vec" and layout != "interleaved":
+            raise ValueError(
+                "`layout` is for sines and cosines, and cannot be used with "
+                f"kind='time2vec'. Received: layout={layout!r}"
+            )
+        self.encoding_dim = check_encoding_dim(encoding_dim, merge_mode)
+        if self.periods is not None and encoding_dim is not None:
+            raise ValueError(
+                "`encoding_dim` follows from `periods`, and cannot be used "
+                f"with them. Received: encoding_dim={encoding_dim!r}, "
+                f"periods={self.periods}"
+            )
+
+    def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
+        self._check_width(input_shape[-1])
+        if self.kind == "fixed":
+            return
+        periods = np.array(self._periods(input_shape[-1]))
+        self.frequencies = self.add_weight(
+            shape=periods.shape, initializer="zeros", name="frequencies"
+        )
+        self.frequencies.assign(1 / periods)
+        if self.kind == "time2vec":
+            self.phases = self.add_weight(
+                shape=periods.shape, initializer="zeros", name="phases"
+            )
+            self.linear = self.add_weight(
+                shape=(2,), initializer="zeros", name="linear"
+            )
+            self.linear.assign([1 / max(self.max_period, *periods), 0])
+
+    def encoding_width(self, dim: int) -> int:
+        if self.periods is None:
+            return super().encoding_width(dim)
+        count = len(self.periods)
+        return count + 1 if self.kind == "time2vec" else 2 * count
+
+    def call(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+        fractions: Any = None,
+    ) -> Any:
+        mask = resolve_mask(mask, inputs)
+        self.check_call(inputs, positions, start_index, segment_ids, mask)
+        self._check_fractions(inputs, positions, fractions)
+        if positions is None:
+            positions = counted_positions(
+                start_index, segment_ids, mask if self.skip_masked else None
+            )
+        if positions is None:
+            positions = plain_positions(start_index, ops.shape(inputs)[1])
+        encoding = self._encode(inputs.shape[-1], positions, fractions)
+        return self.merge(inputs, encoding, training)
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+        fractions: Any = None,
+    ) -> Any:
+        self._check_fractions(inputs, positions, fractions)
+        return super().compute_output_spec(
+            inputs, positions, start_index, segment_ids, mask, training
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "kind": self.kind,
+            "min_period": self.min_period,
+            "max_period": self.max_period,
+            "periods": self.periods,
+            "layout": self.layout,
+            "encoding_dim": self.encoding_dim,
+        }
+
+    def _encode(self, dim: int, positions: Any, fractions: Any) -> Any:
+        dtype = self.exact_dtype()
+        digits = time_digits(positions, fractions, dtype)
+        width = self.encoding_width(dim)
+        if self.kind == "fixed":
+            exact = [1 / Fraction(period) for period in self._periods(dim)]
+            angle = angles(digits, fixed_turns(exact, digits, dtype), dtype)
+            return columns(ops.sin(angle), ops.cos(angle), width, self.layout)
+        frequencies = ops.cast(self.frequencies, dtype)
+        times = ops.cast(positions, dtype)
+        if fractions is not None:
+            times = times + ops.cast(fractions, dtype)
+        angle = learnable(
+            angles(digits, learned_turns(frequencies, digits, dtype), dtype),
+            times,
+            frequencies,
+        )
+        if self.kind == "learned":
+            return columns(ops.sin(angle), ops.cos(angle), width, self.layout)
+        waves = ops.sin(angle + ops.cast(self.phases, dtype))
+        slope, offset = ops.split(ops.cast(self.linear, dtype), 2)
+        line = ops.expand_dims(times, -1) * slope + offset
+        return ops.concatenate([line, waves], axis=-1)
+
+    def _periods(self, dim: int) -> Sequence[float]:
+        """The period of each pair of columns, or of each wave."""
+        if self.periods is not None:
+            return self.periods
+        width = self.encoding_width(dim)
+        count = width - 1 if self.kind == "time2vec" else -(-width // 2)
+        ratio = self.max_period / self.min_period
+        return [
+            self.min_period * ratio ** (i / max(count - 1, 1))
+            for i in range(count)
+        ]
+
+    def _check_width(self, dim: int) -> None:
+        width = self.encoding_width(dim)
+        if self.merge_mode == "add" and width != dim:
+            raise ValueError(
+                f"{type(self).__name__} '{self.name}' adds {width} columns "
+                f"for periods={self.periods}, and expects inputs of that "
+                f"width. Received: inputs of width {dim}"
+            )
+        if self.kind == "time2vec" and width < 2:
+            raise ValueError(
+                f"{type(self).__name__} '{self.name}' needs a width of at "
+                "least 2, one linear column and one wave. Received: "
+                f"width {width}"
+            )
+
+    def _check_fractions(
+        self, inputs: Any, positions: Any, fractions: Any
+    ) -> None:
+        if fractions is None:
+            return
+        if positions is None:
+            raise ValueError(
+                "`fractions` are added to `positions`, and need them"
+            )
+        self.check_inputs(inputs)
+        sizes = {"batch": inputs.shape[0], "seq": inputs.shape[1]}
+        row = ("batch", "seq")
+        check_shape("fractions", fractions, ("seq",), row, sizes=sizes)
+        check_real("fractions", fractions)
+
+
+def _check_periods(value: Any) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    try:
+        periods = tuple(check_positive("periods", period) for period in value)
+    except (TypeError, ValueError):
+        periods = ()
+    if periods:
+        return periods
+    raise ValueError(
+        "`periods` must be None or positive finite numbers. "
+        f"Received: periods={value!r}"
+    )

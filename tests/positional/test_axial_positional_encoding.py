@@ -1,0 +1,366 @@
+"""Grids: against other libraries, the oracle, and Keras."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc import reference
+
+FIXTURE = (
+    Path(__file__).resolve().parent.parent / "fixtures" / "axial_parity.npz"
+)
+# What each peer is here, beside the defaults.
+PEERS = {
+    "tatp22": lambda dim: {},
+    "transformers": lambda dim: {"layout": "halves"},
+    "mae": lambda dim: {"layout": "halves", "last_axis_first": True},
+    "big_vision": lambda dim: {
+        "layout": "halves",
+        "last_axis_first": True,
+        "max_wavelength": 10000 ** (dim / 4 / (dim / 4 - 1)),
+    },
+}
+
+
+def keys():
+    with np.load(FIXTURE) as arrays:
+        return sorted(arrays)
+
+
+def cells(*shape, batch=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(batch, *shape)).astype("float32")
+
+
+def alone(inputs, **config):
+    layer = kp.AxialPositionalEncoding(
+        inputs.ndim - 2, merge_mode=None, **config
+    )
+    return ops.convert_to_numpy(layer(inputs))
+
+
+@pytest.mark.parametrize("key", keys())
+def test_parity(key, near):
+    """Peers in float32 round each frequency about four times.
+
+    So an angle of up to `largest` radians is off by (4 + 1) 2**-24 of itself,
+    and its sine and ours by half a unit and 2.1e-7 besides.
+    """
+    peer, grid, dim = key.split("/")
+    grid, dim = tuple(map(int, grid.split("x"))), int(dim)
+    with np.load(FIXTURE) as arrays:
+        want = arrays[key]
+    got = alone(np.zeros((1, *grid, dim), "float32"), **PEERS[peer](dim))[0]
+    largest = max(grid) - 1 if peer == "tatp22" else 0
+    near(got, want, 5 * largest * 2.0**-24 + 2.0**-25 + 2.1e-7)
+
+
+@given(
+    shape=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    dim=st.integers(1, 30),
+    layout=st.sampled_from(["interleaved", "halves"]),
+    last_axis_first=st.booleans(),
+    max_wavelength=st.floats(1, 1e6),
+)
+def test_any_grid(shape, dim, layout, last_axis_first, max_wavelength, near):
+    config = {
+        "layout": layout,
+        "last_axis_first": last_axis_first,
+        "max_wavelength": max_wavelength,
+    }
+    inputs = np.zeros((2, *shape, dim), "float32")
+    width = 2 * -(-dim // (2 * len(shape)))
+    if dim <= (len(shape) - 1) * width:
+        message = (
+            rf"A width of {dim} leaves no column for the last of "
+            rf"{len(shape)} axes, .* {width}\. Take a multiple of "
+            rf"{2 * len(shape)}\. Received: width {dim}"
+        )
+        with pytest.raises(ValueError, match=message):
+            alone(inputs, **config)
+        return
+    want = reference.axial_encoding(
+        shape, dim, max_wavelength, layout, last_axis_first
+    )
+    near(alone(inputs, **config), np.stack([want] * 2), 2.1e-7)
+
+
+@pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16", "float16"])
+def test_dtypes(policy, near, half_ulp):
+    dtype = policy.removeprefix("mixed_")
+    layer = kp.AxialPositionalEncoding(merge_mode=None, dtype=policy)
+    outputs = layer(cells(300, 3, 16))
+    assert keras.backend.standardize_dtype(outputs.dtype) == dtype
+    want = reference.axial_encoding((300, 3), 16)
+    bound = 1e-12 if dtype == "float64" else 2.1e-7
+    if "16" in dtype:
+        bound = bound + half_ulp(np.abs(want) + bound, dtype)
+    near(outputs, np.stack([want] * 2), bound)
+
+
+@pytest.mark.parametrize("last_axis_first", [False, True])
+def test_learned_tables_meet_at_each_cell(last_axis_first, near):
+    layer = kp.AxialPositionalEncoding(
+        3,
+        grid_shape=(5, 4, 6),
+        last_axis_first=last_axis_first,
+        merge_mode=None,
+    )
+    inputs = cells(5, 3, 2, 10)
+    layer(inputs)
+    tables = [ops.convert_to_numpy(table) for table in layer.embeddings]
+    assert [weight.name for weight in layer.weights] == [
+        "height_embeddings",
+        "width_embeddings",
+        "depth_embeddings",
+    ]
+    want = np.empty(inputs.shape)
+    for i, j, k in np.ndindex(5, 3, 2):
+        rows = [tables[0][i], tables[1][j], tables[2][k]]
+        rows = rows[::-1] if last_axis_first else rows
+        want[:, i, j, k] = np.concatenate(rows)
+    near(layer(inputs), want)
+
+
+@pytest.mark.parametrize("config", [{}, {"grid_shape": (8, 8)}], ids=str)
+def test_merge_modes(config, near):
+    inputs = cells(4, 5, 8)
+    layers = {
+        mode: kp.AxialPositionalEncoding(merge_mode=mode, **config)
+        for mode in ("add", "concat", None)
+    }
+    for layer in layers.values():
+        layer.build(inputs.shape)
+    for layer in layers.values():
+        layer.set_weights(layers[None].get_weights())
+    encoding = ops.convert_to_numpy(layers[None](inputs))
+    near(layers["add"](inputs), inputs + encoding)
+    near(layers["concat"](inputs), np.concatenate([inputs, encoding], -1))
+    wide = kp.AxialPositionalEncoding(
+        merge_mode="concat", encoding_dim=12, **config
+    )
+    assert tuple(wide(inputs).shape) == (2, 4, 5, 20)
+
+
+# Beyond learned tables, and other sizes of them.
+
+GRID = r"has tables for grids up to grid_shape=\(3, 4\), .* Received: inputs "
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (9, 9)])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_a_larger_grid_is_an_error(shape, symbolic):
+    layer = kp.AxialPositionalEncoding(grid_shape=(3, 4))
+    inputs = keras.Input((*shape, 8)) if symbolic else cells(*shape, 8)
+    message = GRID + rf"with a grid of \({shape[0]}, {shape[1]}\)"
+    with pytest.raises(ValueError, match=message):
+        layer(inputs)
+
+
+@pytest.mark.tensorflow
+def test_in_a_graph_beyond_the_tables_is_nan():
+    import tensorflow as tf
+
+    layer = kp.AxialPositionalEncoding(grid_shape=(3, 4), merge_mode=None)
+    spec = tf.TensorSpec((None, None, None, 8))
+    outputs = tf.function(layer, input_signature=[spec])(cells(4, 5, 8))
+    nan = np.isnan(outputs.numpy())
+    assert not nan[:, :3, :4].any()
+    assert nan[:, 3, :, :4].all()
+    assert nan[:, :, 4, 4:].all()
+    assert not nan[:, :3, :, :4].any()
+
+
+def test_resized(near):
+    layer = kp.AxialPositionalEncoding(grid_shape=(3, 4), merge_mode=None)
+    layer(cells(3, 4, 10))
+    other = layer.resized([5, 2])
+    assert other.grid_shape == (5, 2)
+    for old, new in zip(layer.embeddings, other.embeddings, strict=True):
+        want = reference.resized_table(ops.convert_to_numpy(old), new.shape[0])
+        near(new, want, 2.0**-24)
+    assert (
+        not kp.AxialPositionalEncoding(1, grid_shape=(3,)).resized((4,)).built
+    )
+    with pytest.raises(ValueError, match="`resized` is for learned tables"):
+        kp.AxialPositionalEncoding().resized((3, 4))
+    with pytest.raises(ValueError, match="`grid_shape` must be None or 2 pos"):
+        layer.resized((3, 4, 5))
+
+
+# Keras.
+
+CONFIGS = [
+    {},
+    {
+        "layout": "halves",
+        "last_axis_first": True,
+        "max_wavelength": 77.0,
+        "dropout": 0.5,
+        "dtype": "mixed_bfloat16",
+        "name": "where",
+    },
+    {"grid_shape": [7, 7], "embeddings_initializer": "ones"},
+    {"merge_mode": "concat", "encoding_dim": 5},
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_saved_and_loaded(config, tmp_path):
+    inputs = keras.Input((None, None, 8))
+    outputs = kp.AxialPositionalEncoding(**config)(inputs)
+    model = keras.Model(inputs, outputs)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.layers[-1].get_config() == model.layers[-1].get_config()
+    for shape in ((1, 1), (5, 7)):
+        data = cells(*shape, 8)
+        expected = ops.convert_to_numpy(ops.cast(model(data), "float32"))
+        again = ops.convert_to_numpy(ops.cast(loaded(data), "float32"))
+        np.testing.assert_array_equal(again, expected)
+
+
+@pytest.mark.parametrize("sizes", [(4, 5), (None, 5), (4, None), (None, None)])
+@pytest.mark.parametrize("merge_mode", ["add", "concat", None])
+def test_shapes(merge_mode, sizes):
+    layer = kp.AxialPositionalEncoding(merge_mode=merge_mode)
+    outputs = layer(keras.Input((*sizes, 8)))
+    width = 16 if merge_mode == "concat" else 8
+    assert outputs.shape == (None, *sizes, width)
+    assert layer.compute_output_shape([None, *sizes, 8]) == outputs.shape
+
+
+def test_the_mask_passes_through():
+    class TellMask(keras.layers.Layer):
+        supports_masking = True
+
+        def call(self, inputs, mask=None):
+            return ops.cast(mask, "int32")
+
+    ids = np.array([[[3, 0], [1, 2], [0, 0]]])
+    embedding = keras.layers.Embedding(4, 8, mask_zero=True)
+    outputs = kp.AxialPositionalEncoding()(embedding(ids))
+    np.testing.assert_array_equal(TellMask()(outputs), ids != 0)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("grid_shape", [None, (20, 20)])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_compiled_and_learned(jit_compile, grid_shape, near):
+    model = keras.Sequential(
+        [
+            keras.Input((None, None, 8)),
+            kp.AxialPositionalEncoding(grid_shape=grid_shape),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile("sgd", "mse", jit_compile=jit_compile)
+    data = cells(4, 5, 8)
+    # Averages of 20 cells of size 1 to 2, times 8 kernel entries below 1.
+    near(model.predict(data, verbose=0), model(data), 200 * 2.0**-24)
+    before = model.layers[0].get_weights()
+    model.fit(data, np.ones((2, 1)), verbose=0)
+    for old, new, used in zip(
+        before, model.layers[0].get_weights(), (4, 5), strict=False
+    ):
+        assert (old != new).any(axis=-1).tolist() == [
+            row < used for row in range(20)
+        ]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("num_axes", "config"),
+    [
+        (2, {}),
+        (2, {"grid_shape": (70, 20)}),
+        (3, {"layout": "halves", "merge_mode": "concat"}),
+    ],
+    ids=str,
+)
+def test_litert_of_any_grid(num_axes, config, tmp_path, near):
+    from ai_edge_litert.interpreter import Interpreter
+
+    inputs = keras.Input((*[None] * num_axes, 12), name="cells")
+    layer = kp.AxialPositionalEncoding(num_axes, **config, name="sum")
+    model = keras.Model(inputs, layer(inputs))
+    path = tmp_path / "grid.tflite"
+    kp.export_litert(model, path, max_length=9)  # of each of the axes
+    runner = Interpreter(str(path)).get_signature_runner("serving_default")
+    for shape in ((1, 1, 1), (65, 3, 2), (2, 7, 5)):
+        data = cells(*shape[:num_axes], 12)
+        (outputs,) = runner(cells=data).values()
+        # Both within the encoding's bound, and one rounding of a sum below 8.
+        near(outputs, model(data), 2 * 2.1e-7 + 4 * 2.0**-24)
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("value", [0, 4, 2.0, "2", None, True])
+def test_bad_num_axes(value):
+    message = rf"`num_axes` must be 1, 2 or 3\. Received: num_axes={value!r}$"
+    with pytest.raises(ValueError, match=message):
+        kp.AxialPositionalEncoding(value)
+
+
+@pytest.mark.parametrize("value", [3, (3,), (3, 4, 5), (3, 0), "34", (3, 2.5)])
+def test_bad_grid_shapes(value):
+    message = (
+        r"`grid_shape` must be None or 2 positive integers, one for each of "
+        r"num_axes=2\. Received: grid_shape="
+    )
+    with pytest.raises(ValueError, match=message):
+        kp.AxialPositionalEncoding(2, grid_shape=value)
+
+
+@pytest.mark.parametrize(
+    "config", [{"layout": "halves"}, {"max_wavelength": 100}], ids=str
+)
+def test_the_sinusoid_s_arguments_are_not_ignored(config):
+    (name,) = config
+    message = (
+        rf"`{name}` is the sinusoid's, and cannot be used with grid_shape\. "
+        rf"Received: {name}="
+    )
+    with pytest.raises(ValueError, match=message):
+        kp.AxialPositionalEncoding(grid_shape=(3, 4), **config)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"layout": "halfs"}, "`layout` must be .* layout='halfs'"),
+        ({"max_wavelength": 0}, "`max_wavelength` must be .*=0"),
+        ({"merge_mode": "sum"}, "`merge_mode` must be .* merge_mode='sum'"),
+        ({"last_axis_first": 1}, "`last_axis_first` must be True or False"),
+        ({"encoding_dim": 4}, "`encoding_dim` needs merge_mode='concat'"),
+        ({"dropout": 1}, r"`dropout` must be a number in \[0, 1\)"),
+    ],
+    ids=str,
+)
+def test_bad_constructions(config, message):
+    with pytest.raises(ValueError, match=message):
+        kp.AxialPositionalEncoding(**config)
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 8), (2, 6, 5, 0), (2, 3, 4, 5, 8)])
+def test_inputs_of_bad_shape(shape):
+    message = (
+        r"AxialPositionalEncoding 'where' expects inputs of shape \(batch, "
+        r"height, width, dim\), with dim known and above 0\. Received: "
+    )
+    with pytest.raises(ValueError, match=message):
+        kp.AxialPositionalEncoding(name="where")(np.zeros(shape, "float32"))
+
+
+def test_inputs_of_bad_dtype():
+    with pytest.raises(ValueError, match="expects inputs of a float dtype"):
+        kp.AxialPositionalEncoding()(np.zeros((1, 2, 2, 4), "int32"))

@@ -1,0 +1,136 @@
+"""The index and its share of the length, against plain counting."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc import reference
+
+DIM = 3
+MASK = np.array([[0, 1, 1, 0, 1, 1], [1, 1, 1, 0, 0, 0], [0] * 6], bool)
+SEGMENTS = np.array([[1, 1, 2, 2, 2, 1], [3, 3, 3, 3, 0, 0], [5] * 6])
+BATCH, SEQ = MASK.shape
+
+
+def inputs_of(batch=BATCH, seq=SEQ):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(batch, seq, DIM)).astype("float32")
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("segmented", [False, True])
+@pytest.mark.parametrize("start", [0, -2, np.array([4, 0, 70000], "int32")])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_counting(normalize, start, segmented, masked, near):
+    segments = SEGMENTS if segmented else None
+    mask = MASK if masked else None
+    if segmented:
+        positions = reference.positions_from_segments(SEGMENTS)
+    else:
+        positions = np.broadcast_to(np.arange(SEQ), (BATCH, SEQ))
+    positions = positions + np.reshape(start, (-1, 1))
+    want = reference.index_encoding(positions, segments, mask, normalize)
+    layer = kp.IndexEncoding(normalize, merge_mode=None)
+    got = layer(inputs_of(), start_index=start, segment_ids=segments, mask=mask)
+    # An integer is exact, and one division is rounded once.
+    near(got, want, np.abs(want) * 2.0**-24 * normalize)
+
+
+@given(
+    mask=st.lists(
+        st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=4
+    ),
+    normalize=st.booleans(),
+)
+def test_any_mask_skipped(mask, normalize, near):
+    positions = reference.positions_from_mask(mask)
+    want = reference.index_encoding(positions, None, mask, normalize)
+    layer = kp.IndexEncoding(normalize, merge_mode=None, skip_masked=True)
+    got = layer(inputs_of(len(mask), 9), mask=np.array(mask))
+    near(got, want, np.abs(want) * 2.0**-24 * normalize)
+    if normalize:
+        assert np.all((want >= 0) & (want < 1))
+
+
+def test_one_row_of_segments_for_all_masks(near):
+    layer = kp.IndexEncoding(True, merge_mode=None)
+    got = layer(inputs_of(), segment_ids=SEGMENTS[:1], mask=MASK)
+    every = np.repeat(SEGMENTS[:1], BATCH, axis=0)
+    positions = reference.positions_from_segments(every)
+    want = reference.index_encoding(positions, every, MASK, True)
+    near(got, want, 2.0**-24)
+
+
+def test_merge_modes(near):
+    inputs, index = inputs_of(), np.arange(SEQ)[:, np.newaxis]
+    near(
+        kp.IndexEncoding()(inputs), inputs + index.astype("float32")
+    )  # the same sum, rounded alike
+    joined = ops.convert_to_numpy(kp.IndexEncoding(merge_mode="concat")(inputs))
+    near(joined[..., :DIM], inputs)
+    near(joined[..., DIM:], np.broadcast_to(index, (BATCH, SEQ, 1)))
+
+
+@pytest.mark.parametrize("merge_mode", ["add", "concat", None])
+@pytest.mark.parametrize("seq", [SEQ, None])
+def test_shapes(merge_mode, seq):
+    layer = kp.IndexEncoding(merge_mode=merge_mode)
+    symbolic = layer(keras.Input((seq, DIM)))
+    width = {"add": DIM, "concat": DIM + 1, None: 1}[merge_mode]
+    assert symbolic.shape == (None, seq, width)
+
+
+def test_positions_in_low_precision(near, half_ulp):
+    positions = np.array([1000, 1001, 2047, 0.5, -3.25, 2.0**24], "float32")
+    layer = kp.IndexEncoding(True, merge_mode=None, dtype="mixed_bfloat16")
+    got = layer(inputs_of(), positions=positions)
+    want = np.broadcast_to((positions / SEQ)[:, np.newaxis], (BATCH, SEQ, 1))
+    # The quotient in float32, then rounded to the 8 bits of bfloat16.
+    bound = np.abs(want) * 2.0**-24
+    near(got, want, bound + half_ulp(np.abs(want) + bound, "bfloat16"))
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"positions": np.full(SEQ, np.nan, "float32")},
+        {"positions": np.full(SEQ, 2.0**24 + 2)},
+        {"positions": np.full(SEQ, -(2**24) - 1)},
+        {"start_index": 2**24 + 1},
+        {"start_index": 2**40},
+        {"start_index": 2**31 - 3, "segment_ids": SEGMENTS},
+    ],
+    ids=str,
+)
+def test_beyond_the_limit_is_nan(call, normalize):
+    layer = kp.IndexEncoding(normalize, merge_mode=None)
+    assert np.all(np.isnan(ops.convert_to_numpy(layer(inputs_of(), **call))))
+
+
+@pytest.mark.parametrize("value", [1, 0, None, "True", "length"])
+def test_bad_normalize(value):
+    message = (
+        rf"`normalize` must be True or False\. Received: normalize={value!r}$"
+    )
+    with pytest.raises(ValueError, match=message):
+        kp.IndexEncoding(value)
+
+
+def test_one_column_has_no_encoding_dim():
+    with pytest.raises(ValueError, match="encoding_dim"):
+        kp.IndexEncoding(merge_mode="concat", encoding_dim=3)
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (2, 6, 0), (2, 6, 5, 1)])
+def test_inputs_of_bad_shape(shape):
+    message = (
+        r"IndexEncoding 'where' expects inputs of shape \(batch, seq, dim\), "
+        r"with dim known and above 0\. Received: inputs of shape \(2, 6"
+    )
+    with pytest.raises(ValueError, match=message):
+        kp.IndexEncoding(name="where")(np.zeros(shape, "float32"))

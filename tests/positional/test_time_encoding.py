@@ -1,0 +1,426 @@
+"""Times: exact from 1970 to the end of the range, in each form they come in."""
+
+import math
+from fractions import Fraction
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc import reference
+
+DAY, WEEK, YEAR = 86400.0, 604800.0, 31556952.0
+PERIODS = (1.0, 7.3, 3600.0, DAY, WEEK, YEAR, 3.2e9)
+NOW = 1795181561  # a day in November 2026
+# What ops/turns.py derives for sines and cosines.
+BOUND = {"float32": 6e-7, "float64": 1e-13}
+
+
+def alone(times, fractions=None, **config):
+    """The encoding of one row of times: (seq, width)."""
+    config = {"periods": PERIODS, **config}
+    layer = kp.TimeEncoding(merge_mode=None, **config)
+    inputs = np.zeros((1, len(times), 4), "float32")
+    outputs = layer(inputs, positions=times, fractions=fractions)
+    return ops.convert_to_numpy(ops.cast(outputs, "float64"))[0]
+
+
+def expected(times, frequencies=None, fractions=0.0, layout="interleaved"):
+    if frequencies is None:
+        frequencies = [1 / Fraction(period) for period in PERIODS]
+    angles = reference.time_angles(times, frequencies, fractions)
+    waves = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+    if layout == "halves":
+        waves = np.swapaxes(waves, -1, -2)
+    return waves.reshape(*angles.shape[:-1], -1)
+
+
+RANDOM = np.random.default_rng(0)
+TIMES = {
+    "int32": RANDOM.integers(-(2**31), 2**31, 50).astype("int32"),
+    "uint8": np.arange(250, 256).astype("uint8"),
+    "list": [0, 1, NOW, 2**31 - 1, -(2**31)],
+    "float32": RANDOM.uniform(-1e5, 1e5, 50).astype("float32"),
+    "float32-whole": RANDOM.uniform(0, 2**48, 50).astype("float32"),
+    "float32-small": RANDOM.uniform(0, 2, 50).astype("float32"),
+}
+# JAX knows 64 bits only where it is told to.
+WIDE = {
+    "int64": RANDOM.integers(-(2**48), 2**48, 50),
+    "int64-ends": np.array([2**48, -(2**48), 2**24, 2**24 - 1, -1, -(2**24)]),
+    "float64": RANDOM.uniform(-2e9, 2e9, 50),
+    "float64-far": RANDOM.uniform(-(2**48), 2**48, 50),
+    "milliseconds": NOW * 1000 + RANDOM.integers(0, 10**6, 50),
+}
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("times", TIMES.values(), ids=TIMES)
+def test_times(times, layout, near):
+    got = alone(times, layout=layout)
+    near(got, expected(times, layout=layout), BOUND["float32"])
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("times", (TIMES | WIDE).values(), ids=TIMES | WIDE)
+def test_times_of_64_bits(times, dtype, near):
+    near(alone(times, dtype=dtype), expected(times), BOUND[dtype])
+
+
+@settings(max_examples=40)
+@given(
+    times=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=9),
+    fraction=st.floats(-4096, 4096, width=32),
+    period=st.floats(1e-3, 1e12),
+)
+def test_any_time_and_period(times, fraction, period, near):
+    fractions = np.full(len(times), fraction, "float32")
+    got = alone(np.array(times, "int32"), fractions, periods=(period,))
+    # Fractions are read to 2**-24, half of which is 2**-25 of a unit.
+    unread = 2 * math.pi / period * 2.0**-25
+    want = expected(times, [1 / Fraction(period)], fractions)
+    near(got, want, BOUND["float32"] + unread)
+
+
+def test_what_is_below_a_second_counts(near):
+    times = np.full(5, NOW, "int32")
+    fractions = np.array([0, 0.25, 0.5, 0.75, 0.999], "float32")
+    got = alone(times, fractions, periods=(1.0,))
+    want = 2 * np.pi * fractions.astype(float)
+    near(got, np.stack([np.sin(want), np.cos(want)], -1), 6e-7 + 2e-7)
+
+
+def test_a_float_of_today_is_worse_than_an_integer():
+    """... which is why there are integers and fractions."""
+    exact = alone(np.array([NOW], "int32"))
+    rounded = alone(np.array([NOW], "float32"))
+    assert abs(exact - rounded).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["learned", "time2vec"])
+def test_learned_frequencies_are_exact_to_their_last_bit(kind, near):
+    times = RANDOM.integers(0, 2**31, 50).astype("int32")
+    layer = kp.TimeEncoding(kind, periods=PERIODS, merge_mode=None)
+    inputs = np.zeros((1, 50, 4), "float32")
+    layer(inputs, positions=times)
+    near(layer.frequencies, 1 / np.array(PERIODS), 2.0**-24)
+    for scale in (1e-9, 1.0, 1e3):
+        frequencies = scale * RANDOM.normal(size=len(PERIODS))
+        layer.frequencies.assign(frequencies)
+        frequencies = ops.convert_to_numpy(layer.frequencies).tolist()
+        got = ops.convert_to_numpy(layer(inputs, positions=times))[0]
+        if kind == "learned":
+            near(got, expected(times, frequencies), BOUND["float32"])
+            continue
+        phases = RANDOM.normal(size=len(PERIODS)).astype("float32")
+        layer.phases.assign(phases)
+        layer.linear.assign([1e-9, -0.5])
+        got = ops.convert_to_numpy(layer(inputs, positions=times))[0]
+        angles = reference.time_angles(times, frequencies) + phases
+        # The sum of angle and phase, below 8, is rounded once more.
+        near(got[:, 1:], np.sin(angles), BOUND["float32"] + 4 * 2.0**-24)
+        # Three numbers are rounded, and two results, all below 3.
+        near(got[:, 0], times * 1e-9 - 0.5, 5 * 3 * 2.0**-24)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("kind", ["fixed", "learned"])
+def test_times_are_not_autocast(kind, policy, near, half_ulp):
+    times = np.array([NOW, NOW + 1, NOW + 3600], "int32")
+    got = alone(times, kind=kind, dtype=policy)
+    frequencies = None
+    if kind == "learned":
+        frequencies = [float(np.float32(1 / period)) for period in PERIODS]
+    want = expected(times, frequencies)
+    bound = BOUND["float32"]
+    bound += half_ulp(np.abs(want) + bound, policy.removeprefix("mixed_"))
+    near(got, want, bound)
+
+
+def test_geometric_periods(near):
+    layer = kp.TimeEncoding(min_period=60, max_period=YEAR, merge_mode=None)
+    times = np.array([0, 1, NOW], "int32")
+    got = layer(np.zeros((1, 3, 9), "float32"), positions=times)
+    periods = 60 * (YEAR / 60) ** (np.arange(5) / 4)
+    want = expected(times, [1 / Fraction(period) for period in periods])
+    # 1 ulp of a period moves today's angle by 2 pi NOW / 60 * 2**-52.
+    near(got[0], want[:, :9], BOUND["float32"] + 1e-7)
+
+
+def test_counting_is_that_of_positional_encoding(near):
+    """Base 10 000, width 8, and periods of 2 pi times 10 000**(j / 4)."""
+    mask = np.array([[0, 1, 1, 0, 1, 1], [1, 1, 1, 0, 0, 0]], bool)
+    segments = np.array([[1, 1, 2, 2, 2, 1], [3, 3, 3, 3, 0, 0]])
+    inputs = np.zeros((2, 6, 8), "float32")
+    periods = tuple(2 * math.pi * 10000 ** (j / 4) for j in range(4))
+    for config, call in (
+        ({}, {}),
+        ({}, {"start_index": np.array([5, -3], "int32")}),
+        ({}, {"segment_ids": segments, "start_index": 1000}),
+        ({"skip_masked": True}, {"mask": mask}),
+    ):
+        config = {"merge_mode": None, **config}
+        want = kp.PositionalEncoding(**config)(inputs, **call)
+        got = kp.TimeEncoding(periods=periods, **config)(inputs, **call)
+        near(got, np.broadcast_to(want, (2, 6, 8)), BOUND["float32"] + 2.1e-7)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"positions": np.array([np.nan, np.inf, -np.inf], "float32")},
+        {"positions": np.array([2.0**48 + 2**25] * 3, "float32")},
+        {"positions": [0, 1, 2], "fractions": [np.nan, 4097.0, -4097.0]},
+        pytest.param(
+            {"positions": np.array([2**48 + 1, -(2**48) - 1, 2**62])},
+            marks=pytest.mark.tensorflow,
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["fixed", "learned", "time2vec"])
+def test_beyond_the_limit_is_nan(kind, call):
+    layer = kp.TimeEncoding(kind, merge_mode=None)
+    outputs = layer(np.zeros((1, 3, 5), "float32"), **call)
+    waves = ops.convert_to_numpy(outputs)[..., kind == "time2vec" :]
+    assert np.all(np.isnan(waves))
+
+
+def test_learns_a_period():
+    """A day that is off by a tenth comes right, from a month of hours."""
+    hours = np.arange(0, 720, dtype="float32")[np.newaxis]
+    wave = np.sin(2 * np.pi * hours / 24)[..., np.newaxis]
+    other = np.cos(2 * np.pi * hours / 24)[..., np.newaxis]
+    places = keras.Input((None,))
+    inputs = keras.Input((None, 1))
+    layer = kp.TimeEncoding("learned", periods=(24.4,), merge_mode=None)
+    encoded = layer(inputs, positions=places)
+    model = keras.Model([inputs, places], encoded)
+    target = np.concatenate([wave, other], axis=-1)
+    model.compile(keras.optimizers.Adam(1e-5), "mse")
+    empty = np.zeros((1, 720, 1), "float32")
+    for _ in range(150):
+        loss = model.train_on_batch([empty, hours], target)
+    assert loss < 1e-2
+    (frequency,) = ops.convert_to_numpy(layer.frequencies)
+    assert abs(1 / frequency - 24) < 0.02
+
+
+# Keras.
+
+CONFIGS = [
+    {},
+    {"kind": "learned", "min_period": 2.0, "max_period": 9.0},
+    {"kind": "time2vec", "merge_mode": "concat", "encoding_dim": 5},
+    {"periods": [DAY, WEEK, YEAR], "merge_mode": None, "layout": "halves"},
+    {"kind": "time2vec", "periods": PERIODS, "dtype": "mixed_bfloat16"},
+]
+
+
+def model_of(config, fractions=True):
+    inputs = keras.Input((None, 8), name="inputs")
+    times = keras.Input((None,), dtype="int32", name="times")
+    extra = [keras.Input((None,), name="parts")] if fractions else []
+    outputs = kp.TimeEncoding(**config)(
+        inputs, positions=times, fractions=extra[0] if extra else None
+    )
+    return keras.Model([inputs, times, *extra], outputs)
+
+
+def data_of(batch, seq):
+    rng = np.random.default_rng(seq)
+    return [
+        rng.normal(size=(batch, seq, 8)).astype("float32"),
+        rng.integers(NOW - 10**8, NOW, (batch, seq)).astype("int32"),
+        rng.random((batch, seq)).astype("float32"),
+    ]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_saved_and_loaded(config, tmp_path):
+    model = model_of(config)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    data = data_of(2, 5)
+    one, other = (
+        ops.convert_to_numpy(ops.cast(each(data), "float32"))
+        for each in (model, loaded)
+    )
+    np.testing.assert_array_equal(one, other)
+    assert one.shape[-1] == model.output_shape[-1]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("kind", ["fixed", "learned", "time2vec"])
+def test_graphs_answer_as_eager_layers_do(kind, jit_compile, near):
+    import tensorflow as tf
+
+    model = model_of({"kind": kind})
+    specs = [
+        tf.TensorSpec((None, None, 8)),
+        tf.TensorSpec((None, None), tf.int32),
+        tf.TensorSpec((None, None)),
+    ]
+    graph = tf.function(
+        lambda *data: model(list(data)),
+        input_signature=specs,
+        jit_compile=jit_compile,
+    )
+    for seq in (1, 9):
+        data = data_of(2, seq)
+        # Two encodings within their bound, and one rounding of a sum below 8.
+        near(graph(*data), model(data), 2 * 6e-7 + 4 * 2.0**-24)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", ["fixed", "learned", "time2vec"])
+def test_litert_in_each_mode(kind, tmp_path, near):
+    import tensorflow as tf
+    from ai_edge_litert.interpreter import Interpreter
+
+    model = model_of({"kind": kind, "merge_mode": None})
+    names = ("inputs", "times", "parts")
+    samples = [
+        dict(zip(names, data_of(*size), strict=True))
+        for size in ((1, 1), (2, 9))
+    ]
+    path = tmp_path / "times.tflite"
+    kp.export_litert(model, path, samples=samples)
+    files = {"float32": path.read_bytes()}
+    model.export(str(tmp_path / "saved_model"), verbose=False)
+    for mode in ("int8", "float16"):
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            str(tmp_path / "saved_model")
+        )
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if mode == "float16":
+            if kind != "fixed":
+                continue  # rounds weights, and so what they mean
+            converter.target_spec.supported_types = [tf.float16]
+        files[mode] = converter.convert()
+    for content in files.values():
+        interpreter = Interpreter(model_content=content)
+        runner = interpreter.get_signature_runner("serving_default")
+        for sample in samples:
+            (outputs,) = runner(**sample).values()
+            # Two encodings, each within its bound.
+            near(outputs, model(list(sample.values())), 2 * 6e-7)
+
+
+@pytest.mark.tensorflow
+def test_litert_of_64_bits(tmp_path, near):
+    from ai_edge_litert.interpreter import Interpreter
+
+    inputs = keras.Input((None, 14), name="inputs")
+    times = keras.Input((None,), dtype="int64", name="times")
+    layer = kp.TimeEncoding(periods=PERIODS, merge_mode=None)
+    model = keras.Model([inputs, times], layer(inputs, positions=times))
+    path = tmp_path / "times.tflite"
+    far = WIDE["int64"][np.newaxis]
+    sample = {"inputs": np.zeros((1, 50, 14), "float32"), "times": far}
+    kp.export_litert(model, path, samples=[sample])
+    runner = Interpreter(str(path)).get_signature_runner("serving_default")
+    (outputs,) = runner(**sample).values()
+    near(outputs, expected(far), BOUND["float32"])
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"kind": "fourier"},
+            r"`kind` must be 'fixed', 'learned' or 'time2vec'\. "
+            r"Received: kind='fourier'$",
+        ),
+        *(
+            (
+                {name: value},
+                rf"`{name}` must be a positive finite number\. "
+                rf"Received: {name}={value!r}$",
+            )
+            for name in ("min_period", "max_period")
+            for value in (0, -1.0, math.inf, math.nan, "60", None)
+        ),
+        (
+            {"min_period": 60, "max_period": 59},
+            r"`max_period` must be at least `min_period`\. "
+            r"Received: min_period=60, max_period=59$",
+        ),
+        *(
+            (
+                {"periods": value},
+                r"`periods` must be None or positive finite numbers\. "
+                r"Received: periods=",
+            )
+            for value in (60, (), (60, 0), ("60",), (math.nan,))
+        ),
+        (
+            {"periods": (60,), "merge_mode": "concat", "encoding_dim": 4},
+            r"`encoding_dim` follows from `periods`, .* encoding_dim=4, "
+            r"periods=\(60.0,\)$",
+        ),
+        ({"layout": "halfs"}, "`layout` must be .* layout='halfs'$"),
+        (
+            {"kind": "time2vec", "layout": "halves"},
+            r"`layout` is for sines and cosines, .* layout='halves'$",
+        ),
+        ({"encoding_dim": 4}, "`encoding_dim` needs merge_mode='concat'"),
+    ],
+    ids=str,
+)
+def test_bad_constructions(config, message):
+    with pytest.raises(ValueError, match=message):
+        kp.TimeEncoding(**config)
+
+
+ROW = np.zeros((2, 6), "float32")
+
+
+@pytest.mark.parametrize(
+    ("config", "call", "message"),
+    [
+        (
+            {"periods": (60, 3600)},
+            {},
+            r"TimeEncoding 'where' adds 4 columns for periods=\(60.0, "
+            r"3600.0\), and expects inputs of that width\. "
+            r"Received: inputs of width 5",
+        ),
+        (
+            {"kind": "time2vec", "merge_mode": "concat", "encoding_dim": 1},
+            {},
+            r"'where' needs a width of at least 2, .* Received: width 1",
+        ),
+        (
+            {},
+            {"fractions": ROW},
+            "`fractions` are added to `positions`, and need them",
+        ),
+        (
+            {},
+            {"positions": ROW, "fractions": ROW[:, :5]},
+            r"`fractions` must have shape \(seq,\) or \(batch, seq\), with "
+            r"batch=2, seq=6\. Received: fractions of shape \(2, 5\)",
+        ),
+        (
+            {},
+            {"positions": ROW, "fractions": ROW > 0},
+            "`fractions` must be of an integer or float dtype",
+        ),
+        ({}, {"positions": ROW, "start_index": 1}, "cannot be used with start"),
+    ],
+    ids=str,
+)
+def test_bad_calls(config, call, message):
+    layer = kp.TimeEncoding(**config, name="where")
+    with pytest.raises(ValueError, match=message):
+        layer(np.zeros((2, 6, 5), "float32"), **call)
