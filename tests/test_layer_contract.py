@@ -98,6 +98,7 @@ class Entry:
         dropout: Whether it has a dropout.
         pools: Whether it gives one vector for each row.
         mixes: Whether tokens influence one another.
+        kinks: Whether its gradients jump, as behind a ReLU.
     """
 
     make: Callable[..., keras.Layer]
@@ -107,6 +108,7 @@ class Entry:
     dropout: bool = True
     pools: bool = False
     mixes: bool = True
+    kinks: bool = False
 
 
 ATTENTION = ("positions", "segment_ids", "padding_mask", "attention_mask")
@@ -264,7 +266,9 @@ LAYERS = {
         kp.KerpleBias, variant="power", bidirectional=False
     ),
     # Logarithms, their quotient, and a network of two layers.
-    "attention-fire": attending(kp.FireBias, roundings=12),
+    "attention-fire": dataclasses.replace(
+        attending(kp.FireBias, roundings=12), kinks=True
+    ),
     "attention-xl": attending(kp.TransformerXLBias, roundings=8),
     "attention-xl-narrow": attending(
         kp.TransformerXLBias, roundings=8, encoding_dim=4, max_wavelength=100
@@ -759,6 +763,8 @@ def test_gradients_are_central_differences(entry):
     outputs, divided by the step.
     """
     wide = BACKEND == "tensorflow"
+    if entry.kinks and not wide:
+        pytest.skip("a step that float32 can see falls over kinks")
     dtype, step = ("float64", 1e-5) if wide else ("float32", 1e-2)
     rng = np.random.default_rng(31)
     layer = built(entry, dtype=dtype)
