@@ -100,6 +100,7 @@ class Entry:
         mixes: Whether tokens influence one another.
         third_derivative: What the third derivatives by weights stay below. A
             sine's, by its frequency, grows with the cube of the position.
+        kinks: Whether its gradients jump, as behind a ReLU.
     """
 
     make: Callable[..., keras.Layer]
@@ -110,6 +111,7 @@ class Entry:
     pools: bool = False
     mixes: bool = True
     third_derivative: float = 100
+    kinks: bool = False
 
 
 ATTENTION = ("positions", "segment_ids", "padding_mask", "attention_mask")
@@ -330,7 +332,9 @@ LAYERS = {
         kp.KerpleBias, variant="power", bidirectional=False
     ),
     # Logarithms, their quotient, and a network of two layers.
-    "attention-fire": attending(kp.FireBias, roundings=12),
+    "attention-fire": dataclasses.replace(
+        attending(kp.FireBias, roundings=12), kinks=True
+    ),
     "attention-xl": attending(kp.TransformerXLBias, roundings=8),
     "attention-xl-narrow": attending(
         kp.TransformerXLBias, roundings=8, encoding_dim=4, max_wavelength=100
@@ -825,6 +829,8 @@ def test_gradients_are_central_differences(entry):
     by the step.
     """
     wide = BACKEND == "tensorflow"
+    if entry.kinks and not wide:
+        pytest.skip("a step that float32 can see falls over kinks")
     dtype, step = ("float64", 1e-5) if wide else ("float32", 1e-2)
     rng = np.random.default_rng(31)
     layer = built(entry, dtype=dtype)

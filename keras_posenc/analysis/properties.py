@@ -1,0 +1,179 @@
+"""The conditions of a good encoding, as numbers."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_posenc.analysis.vectors import encoding_vectors, score_matrix
+from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.positional.attention_position import AttentionPosition
+
+
+@dataclasses.dataclass(frozen=True)
+class Properties:
+    """What a scheme does with positions 0 ... length - 1.
+
+    The vector of a position is its encoding; of a scheme inside attention, it
+    is the row of scores that the position gives all others, over all heads.
+    Spreads are the largest less the smallest, relative to the mean.
+
+    Attributes:
+        smallest_distance: Between the vectors of any two positions: 0 where
+            two positions look the same (condition 1, uniqueness).
+        neighbour_distance: Mean distance of neighbours' vectors.
+        neighbour_spread: Spread of these distances (condition 3: equal steps
+            are equally far apart).
+        norm: Mean norm of the vectors.
+        norm_spread: Spread of the norms (bounded values, for condition 2).
+        shift_residual: What the best linear map from each vector to the one
+            `shift` positions on leaves over, relative to the vectors
+            (condition 4). NaN where there are too few positions to tell, as
+            always inside attention.
+        difference_residual: What of the similarities is not a function of the
+            distance and direction alone, relative to what varies of them; 0
+            where nothing does. For a scheme inside attention, whose
+            similarities are its scores, this is condition 4.
+        similarity: Mean similarity, `(length,)`, of positions 0, 1, 2, ...
+            apart: the scalar product, or the score.
+    """
+
+    smallest_distance: float
+    neighbour_distance: float
+    neighbour_spread: float
+    norm: float
+    norm_spread: float
+    shift_residual: float
+    difference_residual: float
+    similarity: npt.NDArray[np.float64]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as what JSON can hold: NaN is None."""
+        numbers = dataclasses.asdict(self)
+        similarity = numbers.pop("similarity").tolist()
+        return {
+            **{
+                name: value if math.isfinite(value) else None
+                for name, value in numbers.items()
+            },
+            "similarity": similarity,
+        }
+
+
+def properties(
+    encoding: Any,
+    length: int,
+    dim: int,
+    *,
+    shift: int = 1,
+    num_heads: int = 8,
+) -> Properties:
+    """Measures a scheme against the conditions of a good encoding.
+
+    Args:
+        encoding: A layer that encodes its input, such as `PositionalEncoding`;
+            an `AttentionPosition`; or an array `(length, dim)`.
+        length: How many positions; at least 2.
+        dim: Width of the inputs, or of a head.
+        shift: How far the linear map of `shift_residual` goes.
+        num_heads: How many heads, for a scheme inside attention.
+
+    Returns:
+        `Properties`.
+
+    Raises:
+        ValueError: An argument that is none of these.
+
+    Example:
+    >>> import keras_posenc as kp
+    >>> from keras_posenc.analysis import properties
+    >>> found = properties(kp.PositionalEncoding(), length=5, dim=6)
+    >>> round(found.neighbour_distance, 4), round(found.norm, 4)
+    (0.96, 1.7321)
+    >>> round(float(found.similarity[1]), 4)
+    2.5392
+    """
+    length = check_positive_int("length", length)
+    shift = check_positive_int("shift", shift)
+    if length <= shift:
+        raise ValueError(
+            "`length` must be above `shift`. "
+            f"Received: length={length}, shift={shift}"
+        )
+    residual = math.nan
+    if isinstance(encoding, AttentionPosition):
+        scores = score_matrix(encoding, length, dim, num_heads)
+        vectors = np.concatenate(list(scores), axis=-1)
+    else:
+        vectors = encoding_vectors(encoding, length, dim)
+        scores = (vectors @ vectors.T)[np.newaxis]
+        residual = _shift_residual(vectors, shift)
+    steps = np.linalg.norm(np.diff(vectors, axis=0), axis=-1)
+    norms = np.linalg.norm(vectors, axis=-1)
+    return Properties(
+        smallest_distance=_smallest_distance(vectors),
+        neighbour_distance=float(np.mean(steps)),
+        neighbour_spread=_spread(steps),
+        norm=float(np.mean(norms)),
+        norm_spread=_spread(norms),
+        shift_residual=residual,
+        difference_residual=_difference_residual(scores),
+        similarity=_by_distance(np.mean(scores, axis=0)),
+    )
+
+
+def _spread(values: npt.NDArray[np.float64]) -> float:
+    mean = np.mean(values)
+    return float(np.ptp(values) / mean) if mean else 0.0
+
+
+def _smallest_distance(vectors: npt.NDArray[np.float64]) -> float:
+    # Row by row: the differences of all pairs at once would be large, and the
+    # shortcut by scalar products loses the digits that tell neighbours apart.
+    return min(
+        float(np.min(np.linalg.norm(vectors[row + 1 :] - vector, axis=-1)))
+        for row, vector in enumerate(vectors[:-1])
+    )
+
+
+def _shift_residual(vectors: npt.NDArray[np.float64], shift: int) -> float:
+    before, after = vectors[:-shift], vectors[shift:]
+    if len(before) <= vectors.shape[1]:
+        return math.nan  # some map fits any vectors, if they are so few
+    fitted, *_ = np.linalg.lstsq(before, after)
+    scale = np.linalg.norm(after)
+    return float(np.linalg.norm(before @ fitted - after) / scale)
+
+
+def _difference_residual(scores: npt.NDArray[np.float64]) -> float:
+    length = scores.shape[-1]
+    rest, varied = 0.0, 0.0
+    for matrix in scores:
+        mean = np.mean(matrix)
+        for offset in range(1 - length, length):
+            diagonal = np.diagonal(matrix, offset)
+            rest += np.sum(np.square(diagonal - np.mean(diagonal)))
+            varied += np.sum(np.square(diagonal - mean))
+    # Where nothing varies, what is left is rounding.
+    if varied <= scores.size * (2.0**-22 * np.max(np.abs(scores))) ** 2:
+        return 0.0
+    return math.sqrt(rest / varied)
+
+
+def _by_distance(
+    similarity: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    length = len(similarity)
+    return np.array(
+        [
+            np.mean(
+                [
+                    *np.diagonal(similarity, distance),
+                    *np.diagonal(similarity, -distance),
+                ]
+            )
+            for distance in range(length)
+        ]
+    )

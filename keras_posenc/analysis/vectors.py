@@ -1,0 +1,126 @@
+"""A scheme as arrays: a vector for each position, or a score for each pair."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+from keras import ops
+
+from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.positional.attention_position import AttentionPosition
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def encoding_vectors(encoding: Any, length: int, dim: int) -> FloatArray:
+    """The vectors that an encoding of the input gives positions 0, 1, ...
+
+    Args:
+        encoding: A layer of the input, such as `PositionalEncoding`, whatever
+            its `merge_mode`; or an array of shape `(length, dim)` already.
+        length: How many positions.
+        dim: Width of the inputs.
+
+    Returns:
+        float64 array of shape `(length, width)`.
+
+    Raises:
+        ValueError: An encoding that is neither.
+
+    Example:
+    >>> import keras_posenc as kp
+    >>> from keras_posenc.analysis import encoding_vectors
+    >>> encoding_vectors(kp.PositionalEncoding(), 3, 2).round(2).tolist()
+    [[0.0, 1.0], [0.84, 0.54], [0.91, -0.42]]
+    """
+    length = check_positive_int("length", length)
+    dim = check_positive_int("dim", dim)
+    if isinstance(encoding, keras.Layer) and not isinstance(
+        encoding, AttentionPosition
+    ):
+        # What is added to zeros, or stands behind them, is the encoding.
+        inputs = np.zeros((1, length, dim), "float32")
+        vectors = _to_numpy(encoding(inputs))[0]
+        if getattr(encoding, "merge_mode", None) == "concat":
+            vectors = vectors[:, dim:]
+        return vectors
+    if hasattr(encoding, "shape"):
+        vectors = _to_numpy(encoding)
+        if vectors.ndim == 3 and len(vectors) == 1:
+            vectors = vectors[0]
+        if vectors.shape == (length, dim):
+            return vectors
+    raise ValueError(
+        "`encoding` must be a layer that encodes its input, or an array of "
+        f"shape (length, dim), with length={length}, dim={dim}. "
+        f"Received: encoding={_describe(encoding)}"
+    )
+
+
+def score_matrix(
+    position: AttentionPosition, length: int, dim: int, num_heads: int = 8
+) -> FloatArray:
+    """What a scheme inside attention makes of tokens that are all the same.
+
+    Queries and keys are ones, so that all a score tells is where they stand:
+    it is `sqrt(dim)` without positions.
+
+    Args:
+        position: The scheme. Its `values` hook, which adds to the outcome and
+            not to the scores, plays no part.
+        length: How many positions.
+        dim: Width of a head.
+        num_heads: How many heads.
+
+    Returns:
+        float64 array of shape `(num_heads, length, length)`: the score of each
+        query's position with each key's.
+
+    Raises:
+        ValueError: A position that is no `AttentionPosition`.
+
+    Example:
+    >>> import keras_posenc as kp
+    >>> from keras_posenc.analysis import score_matrix
+    >>> score_matrix(kp.AlibiBias(), 3, 4, num_heads=1)[0, 0].tolist()
+    [2.0, 1.99609375, 1.9921875]
+    """
+    if not isinstance(position, AttentionPosition):
+        raise ValueError(
+            "`position` must be an AttentionPosition. "
+            f"Received: position={_describe(position)}"
+        )
+    shape = tuple(
+        check_positive_int(name, value)
+        for name, value in (
+            ("num_heads", num_heads),
+            ("length", length),
+            ("dim", dim),
+        )
+    )
+    if not position.built:
+        position.build((1, *shape))
+    positions = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
+    key = ops.ones((1, *shape))
+    query = key / dim**0.5
+    if position.rotate is not None:
+        query = position.rotate(query, positions)
+        key = position.rotate(key, positions)
+    scores = ops.matmul(query, ops.swapaxes(key, -1, -2))
+    if position.bias is not None:
+        scores = scores + ops.cast(
+            position.bias(query, key, positions, positions), scores.dtype
+        )
+    return _to_numpy(ops.broadcast_to(scores, (1, *shape[:2], length)))[0]
+
+
+def _to_numpy(x: Any) -> FloatArray:
+    return np.asarray(ops.convert_to_numpy(x)).astype("float64")
+
+
+def _describe(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is not None and not isinstance(value, keras.Layer):
+        return f"an array of shape {tuple(shape)}"
+    return repr(value)
