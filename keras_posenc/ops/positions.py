@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 
@@ -39,6 +40,8 @@ def plain_positions(start_index: Any, length: Any) -> Any:
 
 
 def _from_start(start_index: Any, positions: Any) -> Any:
+    if not hasattr(start_index, "dtype"):
+        start_index = np.asarray(start_index)  # 64 bits, where there are
     start_index = ops.convert_to_tensor(start_index)
     if len(start_index.shape) == 1:
         start_index = ops.expand_dims(start_index, 1)
@@ -73,22 +76,23 @@ def random_positions(scores: Any, length: Any, mask: Any = None) -> Any:
 def positions_from_mask(mask: Any) -> Any:
     """Positions that count only the unmasked tokens of each row.
 
-    The first unmasked token stands at 0, whatever padding is before it. A
-    masked token stands where the last unmasked token before it does (0 if
-    there is none).
+        The first unmasked token stands at 0, whatever padding is before it. A
+        masked token stands where the last unmasked token before it does (0 if
+        there is none).
 
     Args:
-        mask: Bool tensor of shape `(batch, seq)`, True for a token.
+            mask: Bool tensor of shape `(batch, seq)`, True for a token.
 
     Returns:
-        int32 tensor of shape `(batch, seq)`.
+            int32 tensor of shape `(batch, seq)`.
 
     Example:
-    >>> from keras import ops
-    >>> import keras_posenc as kp
-    >>> mask = ops.convert_to_tensor([[False, False, True, True, True]])
-    >>> ops.convert_to_numpy(kp.positions_from_mask(mask)).tolist()
-    [[0, 0, 0, 1, 2]]
+        >>> import numpy as np
+    from keras import ops
+        >>> import keras_posenc as kp
+        >>> mask = ops.convert_to_tensor([[False, False, True, True, True]])
+        >>> ops.convert_to_numpy(kp.positions_from_mask(mask)).tolist()
+        [[0, 0, 0, 1, 2]]
     """
     counted = ops.cumsum(ops.cast(mask, "int32"), axis=-1)
     return ops.maximum(counted - 1, 0)
@@ -97,21 +101,22 @@ def positions_from_mask(mask: Any) -> Any:
 def positions_from_segments(segment_ids: Any) -> Any:
     """Positions that start again at 0 with each segment of a packed row.
 
-    Segments are contiguous: a segment begins wherever the id changes, so an
-    id that comes back later begins a new segment.
+        Segments are contiguous: a segment begins wherever the id changes, so an
+        id that comes back later begins a new segment.
 
     Args:
-        segment_ids: Integer tensor of shape `(batch, seq)`.
+            segment_ids: Integer tensor of shape `(batch, seq)`.
 
     Returns:
-        int32 tensor of shape `(batch, seq)`.
+            int32 tensor of shape `(batch, seq)`.
 
     Example:
-    >>> from keras import ops
-    >>> import keras_posenc as kp
-    >>> segments = ops.convert_to_tensor([[1, 1, 1, 2, 2, 0]])
-    >>> ops.convert_to_numpy(kp.positions_from_segments(segments)).tolist()
-    [[0, 1, 2, 0, 1, 0]]
+        >>> import numpy as np
+    from keras import ops
+        >>> import keras_posenc as kp
+        >>> segments = ops.convert_to_tensor([[1, 1, 1, 2, 2, 0]])
+        >>> ops.convert_to_numpy(kp.positions_from_segments(segments)).tolist()
+        [[0, 1, 2, 0, 1, 0]]
     """
     segment_ids = ops.convert_to_tensor(segment_ids)
     batch, seq = ops.shape(segment_ids)

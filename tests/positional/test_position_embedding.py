@@ -98,7 +98,10 @@ OUTSIDE = [
     ),
     ({}, {"positions": [0, 1, 2, 3, 10, 4]}, SEQ, "positions from 0 to 10"),
     ({}, {"positions": [0, 1, -2, 3, 1, 4]}, SEQ, "positions from -2 to 4"),
-    ({}, {"positions": [2**40] * SEQ}, SEQ, f"positions from {2**40} to"),
+    pytest.param(
+        *({}, {"positions": [2**40] * SEQ}, SEQ, f"positions from {2**40} to"),
+        marks=pytest.mark.tensorflow,  # 64 bits
+    ),
     (
         {},
         {"segment_ids": SEGMENTS, "start_index": 7},
@@ -232,7 +235,7 @@ def test_the_table_follows_its_arguments():
     layer.build((None, None, DIM))
     assert np.all(ops.convert_to_numpy(layer.embeddings) == 1)
     (loss,) = layer.losses
-    assert float(loss) == 0.5 * LENGTH * DIM
+    assert ops.convert_to_numpy(loss) == 0.5 * LENGTH * DIM
     assert np.all(
         ops.convert_to_numpy(layer.embeddings.constraint(-layer.embeddings))
         == 0
