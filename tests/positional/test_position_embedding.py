@@ -165,6 +165,21 @@ def test_in_a_graph_outside_the_table_is_nan(jit_compile):
         np.testing.assert_array_equal(outputs, want)
 
 
+@pytest.mark.tensorflow
+def test_in_litert_outside_the_table_is_nan(tmp_path):
+    from ai_edge_litert.interpreter import Interpreter
+
+    inputs = keras.Input((None, DIM), name="inputs")
+    model = keras.Model(inputs, alone()(inputs))
+    path = tmp_path / "table.tflite"
+    kp.export_litert(model, path, max_length=LENGTH)
+    runner = Interpreter(str(path)).get_signature_runner("serving_default")
+    (outputs,) = runner(inputs=inputs_of(LENGTH + 2)).values()
+    want = np.stack([rows(np.arange(LENGTH + 2))] * BATCH)
+    want[:, LENGTH:] = NAN
+    np.testing.assert_array_equal(outputs, want)
+
+
 # Other lengths.
 
 
