@@ -734,3 +734,55 @@ def test_relative_attention_without_tables_is_attention() -> None:
     near(got, plain, SUMS)
     got = ref.relative_attention(q, k, v, np.arange(5), ones, ones)
     near(got, plain + 1, SUMS)
+
+
+# ---- Times and grids
+
+
+@property_test
+@given(
+    time=st.integers(-(2**48), 2**48),
+    fraction=st.floats(0, 1),
+    frequency=st.floats(1e-12, 1e3),
+)
+def test_time_angles_against_mpmath(time, fraction, frequency):
+    with mpmath.workdps(60):
+        turns = (mpmath.mpf(time) + fraction) * mpmath.mpf(frequency)
+        sine, cosine = mpmath.sinpi(2 * turns), mpmath.cospi(2 * turns)
+    angle = ref.time_angles([time], [frequency], fraction)[0, 0]
+    # The turn and its product with 2 pi are rounded, and 2 pi is: 3 units of
+    # at most pi; the sine or cosine itself to 4 ulp.
+    bound = (3 * math.pi + 8) * UNIT
+    assert abs(math.sin(angle) - float(sine)) <= bound
+    assert abs(math.cos(angle) - float(cosine)) <= bound
+
+
+def test_axial_encoding_of_one_cell():
+    # Cell (2, 3) of width 8: two pairs for each axis, of base 100: 1 and 0.1.
+    angles = [2.0, 0.2, 3.0, 0.3]
+    want = np.ravel([[math.sin(a), math.cos(a)] for a in angles])
+    got = ref.axial_encoding((4, 5), 8, 100.0)
+    assert got.shape == (4, 5, 8)
+    np.testing.assert_allclose(got[2, 3], want, rtol=0, atol=2 * ENTRY)
+    other = ref.axial_encoding((4, 5), 8, 100.0, last_axis_first=True)
+    np.testing.assert_array_equal(other[2, 3], np.roll(got[2, 3], 4))
+    # What is too many is cut off at the end.
+    np.testing.assert_array_equal(
+        ref.axial_encoding((4, 5), 7, 100.0), got[..., :7]
+    )
+
+
+def test_index_encoding_of_a_row():
+    segments, mask = [[7, 7, 7, 8, 8]], [[1, 1, 0, 1, 1]]
+    index = ref.index_encoding([[0, 1, 2, 0, 1]], segments, mask, True)
+    assert index[..., 0].tolist() == [[0, 0.5, 1, 0, 0.5]]
+    row = ref.index_encoding([[0, 1, 2, 3, 4]], None, mask, True)
+    assert row[..., 0].tolist() == [[0, 0.25, 0.5, 0.75, 1]]
+    assert ref.index_encoding([[3, 4]])[..., 0].tolist() == [[3, 4]]
+
+
+def test_resized_table_of_three_rows():
+    table = [[0.0, 5.0], [2.0, 3.0], [8.0, 1.0]]
+    want = [[0, 5], [1, 4], [2, 3], [5, 2], [8, 1]]
+    assert ref.resized_table(table, 5).tolist() == want
+    assert ref.resized_table(table, 1).tolist() == [[0, 5]]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_posenc.ops.arguments import check_shape
@@ -42,6 +43,8 @@ def plain_positions(start_index: Any, length: Any) -> Any:
 
 
 def _from_start(start_index: Any, positions: Any) -> Any:
+    if not hasattr(start_index, "dtype"):
+        start_index = np.asarray(start_index)  # 64 bits, where there are
     start_index = ops.convert_to_tensor(start_index)
     if len(start_index.shape) == 1:
         start_index = ops.expand_dims(start_index, 1)

@@ -1,5 +1,7 @@
 """Positions from masks and segments, against loops."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -10,6 +12,12 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc import reference
+from keras_posenc.ops.positions import (
+    counted_positions,
+    plain_positions,
+    random_positions,
+    segment_lengths,
+)
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 12))
 masks = shapes.flatmap(lambda shape: arrays.arrays("bool", shape))
@@ -131,3 +139,44 @@ def test_rows_are_wanted(function, name, value):
 def test_symbolic_segments_are_for_layers():
     with pytest.raises(ValueError, match="by its `segment_ids` argument"):
         kp.positions_from_segments(keras.Input((None,), dtype="int32"))
+
+
+@given(ids=segments, masked=st.booleans())
+def test_segment_lengths(ids, masked):
+    mask = np.arange(ids.size).reshape(ids.shape) % 3 > 0
+    got = segment_lengths(ids, mask if masked else None)
+    for row, real, lengths in zip(
+        ids, mask, ops.convert_to_numpy(got), strict=True
+    ):
+        first = 0
+        for _, run in itertools.groupby(row):
+            tokens = slice(first, first + len(list(run)))
+            count = real[tokens].sum() if masked else tokens.stop - first
+            assert set(lengths[tokens]) == {count}
+            first = tokens.stop
+
+
+@pytest.mark.parametrize("start", [3, -2, np.array([5, -7], "int32")])
+def test_counting_from_a_start(start):
+    offset = np.reshape(start, (-1, 1))
+    mask = np.array([[False, True, True], [True, False, True]])
+    got = ops.convert_to_numpy(counted_positions(start, mask=mask))
+    want = reference.positions_from_mask(mask) + offset
+    assert np.array_equal(got, want)
+    ids = np.array([[1, 1, 2], [2, 1, 1]])
+    got = ops.convert_to_numpy(counted_positions(start, ids))
+    want = reference.positions_from_segments(ids) + offset
+    assert np.array_equal(got, want)
+    assert counted_positions(start) is None
+    got = ops.convert_to_numpy(plain_positions(start, 3))
+    want = np.arange(3) + offset
+    assert np.array_equal(got, want if np.ndim(start) else want[0])
+
+
+def test_random_positions_are_the_lowest_scores():
+    scores = np.array([[0.3, 0.1, 0.9, 0.2], [0.5, 0.6, 0.1, 0.0]])
+    got = ops.convert_to_numpy(random_positions(scores, 3))
+    assert got.tolist() == [[0, 1, 3], [0, 2, 3]]
+    mask = np.array([[True, False, True], [False, False, True]])
+    got = ops.convert_to_numpy(random_positions(scores, 3, mask))
+    assert got.tolist() == [[1, 3, 3], [3, 3, 3]]

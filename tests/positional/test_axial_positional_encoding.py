@@ -91,7 +91,14 @@ def test_any_grid(shape, dim, layout, last_axis_first, max_wavelength, near):
     near(alone(inputs, **config), np.stack([want] * 2), 2.1e-7)
 
 
-@pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param("float64", marks=pytest.mark.tensorflow),
+        "mixed_bfloat16",
+        "float16",
+    ],
+)
 def test_dtypes(policy, near, half_ulp):
     dtype = policy.removeprefix("mixed_")
     layer = kp.AxialPositionalEncoding(merge_mode=None, dtype=policy)
