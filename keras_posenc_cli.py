@@ -13,7 +13,9 @@ import json
 import math
 import os
 import re
+import signal
 import sys
+import threading
 import zipfile
 from collections.abc import Iterator, Sequence
 from importlib import metadata
@@ -55,7 +57,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
-        with native_logs_silenced():
+        with native_logs_silenced(), _ended_in_order():
             return options.run(options)
     except KeyboardInterrupt:
         print("keras-posenc: interrupted", file=sys.stderr)
@@ -259,11 +261,26 @@ def native_logs_silenced() -> Iterator[None]:
             sys.stderr = stderr
 
 
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Makes SIGTERM an exit, after which nothing half made is left."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    earlier = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+
+
 def _export(options: argparse.Namespace) -> int:
     if options.to == "litert" and options.version is not None:
         raise _UsageError("--version is for --to saved_model")
     if options.to == "saved_model" and options.allow_flex:
         raise _UsageError("--allow-flex is for --to litert")
+    if options.no_verify and options.samples is not None:
+        raise _UsageError("--samples cannot be used with --no-verify")
     model = _load_model(options)
     import keras_posenc as kp
 
@@ -273,14 +290,19 @@ def _export(options: argparse.Namespace) -> int:
         "tolerance": options.tolerance,
         "verify": not options.no_verify,
     }
-    if options.to == "saved_model":
-        artifact = kp.export_saved_model(
-            model, options.out, version=options.version, **shared
-        )
-    else:
-        artifact = kp.export_litert(
-            model, options.out, allow_flex=options.allow_flex, **shared
-        )
+    try:
+        if options.to == "saved_model":
+            artifact = kp.export_saved_model(
+                model, options.out, version=options.version, **shared
+            )
+        else:
+            artifact = kp.export_litert(
+                model, options.out, allow_flex=options.allow_flex, **shared
+            )
+    except kp.ExportVerificationError as error:
+        if options.json and error.report is not None:
+            print(json.dumps(error.report.to_dict(), indent=2))  # type: ignore
+        raise
     if not options.json:
         print(artifact)
     elif artifact.report is None:
@@ -369,6 +391,8 @@ def _reason(path: Path, error: Exception) -> str:
 def _load_samples(options: argparse.Namespace) -> Any:
     if options.samples is None:
         return None
+    if options.samples.suffix != ".npz":
+        raise _UsageError(f"--samples: '{options.samples}' is no .npz file")
     import numpy as np
 
     try:
@@ -385,9 +409,7 @@ def _load_samples(options: argparse.Namespace) -> Any:
 def _is_expected(error: Exception) -> bool:
     from keras_posenc.artifacts.errors import ExportError
 
-    return isinstance(
-        error, ExportError | ValueError | FileExistsError | RuntimeError
-    )
+    return isinstance(error, ExportError | ValueError | OSError | RuntimeError)
 
 
 def _report_error(error: Exception, code: int) -> int:

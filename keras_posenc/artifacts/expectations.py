@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,12 +47,14 @@ class Expectations:
         cases: The batches of inputs with the model's own answers.
         refused: Batches, in words, that the model itself does not take.
         tolerance: The largest difference that passes.
+        in_float32: Whether a model of mixed precision answered in float32.
     """
 
     signatures: Sequence[Signature]
     cases: list[Case]
     refused: list[str]
     tolerance: float
+    in_float32: bool = False
 
     @property
     def scales(self) -> dict[str, dict[str, float]]:
@@ -73,9 +76,9 @@ class Expectations:
         rows: dict[str, list[np.ndarray]] = {}
         for case in self.cases:
             for name, value in case.answers.items():
-                if "float" in value.dtype.name and value.ndim == 2:
+                if "float" in value.dtype.name and value.ndim > 1:
                     rows.setdefault(f"{case.signature}/{name}", []).append(
-                        value.astype("float64")
+                        value.astype("float64").reshape(-1, value.shape[-1])
                     )
         return [
             name
@@ -91,6 +94,7 @@ def expect(
     samples: Any = None,
     max_length: int = 512,
     tolerance: float = 1e-5,
+    in_float32: bool = False,
 ) -> Expectations:
     """Asks the model itself; an artifact is asked the same later.
 
@@ -99,6 +103,8 @@ def expect(
         samples: See `verify`.
         max_length: The longest sequence.
         tolerance: The largest difference that passes.
+        in_float32: Whether the model stands in float32 instead of its own
+            mixed precision.
 
     Raises:
         ValueError: An argument that is none of these, or inputs that the model
@@ -106,22 +112,28 @@ def expect(
     """
     if (
         isinstance(max_length, bool)
-        or not isinstance(max_length, int)
+        or not isinstance(max_length, numbers.Integral)
         or max_length < 1
     ):
         raise ValueError(
             "`max_length` must be an integer above 0. "
             f"Received: max_length={max_length!r}"
         )
-    if not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
+    if (
+        isinstance(tolerance, bool)
+        or not isinstance(tolerance, numbers.Real)
+        or not 0 <= tolerance < math.inf
+    ):
         raise ValueError(
             "`tolerance` must be a finite number of at least 0. "
             f"Received: tolerance={tolerance!r}"
         )
     check_samples(signatures, samples)
-    expectations = Expectations(signatures, [], [], tolerance)
+    expectations = Expectations(
+        signatures, [], [], float(tolerance), in_float32
+    )
     for signature in signatures:
-        _ask(signature, samples, max_length, expectations)
+        _ask(signature, samples, int(max_length), expectations)
     return expectations
 
 
@@ -141,23 +153,23 @@ def _ask(
             return False
         return True
 
-    first_error: ValueError | None = None
+    error: ValueError | None = None
     taken = 0
     for inputs, is_required in make_cases(
         signature, samples, max_length, takes
     ):
         try:
             answers = _answer(signature, call, inputs)
-        except ValueError as error:
-            first_error = first_error or error
+        except ValueError as refusal:
+            error = refusal
             if is_required:
-                raise first_error from first_error.__cause__
+                raise
             expectations.refused.append(f"{signature.name}, {describe(inputs)}")
         else:
             expectations.cases.append(Case(signature.name, inputs, answers))
             taken += 1
-    if first_error is not None and not taken:
-        raise first_error
+    if error is not None and not taken:
+        raise error
 
 
 def _model_of(signature: Signature) -> Any:
@@ -203,8 +215,8 @@ def _answer(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
     except Exception as error:
         raise ValueError(
             f"The model itself does not take {describe(inputs)} in signature "
-            f"'{signature.name}'; give `samples` or a smaller `max_length`: "
-            f"{error}"
+            f"'{signature.name}' (the longest there are by default is "
+            f"`max_length`): {error}"
         ) from error
     return {name: value.numpy() for name, value in outputs.items()}
 

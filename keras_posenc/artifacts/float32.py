@@ -11,11 +11,14 @@ from keras_posenc.artifacts.signatures import Signature, flatten_layers
 
 
 @contextlib.contextmanager
-def float32_policies(signatures: Sequence[Signature]) -> Iterator[None]:
+def float32_policies(signatures: Sequence[Signature]) -> Iterator[bool]:
     """Runs every layer of mixed precision in float32 for a while.
 
     LiteRT has no kernels for most mixed operators. Under a mixed policy the
     weights are float32 already, so nothing is lost.
+
+    Yields:
+        Whether any layer had to change.
 
     Raises:
         ExportError: A layer whose weights are quantized, or of low precision.
@@ -43,7 +46,7 @@ def float32_policies(signatures: Sequence[Signature]) -> Iterator[None]:
                 if policy.compute_dtype in ("float16", "bfloat16"):
                     changed.append((layer, policy))
                     layer.dtype_policy = "float32"
-        yield
+        yield bool(changed)
     finally:
         for layer, policy in changed:
             layer.dtype_policy = policy

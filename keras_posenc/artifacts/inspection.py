@@ -2,10 +2,11 @@
 
 import collections
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
-from keras_posenc.artifacts.staging import versions
+from keras_posenc.artifacts.staging import as_path, versions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +104,8 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
     Raises:
         ValueError: There is no artifact at the path.
     """
-    path = Path(artifact)
-    if not path.exists():
+    path = as_path("artifact", artifact)
+    if not os.path.exists(path):  # unlike Path's, for any name
         raise ValueError(f"'{path}' does not exist")
     if path.is_dir():
         if not (path / "saved_model.pb").is_file():
@@ -118,12 +119,15 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
                 "numbered version that has one"
             )
         return path, "saved_model"
+    is_model = path.suffix == ".keras"
     with path.open("rb") as file:
         if file.read(8)[4:] != b"TFL3":
             raise ValueError(
                 f"'{path}' is no LiteRT file, as its first bytes tell. An "
                 "artifact is a .tflite file, a SavedModel folder, or the "
                 "folder of a SavedModel's versions"
+                + "; a .keras file is a model, to export"
+                * is_model
             )
     return path, "litert"
 

@@ -1,5 +1,6 @@
 """Models as LiteRT (.tflite) files for mobile devices and the web."""
 
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,13 @@ from keras_posenc.artifacts.signatures import (
     resolve_numeric_signatures,
 )
 from keras_posenc.artifacts.staging import (
+    as_path,
     publish_file,
     staging_beside,
     writing_to,
 )
 from keras_posenc.artifacts.verification import (
+    check_verify,
     require_tensorflow_backend,
     verify_expectations,
 )
@@ -46,12 +49,14 @@ def export_litert(
     The file uses LiteRT's builtin operators alone, so that it runs in the
     plain runtime of any platform. It appears in one step, after a fresh
     process without Keras or TensorFlow has loaded it and given the model's own
-    answers. A model under a mixed policy goes out in float32.
+    answers. A model under a mixed policy goes out in float32, and is compared
+    with what it answers in float32; the report says so.
 
     Args:
         model: Any built Keras model. One that takes strings goes out from its
             ids: the model is cut at its first numeric tensor.
-        path: The file, ending in `.tflite`. An earlier one is replaced.
+        path: The file, ending in `.tflite`. An earlier one is replaced; the
+            folder is made if need be.
         signatures: As for `export_saved_model`. By default
             `serving_default`, with dynamic batch and length. Further ones
             with static shapes share the weights.
@@ -93,23 +98,26 @@ def export_litert(
     'model.tflite'
     """
     require_tensorflow_backend("export_litert")
-    path = Path(path)
+    check_verify(verify, samples)
+    resolved = resolve_numeric_signatures(model, signatures)
+    path = as_path("path", path)
     if path.suffix != ".tflite":
         raise ValueError(
             f"`path` must end in '.tflite'. Received: path='{path}'"
         )
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path's, for any name
         raise ValueError(f"`path` must be a file, and '{path}' is a folder")
-    resolved = resolve_numeric_signatures(model, signatures)
     report = None
     with (
-        float32_policies(resolved),
+        float32_policies(resolved) as in_float32,
         progress(verbose) as step,
         staging_beside(path.parent) as staged,
     ):
         if verify:  # first, since samples may turn out wrong
             step("Asking the model itself")
-            expected = expect(resolved, samples, max_length, tolerance)
+            expected = expect(
+                resolved, samples, max_length, tolerance, in_float32
+            )
         step("Converting to LiteRT")
         content = _convert(resolved, allow_flex)
         with writing_to(path.parent):
@@ -160,6 +168,14 @@ def _conversion_error(error: Exception) -> ExportError:
         return ExportError(
             "The model needs operators that neither LiteRT nor its Flex "
             f"delegate has: {', '.join(needed['Custom'])}"
+        )
+    if "TensorList" in message:
+        return ExportError(
+            "The model has a loop over its sequence, as a recurrent layer has, "
+            "and LiteRT's needs a fixed batch: give `signatures` a shape such "
+            "as {'serving_default': (model, {'ids': (1, None)})}. With "
+            "allow_flex=True (--allow-flex) the loop runs as TensorFlow's own, "
+            "in a runtime with the Flex delegate"
         )
     return ExportError(
         f"LiteRT's converter refuses the model: {message.splitlines()[0]}"

@@ -49,6 +49,8 @@ class VerificationReport:
             as sequences shorter than a convolution.
         constant: Outputs that hardly depend on what came in, such as scores
             of a saturated softmax: that they agree says little.
+        in_float32: Whether a model of mixed precision was asked in float32, as
+            its LiteRT file computes.
     """
 
     path: Path
@@ -61,6 +63,7 @@ class VerificationReport:
     cases: list[CaseReport]
     refused: list[str] = dataclasses.field(default_factory=list)
     constant: list[str] = dataclasses.field(default_factory=list)
+    in_float32: bool = False
 
     @property
     def worst(self) -> CaseReport:
@@ -99,6 +102,12 @@ class VerificationReport:
             f"{worst.worst_output} differs by {worst.worst_difference:.3g}, "
             f"and {self.tolerance:.3g} is allowed"
         )
+        if worst.error is None and worst.worst_difference < 1e-3:
+            reason += (
+                ". If that is rounding, which grows with the length and where "
+                "many tokens are the same, allow more by `tolerance` "
+                "(--tolerance)"
+            )
         raise ExportVerificationError(
             f"The artifact does not give the model's answers in {failed} of "
             f"{len(self.cases)} cases. The worst: signature "
@@ -132,6 +141,11 @@ class VerificationReport:
                 f"needs operators beyond the plain runtime: "
                 f"{', '.join(self.foreign_operators)}"
             )
+        if self.in_float32:
+            lines.append(
+                "compared with the model in float32, as the file computes: its "
+                "mixed precision rounds otherwise"
+            )
         if self.constant:
             lines.append(
                 "says little, since the model's answers hardly depend on the "
@@ -155,11 +169,12 @@ class VerificationReport:
         return "\n".join(lines)
 
     def _summary(self) -> str:
+        count = len(self.cases)
         return (
             f"{self.path}: {'verified' if self.passed else 'WRONG'}, worst "
-            f"difference {self.worst_difference:.2g} in {len(self.cases)} "
-            f"cases, {self.size_bytes / 1e6:.2f} MB, loaded in "
-            f"{self.load_seconds:.2f} s"
+            f"difference {self.worst_difference:.2g} in {count} "
+            f"case{'s' * (count != 1)}, {self.size_bytes / 1e6:.2f} MB, loaded "
+            f"in {self.load_seconds:.2f} s"
         )
 
 

@@ -35,14 +35,17 @@ def make_cases(
     length of 1, 2, an odd one and the longest (or its own); rows with padding
     at their end, and rows of nothing else; the lowest and the highest id.
     Samples and the longest are asked for; a shorter length a model may refuse.
+    Integers that go to no embedding, and floats that are called a mask, are 1
+    where there is a token and 0 where there is padding, or count the tokens.
 
     Args:
         signature: What to make inputs for.
         samples: None, an array, a dict of arrays by input name, or a list of
             these.
         max_length: The longest sequence.
-        takes: Whether the model takes some inputs. Asked where the model has
-            embeddings of several sizes, to find which input goes to which.
+        takes: Whether the model takes some inputs. Asked where it has
+            embeddings of several sizes, or several integer inputs, to find
+            which input goes to which.
 
     Raises:
         ValueError: The signature takes integers, and neither an `Embedding`
@@ -56,10 +59,11 @@ def make_cases(
         if not given:
             raise ValueError(
                 f"Signature '{signature.name}' takes integers, and no "
-                "Embedding layer says how large they may be: give `samples`"
+                "Embedding layer says how large they may be: give `samples` "
+                f"(--samples FILE.npz), such as {_example(signature)}"
             )
         return
-    limits = _id_limits(signature, sizes, max_length, takes)
+    limits = _id_limits(signature, sizes, max_length, takes) if sizes else {}
     rng = np.random.default_rng(0)
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
     if max_length not in lengths:
@@ -72,7 +76,11 @@ def make_cases(
             seen.add(key)
             inputs = {
                 name: _invent(
-                    rng, shape, signature.specs[name].dtype, limits.get(name)
+                    rng,
+                    shape,
+                    signature.specs[name].dtype,
+                    limits.get(name),
+                    is_mask=name in limits or "mask" in name,
                 )
                 for name, shape in shapes.items()
             }
@@ -97,6 +105,7 @@ def _invent(
     shape: tuple[int, ...],
     dtype: str,
     limit: int | None,
+    is_mask: bool,
 ) -> np.ndarray:
     if dtype == "string":
         count = int(np.prod(shape, dtype=int))
@@ -105,6 +114,8 @@ def _invent(
             for index in range(count)
         ]
         return np.array(texts, dtype=object).reshape(shape)
+    if limit is None and is_mask and dtype != "bool" and len(shape) < 3:
+        return _count(shape, dtype)
     if dtype == "bool":
         return rng.random(shape) < 0.7
     if "int" not in dtype:
@@ -123,10 +134,28 @@ def _invent(
     return values
 
 
+def _count(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Which tokens are real (batch, seq), or how many: (batch,) or ()."""
+    values = np.ones(shape, dtype)
+    if len(shape) == 2:
+        _pad(values)
+    return values
+
+
 def _pad(values: np.ndarray) -> None:
     """Pads the second row from its middle on, and the third all through."""
     values[1:2, (values.shape[1] + 1) // 2 :] = 0
     values[2:3] = 0
+
+
+def _example(signature: Signature) -> str:
+    """Samples as one would write them."""
+    arrays = (
+        f"'{name}': np.zeros({tuple(2 if n is None else n for n in spec.shape)}"
+        f", '{spec.dtype}')"
+        for name, spec in signature.specs.items()
+    )
+    return "{" + ", ".join(arrays) + "}"
 
 
 def _embedding_sizes(signature: Signature) -> list[int]:
@@ -146,12 +175,16 @@ def _id_limits(
     sizes: Sequence[int],
     max_length: int,
     takes: Callable[[Inputs], bool],
-) -> dict[str, int]:
-    """The number of ids that each integer input takes.
+) -> dict[str, int | None]:
+    """The number of ids that each integer input takes; None for any number.
 
     The embedding that an input goes to refuses an id too large for it, however
-    deep in the model it is.
+    deep in the model it is; an input that takes one too large for all of them
+    goes to none.
     """
+    integers = [
+        name for name, spec in signature.specs.items() if "int" in spec.dtype
+    ]
     shapes = _shapes(signature, 1, max_length)
     lowest = {
         name: (
@@ -161,18 +194,23 @@ def _id_limits(
         )
         for name, shape in shapes.items()
     }
-    limits = {}
-    for name, values in lowest.items():
-        if "int" in signature.specs[name].dtype:
-            *larger, smallest = sizes
-            limits[name] = next(
-                (
-                    size
-                    for size in larger
-                    if takes({**lowest, name: np.full_like(values, size - 1)})
-                ),
-                smallest,
-            )
+
+    def accepts(name: str, highest: int) -> bool:
+        values = np.full_like(lowest[name], highest)
+        return takes({**lowest, name: values})
+
+    limits: dict[str, int | None] = {}
+    *larger, smallest = sizes
+    for name in integers:
+        most = np.iinfo(signature.specs[name].dtype).max + 1
+        limits[name] = min(smallest, most)
+        if len(integers) > 1 and sizes[0] < most and accepts(name, sizes[0]):
+            limits[name] = None
+            continue
+        for size in larger:
+            if size <= most and accepts(name, size - 1):
+                limits[name] = size
+                break
     return limits
 
 
@@ -212,7 +250,7 @@ def _fit(sample: Any, signature: Signature) -> Inputs | str:
     if set(sample) != set(signature.specs):
         return (
             f"`samples` must be dicts with the inputs {names}. Received: "
-            f"{', '.join(sample)}"
+            f"{', '.join(map(str, sample))}"
         )
     inputs = {}
     for name, spec in signature.specs.items():
@@ -241,9 +279,18 @@ def _as_array(value: Any, dtype: str) -> np.ndarray:
         if not all(isinstance(text, str | bytes) for text in array.ravel()):
             raise ValueError("these are no strings")
         return array
-    array = np.asarray(keras.ops.convert_to_numpy(value))
+    try:
+        array = np.asarray(keras.ops.convert_to_numpy(value))
+    except Exception as error:  # each kind of value has its own
+        raise ValueError(f"these are {type(value).__name__}") from error
     if array.dtype.kind in "OSU":
-        raise ValueError("these are no numbers")
-    if "int" in dtype and not np.all(array == np.floor(array)):
-        raise ValueError("these are no whole numbers")
+        raise ValueError(f"these are {type(value).__name__}, and no numbers")
+    if "int" in dtype:
+        if not np.all(array == np.floor(array)):
+            raise ValueError("these are no whole numbers")
+        limits = np.iinfo(dtype)
+        if array.size and not (
+            limits.min <= np.min(array) and np.max(array) <= limits.max
+        ):
+            raise ValueError("some of these are beyond its range")
     return array.astype(dtype)

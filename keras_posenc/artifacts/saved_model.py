@@ -1,5 +1,6 @@
 """Models as SavedModel version folders, as TensorFlow Serving reads them."""
 
+import numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ from keras_posenc.artifacts.signatures import (
     trace,
 )
 from keras_posenc.artifacts.staging import (
+    MAX_VERSION,
+    as_path,
     check_free,
     publish_version,
     staging_beside,
     writing_to,
 )
 from keras_posenc.artifacts.verification import (
+    check_verify,
     require_tensorflow_backend,
     verify_expectations,
 )
@@ -55,11 +59,13 @@ def export_saved_model(
             layers with the others), or a pair of a model and a dict of shapes
             (or of `keras.InputSpec`s, for a model that does not know its
             inputs) by input name. By default `serving_default`, and also
-            `from_ids` where the model takes strings: the model cut at its
-            first numeric tensor. The names of a model's inputs, and the keys
-            of its output dict (else the names of its output layers), are the
-            names in the artifact. Batch and length stay dynamic unless the
-            model or a shape fixes them.
+            `from_ids` where the model takes strings and embeds them: the model
+            cut at its first numeric tensor. A model that is no graph is given
+            its inputs by the names of its `call`'s arguments where they are
+            such, else as it was built: one tensor, or a dict. The names of a
+            model's inputs, and the keys of its output dict (else the names of
+            its output layers), are the names in the artifact. Batch and length
+            stay dynamic unless the model or a shape fixes them.
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
         max_length: The longest sequence to verify with.
@@ -93,18 +99,30 @@ def export_saved_model(
     '1'
     """
     require_tensorflow_backend("export_saved_model")
+    check_verify(verify, samples)
     resolved = resolve_signatures(model, signatures)
-    base_path = Path(base_path)
+    base_path = as_path("base_path", base_path)
+    if base_path.suffix == ".tflite":
+        raise ValueError(
+            "`base_path` must be the folder of a model's versions, and a "
+            f"LiteRT file is export_litert's. Received: base_path='{base_path}'"
+        )
+    if (base_path / "saved_model.pb").exists():
+        raise ValueError(
+            "`base_path` must be the folder of a model's versions, and "
+            f"'{base_path}' is one of them: give '{base_path.parent}'"
+        )
     if version is not None:
-        if isinstance(version, bool) or not isinstance(version, int):
-            version_is_valid = False
-        else:
-            version_is_valid = version > 0
-        if not version_is_valid:
+        if (
+            isinstance(version, bool)
+            or not isinstance(version, numbers.Integral)
+            or not 0 < version <= MAX_VERSION
+        ):
             raise ValueError(
-                "`version` must be an integer above 0, or None. "
+                "`version` must be an integer from 1 to 2**63 - 1, or None. "
                 f"Received: version={version!r}"
             )
+        version = int(version)
         check_free(base_path, version)
     report = None
     with progress(verbose) as step, staging_beside(base_path) as staged:

@@ -1,12 +1,15 @@
 """A signature is a Keras model with a name, and names for what it takes."""
 
 import dataclasses
+import inspect
 import keyword
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+
+from keras_posenc.artifacts.errors import ExportError
 
 DEFAULT = "serving_default"
 
@@ -30,6 +33,14 @@ class Signature:
     call: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
+def check_model(model: Any) -> None:
+    """Raises `ValueError` for what is no model, such as the path of one."""
+    if not isinstance(model, keras.Model):
+        raise ValueError(
+            f"`model` must be a keras.Model. Received: model={model!r}"
+        )
+
+
 def resolve_signatures(
     model: keras.Model, signatures: Mapping[str, Any] | None = None
 ) -> list[Signature]:
@@ -40,7 +51,7 @@ def resolve_signatures(
         signatures: For each name a model, or a pair of a model and a dict of
             the shapes (or `keras.InputSpec`s) of its inputs by name. By
             default `serving_default`, and `from_ids` where the model takes
-            strings: the model cut at its first numeric tensor.
+            strings and embeds them: the model cut at its first numeric tensor.
 
     Returns:
         One `Signature` for each name.
@@ -49,14 +60,13 @@ def resolve_signatures(
         ValueError: A model that is not built, or names or shapes that do not
             fit it.
     """
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            f"`model` must be a keras.Model. Received: model={model!r}"
-        )
+    check_model(model)
     if signatures is None:
         default = _signature(DEFAULT, model, {})
         from_ids = _from_ids(default)
-        return [default] if from_ids is None else [default, from_ids]
+        if from_ids is None or not _is_verifiable(from_ids):
+            return [default]
+        return [default, from_ids]
     if not isinstance(signatures, Mapping) or not signatures:
         raise ValueError(
             "`signatures` must be a dict of a model, or of a pair (model, "
@@ -67,12 +77,14 @@ def resolve_signatures(
         pair = value if isinstance(value, tuple | list) else (value, {})
         if (
             not isinstance(name, str)
+            or not re.fullmatch(r"(?!__saved_model)\w+", name)
             or len(pair) != 2
             or not isinstance(pair[0], keras.Model)
         ):
             raise ValueError(
-                "`signatures` must map names to a keras.Model or to a pair "
-                f"(model, shapes). Received: {name!r}: {value!r}"
+                "`signatures` must map names, of letters, digits and "
+                "underscores, to a keras.Model or to a pair (model, shapes). "
+                f"Received: {name!r}: {value!r}"
             )
         resolved.append(_signature(name, *pair))
     return resolved
@@ -90,8 +102,10 @@ def resolve_numeric_signatures(
         ValueError: Also for a given signature that takes a string.
     """
     resolved = resolve_signatures(model, signatures)
-    if signatures is None and len(resolved) > 1:
-        resolved = [dataclasses.replace(resolved[1], name=DEFAULT)]
+    if signatures is None:
+        from_ids = _from_ids(resolved[0])
+        if from_ids is not None:
+            resolved = [dataclasses.replace(from_ids, name=DEFAULT)]
     for signature in resolved:
         for name, spec in signature.specs.items():
             if spec.dtype == "string":
@@ -109,18 +123,28 @@ def flatten_layers(model: keras.Model) -> Iterator[keras.Layer]:
 
 
 def trace(signature: Signature) -> Any:
-    """The signature as a TensorFlow graph function of dynamic shapes."""
+    """The signature as a TensorFlow graph function of dynamic shapes.
+
+    Raises:
+        ExportError: The model runs on numbers alone.
+    """
     import tensorflow as tf
 
     def call(**inputs: Any) -> dict[str, Any]:
         return signature.call(inputs)
 
-    return tf.function(call, autograph=False).get_concrete_function(
-        **{
-            name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
-            for name, spec in signature.specs.items()
-        }
-    )
+    try:
+        return tf.function(call, autograph=False).get_concrete_function(
+            **{
+                name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
+                for name, spec in signature.specs.items()
+            }
+        )
+    except Exception as error:  # of the model's code, which may be anyone's
+        raise ExportError(
+            f"Model '{signature.model.name}' cannot be traced as a graph of "
+            f"signature '{signature.name}': {error}"
+        ) from error
 
 
 def _signature(
@@ -135,12 +159,14 @@ def _signature(
     if not inputs:
         return _signature_of_subclass(name, model, shapes)
     _check_inputs(name, model)
-    names = [tensor.name for tensor in inputs]
-    specs = {
-        tensor.name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
-        for tensor in inputs
-    }
+    names = _input_names(model)
     _check_names(name, names)
+    specs = {
+        input_name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
+        for input_name, tensor in zip(names, inputs, strict=True)
+    }
+    if not _is_sequential(model):
+        _check_outputs(model, model.output)
     for input_name, shape in shapes.items():
         if input_name not in specs:
             raise ValueError(
@@ -171,18 +197,27 @@ def _check_inputs(name: str, model: keras.Model) -> None:
     if not _is_sequential(model):
         return
     (tensor,) = model.inputs
-    is_guess = re.fullmatch(r"(keras_tensor|input_layer)(_\d+)?", tensor.name)
-    takes_ids = isinstance(model.layers[0], keras.layers.Embedding)
-    if is_guess and (
-        tensor.shape[0] is not None or (takes_ids and "int" not in tensor.dtype)
-    ):
+    is_guess = "float" in tensor.dtype and re.fullmatch(
+        r"input_layer(_\d+)?", _input_names(model)[0]
+    )
+    takes_ids = len(tensor.shape) == 2 and any(
+        isinstance(layer, keras.layers.Embedding)
+        for layer in flatten_layers(model)
+    )
+    if is_guess and (tensor.shape[0] is not None or takes_ids):
         raise ValueError(
-            f"Signature '{name}': model '{model.name}' was built from data, "
-            f"and so takes only {tensor.dtype} of shape {tuple(tensor.shape)}. "
-            "Begin it with what it is to take, such as keras.Input((None,), "
-            "dtype='int32', name='ids'): keras.Sequential([keras.Input(...), "
-            "*model.layers]) keeps the weights"
+            f"Signature '{name}': model '{model.name}' takes only "
+            f"{tensor.dtype} of shape {tuple(tensor.shape)}, as one does that "
+            "was built from data. Begin it with what it is to take, such as "
+            "keras.Input((None,), dtype='int32', name='ids'): "
+            "keras.Sequential([keras.Input(...), *model.layers]) keeps the "
+            "weights"
         )
+
+
+def _input_names(model: keras.Model) -> list[str]:
+    """The names of the input layers, which loading does not change."""
+    return [tensor._keras_history[0].name for tensor in model.inputs]
 
 
 def _signature_of_subclass(
@@ -196,7 +231,7 @@ def _signature_of_subclass(
             f"Model '{model.name}' does not know its inputs: build it with "
             "keras.Input, or give a keras.InputSpec for each input, as "
             f"signatures={{'{name}': (model, {{'ids': keras.InputSpec("
-            "shape=(None, None), dtype='int32')})}"
+            "shape=(None, None), dtype='int32')})}, which only Python can"
         )
     for input_name, spec in specs.items():
         if spec.shape is None or spec.dtype is None:
@@ -210,13 +245,19 @@ def _signature_of_subclass(
         )
     _check_names(name, list(specs))
 
+    by_argument = set(specs) <= set(inspect.signature(model.call).parameters)
+    shape = model.get_build_config() or {}
+    by_key = len(specs) > 1 or isinstance(shape.get("input_shape"), Mapping)
+
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         tensors = dict(tensors)
-        if len(tensors) == 1:
-            (packed,) = tensors.values()
+        if by_argument:
+            outputs = model(**tensors, training=False)
+        elif by_key:
+            outputs = model(tensors, training=False)
         else:
-            packed = tensors
-        return _named_outputs(model, model(packed, training=False))
+            outputs = model(*tensors.values(), training=False)
+        return _named_outputs(model, outputs)
 
     return Signature(name, model, specs, call)
 
@@ -245,7 +286,7 @@ def _from_ids(signature: Signature) -> Signature | None:
     is_masked = is_integer and (
         getattr(tensor, "_keras_mask", None) is not None
     )
-    name = "ids" if is_integer else tensor.name
+    name = "ids" if is_integer else "features"
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         ids = tensors[name]
@@ -281,16 +322,31 @@ def _first_numeric_tensors(
     return list(found.values())
 
 
-def _named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
-    """Outputs by name: dict keys, else the names of the output layers."""
-    if not isinstance(outputs, Mapping | Sequence):
-        outputs = [outputs]
+def _is_verifiable(signature: Signature) -> bool:
+    """Whether inputs can be invented: floats, or ids of an embedding."""
+    (spec,) = signature.specs.values()
+    return "int" not in spec.dtype or any(
+        isinstance(layer, keras.layers.Embedding)
+        for layer in flatten_layers(signature.model)
+    )
+
+
+def _check_outputs(model: keras.Model, outputs: Any) -> None:
     values = outputs.values() if isinstance(outputs, Mapping) else outputs
-    if any(keras.tree.is_nested(value) for value in values):
+    if isinstance(outputs, Mapping | Sequence) and any(
+        keras.tree.is_nested(value) for value in values
+    ):
         raise ValueError(
             f"Model '{model.name}' has nested outputs; an artifact names "
             "each output, so they must be one dict of tensors"
         )
+
+
+def _named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
+    """Outputs by name: dict keys, else the names of the output layers."""
+    _check_outputs(model, outputs)
+    if not isinstance(outputs, Mapping | Sequence):
+        outputs = [outputs]
     if isinstance(outputs, Mapping):
         return dict(outputs)
     if _is_sequential(model) and model.layers:
@@ -328,6 +384,11 @@ def _narrowed(
 ) -> keras.InputSpec:
     """The spec with the given shape, if the model's own admits it."""
     if isinstance(shape, keras.InputSpec):
+        if shape.dtype not in (None, spec.dtype):
+            raise ValueError(
+                f"Signature '{signature}': input '{name}' of the model is of "
+                f"dtype {spec.dtype}. Received: dtype {shape.dtype}"
+            )
         shape = shape.shape
     is_shape = isinstance(shape, Sequence) and all(
         size is None

@@ -7,8 +7,21 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from keras_posenc.artifacts.errors import ExportError
+
+MAX_VERSION = 2**63 - 1
+
+
+def as_path(name: str, value: Any) -> Path:
+    """Returns a path, or raises `ValueError` for what is none."""
+    if isinstance(value, str | os.PathLike):
+        return Path(value)
+    raise ValueError(
+        f"`{name}` must be a path. Received: {name} of type "
+        f"{type(value).__name__}"
+    )
 
 
 @contextlib.contextmanager
@@ -100,20 +113,30 @@ def publish_file(staged: Path, path: Path) -> Path:
 
 
 def next_version(base_path: Path) -> int:
-    """One more than the highest version there is."""
-    return max(versions(base_path), default=0) + 1
+    """One more than the highest version there is.
+
+    Raises:
+        ValueError: No version can be higher.
+    """
+    version = max(versions(base_path), default=0) + 1
+    if version > MAX_VERSION:
+        raise ValueError(
+            f"'{base_path}' has the highest version there can be, {MAX_VERSION}"
+        )
+    return version
 
 
 def versions(base_path: Path) -> list[int]:
     """The numbers of the versions in a folder, sorted."""
     if not base_path.is_dir():
         return []
-    # As servers read them: up to 2**63 - 1, about, in ASCII digits.
+    # As servers read them: in ASCII digits, as 64 bits.
     return sorted(
         {
             int(path.name)
             for path in base_path.iterdir()
-            if re.fullmatch("[0-9]{1,18}", path.name)
+            if re.fullmatch("[0-9]+", path.name)
+            and int(path.name) <= MAX_VERSION
         }
     )
 
@@ -123,8 +146,8 @@ def check_free(base_path: Path, version: int) -> None:
     if version in versions(base_path) or (base_path / str(version)).exists():
         raise FileExistsError(
             f"Version {version} exists in '{base_path}', and a published "
-            "version is never changed. The next free one is "
-            f"{next_version(base_path)}"
+            "version is never changed. Leave `version` out for the next free "
+            "one"
         )
 
 

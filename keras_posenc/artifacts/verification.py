@@ -24,9 +24,11 @@ from keras_posenc.artifacts.float32 import float32_policies
 from keras_posenc.artifacts.inspection import Inspection, inspect, locate
 from keras_posenc.artifacts.report import CaseReport, VerificationReport
 from keras_posenc.artifacts.signatures import (
+    check_model,
     resolve_numeric_signatures,
     resolve_signatures,
 )
+from keras_posenc.artifacts.staging import writing_to
 
 _TIMEOUT = 600  # seconds; a run takes some seconds
 _REPEATS = 5
@@ -71,15 +73,18 @@ def verify(
         ExportVerificationError: The artifact does not load.
     """
     require_tensorflow_backend("verify")
+    check_model(model)
     path, kind = locate(artifact)
     if kind == "saved_model":
         resolved = resolve_signatures(model, signatures)
-        context: Any = contextlib.nullcontext()
+        context: Any = contextlib.nullcontext(False)
     else:
         resolved = resolve_numeric_signatures(model, signatures)
         context = float32_policies(resolved)
-    with context:
-        expectations = expect(resolved, samples, max_length, tolerance)
+    with context as in_float32:
+        expectations = expect(
+            resolved, samples, max_length, tolerance, in_float32
+        )
     return verify_expectations(expectations, path)
 
 
@@ -109,6 +114,7 @@ def verify_expectations(
     names = {signature.name for signature in expectations.signatures}
     return VerificationReport(
         path=artifact,
+        in_float32=expectations.in_float32,
         kind=inspection.kind,
         size_bytes=inspection.size_bytes,
         load_seconds=response["load_seconds"],
@@ -145,6 +151,14 @@ def _check_signatures(
             )
 
 
+def check_verify(verify: bool, samples: Any) -> None:
+    """Raises `ValueError` for samples that nothing would be done with."""
+    if samples is not None and not verify:
+        raise ValueError(
+            "`samples` are to verify with. Received: samples, verify=False"
+        )
+
+
 def require_tensorflow_backend(function: str) -> None:
     """Raises `RuntimeError` on another backend, and says what to do."""
     backend = keras.config.backend()
@@ -160,7 +174,10 @@ def require_tensorflow_backend(function: str) -> None:
 def _run_worker(
     kind: str, artifact: Path, cases: Sequence[Case]
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    with tempfile.TemporaryDirectory() as name:
+    with (
+        writing_to(Path(tempfile.gettempdir())),
+        tempfile.TemporaryDirectory() as name,
+    ):
         folder = Path(name)
         arrays = {}
         requests = []

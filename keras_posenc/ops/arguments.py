@@ -233,6 +233,14 @@ def check_inputs(
             "dtype, such as the output of an Embedding layer. "
             f"Received: inputs of dtype {dtype}"
         )
+    if layer.built and layer.weights:
+        built_for = layer.get_build_config()["input_shape"]
+        if built_for[-1] != inputs.shape[-1]:
+            raise ValueError(
+                f"{type(layer).__name__} '{layer.name}' was built for inputs "
+                f"of width {built_for[-1]}. Received: inputs of shape "
+                f"{tuple(inputs.shape)}"
+            )
 
 
 def check_input_shape(

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.ops.arguments import check_mask
+
 
 class _CarriedMask(keras.Layer):
     def __init__(self) -> None:
@@ -32,7 +34,11 @@ def resolve_mask(mask: Any, inputs: Any) -> Any:
     tensor: with a `positions` tensor beside the inputs it is silently None.
     So we ask again, by a layer that takes one tensor, which is Keras's public
     way to read the mask that a tensor carries.
+
+    Raises:
+        ValueError: A given mask of reals.
     """
+    check_mask("mask", mask)
     if mask is None:
         mask = _carried_mask(inputs)
     return None if mask is None else ops.cast(mask, "bool")

@@ -6,7 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.ops.arguments import check_shape
+from keras_posenc.ops.arguments import (
+    check_integers,
+    check_mask,
+    check_shape,
+)
 
 
 def counted_positions(
@@ -90,7 +94,7 @@ def positions_from_mask(mask: Any) -> Any:
         int32 tensor of shape `(batch, seq)`.
 
     Raises:
-        ValueError: A mask of another rank.
+        ValueError: A mask of another rank, or of reals.
 
     Example:
     >>> from keras import ops
@@ -100,6 +104,7 @@ def positions_from_mask(mask: Any) -> Any:
     [[0, 0, 0, 1, 2]]
     """
     mask = _check_rows("mask", mask)
+    check_mask("mask", mask)
     counted = ops.cumsum(ops.cast(mask, "int32"), axis=-1)
     return ops.maximum(counted - 1, 0)
 
@@ -118,7 +123,7 @@ def positions_from_segments(segment_ids: Any) -> Any:
         int32 tensor of shape `(batch, seq)`.
 
     Raises:
-        ValueError: Segments of another rank, or symbolic ones.
+        ValueError: Segments of another rank or of reals, or symbolic ones.
 
     Example:
     >>> from keras import ops
@@ -134,6 +139,7 @@ def positions_from_segments(segment_ids: Any) -> Any:
             f"Received: {segment_ids}"
         )
     segment_ids = _check_rows("segment_ids", segment_ids)
+    check_integers("segment_ids", segment_ids)
     batch, seq = ops.shape(segment_ids)
     index = ops.expand_dims(ops.arange(seq, dtype="int32"), 0)
     run, begins = _runs(segment_ids)

@@ -15,8 +15,8 @@ class AttentionPosition(keras.Layer):
 
     - `rotate(x, positions)`: queries or keys, `(batch, heads, seq, dim)`, in,
       and the same shape out; for rotary embeddings.
-    - `bias(query, key, query_positions, key_positions)`: a term of the scores,
-      of a shape that broadcasts to `(batch, heads, query, key)`. `query` is
+    - `bias(query, key, query_positions, key_positions)`: a term of the scores
+      of rank 4 that broadcasts to `(batch, heads, query, key)`. `query` is
       scaled by `1 / sqrt(dim)`, `(batch, heads, query, dim)`; `key` is not,
       and may have fewer heads, `(batch, key_value_heads, key, dim)`.
     - `values(weights, query_positions, key_positions)`: an addition to the
@@ -37,11 +37,15 @@ class AttentionPosition(keras.Layer):
     the attention's. Its weights come in their own dtype, float32 under a mixed
     policy too: positions do not survive a lower one.
 
+    A subclass that is to be saved is registered with Keras, and says in
+    `get_config` what its constructor takes, as any layer of one's own.
+
     Example:
     >>> import keras
     >>> from keras import ops
     >>> import keras_posenc as kp
-    >>> class Nearness(kp.AttentionPosition):
+    >>> @keras.saving.register_keras_serializable(package="mine")
+    ... class Nearness(kp.AttentionPosition):
     ...     def bias(self, query, key, query_positions, key_positions):
     ...         distance = ops.abs(
     ...             ops.expand_dims(query_positions, -1)

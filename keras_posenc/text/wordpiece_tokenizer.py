@@ -70,6 +70,7 @@ class WordpieceTokenizer(keras.layers.Layer):
             not strings of shape (batch,).
 
     Example:
+        >>> from keras_posenc import WordpieceTokenizer
         >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
         >>> vocabulary += ["token", "##s", "in", "out", ","]
         >>> tokenizer = WordpieceTokenizer(vocabulary, sequence_length=7)
@@ -138,6 +139,7 @@ class WordpieceTokenizer(keras.layers.Layer):
                 no word.
 
         Example:
+            >>> from keras_posenc import WordpieceTokenizer
             >>> texts = ["to be or not to be", "to see or not to see"]
             >>> tokenizer = WordpieceTokenizer.learn(texts, 30)
             >>> tokenizer.detokenize(tokenizer(["To be, or to see?"]))

@@ -188,7 +188,7 @@ class SelfAttention(AttentionLayer):
             if position.bias is not None:
                 bias = position.bias(query, key, positions, positions)
                 shape = (*query.shape[:3], query.shape[2])
-                _check_hook(position, "bias", bias, shape)
+                bias = _check_hook(position, "bias", bias, shape)
         values = None if position is None else position.values
         weights = None
         if (
@@ -200,9 +200,14 @@ class SelfAttention(AttentionLayer):
             dropped = self.dropout_layer(weights, training=training)
             attended = weighted_values(dropped, value)
             if position is not None and values is not None:
-                addition = values(dropped, positions, positions)
-                _check_hook(position, "values", addition, query.shape)
-                attended += ops.cast(addition, self.compute_dtype)
+                addition = _check_hook(
+                    position,
+                    "values",
+                    values(dropped, positions, positions),
+                    query.shape,
+                )
+                if addition is not None:
+                    attended += ops.cast(addition, self.compute_dtype)
         else:
             attended = attend_values(query, key, value, mask, bias)
         # (batch, heads, seq, head_dim) -> (batch, seq, dim)
@@ -244,8 +249,10 @@ class SelfAttention(AttentionLayer):
 
 def _rotated(position: AttentionPosition, x: Any, positions: Any) -> Any:
     rotated = position.rotate(x, positions)  # type: ignore[misc]
-    _check_hook(position, "rotate", rotated, x.shape, broadcasts=False)
-    return ops.cast(rotated, x.dtype)
+    rotated = _check_hook(
+        position, "rotate", rotated, x.shape, broadcasts=False
+    )
+    return x if rotated is None else ops.cast(rotated, x.dtype)
 
 
 def _check_hook(
@@ -254,18 +261,22 @@ def _check_hook(
     result: Any,
     expected: Any,
     broadcasts: bool = True,
-) -> None:
-    """Raises `ValueError` for a hook's result of a wrong shape.
+) -> Any:
+    """Returns a hook's result; raises `ValueError` if its shape is wrong.
 
     What it was added to would often take another shape without a word.
     """
+    if result is None:  # nothing to add this time
+        return None
+    result = ops.convert_to_tensor(result)
+    if len(result.shape) == 0 and broadcasts:
+        return result
     shape, expected = tuple(result.shape), tuple(expected)
-    missing = len(expected) - len(shape)
-    if (missing >= 0 if broadcasts else missing == 0) and all(
+    if len(shape) == len(expected) and all(
         size is None or wanted in (None, size) or (broadcasts and size == 1)
-        for size, wanted in zip(shape, expected[missing:], strict=True)
+        for size, wanted in zip(shape, expected, strict=True)
     ):
-        return
+        return result
     raise ValueError(
         f"The hook `{hook}` of {type(position).__name__} '{position.name}' "
         f"must return {'what broadcasts to ' * broadcasts}shape {expected}. "
