@@ -208,3 +208,18 @@ def test_segments_are_integers(make, symbolic):
         ValueError, match="`segment_ids` must be of an integer dtype"
     ):
         make()(x, segment_ids=segment_ids)
+
+
+@pytest.mark.parametrize("make", ATTENDING)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_positions_are_numbers(make, symbolic):
+    x, positions = np.ones((2, SEQ, DIM), "float32"), np.ones(SEQ, bool)
+    if symbolic:
+        x = keras.KerasTensor(x.shape)
+        positions = keras.KerasTensor((SEQ,), dtype="bool")
+    with pytest.raises(
+        ValueError,
+        match=r"`positions` must be of an integer or float dtype\. "
+        r"Received: positions of dtype bool",
+    ):
+        make()(x, positions=positions)
