@@ -10,6 +10,7 @@ from keras_posenc.ops.arguments import (
     check_inputs,
     check_integers,
     check_mask,
+    check_real,
     check_shape,
 )
 from keras_posenc.ops.masks import resolve_mask
@@ -109,6 +110,7 @@ class AttentionLayer(keras.Layer):
         check_shape("padding_mask", padding_mask, row, sizes=sizes)
         check_shape("positions", positions, ("seq",), row, sizes=sizes)
         check_shape("segment_ids", segment_ids, row, sizes=sizes)
+        check_real("positions", positions)
         if segment_ids is not None:
             check_integers("segment_ids", segment_ids)
         check_shape(

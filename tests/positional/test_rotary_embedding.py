@@ -261,6 +261,16 @@ def test_norms_and_differences(rope_type, layout, near, data):
     near(scores[0], scores[1], 4 * np.max(slack) * np.max(norms))
 
 
+@pytest.mark.parametrize("rope_type", SCALINGS)
+@pytest.mark.parametrize("bad", [np.nan, 2.0**24 + 2, -(2.0**24) - 2])
+def test_positions_out_of_range_turn_to_nan(rope_type, bad):
+    layer = scaled(rope_type)
+    x = np.ones((1, 3, DIM), "float32")
+    outputs = numpy(layer(x, positions=np.array([1, bad, 2], "float32")))
+    assert np.all(np.isnan(outputs[:, 1]))
+    assert not np.any(np.isnan(outputs[:, ::2]))
+
+
 def test_partial_leaves_the_rest():
     x = np.random.default_rng(6).normal(size=(2, 9, 10)).astype("float32")
     outputs = numpy(kp.RotaryEmbedding(partial_rotary_factor=0.4)(x))

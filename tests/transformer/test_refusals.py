@@ -225,3 +225,18 @@ def test_masks_are_not_added_to_the_scores(make, symbolic, name, shape):
     with pytest.raises(ValueError, match=message) as caught:
         make()(x, **{name: mask})
     assert f"Received: {name} of dtype float32" in str(caught.value)
+
+
+@pytest.mark.parametrize("make", ATTENDING)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_positions_are_numbers(make, symbolic):
+    x, positions = np.ones((2, SEQ, DIM), "float32"), np.ones(SEQ, bool)
+    if symbolic:
+        x = keras.KerasTensor(x.shape)
+        positions = keras.KerasTensor((SEQ,), dtype="bool")
+    with pytest.raises(
+        ValueError,
+        match=r"`positions` must be of an integer or float dtype\. "
+        r"Received: positions of dtype bool",
+    ):
+        make()(x, positions=positions)
