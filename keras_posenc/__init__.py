@@ -38,14 +38,23 @@ from keras_posenc.ops.positions import (
 from keras_posenc.ops.positions import (
     positions_from_segments as positions_from_segments,
 )
+from keras_posenc.positional.alibi_bias import (
+    AlibiBias as AlibiBias,
+)
 from keras_posenc.positional.attention_position import (
     AttentionPosition as AttentionPosition,
 )
 from keras_posenc.positional.axial_positional_encoding import (
     AxialPositionalEncoding as AxialPositionalEncoding,
 )
+from keras_posenc.positional.fire_bias import (
+    FireBias as FireBias,
+)
 from keras_posenc.positional.index_encoding import (
     IndexEncoding as IndexEncoding,
+)
+from keras_posenc.positional.kerple_bias import (
+    KerpleBias as KerpleBias,
 )
 from keras_posenc.positional.position_embedding import (
     PositionEmbedding as PositionEmbedding,
@@ -56,8 +65,20 @@ from keras_posenc.positional.positional_encoding import (
 from keras_posenc.positional.randomized_positions import (
     RandomizedPositions as RandomizedPositions,
 )
+from keras_posenc.positional.relative_position_bias import (
+    RelativePositionBias as RelativePositionBias,
+)
+from keras_posenc.positional.relative_position_embedding import (
+    RelativePositionEmbedding as RelativePositionEmbedding,
+)
+from keras_posenc.positional.rotary_embedding import (
+    RotaryEmbedding as RotaryEmbedding,
+)
 from keras_posenc.positional.time_encoding import (
     TimeEncoding as TimeEncoding,
+)
+from keras_posenc.positional.transformer_xl_bias import (
+    TransformerXLBias as TransformerXLBias,
 )
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,

@@ -139,6 +139,188 @@ def shift_matrix(
     return matrix
 
 
+def rotary_rates(
+    rope_type: str,
+    dim: int,
+    max_wavelength: float = 10000.0,
+    length: int = 0,
+    *,
+    scaling_factor: float = 1.0,
+    original_max_position_embeddings: int = 1,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+    low_freq_factor: float = 1.0,
+    high_freq_factor: float = 4.0,
+    short_factor: Sequence[float] = (),
+    long_factor: Sequence[float] = (),
+) -> FloatArray:
+    """Radians per position of each of the dim / 2 pairs of features.
+
+    Su et al., RoFormer (2021), section 3.2.2 ("default"); Chen et al.,
+    Extending Context Window by Position Interpolation (2023) ("linear"); Peng
+    et al., YaRN (2023), appendix B.1 ("dynamic", NTK-aware) and definition 2
+    with the ramp over pairs of its published code ("yarn"); Ding et al.,
+    LongRoPE (2024), section 3.2 ("longrope"); the ramp over wavelengths
+    published with Llama 3.1 ("llama3").
+
+    `length` is the length seen, for "dynamic" and "longrope"; the other names
+    are those of `RotaryEmbedding`.
+
+    Raises:
+        ValueError: If `rope_type` is unknown.
+    """
+    original, factor = original_max_position_embeddings, scaling_factor
+    rates = np.empty(dim // 2)
+    for j in range(dim // 2):
+        rate = max_wavelength ** (-2 * j / dim)
+        if rope_type == "default":
+            rates[j] = rate
+        elif rope_type == "linear":
+            rates[j] = rate / factor
+        elif rope_type == "dynamic":
+            base = max_wavelength
+            if length > original:
+                grown = factor * length / original - (factor - 1)
+                base *= grown ** (dim / (dim - 2))
+            rates[j] = base ** (-2 * j / dim)
+        elif rope_type == "longrope":
+            longer = length > original
+            rates[j] = rate / (long_factor if longer else short_factor)[j]
+        elif rope_type == "yarn":
+            # The pair that turns a given number of times in that length.
+            first, last = (
+                dim
+                * math.log(original / (2 * math.pi * turns))
+                / (2 * math.log(max_wavelength))
+                for turns in (beta_fast, beta_slow)
+            )
+            start = max(math.floor(first), 0)
+            end = min(math.ceil(last), dim - 1)
+            if start == end:
+                slow = float(j > start)
+            else:
+                slow = min(max((j - start) / (end - start), 0.0), 1.0)
+            rates[j] = (1 - slow) * rate + slow * rate / factor
+        elif rope_type == "llama3":
+            wavelength = 2 * math.pi / rate
+            if wavelength < original / high_freq_factor:
+                rates[j] = rate
+            elif wavelength > original / low_freq_factor:
+                rates[j] = rate / factor
+            else:
+                kept = (original / wavelength - low_freq_factor) / (
+                    high_freq_factor - low_freq_factor
+                )
+                rates[j] = (1 - kept) * rate / factor + kept * rate
+        else:
+            raise ValueError(f"Unknown rope_type={rope_type!r}.")
+    return rates
+
+
+def rotary_embedding(
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    rates: npt.ArrayLike,
+    layout: str = "halves",
+) -> FloatArray:
+    """Turn pair j of the features by positions * rates[j]; leave the rest.
+
+    Su et al., RoFormer (2021), section 3.2.2.
+
+    Args:
+        x: Shape (..., seq, dim).
+        positions: Broadcasts to (..., seq).
+        rates: Radians per position, (pairs,), with 2 pairs <= dim.
+        layout: Pair j is columns 2 j and 2 j + 1 ("interleaved", the paper),
+            or j and pairs + j ("halves").
+
+    Raises:
+        ValueError: If `layout` is unknown.
+    """
+    _check_layout(layout)
+    x = np.asarray(x, np.float64)
+    sin, cos = phases(positions, rates)
+    pairs = sin.shape[-1]
+    turned = x.copy()
+    for j in range(pairs):
+        first, second = (j, pairs + j)
+        if layout == "interleaved":
+            first, second = (2 * j, 2 * j + 1)
+        a, b = x[..., first], x[..., second]
+        turned[..., first] = a * cos[..., j] - b * sin[..., j]
+        turned[..., second] = a * sin[..., j] + b * cos[..., j]
+    return turned
+
+
+def alibi_bias(
+    query_positions: npt.ArrayLike,
+    key_positions: npt.ArrayLike,
+    num_heads: int,
+    alibi_bias_max: float = 8.0,
+    bidirectional: bool = True,
+) -> FloatArray:
+    """Linear biases, (..., heads, query, key), of positions (..., query/key).
+
+    Press et al., Train Short, Test Long (2021), section 3, with the slopes of
+    their published code where heads are no power of two.
+    """
+
+    def slopes(n: int) -> list[float]:
+        if n & (n - 1) == 0:
+            return [2 ** (-alibi_bias_max * (h + 1) / n) for h in range(n)]
+        below = 2 ** int(math.log2(n))
+        return slopes(below) + slopes(2 * below)[0::2][: n - below]
+
+    q = np.asarray(query_positions, np.float64)[..., :, np.newaxis]
+    k = np.asarray(key_positions, np.float64)[..., np.newaxis, :]
+    distance = np.abs(q - k) if bidirectional else np.maximum(q - k, 0.0)
+    return np.stack([-m * distance for m in slopes(num_heads)], axis=-3)
+
+
+def kerple_bias(
+    distance: npt.ArrayLike,
+    scale: npt.ArrayLike,
+    shape: npt.ArrayLike,
+    variant: str = "log",
+) -> FloatArray:
+    """Kernelised biases, (..., heads, query, key), of distances >= 0.
+
+    Chi et al., KERPLE (2022), equation 5: -scale log(1 + shape distance)
+    ("log") or -scale distance^shape ("power"); `scale` and `shape` (heads,).
+    """
+    d = np.asarray(distance, np.float64)
+    biases = []
+    for r1, r2 in zip(np.asarray(scale), np.asarray(shape), strict=True):
+        biases.append(
+            -r1 * np.log(1 + r2 * d) if variant == "log" else -r1 * d**r2
+        )
+    return np.stack(biases, axis=-3)
+
+
+def fire_bias(
+    query_positions: npt.ArrayLike,
+    key_positions: npt.ArrayLike,
+    rate: float,
+    threshold: float,
+    weights: Weights,
+) -> FloatArray:
+    """Interpolated biases of keys up to the query, (..., heads, query, key).
+
+    Li et al., Functional Interpolation for Relative Positions Improves Long
+    Context Transformers (2023), equations 3 to 5, with a network of one ReLU
+    layer: `weights` hold `hidden` and `output` kernels and biases. Pairs whose
+    key is later have NaN: the paper has no bias for them.
+    """
+    q = np.asarray(query_positions, np.float64)[..., :, np.newaxis]
+    k = np.asarray(key_positions, np.float64)[..., np.newaxis, :]
+    distance = np.where(q >= k, q - k, np.nan)
+    reach = np.maximum(q, threshold)
+    share = np.log(rate * distance + 1) / np.log(rate * reach + 1)
+    hidden = _dense(share[..., np.newaxis], weights, "hidden")
+    outputs = _dense(np.maximum(hidden, 0.0), weights, "output")
+    return np.moveaxis(outputs, -1, -3)
+
+
 def positions_from_mask(mask: npt.ArrayLike) -> IntArray:
     """Position of each token among the real ones: max(cumsum(mask) - 1, 0).
 
@@ -303,6 +485,119 @@ def scaled_dot_product_attention(
     weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
     weights = weights / np.sum(weights, axis=-1, keepdims=True)
     return weights @ v, weights
+
+
+def t5_bucket(
+    relative_position: int,
+    num_buckets: int = 32,
+    max_distance: int = 128,
+    bidirectional: bool = True,
+) -> int:
+    """Bucket of a relative position, key minus query, in exact arithmetic.
+
+    Raffel et al., Exploring the Limits of Transfer Learning (2019), section
+    2.1, and its published code.
+    """
+    bucket = 0
+    distance = max(-relative_position, 0)
+    if bidirectional:
+        num_buckets //= 2
+        bucket = num_buckets if relative_position > 0 else 0
+        distance = abs(relative_position)
+    exact = num_buckets // 2
+    if distance < exact:
+        return bucket + distance
+    far = exact
+    # The next bucket begins at exact * (max_distance / exact)^(step / steps).
+    steps = num_buckets - exact
+    while (
+        far < num_buckets - 1
+        and distance**steps * exact ** (far + 1 - exact)
+        >= max_distance ** (far + 1 - exact) * exact**steps
+    ):
+        far += 1
+    return bucket + far
+
+
+def relative_attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    key_embeddings: npt.ArrayLike,
+    value_embeddings: npt.ArrayLike | None = None,
+    mask: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """Attention with relative keys and values, pair by pair.
+
+    Shaw et al., Self-Attention with Relative Position Representations (2018),
+    equations 3 and 4, with clipping as in section 3.2.
+
+    Args:
+        query: Shape (..., seq, dim), not scaled.
+        key: Shape (..., seq, dim).
+        value: Shape (..., seq, dim).
+        positions: Shape (..., seq) of whole numbers.
+        key_embeddings: Shape (2 k + 1, dim), from distance -k (key before
+            query) to k.
+        value_embeddings: The same for values, or None for none.
+        mask: Boolean, broadcastable to (..., seq, seq), true = attend.
+    """
+    q, k, v = (np.asarray(x, np.float64) for x in (query, key, value))
+    keys = np.asarray(key_embeddings, np.float64)
+    reach = len(keys) // 2
+    where = np.asarray(positions)
+    relative = where[..., np.newaxis, :] - where[..., :, np.newaxis]
+    rows = np.clip(relative, -reach, reach) + reach
+    term = np.einsum("...qd,...qkd->...qk", q, keys[rows])
+    bias = term / math.sqrt(q.shape[-1])
+    output, weights = scaled_dot_product_attention(q, k, v, mask, bias)
+    if value_embeddings is not None:
+        values = np.asarray(value_embeddings, np.float64)[rows]
+        output = output + np.einsum("...qk,...qkd->...qd", weights, values)
+    return output
+
+
+def transformer_xl_bias(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    query_positions: npt.ArrayLike,
+    key_positions: npt.ArrayLike,
+    weights: Weights,
+    max_wavelength: float = 10000.0,
+) -> FloatArray:
+    """Terms b, c and d of the scores, scaled by 1 / sqrt(dim).
+
+    Dai et al., Transformer-XL (2019), section 3.3, pair by pair.
+
+    Args:
+        query: Shape (..., heads, query, dim), not scaled.
+        key: Shape (..., heads, key, dim).
+        query_positions: Shape (..., query).
+        key_positions: Shape (..., key).
+        weights: `kernel` (width, heads, dim), applied to sines before cosines;
+            `content_bias` and `position_bias`, (heads, dim).
+        max_wavelength: The base of the encoding.
+
+    Returns:
+        Shape (..., heads, query, key).
+    """
+    q, k = (np.asarray(x, np.float64) for x in (query, key))
+    kernel, u, v = (
+        np.asarray(weights[name], np.float64)
+        for name in ("kernel", "content_bias", "position_bias")
+    )
+    where, there = np.asarray(query_positions), np.asarray(key_positions)
+    distance = where[..., :, np.newaxis] - there[..., np.newaxis, :]
+    encoding = positional_encoding(
+        distance, len(kernel), max_wavelength, "halves"
+    )
+    relative = np.einsum("...qke,ehd->...hqkd", encoding, kernel)
+    content = np.einsum("hd,...hkd->...hk", u, k)[..., np.newaxis, :]
+    position = np.einsum(
+        "...hqd,...hqkd->...hqk", q + v[:, np.newaxis], relative
+    )
+    return np.asarray((content + position) / math.sqrt(q.shape[-1]))
 
 
 def multi_head_attention(

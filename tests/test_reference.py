@@ -604,7 +604,139 @@ def test_masked_average(mask: list[bool], seed: int) -> None:
     near(ref.masked_average(x, [real, real]), expected, SUMS)
 
 
-# Times and grids.
+# ---- Positions inside attention
+
+
+@property_test
+@given(
+    position=st.one_of(st.integers(-FAR, FAR), st.floats(-FAR, FAR, width=32)),
+    rate=st.floats(-1, 1),
+)
+def test_phases_against_mpmath(position: float, rate: float) -> None:
+    """To the bound of an entry of the encoding."""
+    with mpmath.workdps(40):
+        angle = mpmath.mpf(position) * mpmath.mpf(rate)
+        expected = [float(mpmath.sin(angle)), float(mpmath.cos(angle))]
+    sines, cosines = ref.phases(position, [rate])
+    near(np.concatenate([sines, cosines]), expected, 2 * ENTRY)
+
+
+@property_test
+@given(pairs=st.integers(1, 9), seed=seeds, layout=layouts)
+def test_rotation_is_a_complex_product(
+    pairs: int, seed: int, layout: str
+) -> None:
+    """RoFormer's equation 12: (a + b i) exp(i m theta)."""
+    rng = np.random.default_rng(seed)
+    x, rates = rng.normal(size=(4, 2 * pairs + 1)), rng.random(pairs)
+    positions = rng.integers(0, 1000, 4)
+    turned = ref.rotary_embedding(x, positions, rates, layout)
+    first, second = np.arange(pairs), pairs + np.arange(pairs)
+    if layout == "interleaved":
+        first, second = 2 * first, 2 * first + 1
+    turn = np.exp(1j * positions[:, np.newaxis] * rates)
+    expected = (x[:, first] + 1j * x[:, second]) * turn
+    near(turned[:, first], expected.real, SUMS)
+    near(turned[:, second], expected.imag, SUMS)
+    near(turned[:, -1], x[:, -1], 0.0)
+
+
+def test_scaled_frequencies_at_their_ends() -> None:
+    """Fast pairs stay and slow ones are divided; dynamic ends at factor."""
+    plain = ref.rotary_rates("default", 64)
+    options = {"scaling_factor": 8, "original_max_position_embeddings": 512}
+    for rope_type in ("yarn", "llama3"):
+        rates = ref.rotary_rates(rope_type, 64, **options)
+        near(rates[0] / plain[0], 1.0, 4 * UNIT)
+        near(rates[-1] / plain[-1], 1 / 8, 4 * UNIT)
+        assert np.all(np.diff(rates / plain) <= 4 * UNIT)
+    rates = ref.rotary_rates("linear", 64, scaling_factor=8)
+    near(rates * 8, plain, 4 * UNIT)
+    # NTK-aware interpolation: the slowest pair is divided by the growth, here
+    # of the length itself at factor 1, and the fastest is kept.
+    options["scaling_factor"] = 1
+    rates = ref.rotary_rates("dynamic", 64, length=2048, **options)
+    near(rates[[0, -1]] / plain[[0, -1]], [1.0, 1 / 4], 64 * UNIT)
+
+
+def test_printed_alibi_slopes() -> None:
+    """For 8 heads 1/2 ... 1/256, for 16 the roots between (section 3)."""
+    eight = -ref.alibi_bias([1], [0], 8)[:, 0, 0]
+    near(eight, 0.5 ** np.arange(1, 9), 0.0)
+    sixteen = -ref.alibi_bias([0], [1], 16)[:, 0, 0]
+    near(sixteen, 0.5 ** (np.arange(1, 17) / 2), 4 * UNIT)
+    twelve = -ref.alibi_bias([0], [1], 12)[:, 0, 0]
+    near(twelve, [*eight, *sixteen[0:8:2]], 4 * UNIT)
+
+
+def test_t5_buckets_as_described() -> None:
+    """Exact to 8, then growing to 128, beyond which all share the last."""
+    buckets = [ref.t5_bucket(-distance) for distance in range(8)]
+    assert buckets == list(range(8))
+    assert [ref.t5_bucket(-d) for d in (8, 11, 12, 16, 127, 128, 10**6)] == [
+        *(8, 8, 9, 10, 15, 15, 15)
+    ]
+    assert [ref.t5_bucket(d) for d in (0, 1, 8, 128)] == [0, 17, 24, 31]
+    assert ref.t5_bucket(5, bidirectional=False) == 0
+
+
+def test_transformer_xl_shifts_rows() -> None:
+    """Its term b + d by the relative shift of the paper's appendix B."""
+    rng = np.random.default_rng(0)
+    seq, dim, width = 5, 4, 6
+    query = rng.normal(size=(1, seq, dim))
+    weights = {
+        "kernel": rng.normal(size=(width, 1, dim)),
+        "content_bias": np.zeros((1, dim)),
+        "position_bias": rng.normal(size=(1, dim)),
+    }
+    where = np.arange(seq)
+    bias = ref.transformer_xl_bias(query, query, where, where, weights)
+    encoding = ref.positional_encoding(
+        np.arange(seq - 1, -1, -1), width, layout="halves"
+    )
+    relative = encoding @ weights["kernel"][:, 0]
+    scores = (query[0] + weights["position_bias"]) @ relative.T
+    padded = np.pad(scores, [(0, 0), (1, 0)])
+    shifted = np.reshape(padded, (seq + 1, seq))[1:]
+    lower = np.tril(np.ones((seq, seq), bool))
+    near(bias[0][lower], shifted[lower] / math.sqrt(dim), SUMS)
+
+
+def test_fire_sees_a_share() -> None:
+    """With a network that answers with what it sees."""
+    identity = {"hidden_kernel": [[1.0]], "output_kernel": [[1.0]]}
+    bias = ref.fire_bias([3, 100], [0, 3, 50], 2.0, 10.0, identity)
+    expected = [
+        [math.log(7) / math.log(21), 0.0, math.nan],
+        [1.0, math.log(195) / math.log(201), math.log(101) / math.log(201)],
+    ]
+    np.testing.assert_allclose(bias[0], expected, rtol=8 * UNIT, atol=0)
+
+
+def test_kerple_includes_alibi() -> None:
+    """Exponent 1 is a linear bias."""
+    distance = np.abs(np.arange(5)[:, np.newaxis] - np.arange(5))
+    linear = ref.kerple_bias(distance, [0.5, 0.25], [1.0, 1.0], "power")
+    two = ref.alibi_bias(np.arange(5), np.arange(5), 2, alibi_bias_max=2)
+    near(linear, two, 0.0)
+    logarithm = ref.kerple_bias([[math.e - 1]], [2.0], [1.0])
+    near(logarithm, [[[-2.0]]], 8 * UNIT)
+
+
+def test_relative_attention_without_tables_is_attention() -> None:
+    """Tables of zeros change nothing; one of ones adds the sum of weights."""
+    rng = np.random.default_rng(0)
+    q, k, v = rng.normal(size=(3, 2, 5, 4))
+    plain, _ = ref.scaled_dot_product_attention(q, k, v)
+    zeros, ones = np.zeros((7, 4)), np.ones((7, 4))
+    got = ref.relative_attention(q, k, v, np.arange(5), zeros, zeros)
+    near(got, plain, SUMS)
+    got = ref.relative_attention(q, k, v, np.arange(5), ones, ones)
+    near(got, plain + 1, SUMS)
+
+
+# ---- Times and grids
 
 
 @property_test

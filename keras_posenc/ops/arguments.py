@@ -153,6 +153,52 @@ def known_values(x: Any) -> np.ndarray | None:
         return None
 
 
+def check_built_for(
+    layer: keras.Layer, what: str, built_for: Any, received: Any
+) -> None:
+    """Raises `ValueError` unless queries are what the weights are made for."""
+    if built_for != received:
+        raise ValueError(
+            f"{type(layer).__name__} '{layer.name}' was built for queries of "
+            f"{what} {built_for}. Received: queries of {what} {received}"
+        )
+
+
+def check_position_tensors(
+    batch: Any,
+    seq: Any,
+    positions: Any,
+    start_index: Any,
+    segment_ids: Any,
+    mask: Any,
+) -> None:
+    """Holds what says where tokens stand to its shapes, dtypes and company.
+
+    Raises:
+        ValueError: One does not fit, or `positions` is not alone.
+    """
+    sizes, row = {"batch": batch, "seq": seq}, ("batch", "seq")
+    check_shape("mask", mask, row, sizes=sizes)
+    check_shape("positions", positions, ("seq",), row, sizes=sizes)
+    check_shape("segment_ids", segment_ids, row, sizes=sizes)
+    check_shape("start_index", start_index, (), ("batch",), sizes=sizes)
+    check_integers("start_index", start_index)
+    check_real("positions", positions)
+    if segment_ids is not None:
+        check_integers("segment_ids", segment_ids)
+    if positions is None:
+        return
+    for name, is_given in {
+        "start_index": not isinstance(start_index, int) or start_index,
+        "segment_ids": segment_ids is not None,
+    }.items():
+        if is_given:
+            raise ValueError(
+                "`positions` says where every token stands, and cannot be "
+                f"used with {name}"
+            )
+
+
 def check_inputs(
     layer: keras.Layer,
     inputs: Any,

@@ -33,7 +33,7 @@ def attention_weights(
         - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped)
     """
     dtype = query.dtype
-    scores = _matmul_by_groups(query, ops.swapaxes(key, -1, -2))
+    scores = matmul_by_groups(query, ops.swapaxes(key, -1, -2))
     # A softmax over many keys in bfloat16 would lose what sums it up.
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     if bias is not None:
@@ -50,7 +50,7 @@ def attention_weights(
 
 def weighted_values(weights: Any, value: Any) -> Any:
     """`(batch, heads, query, key)` weights of `(batch, kv heads, key, dim)`."""
-    return _matmul_by_groups(weights, value)
+    return matmul_by_groups(weights, value)
 
 
 def attend(
@@ -60,7 +60,7 @@ def attend(
     return weighted_values(attention_weights(query, key, mask, bias), value)
 
 
-def _matmul_by_groups(x: Any, y: Any) -> Any:
+def matmul_by_groups(x: Any, y: Any) -> Any:
     """Matrix products where each head of `y` serves a group of heads of `x`.
 
     (batch, heads, m, k) by (batch, heads / group, k, n) -> (batch, heads, m,

@@ -38,6 +38,19 @@ def resolve_mask(mask: Any, inputs: Any) -> Any:
     return None if mask is None else ops.cast(mask, "bool")
 
 
+def hide_masked(positions: Any, *masks: Any) -> Any:
+    """Positions with 0 where any of the `(batch, seq)` masks, or None, says so.
+
+    For what depends on the longest position of a row: padding stands nowhere.
+    """
+    for mask in masks:
+        if mask is not None:
+            positions = ops.where(
+                ops.cast(mask, "bool"), positions, ops.zeros_like(positions)
+            )
+    return positions
+
+
 def combine_masks(
     *,
     mask: Any = None,

@@ -41,7 +41,10 @@ def plain_positions(start_index: Any, length: Any) -> Any:
 
 def _from_start(start_index: Any, positions: Any) -> Any:
     if not hasattr(start_index, "dtype"):
-        start_index = np.asarray(start_index)  # 64 bits, where there are
+        # 64 bits only for what needs them: LiteRT is poor in such integers.
+        wide = np.asarray(start_index)
+        narrow = wide.astype("int32")
+        start_index = narrow if np.array_equal(narrow, wide) else wide
     start_index = ops.convert_to_tensor(start_index)
     if len(start_index.shape) == 1:
         start_index = ops.expand_dims(start_index, 1)
@@ -173,3 +176,28 @@ def _runs(segment_ids: Any) -> tuple[Any, Any]:
     row = ops.expand_dims(ops.arange(batch, dtype="int32") * seq, 1)
     run = row + ops.cumsum(changed, axis=1)
     return ops.reshape(run, (-1,)), changed
+
+
+def count_positions(
+    positions: Any, start_index: Any, segment_ids: Any, seq: Any
+) -> Any:
+    """The positions given, else counted.
+
+    Args:
+        positions: `(seq,)` or `(batch, seq)`, or None.
+        start_index: Where counting starts: an integer or `(batch,)`.
+        segment_ids: Integers `(batch, seq)`, with each of whose segments
+            counting starts again, or None.
+        seq: The number of tokens.
+
+    Returns:
+        `(1, seq)` or `(batch, seq)`.
+    """
+    if positions is None:
+        positions = counted_positions(start_index, segment_ids)
+    if positions is None:
+        positions = plain_positions(start_index, seq)
+    positions = ops.convert_to_tensor(positions)
+    if len(positions.shape) == 1:
+        positions = ops.expand_dims(positions, 0)
+    return positions

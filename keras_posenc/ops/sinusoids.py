@@ -67,7 +67,7 @@ class Phases:
             Two tensors of shape `(*positions.shape, pairs)`.
         """
         whole, fraction, valid = split_positions(positions)
-        return _add_angles(
+        return add_angles(
             self.compose(ops.floor_divide(whole, _BASE), fraction, valid),
             self.look_up(_LOW + ops.mod(whole, _BASE)),
         )
@@ -83,14 +83,14 @@ class Phases:
         upper = _UPPER + ops.mod(ops.floor_divide(digits, _BASE), _BASE)
         middle = _MIDDLE + ops.mod(digits, _BASE)
         sine, cosine = functools.reduce(
-            _add_angles, map(self.look_up, (top, upper, middle))
+            add_angles, map(self.look_up, (top, upper, middle))
         )
         sine = ops.where(ops.expand_dims(high < 0, -1), -sine, sine)
         if fraction is None:
             return sine, cosine
         rates, _ = self.look_up(ops.where(valid, _FREQUENCIES, _INVALID))
         angle = ops.expand_dims(ops.cast(fraction, self.dtype), -1) * rates
-        return _add_angles((sine, cosine), (ops.sin(angle), ops.cos(angle)))
+        return add_angles((sine, cosine), (ops.sin(angle), ops.cos(angle)))
 
     def look_up(self, rows: Any) -> tuple[Any, Any]:
         """Sines and cosines of rows of the table: (...) -> (..., pairs)."""
@@ -200,7 +200,7 @@ def columns(sine: Any, cosine: Any, dim: int, layout: str) -> Any:
     return _first(wide, dim) if odd else wide
 
 
-def _add_angles(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
+def add_angles(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
     """(sin a, cos a) and (sin b, cos b) -> (sin(a + b), cos(a + b))."""
     (sin_a, cos_a), (sin_b, cos_b) = a, b
     return sin_a * cos_b + cos_a * sin_b, cos_a * cos_b - sin_a * sin_b

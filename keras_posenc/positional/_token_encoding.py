@@ -7,8 +7,7 @@ import keras
 from keras_posenc.ops.arguments import (
     check_bool,
     check_integers,
-    check_real,
-    check_shape,
+    check_position_tensors,
 )
 from keras_posenc.ops.masks import resolve_mask
 from keras_posenc.positional._merged_encoding import MergedEncoding
@@ -88,32 +87,21 @@ class TokenEncoding(MergedEncoding):
     ) -> None:
         """Raises `ValueError` on call arguments that do not fit together."""
         self.check_inputs(inputs)
-        sizes = {"batch": inputs.shape[0], "seq": inputs.shape[1]}
-        row = ("batch", "seq")
-        check_shape("mask", mask, row, sizes=sizes)
-        check_shape("positions", positions, ("seq",), row, sizes=sizes)
-        check_shape("segment_ids", segment_ids, row, sizes=sizes)
-        check_shape("start_index", start_index, (), ("batch",), sizes=sizes)
-        check_integers("start_index", start_index)
-        check_real("positions", positions)
-        if segment_ids is not None:
-            check_integers("segment_ids", segment_ids)
-            if self.skip_masked:
-                raise ValueError(
-                    "`segment_ids` cannot be used with skip_masked=True, which "
-                    "counts positions another way"
-                )
+        batch, seq = inputs.shape[:2]
+        check_position_tensors(
+            batch, seq, positions, start_index, segment_ids, mask
+        )
+        if segment_ids is not None and self.skip_masked:
+            raise ValueError(
+                "`segment_ids` cannot be used with skip_masked=True, which "
+                "counts positions another way"
+            )
         if positions is None:
             return
         if not self.REAL_POSITIONS:
             check_integers("positions", positions)
-        for name, is_given in {
-            "start_index": not isinstance(start_index, int) or start_index,
-            "segment_ids": segment_ids is not None,
-            "skip_masked=True": self.skip_masked,
-        }.items():
-            if is_given:
-                raise ValueError(
-                    "`positions` says where every token stands, and cannot be "
-                    f"used with {name}"
-                )
+        if self.skip_masked:
+            raise ValueError(
+                "`positions` says where every token stands, and cannot be "
+                "used with skip_masked=True"
+            )

@@ -15,9 +15,10 @@ class AttentionPosition(keras.Layer):
 
     - `rotate(x, positions)`: queries or keys, `(batch, heads, seq, dim)`, in,
       and the same shape out; for rotary embeddings.
-    - `bias(query, query_positions, key_positions)`: a term of the scores, of a
-      shape that broadcasts to `(batch, heads, query, key)`. `query` is scaled
-      by `1 / sqrt(dim)`, `(batch, heads, query, dim)`.
+    - `bias(query, key, query_positions, key_positions)`: a term of the scores,
+      of a shape that broadcasts to `(batch, heads, query, key)`. `query` is
+      scaled by `1 / sqrt(dim)`, `(batch, heads, query, dim)`; `key` is not,
+      and may have fewer heads, `(batch, key_value_heads, key, dim)`.
     - `values(weights, query_positions, key_positions)`: an addition to the
       attended values, `(batch, heads, query, dim)`, from the weights
       `(batch, heads, query, key)`.
@@ -28,6 +29,9 @@ class AttentionPosition(keras.Layer):
     `(batch, heads, seq, dim)`. One layer may serve several blocks, which then
     share its weights.
 
+    Where `uses_length` is True, an answer for one token depends on how far the
+    others go: the positions of padded tokens are then handed out as 0.
+
     A hook may compute in whatever dtype it needs, and its result is cast to
     the attention's. Its weights come in their own dtype, float32 under a mixed
     policy too: positions do not survive a lower one.
@@ -37,7 +41,7 @@ class AttentionPosition(keras.Layer):
     >>> from keras import ops
     >>> import keras_posenc as kp
     >>> class Nearness(kp.AttentionPosition):
-    ...     def bias(self, query, query_positions, key_positions):
+    ...     def bias(self, query, key, query_positions, key_positions):
     ...         distance = ops.abs(
     ...             ops.expand_dims(query_positions, -1)
     ...             - ops.expand_dims(key_positions, -2)
@@ -51,6 +55,7 @@ class AttentionPosition(keras.Layer):
     rotate: ClassVar[Callable[..., Any] | None] = None
     bias: ClassVar[Callable[..., Any] | None] = None
     values: ClassVar[Callable[..., Any] | None] = None
+    uses_length: bool = False
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         # A hook is called by whichever layer attends, whose autocasting would

@@ -18,8 +18,8 @@ from keras_posenc.ops.attention import (
     attention_weights,
     weighted_values,
 )
-from keras_posenc.ops.masks import combine_masks
-from keras_posenc.ops.positions import positions_from_segments
+from keras_posenc.ops.masks import combine_masks, hide_masked
+from keras_posenc.ops.positions import count_positions
 from keras_posenc.positional.attention_position import (
     AttentionPosition,
     check_attention_position,
@@ -168,6 +168,11 @@ class SelfAttention(AttentionLayer):
     ) -> Any:
         batch, seq, dim = ops.shape(x)
         query, key, value = self._project(x)
+        position = self.attention_position
+        if position is not None:
+            positions = count_positions(positions, 0, segment_ids, seq)
+            if position.uses_length:
+                positions = hide_masked(positions, mask, padding_mask)
         mask = combine_masks(
             mask=mask,
             padding_mask=padding_mask,
@@ -175,17 +180,15 @@ class SelfAttention(AttentionLayer):
             segment_ids=segment_ids,
             causal_length=seq if use_causal_mask else None,
         )
-        position = self.attention_position
         bias = None
         if position is not None:
-            positions = _resolve_positions(positions, segment_ids, seq)
             if position.rotate is not None:
                 query, key = (
                     ops.cast(position.rotate(x, positions), self.compute_dtype)
                     for x in (query, key)
                 )
             if position.bias is not None:
-                bias = position.bias(query, positions, positions)
+                bias = position.bias(query, key, positions, positions)
         values = None if position is None else position.values
         weights = None
         if (
@@ -237,15 +240,3 @@ class SelfAttention(AttentionLayer):
             axis=1,
         )
         return query * head_dim**-0.5, key, value
-
-
-def _resolve_positions(positions: Any, segment_ids: Any, seq: Any) -> Any:
-    """Positions given, else counted: (1, seq) or (batch, seq)."""
-    if positions is None:
-        if segment_ids is not None:
-            return positions_from_segments(segment_ids)
-        positions = ops.arange(seq, dtype="int32")
-    positions = ops.convert_to_tensor(positions)
-    if len(positions.shape) == 1:
-        positions = ops.expand_dims(positions, 0)
-    return positions

@@ -64,7 +64,7 @@ class Decay(kp.AttentionPosition):
         )
         self.built = True
 
-    def bias(self, query, query_positions, key_positions):
+    def bias(self, query, key, query_positions, key_positions):
         gap = ops.abs(gaps(query_positions, key_positions))
         slope = ops.cast(self.slope, "float32")
         decay = -self.rate * slope * ops.cast(gap, "float32")
@@ -213,9 +213,9 @@ class Witness(kp.AttentionPosition):
         self.seen.append(positions)
         return x
 
-    def bias(self, query, query_positions, key_positions):
+    def bias(self, query, key, query_positions, key_positions):
         self.seen += [query_positions, key_positions]
-        self.query = query
+        self.query, self.key = query, key
         return ops.zeros((1, 1, 1, 1), dtype=query.dtype)
 
     def values(self, weights, query_positions, key_positions):
@@ -271,10 +271,11 @@ def test_shapes_that_hooks_receive(given, shape, dtype):
         assert seen.shape == shape
         assert keras.backend.standardize_dtype(seen.dtype) == dtype
     assert witness.query.shape == (2, HEADS, SEQ, SIZE)
+    assert witness.key.shape == (2, 1, SEQ, SIZE)
     assert witness.shares.shape == (2, HEADS, SEQ, SEQ)
 
 
-def test_bias_receives_scaled_queries():
+def test_bias_receives_scaled_queries_and_plain_keys():
     witness = Witness()
     layer = kp.SelfAttention(HEADS, attention_position=witness)
     x = inputs()
@@ -282,6 +283,9 @@ def test_bias_receives_scaled_queries():
     kernel = numpy(layer.query_key_value.kernel)[:, :DIM]
     query = (x @ kernel).reshape(2, SEQ, HEADS, SIZE).transpose(0, 2, 1, 3)
     near(witness.query, query / np.sqrt(SIZE))
+    kernel = numpy(layer.query_key_value.kernel)[:, DIM : 2 * DIM]
+    key = (x @ kernel).reshape(2, SEQ, HEADS, SIZE).transpose(0, 2, 1, 3)
+    near(witness.key, key)
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -315,7 +319,7 @@ def test_weights_of_a_hook_come_in_one_dtype(dtype):
             self.scale = self.add_weight(shape=(), initializer="ones")
             self.built = True
 
-        def bias(self, query, query_positions, key_positions):
+        def bias(self, query, key, query_positions, key_positions):
             scale = ops.multiply(self.scale, 1)
             seen.add(keras.backend.standardize_dtype(scale.dtype))
             return ops.cast(scale, query.dtype)

@@ -47,7 +47,7 @@ class Heir(kp.TransformerEncoderModel):
 
 @keras.saving.register_keras_serializable(package="tests")
 class Near(kp.AttentionPosition):
-    def bias(self, query, query_positions, key_positions):
+    def bias(self, query, key, query_positions, key_positions):
         gap = ops.expand_dims(query_positions, -1) - ops.expand_dims(
             key_positions, -2
         )

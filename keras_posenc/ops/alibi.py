@@ -1,0 +1,50 @@
+"""Attention with linear biases."""
+
+import math
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_posenc.ops.distances import distances
+
+
+def alibi_slopes(num_heads: int, alibi_bias_max: float = 8.0) -> np.ndarray:
+    """One slope for each head, falling geometrically to 2^-maximum.
+
+    Where the number of heads is no power of two, the slopes are those of the
+    power below it, and every other one of the power above it.
+
+    Returns:
+        float64 `(num_heads,)`.
+
+    References:
+        - [Press et al., 2021](https://arxiv.org/abs/2108.12409)
+    """
+    power = 2 ** int(math.log2(num_heads))
+    exponents = np.concatenate(
+        [
+            np.arange(1, power + 1) / power,
+            np.arange(1, 2 * power, 2) / (2 * power),
+        ]
+    )
+    return 2.0 ** (-alibi_bias_max * exponents[:num_heads])
+
+
+def alibi_bias(
+    query_positions: Any,
+    key_positions: Any,
+    slopes: np.ndarray,
+    bidirectional: bool,
+    dtype: str = "float32",
+) -> Any:
+    """Each head's slope times the distance: `(batch, heads, query, key)`.
+
+    The graph holds the slopes alone, and takes distances between integers as
+    integers, so that nothing is rounded before the product.
+    """
+    distance = distances(query_positions, key_positions, bidirectional, dtype)
+    # (batch, 1, query, key) * (heads, 1, 1)
+    return ops.expand_dims(distance, 1) * ops.convert_to_tensor(
+        -slopes.reshape(-1, 1, 1), dtype=dtype
+    )

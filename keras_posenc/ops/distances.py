@@ -1,0 +1,84 @@
+"""How far keys stand from queries, whatever their positions are."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.sinusoids import LIMIT
+
+
+def relative_positions(query_positions: Any, key_positions: Any) -> Any:
+    """Key minus query: `(batch, query)` and `(batch, key)` -> all pairs.
+
+    Integers are subtracted as integers, reals in float32 at least.
+
+    Returns:
+        `(batch, query, key)`.
+    """
+    query_positions, key_positions = (
+        _wide(positions) for positions in (query_positions, key_positions)
+    )
+    return ops.subtract(
+        ops.expand_dims(key_positions, -2), ops.expand_dims(query_positions, -1)
+    )
+
+
+def distances(
+    query_positions: Any,
+    key_positions: Any,
+    bidirectional: bool,
+    dtype: str = "float32",
+) -> Any:
+    """How far apart; one-directional, how far the key is before the query.
+
+    Args:
+        query_positions: `(batch, query)`.
+        key_positions: `(batch, key)`.
+        bidirectional: Whether keys behind the query have a distance as well;
+            else it is 0.
+        dtype: The dtype of the answer.
+
+    Returns:
+        `(batch, query, key)`, not negative.
+    """
+    relative = relative_positions(query_positions, key_positions)
+    distance = (
+        ops.abs(relative)
+        if bidirectional
+        else ops.maximum(-relative, ops.zeros_like(relative))
+    )
+    return ops.cast(distance, dtype)
+
+
+def clipped_index(
+    query_positions: Any, key_positions: Any, max_distance: int
+) -> Any:
+    """Relative positions as rows of a table of `2 * max_distance + 1` rows.
+
+    Real ones count by their whole part. What is not finite is a row too.
+
+    Returns:
+        int32 `(batch, query, key)`, from 0 (far before) to the last row (far
+        behind).
+    """
+    relative = relative_positions(query_positions, key_positions)
+    relative = ops.clip(relative, -max_distance, max_distance)
+    whole = ops.cast(relative, "int32")
+    # Again, since NaN may become any integer.
+    return ops.clip(whole, -max_distance, max_distance) + max_distance
+
+
+def arithmetic_dtype(x: Any) -> str:
+    """float64 for float64, else float32, in which positions survive."""
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    return "float64" if dtype == "float64" else "float32"
+
+
+def _wide(positions: Any) -> Any:
+    dtype = keras.backend.standardize_dtype(positions.dtype)
+    if "int" not in dtype:
+        return ops.cast(positions, arithmetic_dtype(positions))
+    if dtype in ("uint32", "uint64"):  # which int32 would make negative
+        positions = ops.minimum(positions, ops.cast(LIMIT, dtype))
+    return positions if dtype == "int64" else ops.cast(positions, "int32")

@@ -1,0 +1,92 @@
+"""Tables by relative position, without a (query, key, dim) tensor."""
+
+import math
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+
+def bucket_table(
+    num_buckets: int, max_distance: int, bidirectional: bool
+) -> np.ndarray:
+    """T5's bucket of each relative position (key minus query), clipped.
+
+    Half of the buckets hold one distance each, the other half ranges that
+    grow geometrically up to `max_distance`; with `bidirectional`, the upper
+    half of all of them is of later keys.
+
+    Returns:
+        int32 `(2 * max_distance + 1,)`, from `-max_distance` on.
+
+    References:
+        - [Raffel et al., 2019](https://arxiv.org/abs/1910.10683)
+    """
+    relative = np.arange(-max_distance, max_distance + 1)
+    if bidirectional:
+        num_buckets //= 2
+        offset = np.where(relative > 0, num_buckets, 0)
+        distance = np.abs(relative)
+    else:
+        offset = np.zeros_like(relative)
+        distance = np.maximum(-relative, 0)
+    exact = num_buckets // 2
+    # In float32, as published, since distances may lie on the very border of
+    # two buckets. The logarithm is rounded once, on every machine alike.
+    ratio = np.maximum(distance, exact).astype("float32") / np.float32(exact)
+    logarithm = np.log(ratio.astype("float64")).astype("float32")
+    share = logarithm / np.float32(math.log(max_distance / exact))
+    far = exact + (share * np.float32(num_buckets - exact)).astype("int64")
+    far = np.minimum(far, num_buckets - 1)
+    return (offset + np.where(distance < exact, distance, far)).astype("int32")
+
+
+def take_rows_as_heads(table: Any, index: Any) -> Any:
+    """Rows of `(rows, heads)` by `(batch, query, key)` -> heads second."""
+    # (batch, query, key, heads) -> (batch, heads, query, key)
+    return ops.transpose(ops.take(table, index, axis=0), (0, 3, 1, 2))
+
+
+def take_by_distance(scores: Any, index: Any) -> Any:
+    """For each query and key, the score of their distance.
+
+    Args:
+        scores: `(batch, heads, query, rows)`, by row of a table of distances.
+        index: The rows, `(batch, query, key)` or `(1, query, key)`.
+
+    Returns:
+        `(batch, heads, query, key)`.
+    """
+    batch, heads, query, rows = ops.shape(scores)
+    # (batch, heads, query, rows) -> (batch * query * rows, heads)
+    flat = ops.reshape(ops.transpose(scores, (0, 2, 3, 1)), (-1, heads))
+    index = index + _first_rows(batch, query, rows)
+    return take_rows_as_heads(flat, index)
+
+
+def sum_by_distance(weights: Any, index: Any, rows: int) -> Any:
+    """For each query, the sum of the weights at each distance.
+
+    Args:
+        weights: `(batch, heads, query, key)`.
+        index: The rows, `(batch, query, key)` or `(1, query, key)`.
+        rows: How many there are.
+
+    Returns:
+        `(batch, heads, query, rows)`.
+    """
+    batch, heads, query, _ = ops.shape(weights)
+    # (batch, heads, query, key) -> (batch * query * key, heads)
+    flat = ops.reshape(ops.transpose(weights, (0, 2, 3, 1)), (-1, heads))
+    index = index + _first_rows(batch, query, rows)
+    sums = ops.segment_sum(
+        flat, ops.reshape(index, (-1,)), num_segments=batch * query * rows
+    )
+    sums = ops.reshape(sums, (batch, query, rows, heads))
+    return ops.transpose(sums, (0, 3, 1, 2))
+
+
+def _first_rows(batch: Any, query: Any, rows: int) -> Any:
+    """Where the rows of each query begin: int32 (batch, query, 1)."""
+    first = ops.arange(batch * query, dtype="int32") * rows
+    return ops.reshape(first, (batch, query, 1))

@@ -1,0 +1,77 @@
+"""Transformer-XL's position scores, by angle addition."""
+
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_posenc.ops.sinusoids import Phases
+
+
+def transformer_xl_scores(
+    query: Any,
+    kernel: Any,
+    query_positions: Any,
+    key_positions: Any,
+    rates: np.ndarray,
+    dtype: str = "float32",
+) -> Any:
+    """Products of queries with the projected encoding of each distance.
+
+    That is query · (kernel R(i - j)), R(d) being the sinusoidal encoding of d.
+    The paper computes R for all distances, and shifts each row of scores into
+    place. But the encoding of a difference is made of those of its ends,
+
+        sin (i - j) w = sin i w cos j w - cos i w sin j w
+        cos (i - j) w = cos i w cos j w + sin i w sin j w
+
+    so that the scores are one product of matrices, of the queries as the
+    encoding of i turns them and the encodings of j. That needs no shift, and
+    holds for positions of any kind, as exactly as `Phases`.
+
+    Args:
+        query: `(batch, heads, query, dim)`.
+        kernel: `(2 * pairs, heads, dim)`, sines first.
+        query_positions: `(batch, query)` or `(1, query)`.
+        key_positions: `(batch, key)` or `(1, key)`.
+        rates: Radians per position of each pair.
+        dtype: `"float32"` or `"float64"`, the dtype of the arithmetic.
+
+    Returns:
+        `(batch, heads, query, key)`.
+
+    References:
+        - [Dai et al., 2019](https://arxiv.org/abs/1901.02860)
+    """
+    batch, heads, queries, dim = ops.shape(query)
+    width = kernel.shape[0]
+    # Heads first, since a product with a broadcast batch does not convert:
+    # (heads, batch * query, dim) by (heads, dim, width)
+    turned = ops.matmul(
+        ops.reshape(ops.transpose(query, (1, 0, 2, 3)), (heads, -1, dim)),
+        ops.transpose(kernel, (1, 2, 0)),
+    )
+    turned = ops.transpose(
+        ops.reshape(turned, (heads, batch, queries, width)), (1, 0, 2, 3)
+    )
+    phases = Phases(rates, dtype)
+    sine, cosine = (
+        ops.expand_dims(part, 1) for part in phases.at(query_positions)
+    )
+    by_sine, by_cosine = ops.split(turned, 2, axis=-1)
+    left = ops.concatenate(
+        [
+            by_cosine * sine - by_sine * cosine,
+            by_sine * sine + by_cosine * cosine,
+        ],
+        axis=-1,
+    )
+    right = ops.concatenate(phases.at(key_positions), axis=-1)
+    keys = ops.shape(right)[1]
+    right = ops.broadcast_to(right, (batch, keys, width))
+    # (batch, heads * query, width) by (batch, width, key)
+    scores = ops.matmul(
+        ops.reshape(left, (batch, heads * queries, width)),
+        ops.transpose(right, (0, 2, 1)),
+    )
+    return ops.reshape(scores, (batch, heads, queries, keys))

@@ -1,0 +1,124 @@
+"""Functional interpolation of relative positions, as a layer."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_built_for,
+    check_positive,
+    check_positive_int,
+)
+from keras_posenc.ops.distances import arithmetic_dtype, distances
+from keras_posenc.ops.learned_biases import fire_bias
+from keras_posenc.positional.attention_position import AttentionPosition
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class FireBias(AttentionPosition):
+    """A small network turns the distance into the bias of each head.
+
+    What the network sees is `log(1 + c distance) / log(1 + c reach)`, a share
+    between 0 and 1 however long the text is. `reach` is how far the query
+    could look back, its own position, or a learned threshold where that is
+    more; `c` is learned, as a logarithm like the threshold, so that both stay
+    positive. The network's last layer has no bias, which would change no
+    softmax. The paper is about causal models: for later keys
+    (`bidirectional=True`) the distance is absolute, and `reach` the position
+    of whichever of the two is later, which leaves earlier keys as they are.
+
+    Unlike those of other relative schemes, the bias of two tokens depends on
+    where they stand: `positions` should count from 0.
+
+    Args:
+        hidden_dim: Width of the network's one hidden layer.
+        initial_threshold: The threshold at first, in tokens.
+        bidirectional: Whether later keys have distances. If False, they are at
+            distance 0: meant for `use_causal_mask=True`.
+        kernel_initializer: Initializer of the network's kernels.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Raises:
+        ValueError: An argument that is none of the above, or queries of
+            another number of heads than built for.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> layer = kp.SelfAttention(4, attention_position=kp.FireBias())
+    >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
+    (2, 10, 16)
+
+    References:
+        - [Li et al., 2023](https://arxiv.org/abs/2310.04418)
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int = 32,
+        *,
+        initial_threshold: float = 512.0,
+        bidirectional: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_dim = check_positive_int("hidden_dim", hidden_dim)
+        self.initial_threshold = check_positive(
+            "initial_threshold", initial_threshold
+        )
+        self.bidirectional = check_bool("bidirectional", bidirectional)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, input_shape: Any) -> None:
+        heads, kernel = input_shape[1], self.kernel_initializer
+        for name, shape, initializer in (
+            ("log_rate", (), keras.initializers.Constant(math.log(0.1))),
+            ("log_threshold_factor", (), "zeros"),
+            ("hidden_kernel", (1, self.hidden_dim), kernel),
+            ("hidden_bias", (self.hidden_dim,), "zeros"),
+            ("output_kernel", (self.hidden_dim, heads), kernel),
+        ):
+            weight = self.add_weight(
+                shape=shape, initializer=initializer, name=name
+            )
+            setattr(self, name, weight)
+        self.built = True
+
+    def bias(
+        self, query: Any, key: Any, query_positions: Any, key_positions: Any
+    ) -> Any:
+        check_built_for(
+            self, "heads", self.output_kernel.shape[1], query.shape[1]
+        )
+        dtype = arithmetic_dtype(query)
+        log_rate, log_factor, *network = (
+            ops.cast(weight, dtype) for weight in self.weights
+        )
+        reach = ops.expand_dims(ops.cast(query_positions, dtype), -1)
+        if self.bidirectional:
+            later = ops.expand_dims(ops.cast(key_positions, dtype), -2)
+            reach = ops.maximum(reach, later)
+        return fire_bias(
+            distances(
+                query_positions, key_positions, self.bidirectional, dtype
+            ),
+            reach,
+            ops.exp(log_rate),
+            self.initial_threshold * ops.exp(log_factor),
+            *network,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "hidden_dim": self.hidden_dim,
+            "initial_threshold": self.initial_threshold,
+            "bidirectional": self.bidirectional,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+        }

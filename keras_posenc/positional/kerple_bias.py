@@ -1,0 +1,96 @@
+"""Kernelised relative biases, as a layer."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_built_for,
+    check_choice,
+)
+from keras_posenc.ops.distances import arithmetic_dtype, distances
+from keras_posenc.ops.learned_biases import kerple_log, kerple_power
+from keras_posenc.positional.attention_position import AttentionPosition
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class KerpleBias(AttentionPosition):
+    """Scores fall with the distance, along a curve that each head learns.
+
+    `-scale * log(1 + rate * distance)`, or `-scale * distance ** exponent`:
+    two numbers for each head, and any length. Scale and rate are the
+    exponentials of the weights, and the exponent is twice their sigmoid, so
+    that they stay in the ranges in which the paper's kernels are defined; all
+    are 1 at first.
+
+    Args:
+        variant: `"log"`, which the paper found best, or `"power"`.
+        bidirectional: Whether scores fall towards later keys as well. If
+            False, later keys are at distance 0: meant for
+            `use_causal_mask=True`.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Raises:
+        ValueError: An argument that is none of the above, or queries of
+            another number of heads than built for.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> layer = kp.SelfAttention(4, attention_position=kp.KerpleBias())
+    >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
+    (2, 10, 16)
+
+    References:
+        - [Chi et al., 2022](https://arxiv.org/abs/2205.09921)
+    """
+
+    def __init__(
+        self,
+        variant: str = "log",
+        *,
+        bidirectional: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.variant = check_choice("variant", variant, ("log", "power"))
+        self.bidirectional = check_bool("bidirectional", bidirectional)
+
+    def build(self, input_shape: Any) -> None:
+        heads = (input_shape[1],)
+        self.log_scale = self.add_weight(
+            shape=heads, initializer="zeros", name="log_scale"
+        )
+        if self.variant == "log":
+            self.log_rate = self.add_weight(
+                shape=heads, initializer="zeros", name="log_rate"
+            )
+        else:
+            self.exponent_logit = self.add_weight(
+                shape=heads, initializer="zeros", name="exponent_logit"
+            )
+        self.built = True
+
+    def bias(
+        self, query: Any, key: Any, query_positions: Any, key_positions: Any
+    ) -> Any:
+        check_built_for(self, "heads", self.log_scale.shape[0], query.shape[1])
+        dtype = arithmetic_dtype(query)
+        distance = distances(
+            query_positions, key_positions, self.bidirectional, dtype
+        )
+        scale = ops.exp(ops.cast(self.log_scale, dtype))
+        if self.variant == "log":
+            rate = ops.exp(ops.cast(self.log_rate, dtype))
+            return kerple_log(distance, scale, rate)
+        exponent = 2 * ops.sigmoid(ops.cast(self.exponent_logit, dtype))
+        return kerple_power(distance, scale, exponent)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "variant": self.variant,
+            "bidirectional": self.bidirectional,
+        }

@@ -1,0 +1,119 @@
+"""T5's relative position biases, as a layer."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_built_for,
+    check_positive_int,
+)
+from keras_posenc.ops.distances import clipped_index
+from keras_posenc.ops.relative import bucket_table, take_rows_as_heads
+from keras_posenc.positional.attention_position import AttentionPosition
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class RelativePositionBias(AttentionPosition):
+    """Adds to each score a learned number of the distance's bucket and head.
+
+    Half of the buckets hold one distance each, the others ranges that grow
+    geometrically; the last one is of `max_distance` and all beyond. T5 shares
+    one such layer between all its blocks. Real positions count by the whole
+    part of their difference.
+
+    Args:
+        num_buckets: Number of buckets; with `bidirectional` even, half of them
+            for later keys.
+        max_distance: Distance from which on all are alike; above the number
+            of buckets that hold one distance each.
+        bidirectional: Whether later keys have buckets. If False, they are at
+            distance 0: meant for `use_causal_mask=True`.
+        embeddings_initializer: Initializer of the numbers.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Raises:
+        ValueError: An argument that is none of the above, or queries of
+            another number of heads than built for.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> encoder = kp.TransformerEncoder(
+    ...     2, num_heads=4, attention_position=kp.RelativePositionBias()
+    ... )
+    >>> tuple(encoder(np.ones((2, 10, 64), "float32")).shape)
+    (2, 10, 64)
+
+    References:
+        - [Raffel et al., 2019](https://arxiv.org/abs/1910.10683)
+    """
+
+    def __init__(
+        self,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        *,
+        bidirectional: bool = True,
+        embeddings_initializer: Any = "random_normal",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_buckets = check_positive_int("num_buckets", num_buckets)
+        self.max_distance = check_positive_int("max_distance", max_distance)
+        self.bidirectional = check_bool("bidirectional", bidirectional)
+        directions = 2 if self.bidirectional else 1
+        if self.num_buckets % directions or self.num_buckets < 2 * directions:
+            raise ValueError(
+                f"`num_buckets` must be at least {2 * directions}"
+                + (", and even," if self.bidirectional else "")
+                + f" with bidirectional={self.bidirectional}. "
+                f"Received: num_buckets={num_buckets}"
+            )
+        exact = self.num_buckets // directions // 2
+        if self.max_distance <= exact:
+            raise ValueError(
+                f"`max_distance` must be above {exact}, the number of buckets "
+                f"of one distance each. Received: max_distance={max_distance}, "
+                f"num_buckets={num_buckets}"
+            )
+        self.embeddings_initializer = keras.initializers.get(
+            embeddings_initializer
+        )
+
+    def build(self, input_shape: Any) -> None:
+        self.embeddings = self.add_weight(
+            shape=(self.num_buckets, input_shape[1]),
+            initializer=self.embeddings_initializer,
+            name="embeddings",
+        )
+        self.built = True
+
+    def bias(
+        self, query: Any, key: Any, query_positions: Any, key_positions: Any
+    ) -> Any:
+        check_built_for(self, "heads", self.embeddings.shape[1], query.shape[1])
+        buckets = bucket_table(
+            self.num_buckets, self.max_distance, self.bidirectional
+        )
+        # (rows, heads): first by distance, then for each pair of tokens.
+        by_distance = ops.take(
+            self.embeddings, ops.convert_to_tensor(buckets), axis=0
+        )
+        return take_rows_as_heads(
+            by_distance,
+            clipped_index(query_positions, key_positions, self.max_distance),
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+            "bidirectional": self.bidirectional,
+            "embeddings_initializer": keras.initializers.serialize(
+                self.embeddings_initializer
+            ),
+        }

@@ -1,0 +1,120 @@
+"""Shaw's relative keys and values, as a layer."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_built_for,
+    check_positive_int,
+)
+from keras_posenc.ops.distances import arithmetic_dtype, clipped_index
+from keras_posenc.ops.relative import sum_by_distance, take_by_distance
+from keras_posenc.positional.attention_position import AttentionPosition
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class RelativePositionEmbedding(AttentionPosition):
+    """Learned vectors of the distance, beside the keys and the values.
+
+    The score of a query and a key gains `query · a[distance]`, and what a
+    query attends to gains the weighted sum of `b[distance]`, with distances
+    clipped to `max_distance` both ways and tables that all heads share. No
+    tensor holds a vector for each pair of tokens: scores are taken by
+    distance, and weights summed by distance.
+
+    Args:
+        max_distance: Distance from which on all are alike.
+        values: Whether values gain something as well as keys. Without, the
+            attention may run as one fused operation.
+        embeddings_initializer: Initializer of both tables.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Raises:
+        ValueError: An argument that is none of the above, or queries of
+            another width than built for.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> layer = kp.SelfAttention(
+    ...     num_heads=4, attention_position=kp.RelativePositionEmbedding(16)
+    ... )
+    >>> tuple(layer(np.ones((2, 10, 64), "float32")).shape)
+    (2, 10, 64)
+
+    References:
+        - [Shaw et al., 2018](https://arxiv.org/abs/1803.02155)
+    """
+
+    def __init__(
+        self,
+        max_distance: int,
+        *,
+        values: bool = True,
+        embeddings_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.max_distance = check_positive_int("max_distance", max_distance)
+        self.has_values = check_bool("values", values)
+        if not self.has_values:
+            # The hook, which is then absent.
+            self.values = None  # type: ignore[method-assign, assignment]
+        self.embeddings_initializer = keras.initializers.get(
+            embeddings_initializer
+        )
+
+    def build(self, input_shape: Any) -> None:
+        for name in ("key_embeddings", "value_embeddings"):
+            if name == "key_embeddings" or self.has_values:
+                weight = self.add_weight(
+                    shape=(2 * self.max_distance + 1, input_shape[-1]),
+                    initializer=_fresh(self.embeddings_initializer),
+                    name=name,
+                )
+                setattr(self, name, weight)
+        self.built = True
+
+    def bias(
+        self, query: Any, key: Any, query_positions: Any, key_positions: Any
+    ) -> Any:
+        dtype = arithmetic_dtype(query)
+        table = ops.cast(self.key_embeddings, dtype)
+        check_built_for(self, "width", table.shape[-1], query.shape[-1])
+        # (batch, heads, query, dim) -> (batch, heads, query, rows)
+        scores = ops.matmul(ops.cast(query, dtype), ops.transpose(table))
+        return take_by_distance(
+            scores,
+            clipped_index(query_positions, key_positions, self.max_distance),
+        )
+
+    def values(
+        self, weights: Any, query_positions: Any, key_positions: Any
+    ) -> Any:
+        dtype = arithmetic_dtype(weights)
+        table = ops.cast(self.value_embeddings, dtype)
+        sums = sum_by_distance(
+            ops.cast(weights, dtype),
+            clipped_index(query_positions, key_positions, self.max_distance),
+            table.shape[0],
+        )
+        # (batch, heads, query, rows) -> (batch, heads, query, dim)
+        return ops.matmul(sums, table)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "max_distance": self.max_distance,
+            "values": self.has_values,
+            "embeddings_initializer": keras.initializers.serialize(
+                self.embeddings_initializer
+            ),
+        }
+
+
+def _fresh(initializer: Any) -> Any:
+    # An initializer that is used twice gives the same numbers twice.
+    return initializer.clone() if hasattr(initializer, "clone") else initializer

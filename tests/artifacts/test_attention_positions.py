@@ -1,0 +1,109 @@
+"""Positions inside attention, in files of dynamic length."""
+
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+
+HEADS, DIM = 4, 16
+LENGTH = 8  # longer rows have other frequencies
+SCALING = {"scaling_factor": 4, "original_max_position_embeddings": LENGTH}
+SCHEMES = {
+    "rotary": kp.RotaryEmbedding,
+    "interleaved": partial(kp.RotaryEmbedding, layout="interleaved"),
+    "yarn": partial(kp.RotaryEmbedding, rope_type="yarn", **SCALING),
+    "dynamic": partial(kp.RotaryEmbedding, rope_type="dynamic", **SCALING),
+    "longrope": partial(
+        kp.RotaryEmbedding,
+        rope_type="longrope",
+        short_factor=[1, 2],
+        long_factor=[3, 4],
+        **SCALING,
+    ),
+    "alibi": kp.AlibiBias,
+    "relative-bias": kp.RelativePositionBias,
+    "relative": partial(kp.RelativePositionEmbedding, 5),
+    "xl": kp.TransformerXLBias,
+    "kerple": kp.KerpleBias,
+    "fire": kp.FireBias,
+}
+
+
+def model_of_all(policy=None):
+    """One block for each scheme, so that one export tries them all."""
+    return kp.TransformerEncoderModel(
+        50,
+        DIM,
+        num_layers=len(SCHEMES),
+        num_heads=HEADS,
+        intermediate_dim=16,
+        input_position=None,
+        attention_position=[make(dtype=policy) for make in SCHEMES.values()],
+        dtype=policy,
+    )
+
+
+def test_all_go_out_in_builtin_operators(tmp_path):
+    """Verified at up to 512 tokens, and without a constant of that many."""
+    model = model_of_all()
+    artifact = kp.export_litert(model, tmp_path / "model.tflite", verbose=False)
+    assert artifact.report.passed
+    assert kp.inspect(artifact.path).foreign_operators == []
+    # Tables, operators and their names take some 40 KB a block; one bias of
+    # 512 by 512 in four heads would be 4 MB.
+    size = artifact.path.stat().st_size
+    assert size - 4 * model.count_params() < 80_000 * len(SCHEMES)
+
+
+@pytest.mark.parametrize("kind", ["litert", "saved_model"])
+def test_all_go_out_from_mixed_precision(kind, tmp_path):
+    export = getattr(kp, f"export_{kind}")
+    path = tmp_path / ("model.tflite" if kind == "litert" else "model")
+    model = model_of_all("mixed_bfloat16")
+    assert export(model, path, max_length=70, verbose=False).report.passed
+
+
+@pytest.mark.parametrize("mode", ["float32", "int8", "float16"])
+@pytest.mark.parametrize("rope_type", ["default", "dynamic"])
+def test_rotation_survives_converters(mode, rope_type, tmp_path):
+    """A rotation has no weights, and its tables and scalars no floats."""
+    layer = kp.RotaryEmbedding(
+        rope_type=rope_type, **(SCALING if rope_type == "dynamic" else {})
+    )
+    x = keras.Input((None, DIM), name="x")
+    positions = keras.Input((None,), dtype="int32", name="positions")
+    model = keras.Model([x, positions], {"y": layer(x, positions=positions)})
+    path = str(tmp_path / "model")
+    model.export(path, format="tf_saved_model", verbose=False)
+    converter = tf.lite.TFLiteConverter.from_saved_model(path)
+    if mode != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if mode == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=converter.convert())
+    run = interpreter.get_signature_runner("serving_default")
+    rng = np.random.default_rng(0)
+    values = {
+        "x": rng.normal(size=(2, 70, DIM)).astype("float32"),
+        "positions": rng.integers(-(2**24), 2**24, (2, 70)).astype("int32"),
+    }
+    expected = model(values)["y"].numpy()
+    # Frequencies of a row are float32's: one unit in the last place, of an
+    # exponential that two runtimes round their own way, moves far angles.
+    tolerance = 4e-6
+    if rope_type == "dynamic":
+        values["positions"] %= 100
+        values["positions"][:, -1] = 100
+        expected = model(values)["y"].numpy()
+        tolerance = 4e-5
+    np.testing.assert_allclose(
+        run(**values)["y"], expected, rtol=0, atol=tolerance
+    )

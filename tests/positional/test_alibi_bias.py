@@ -1,0 +1,104 @@
+"""Linear biases: the paper, Hugging Face's slopes, and refusals."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc import reference as ref
+
+FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/position_parity.npz")
+SLOPES = sorted(key for key in FIXTURES.files if key.startswith("alibi/"))
+UNIT = 2.0**-24
+
+
+def bias_of(layer, query_positions, key_positions, heads=4, dtype="float32"):
+    query = ops.zeros((1, heads, np.shape(query_positions)[-1], 2), dtype)
+    places = [
+        ops.convert_to_tensor(positions)
+        for positions in (query_positions, key_positions)
+    ]
+    return layer.bias(query, query, *places)
+
+
+@pytest.mark.parametrize("key", SLOPES)
+def test_slopes_parity(key, near):
+    heads, bias_max = map(int, key.split("/")[1].split("_"))
+    bias = bias_of(kp.AlibiBias(bias_max), [[0]], [[1]], heads)
+    theirs = FIXTURES[key]
+    # Theirs are powers, taken step by step in float32.
+    tolerance = (2 + heads) * UNIT * theirs
+    near(-np.asarray(bias)[0, :, 0, 0], theirs, tolerance)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("heads", [1, 2, 3, 5, 8, 12])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "positions",
+    [
+        np.arange(9)[None],
+        np.array([[0, 1, 2**24 - 1, 1000], [-5, 7, 4097, -(2**23)]], "int32"),
+        np.array([[0, 0.5, 1000.25, -3]], "float32"),
+    ],
+    ids=["counted", "far", "real"],
+)
+def test_is_the_paper(bidirectional, heads, dtype, positions, near):
+    """Rounded twice, slope and product, also beside low-precision queries."""
+    layer = kp.AlibiBias(bidirectional=bidirectional, dtype=dtype)
+    queries = positions[:, ::2]
+    got = bias_of(layer, queries, positions, heads, dtype)
+    assert keras.backend.standardize_dtype(got.dtype) == "float32"
+    want = ref.alibi_bias(
+        queries, positions, heads, bidirectional=bidirectional
+    )
+    near(got, want, 2.1 * UNIT * np.abs(want))
+
+
+def test_tells_far_neighbours_apart():
+    """In bfloat16, where keras-hub's bias has 513 values for 1024 keys."""
+    layer = kp.AlibiBias(dtype="bfloat16")
+    bias = bias_of(layer, [[0]], np.arange(1024)[None], 8, "bfloat16")
+    for head in np.asarray(bias)[0, :, 0]:
+        assert len(np.unique(head)) == 1024
+
+
+def test_under_a_causal_mask_both_are_one():
+    x = np.random.default_rng(0).normal(size=(2, 9, 12)).astype("float32")
+    layers = [
+        kp.SelfAttention(
+            3, attention_position=kp.AlibiBias(bidirectional=bidirectional)
+        )
+        for bidirectional in (True, False)
+    ]
+    outputs = []
+    for layer in layers:
+        layer.build(x.shape)
+        layer.set_weights(layers[0].get_weights())
+        outputs.append(ops.convert_to_numpy(layer(x, use_causal_mask=True)))
+    np.testing.assert_array_equal(*outputs)
+    plain, causal = (ops.convert_to_numpy(layer(x)) for layer in layers)
+    assert np.abs(plain - causal).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"alibi_bias_max": 0},
+            r"`alibi_bias_max` must be a positive finite number\. "
+            r"Received: alibi_bias_max=0",
+        ),
+        (
+            {"bidirectional": "yes"},
+            r"`bidirectional` must be True or False\. "
+            r"Received: bidirectional='yes'",
+        ),
+    ],
+)
+def test_refuses_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kp.AlibiBias(**arguments)

@@ -1,0 +1,126 @@
+"""Kerple and Fire: the papers, gradients at distance 0, and refusals."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc import reference as ref
+
+UNIT = 2.0**-24
+HEADS = 3
+POSITIONS = np.array([[0, 1, 2, 600, 100_000], [7, 3, 3, 0, 12]])
+
+
+def built(layer):
+    layer.build((None, HEADS, None, 4))
+    rng = np.random.default_rng(0)
+    for weight in layer.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    return layer
+
+
+def bias_of(layer, query_positions, key_positions):
+    query = ops.zeros((1, HEADS, 1, 4))
+    places = map(ops.convert_to_tensor, (query_positions, key_positions))
+    return ops.convert_to_numpy(layer.bias(query, query, *places))
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("variant", ["log", "power"])
+def test_kerple_is_the_paper(variant, bidirectional, near):
+    layer = built(kp.KerpleBias(variant, bidirectional=bidirectional))
+    scale, shape = (w.astype("float64") for w in layer.get_weights())
+    scale = np.exp(scale)
+    shape = np.exp(shape) if variant == "log" else 2 / (1 + np.exp(-shape))
+    keys = POSITIONS[:, ::2]
+    relative = keys[:, np.newaxis] - POSITIONS[..., np.newaxis]
+    distance = np.abs(relative) if bidirectional else np.maximum(-relative, 0)
+    want = ref.kerple_bias(distance, scale, shape, variant)
+    # Half a dozen roundings, of which an exponent's of up to 23 = 2 log(1e5).
+    bound = (6 + 2 * 23) * UNIT * np.abs(want) + UNIT
+    near(bias_of(layer, POSITIONS, keys), want, bound)
+
+
+def test_kerple_is_one_at_first(near):
+    layer = kp.KerpleBias("power")
+    layer.build((None, HEADS, None, 4))
+    bias = bias_of(layer, [[0]], [[0, 1, 5]])
+    near(bias[0, :, 0], np.tile([0.0, -1.0, -5.0], (HEADS, 1)), 8 * UNIT * 5)
+
+
+def fire_weights(layer):
+    names = ("hidden_kernel", "hidden_bias", "output_kernel")
+    log_rate, log_factor, *network = layer.get_weights()
+    return (
+        np.exp(float(log_rate)),
+        np.exp(float(log_factor)) * layer.initial_threshold,
+        dict(zip(names, network, strict=True)),
+    )
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("threshold", [0.5, 512])
+def test_fire_is_the_paper(bidirectional, threshold, near):
+    layer = built(
+        kp.FireBias(initial_threshold=threshold, bidirectional=bidirectional)
+    )
+    got = bias_of(layer, POSITIONS, POSITIONS)
+    want = ref.fire_bias(POSITIONS, POSITIONS, *fire_weights(layer))
+    earlier = ~np.isnan(want)
+    assert earlier.mean() > 0.5
+    # The share, of at most 1, is off by 1e-6 of the published code at most
+    # over log(1 + rate * threshold), and by some roundings; then 32 products.
+    rate, threshold, network = fire_weights(layer)
+    steep = np.abs(network["hidden_kernel"]) @ np.abs(network["output_kernel"])
+    share = 1e-6 / np.log(1 + rate * threshold) + 16 * UNIT
+    bound = steep.max() * share + 4 * np.sqrt(32) * 8 * UNIT
+    near(got[earlier], want[earlier], bound)
+    if bidirectional:
+        near(got, np.swapaxes(got, -1, -2), 2 * bound)
+    else:
+        zero = np.broadcast_to(
+            np.diagonal(got, axis1=-2, axis2=-1)[..., np.newaxis], got.shape
+        )
+        near(got[~earlier], zero[~earlier], 2 * bound)
+
+
+def test_fire_extrapolates_by_interpolating():
+    """Twice as far in twice as long a text is the same share, nearly."""
+    layer = built(kp.FireBias(initial_threshold=1))
+    near_bias = bias_of(layer, [[2**16]], [[2**15]])
+    far_bias = bias_of(layer, [[2**20]], [[2**19]])
+    assert np.abs(near_bias - far_bias).max() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (
+            kp.KerpleBias,
+            {"variant": "lag"},
+            r"`variant` must be 'log' or 'power'\. Received: variant='lag'",
+        ),
+        (kp.KerpleBias, {"bidirectional": 0}, "`bidirectional` must be True"),
+        (kp.FireBias, {"hidden_dim": 0}, "`hidden_dim` must be a positive int"),
+        (
+            kp.FireBias,
+            {"initial_threshold": -1},
+            r"`initial_threshold` must be a positive finite number\. "
+            r"Received: initial_threshold=-1",
+        ),
+        (kp.FireBias, {"bidirectional": None}, "`bidirectional` must be True"),
+    ],
+)
+def test_refuses_arguments(make, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make(**arguments)
+
+
+@pytest.mark.parametrize("make", [kp.KerpleBias, kp.FireBias])
+def test_refuses_other_numbers_of_heads(make):
+    shared = make()
+    x = np.ones((1, 3, 8), "float32")
+    kp.SelfAttention(2, attention_position=shared)(x)
+    with pytest.raises(ValueError, match=r"of heads 2\. Received: .*heads 4"):
+        kp.SelfAttention(4, attention_position=shared)(x)

@@ -1,0 +1,140 @@
+"""T5's biases: the paper, Hugging Face's buckets, and refusals."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc import reference as ref
+
+FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/position_parity.npz")
+CASES = sorted({key.split("/")[1] for key in FIXTURES.files if "t5/" in key})
+FARTHEST = 100_000
+
+
+def numbered(heads, *arguments, **options):
+    """A layer whose bias is the number of the bucket, plus 1000 a head."""
+    layer = kp.RelativePositionBias(*arguments, **options)
+    layer.build((None, heads, None, 4))
+    buckets = np.arange(layer.num_buckets)[:, np.newaxis]
+    layer.embeddings.assign(buckets + 1000.0 * np.arange(heads))
+    return layer
+
+
+def bias_of(layer, query_positions, key_positions, heads=1):
+    places = [
+        ops.convert_to_tensor(positions)
+        for positions in (query_positions, key_positions)
+    ]
+    query = ops.zeros((1, heads, 1, 4))
+    return ops.convert_to_numpy(layer.bias(query, query, *places))
+
+
+@pytest.mark.parametrize("start", [0, 2**24 - FARTHEST])
+@pytest.mark.parametrize("case", CASES)
+def test_buckets_parity(case, start):
+    """Integer for integer, at every distance of up to 100 000."""
+    num_buckets, max_distance, bidirectional = map(int, case.split("_"))
+    layer = numbered(
+        1, num_buckets, max_distance, bidirectional=bool(bidirectional)
+    )
+    relative = np.arange(-FARTHEST, FARTHEST + 1)
+    runs = np.searchsorted(FIXTURES[f"t5/{case}/starts"], relative, "right")
+    theirs = FIXTURES[f"t5/{case}/buckets"][runs - 1]
+    got = bias_of(layer, [[start]], (start + relative)[np.newaxis])
+    np.testing.assert_array_equal(got[0, 0, 0], theirs)
+
+
+@given(
+    exact=st.integers(1, 20),
+    beyond=st.integers(1, 500),
+    bidirectional=st.booleans(),
+    data=st.data(),
+)
+def test_buckets_are_the_paper(exact, beyond, bidirectional, data):
+    """In exact arithmetic, but for float32 at a border: one bucket at most."""
+    num_buckets = 2 * exact * (2 if bidirectional else 1)
+    max_distance = exact + beyond
+    layer = numbered(1, num_buckets, max_distance, bidirectional=bidirectional)
+    relative = np.array(
+        data.draw(st.lists(st.integers(-700, 700), min_size=1, max_size=9))
+    )
+    got = bias_of(layer, [[0]], relative[np.newaxis])[0, 0, 0]
+    want = np.array(
+        [
+            ref.t5_bucket(int(r), num_buckets, max_distance, bidirectional)
+            for r in relative
+        ]
+    )
+    assert np.all(np.abs(got - want) <= 1)
+    inside = np.array(
+        [
+            ref.t5_bucket(int(r) - 1, num_buckets, max_distance, bidirectional)
+            == ref.t5_bucket(
+                int(r) + 1, num_buckets, max_distance, bidirectional
+            )
+            for r in relative
+        ]
+    )
+    np.testing.assert_array_equal(got[inside], want[inside])
+
+
+def test_heads_and_rows_keep_their_own():
+    layer = numbered(3, 8, 20)
+    positions = np.array([[0, 1, 2, 30], [5, 0, 7, 7]])
+    got = bias_of(layer, positions, positions, heads=3)
+    assert got.shape == (2, 3, 4, 4)
+    for row, head, i, j in np.ndindex(*got.shape):
+        relative = positions[row, j] - positions[row, i]
+        want = ref.t5_bucket(int(relative), 8, 20) + 1000 * head
+        assert got[row, head, i, j] == want
+
+
+def test_real_distances_count_by_their_whole_part():
+    layer = numbered(1, 8, 20)
+    got = bias_of(layer, [[0.0]], np.array([[1.9, -1.9, 0.5, -0.5, 1e9]], "f4"))
+    whole = bias_of(layer, [[0]], np.array([[1, -1, 0, 0, 10**9]], "int32"))
+    np.testing.assert_array_equal(got, whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_buckets": 0}, "`num_buckets` must be a positive integer"),
+        (
+            {"num_buckets": 7},
+            r"`num_buckets` must be at least 4, and even, with "
+            r"bidirectional=True\. Received: num_buckets=7",
+        ),
+        (
+            {"num_buckets": 1, "bidirectional": False},
+            "`num_buckets` must be at least 2 with bidirectional=False",
+        ),
+        (
+            {"max_distance": 8},
+            r"`max_distance` must be above 8, .* Received: max_distance=8, "
+            r"num_buckets=32",
+        ),
+        ({"bidirectional": 1}, "`bidirectional` must be True or False"),
+    ],
+)
+def test_refuses_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kp.RelativePositionBias(**arguments)
+
+
+def test_refuses_other_numbers_of_heads():
+    """One layer in two attentions that cannot share it."""
+    shared = kp.RelativePositionBias(name="shared")
+    x = np.ones((1, 3, 8), "float32")
+    kp.SelfAttention(2, attention_position=shared)(x)
+    with pytest.raises(
+        ValueError,
+        match=r"RelativePositionBias 'shared' was built for queries of heads "
+        r"2\. Received: queries of heads 4",
+    ):
+        kp.SelfAttention(4, attention_position=shared)(x)

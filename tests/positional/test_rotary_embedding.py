@@ -1,0 +1,438 @@
+"""Rotary embeddings: the papers, Hugging Face's numbers, and refusals."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc import reference as ref
+
+FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/position_parity.npz")
+CASES = sorted(
+    {key.split("/")[1] for key in FIXTURES.files if key.startswith("rope/")}
+)
+LAYOUTS = ("halves", "interleaved")
+FAR = 2**24
+UNIT = 2.0**-24
+DIM = 16
+SCALINGS = {
+    "default": {},
+    "linear": {"scaling_factor": 4},
+    "dynamic": {"scaling_factor": 4, "original_max_position_embeddings": 64},
+    "yarn": {"scaling_factor": 8, "original_max_position_embeddings": 64},
+    "longrope": {
+        "scaling_factor": 4,
+        "original_max_position_embeddings": 64,
+        "short_factor": [1.0 + j / 8 for j in range(DIM // 2)],
+        "long_factor": [2.0 + j for j in range(DIM // 2)],
+    },
+    "llama3": {
+        "scaling_factor": 8,
+        "original_max_position_embeddings": 64,
+        "low_freq_factor": 1,
+        "high_freq_factor": 4,
+    },
+}
+
+
+def of(rope_type):
+    return {"rope_type": rope_type, **SCALINGS[rope_type]}
+
+
+def scaled(rope_type, **options):
+    return kp.RotaryEmbedding(**of(rope_type), **options)
+
+
+def rates_of(layer, dim=DIM, length=0):
+    """The oracle's frequencies for a layer."""
+    names = {*SCALINGS["longrope"], *SCALINGS["llama3"]}
+    names |= {"beta_fast", "beta_slow"}
+    given = {name: getattr(layer, name) for name in names}
+    given = {name: value for name, value in given.items() if value is not None}
+    base = layer.max_wavelength
+    return ref.rotary_rates(layer.rope_type, dim, base, length, **given)
+
+
+def numpy(x):
+    return np.asarray(ops.convert_to_numpy(x), "float64")
+
+
+# How far a turned feature may be off, for features of size 1: a sine and a
+# cosine with their bound, two products and a sum.
+def turned_bound(x, sine_bound):
+    return 2 * np.max(np.abs(x)) * (sine_bound + 2 * UNIT)
+
+
+# ---- Against Hugging Face
+
+
+def case_of(key):
+    prefix = f"rope/{key}/"
+    case = {
+        name.removeprefix(prefix): FIXTURES[name]
+        for name in FIXTURES.files
+        if name.startswith(prefix)
+    }
+    layer = kp.RotaryEmbedding(
+        float(case["max_wavelength"]),
+        rope_type=str(case["rope_type"]),
+        partial_rotary_factor=float(case["partial_rotary_factor"]),
+        **json.loads(str(case["parameters"])),
+    )
+    return case, layer
+
+
+@pytest.mark.parametrize("key", CASES)
+def test_frequencies_parity(key, near):
+    """The frequencies in use, read off small steps from a whole position.
+
+    Theirs are rounded to float32 after half a dozen operations, of which an
+    exponential with an exponent of up to 14.
+    """
+    case, layer = case_of(key)
+    *_, width = case["inputs"].shape
+    for length, theirs in zip(case["lengths"], case["inv_freq"], strict=True):
+        dim = 2 * len(theirs)
+        want = rates_of(layer, dim, int(length))
+        near(theirs / want, np.ones(dim // 2), 32 * UNIT)
+        # One pair at a time, as a unit vector that turns.
+        x = np.zeros((dim // 2, 2, width), "float32")
+        x[:, 0, : dim // 2] = np.eye(dim // 2)
+        turned = numpy(layer(x, positions=np.array([1, length - 1])))[:, 0]
+        angle = np.arctan2(
+            np.diag(turned[:, dim // 2 : dim]), np.diag(turned[:, : dim // 2])
+        )
+        near(angle, want, 8 * UNIT)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("key", CASES)
+def test_rotation_parity(key, layout, near):
+    """Their angles are float32 products, off by half a unit of theirs."""
+    case, layer = case_of(key)
+    layer = type(layer).from_config({**layer.get_config(), "layout": layout})
+    x = case["inputs"]
+    for index, length in enumerate(case["lengths"]):
+        positions = np.arange(x.shape[2])
+        positions[-1] = length - 1
+        rates = case["inv_freq"][index]
+        angle = 34 * UNIT * (positions[:, None] * rates).max(-1)
+        bound = turned_bound(x, angle + 8 * UNIT)[..., None]
+        scale = float(case["attention_scaling"])
+        rotated = layer.rotate(ops.convert_to_tensor(x), positions[None])
+        near(rotated, case[layout][index], scale * bound)
+
+
+@pytest.mark.parametrize("key", CASES)
+def test_attention_factor_parity(key, near):
+    """Position 0 turns nothing: what is left is the factor."""
+    case, layer = case_of(key)
+    turning = 2 * case["inv_freq"].shape[-1]
+    x = case["inputs"][:, 0]
+    outputs = numpy(layer(x, positions=np.zeros(x.shape[1], int)))
+    ratio = outputs[..., :turning] / x[..., :turning]
+    scale = case["attention_scaling"]
+    near(ratio, np.full(ratio.shape, scale), 4 * UNIT * scale)
+
+
+# ---- Against the papers
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rope_type", [k for k in SCALINGS if k != "dynamic"])
+def test_exact_far_out(rope_type, layout, near, encoding_bound):
+    rng = np.random.default_rng(0)
+    layer = scaled(rope_type, layout=layout)
+    x = rng.normal(size=(3, 50, DIM)).astype("float32")
+    scale = numpy(layer(np.ones((1, 1, DIM), "f4"), positions=[0])).max()
+    positions = np.concatenate(
+        [
+            rng.integers(-FAR, FAR, (3, 20)),
+            rng.uniform(-FAR, FAR, (3, 20)).astype("float32"),
+            rng.uniform(0, 100, (3, 9)).astype("float32"),
+            np.full((3, 1), FAR - 1),
+        ],
+        axis=1,
+    )
+    rates = rates_of(layer, length=FAR)
+    want = ref.rotary_embedding(x, positions, rates, layout)
+    bound = encoding_bound(positions, positions)
+    got = numpy(layer(x, positions=positions))
+    near(got, scale * want, scale * turned_bound(x, bound))
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_low_precision_rounds_once(dtype, near, half_ulp, encoding_bound):
+    low = dtype.removeprefix("mixed_")
+    rng = np.random.default_rng(1)
+    x = ops.cast(rng.normal(size=(2, 9, DIM)), low)
+    positions = FAR - 1 - np.arange(9) * 1000
+    got = kp.RotaryEmbedding(dtype=dtype)(x, positions=positions)
+    assert keras.backend.standardize_dtype(got.dtype) == low
+    exact = numpy(ops.cast(x, "float32"))
+    want = ref.rotary_embedding(
+        exact, positions, rates_of(kp.RotaryEmbedding())
+    )
+    slack = turned_bound(exact, encoding_bound(positions, positions))
+    bound = slack + half_ulp(np.abs(want) + slack, low)
+    near(ops.cast(got, "float32"), want, bound)
+
+
+def test_float64(near, encoding_bound):
+    if keras.config.backend() == "jax":
+        pytest.skip("JAX computes in float32 unless told otherwise")
+    x = np.random.default_rng(2).normal(size=(2, 9, DIM))
+    positions = FAR - 1 - np.arange(9) * 1000
+    got = kp.RotaryEmbedding(dtype="float64")(x, positions=positions)
+    want = ref.rotary_embedding(x, positions, rates_of(kp.RotaryEmbedding()))
+    bound = encoding_bound(positions, positions, "float64")
+    near(got, want, 4 * np.abs(x).max() * bound)
+
+
+def test_dynamic_is_exact_within_the_original_length(near, encoding_bound):
+    x = np.random.default_rng(3).normal(size=(2, 64, DIM)).astype("float32")
+    positions = np.arange(64)
+    want = ref.rotary_embedding(x, positions, rates_of(scaled("default")))
+    bound = turned_bound(x, encoding_bound(positions, positions))
+    near(scaled("dynamic")(x), want, bound)
+
+
+@pytest.mark.parametrize("length", [65, 100, 128, 5000, 2**20, FAR])
+def test_dynamic_follows_the_length(length, near):
+    """Frequencies to float32: an angle is off by 2**-21 of itself."""
+    layer = scaled("dynamic")
+    x = np.random.default_rng(4).normal(size=(1, 4, DIM)).astype("float32")
+    positions = np.array([0, 1, 63, length - 1])
+    rates = rates_of(layer, length=length)
+    want = ref.rotary_embedding(x, positions, rates)
+    # The first pair never slows down.
+    angle = np.maximum(positions * rates[1] * 2.0**-21, 24 * UNIT)
+    bound = turned_bound(x, angle)[..., None]
+    near(layer(x, positions=positions), want, bound)
+    plain = ref.rotary_embedding(x, positions, rates_of(scaled("default")))
+    assert np.abs(want - plain).max() > 0.01
+
+
+@pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
+def test_length_is_that_of_the_row_without_its_padding(rope_type):
+    layer = scaled(rope_type)
+    x = np.random.default_rng(5).normal(size=(2, 130, DIM)).astype("float32")
+    mask = np.arange(130) < np.array([[130], [40]])
+    together = numpy(layer(x, mask=mask))
+    np.testing.assert_array_equal(together[:1], numpy(layer(x[:1])))
+    np.testing.assert_array_equal(together[1:, :40], numpy(layer(x[1:, :40])))
+    assert np.any(together[1:, :40] != numpy(layer(x[1:]))[:, :40])
+    attention = kp.SelfAttention(1, attention_position=layer)
+    together = numpy(attention(x, mask=mask))[1:, :40]
+    alone = numpy(attention(x[1:, :40]))
+    np.testing.assert_allclose(together, alone, rtol=0, atol=64 * UNIT)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rope_type", SCALINGS)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_norms_and_differences(rope_type, layout, near, data):
+    """Norms stay (times the factor); scores see differences alone."""
+    layer = scaled(rope_type, layout=layout)
+    seed = data.draw(st.integers(0, 99))
+    q, k = np.random.default_rng(seed).normal(size=(2, DIM)).astype("float32")
+    shift = data.draw(st.integers(-FAR // 2, FAR // 2))
+    places = data.draw(st.lists(st.integers(0, 1000), min_size=4, max_size=4))
+    # Of one length, before the shift and after.
+    places = np.array([*places, FAR - 1])
+    x = np.stack([q, k] * 2 + [q])[None]
+    before, after = (
+        numpy(layer(x, positions=places + moved))[0]
+        for moved in (np.zeros(5, int), np.array([shift] * 4 + [0]))
+    )
+    scale = numpy(layer(x, positions=np.zeros(5, int)))[0] / x[0]
+    norms = np.linalg.norm(x[0], axis=-1) * scale[:, 0]
+    # A sine within 1e-6 + 6e-7 (dynamic), in each of the features.
+    slack = 2 * 1.6e-6 * norms
+    near(np.linalg.norm(after, axis=-1), norms, slack)
+    scores = [turned[0] @ turned[1] for turned in (before, after)]
+    near(scores[0], scores[1], 4 * np.max(slack) * np.max(norms))
+
+
+def test_partial_leaves_the_rest():
+    x = np.random.default_rng(6).normal(size=(2, 9, 10)).astype("float32")
+    outputs = numpy(kp.RotaryEmbedding(partial_rotary_factor=0.4)(x))
+    np.testing.assert_array_equal(outputs[..., 4:], x[..., 4:])
+    whole = numpy(kp.RotaryEmbedding()(x[..., :4]))
+    np.testing.assert_array_equal(outputs[..., :4], whole)
+
+
+# ---- As a layer on a tensor
+
+
+@pytest.mark.parametrize(
+    ("shape", "sequence_axis", "feature_axis"),
+    [
+        ((2, 9, 4), 1, -1),
+        ((2, 4, 9), 2, 1),
+        ((2, 9, 3, 4), 1, -1),
+        ((2, 3, 9, 4), -2, -1),
+        ((2, 4, 3, 9), 3, 1),
+    ],
+)
+def test_axes(shape, sequence_axis, feature_axis, near):
+    layer = kp.RotaryEmbedding(
+        sequence_axis=sequence_axis, feature_axis=feature_axis
+    )
+    x = np.random.default_rng(7).normal(size=shape).astype("float32")
+    start = np.array([5, 1000])
+    got = numpy(layer(x, start_index=start))
+    ends = (sequence_axis, feature_axis)
+    positions = start[:, None] + np.arange(9)
+    positions = np.reshape(positions, (2, *[1] * (len(shape) - 3), 9))
+    want = ref.rotary_embedding(
+        np.moveaxis(x, ends, (-2, -1)), positions, rates_of(layer, 4)
+    )
+    near(np.moveaxis(got, ends, (-2, -1)), want, turned_bound(x, 9 * UNIT))
+    spec = layer.compute_output_spec(keras.KerasTensor(shape))
+    assert spec.shape == shape
+
+
+def test_segments_start_again(near):
+    layer = kp.RotaryEmbedding()
+    x = np.random.default_rng(8).normal(size=(1, 5, 4)).astype("float32")
+    segment_ids = np.array([[1, 1, 2, 2, 2]])
+    got = layer(x, segment_ids=segment_ids, start_index=3)
+    near(got, numpy(layer(x, positions=[3, 4, 3, 4, 5])), 0)
+
+
+# ---- Refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"rope_type": "yaarn"},
+            r"`rope_type` must be 'default', .* or 'llama3'\. "
+            r"Received: rope_type='yaarn'",
+        ),
+        (
+            {"layout": "halfs"},
+            r"`layout` must be 'interleaved' or 'halves'\. "
+            r"Received: layout='halfs'",
+        ),
+        ({"max_wavelength": 0}, "`max_wavelength` must be a finite number of"),
+        (
+            {"partial_rotary_factor": 1.5},
+            r"`partial_rotary_factor` must be in \(0, 1\]\. "
+            r"Received: partial_rotary_factor=1\.5",
+        ),
+        (
+            {"rope_type": "linear"},
+            "rope_type='linear' needs `scaling_factor`. Received: none of them",
+        ),
+        (
+            {"rope_type": "yarn", "scaling_factor": 2},
+            "rope_type='yarn' needs `original_max_position_embeddings`. "
+            "Received: scaling_factor=2",
+        ),
+        (
+            {"rope_type": "dynamic"},
+            "needs `scaling_factor`, `original_max_position_embeddings`",
+        ),
+        ({"rope_type": "longrope"}, "`short_factor`, `long_factor`"),
+        ({"rope_type": "llama3"}, "`low_freq_factor`, `high_freq_factor`"),
+        (
+            {"scaling_factor": 2.0},
+            "rope_type='default' has no `scaling_factor`. "
+            "Received: scaling_factor=2.0",
+        ),
+        (
+            {"rope_type": "linear", "scaling_factor": 0.5},
+            "`scaling_factor` must be at least 1. Received: scaling_factor=0.5",
+        ),
+        (
+            {**of("llama3"), "high_freq_factor": 1},
+            "`high_freq_factor` must be above `low_freq_factor`. Received: "
+            "high_freq_factor=1.0, low_freq_factor=1.0",
+        ),
+        (
+            {**of("yarn"), "beta_slow": 40},
+            "`beta_fast` must be above `beta_slow`",
+        ),
+        (
+            {**of("yarn"), "max_wavelength": 1},
+            "`max_wavelength` must be above 1 for rope_type='yarn'",
+        ),
+        (
+            {**of("longrope"), "short_factor": "long"},
+            "`short_factor` must be a list of positive numbers. "
+            "Received: short_factor='long'",
+        ),
+        (
+            {**of("longrope"), "long_factor": [1, -2]},
+            r"`long_factor\[1\]` must be a positive finite number",
+        ),
+        ({"sequence_axis": None}, "`sequence_axis` must be an integer"),
+    ],
+)
+def test_refuses_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kp.RotaryEmbedding(**arguments)
+
+
+def test_refuses_odd_widths():
+    message = r"turns features in pairs.*Received: width 7, .*turns 7 features"
+    with pytest.raises(ValueError, match=message):
+        kp.RotaryEmbedding()(np.ones((1, 2, 7), "float32"))
+    with pytest.raises(ValueError, match=r"width 3"):
+        kp.SelfAttention(2, attention_position=kp.RotaryEmbedding()).build(
+            (None, None, 6)
+        )
+    with pytest.raises(ValueError, match=r"width 6, .*turns 3 features"):
+        kp.RotaryEmbedding(partial_rotary_factor=0.5).build((2, 3, 6))
+
+
+def test_refuses_factors_for_another_width():
+    message = "`short_factor` must have one entry for each of the 2 pairs"
+    with pytest.raises(ValueError, match=message):
+        scaled("longrope")(np.ones((1, 2, 4), "float32"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "call", "message"),
+    [
+        ((2, 4), {}, r"rank 3 or more.*inputs of shape \(2, 4\)"),
+        (
+            (2, 3, 4),
+            {"positions": np.ones((2, 5))},
+            "`positions` must have sha",
+        ),
+        (
+            (2, 3, 4),
+            {"positions": np.arange(3), "start_index": 1},
+            "cannot be used with start_index",
+        ),
+        (
+            (2, 3, 4),
+            {"start_index": 0.5},
+            "`start_index` must be of an integer",
+        ),
+    ],
+)
+def test_refuses_calls(shape, call, message):
+    with pytest.raises(ValueError, match=message):
+        kp.RotaryEmbedding()(np.ones(shape, "float32"), **call)
+
+
+def test_refuses_integers():
+    with pytest.raises(ValueError, match=r"float dtype.*of dtype int32"):
+        kp.RotaryEmbedding()(np.ones((1, 2, 4), "int32"))
+
+
+def test_refuses_one_axis_for_both():
+    with pytest.raises(ValueError, match="sequence_axis=1 and feature_axis=1"):
+        kp.RotaryEmbedding(feature_axis=1)(np.ones((1, 2, 4), "float32"))
