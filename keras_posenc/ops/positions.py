@@ -48,7 +48,10 @@ def plain_positions(start_index: Any, length: Any) -> Any:
 
 def _from_start(start_index: Any, positions: Any) -> Any:
     if not hasattr(start_index, "dtype"):
-        start_index = np.asarray(start_index)  # 64 bits, where there are
+        # 64 bits only for what needs them: LiteRT is poor in such integers.
+        wide = np.asarray(start_index)
+        narrow = wide.astype("int32")
+        start_index = narrow if np.array_equal(narrow, wide) else wide
     start_index = ops.convert_to_tensor(start_index)
     if len(start_index.shape) == 1:
         start_index = ops.expand_dims(start_index, 1)

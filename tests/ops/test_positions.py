@@ -169,6 +169,7 @@ def test_counting_from_a_start(start):
     assert np.array_equal(got, want)
     assert counted_positions(start) is None
     got = ops.convert_to_numpy(plain_positions(start, 3))
+    assert got.dtype == "int32"
     want = np.arange(3) + offset
     assert np.array_equal(got, want if np.ndim(start) else want[0])
 

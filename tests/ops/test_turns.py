@@ -64,6 +64,17 @@ def test_digits_are_the_position(position, fraction):
     assert error <= 3 * Fraction(1, 2**24)
 
 
+@given(position=st.integers(-(2**31), 2**31 - 1), fraction=st.floats(0, 1))
+def test_fractions_of_integers_are_read_to_the_nearest(position, fraction):
+    digits = turns.time_digits([position], [fraction])
+    total = sum(
+        int(digit[0]) * Fraction(256) ** (digits.lowest + place)
+        for place, digit in enumerate(digits.digits)
+    )
+    error = abs(total - position - Fraction(fraction))
+    assert error <= Fraction(1, 2**25)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32"])
 def test_integers_are_their_digits(dtype):
     info = np.iinfo(dtype)
