@@ -54,8 +54,7 @@ def make_cases(
     given = _fitting_samples(signature, samples)
     yield from ((inputs, True) for inputs in given)
     sizes = _embedding_sizes(signature)
-    has_integers = any("int" in spec.dtype for spec in signature.specs.values())
-    if has_integers and not sizes:
+    if _takes_integers(signature) and not sizes:
         if not given:
             raise ValueError(
                 f"Signature '{signature.name}' takes integers, and no "
@@ -168,6 +167,31 @@ def _embedding_sizes(signature: Signature) -> list[int]:
         },
         reverse=True,
     )
+
+
+def without_unknown_ids(
+    signatures: Sequence[Signature], samples: Any
+) -> list[Signature]:
+    """The default signatures, without the second if none can ask it.
+
+    That one, of ids, is an addition to the strings that were asked for. Its
+    ids may be no embedding's, and no sample's either.
+    """
+    default, *more = signatures
+    return [
+        default,
+        *(
+            signature
+            for signature in more
+            if _embedding_sizes(signature)
+            or _fitting_samples(signature, samples)
+            or not _takes_integers(signature)
+        ),
+    ]
+
+
+def _takes_integers(signature: Signature) -> bool:
+    return any("int" in spec.dtype for spec in signature.specs.values())
 
 
 def _id_limits(

@@ -11,6 +11,7 @@ from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.expectations import expect
 from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.report import Artifact
+from keras_posenc.artifacts.samples import without_unknown_ids
 from keras_posenc.artifacts.signatures import (
     Signature,
     flatten_layers,
@@ -59,8 +60,9 @@ def export_saved_model(
             layers with the others), or a pair of a model and a dict of shapes
             (or of `keras.InputSpec`s, for a model that does not know its
             inputs) by input name. By default `serving_default`, and also
-            `from_ids` where the model takes strings and embeds them: the model
-            cut at its first numeric tensor. A model that is no graph is given
+            `from_ids` where the model takes strings: the model cut at its
+            first numeric tensor, unless its ids are no `Embedding`'s, nor
+            those of `samples`. A model that is no graph is given
             its inputs by the names of its `call`'s arguments where they are
             such, else as it was built: one tensor, or a dict. The names of a
             model's inputs, and the keys of its output dict (else the names of
@@ -101,6 +103,8 @@ def export_saved_model(
     require_tensorflow_backend("export_saved_model")
     check_verify(verify, samples)
     resolved = resolve_signatures(model, signatures)
+    if verify and signatures is None:
+        resolved = without_unknown_ids(resolved, samples)
     base_path = as_path("base_path", base_path)
     if base_path.suffix == ".tflite":
         raise ValueError(

@@ -51,7 +51,7 @@ def resolve_signatures(
         signatures: For each name a model, or a pair of a model and a dict of
             the shapes (or `keras.InputSpec`s) of its inputs by name. By
             default `serving_default`, and `from_ids` where the model takes
-            strings and embeds them: the model cut at its first numeric tensor.
+            strings: the model cut at its first numeric tensor.
 
     Returns:
         One `Signature` for each name.
@@ -64,9 +64,7 @@ def resolve_signatures(
     if signatures is None:
         default = _signature(DEFAULT, model, {})
         from_ids = _from_ids(default)
-        if from_ids is None or not _is_verifiable(from_ids):
-            return [default]
-        return [default, from_ids]
+        return [default] if from_ids is None else [default, from_ids]
     if not isinstance(signatures, Mapping) or not signatures:
         raise ValueError(
             "`signatures` must be a dict of a model, or of a pair (model, "
@@ -102,10 +100,8 @@ def resolve_numeric_signatures(
         ValueError: Also for a given signature that takes a string.
     """
     resolved = resolve_signatures(model, signatures)
-    if signatures is None:
-        from_ids = _from_ids(resolved[0])
-        if from_ids is not None:
-            resolved = [dataclasses.replace(from_ids, name=DEFAULT)]
+    if signatures is None and len(resolved) > 1:
+        resolved = [dataclasses.replace(resolved[1], name=DEFAULT)]
     for signature in resolved:
         for name, spec in signature.specs.items():
             if spec.dtype == "string":
@@ -113,6 +109,12 @@ def resolve_numeric_signatures(
                     "LiteRT has no string operators to tokenize with. "
                     f"Received: signature '{signature.name}' with the string "
                     f"input '{name}'; give a model that begins with ids"
+                )
+            if spec.dtype == "bfloat16":
+                raise ValueError(
+                    "LiteRT's interpreter takes no bfloat16. Received: "
+                    f"signature '{signature.name}' with the bfloat16 input "
+                    f"'{name}'; give it as float32"
                 )
     return resolved
 
@@ -229,9 +231,10 @@ def _signature_of_subclass(
     ):
         raise ValueError(
             f"Model '{model.name}' does not know its inputs: build it with "
-            "keras.Input, or give a keras.InputSpec for each input, as "
+            "keras.Input, or give (in Python, not by the command) a "
+            "keras.InputSpec for each input, as "
             f"signatures={{'{name}': (model, {{'ids': keras.InputSpec("
-            "shape=(None, None), dtype='int32')})}, which only Python can"
+            "shape=(None, None), dtype='int32')})}"
         )
     for input_name, spec in specs.items():
         if spec.shape is None or spec.dtype is None:
@@ -320,15 +323,6 @@ def _first_numeric_tensors(
         else:
             remaining.extend(sources)
     return list(found.values())
-
-
-def _is_verifiable(signature: Signature) -> bool:
-    """Whether inputs can be invented: floats, or ids of an embedding."""
-    (spec,) = signature.specs.values()
-    return "int" not in spec.dtype or any(
-        isinstance(layer, keras.layers.Embedding)
-        for layer in flatten_layers(signature.model)
-    )
 
 
 def _check_outputs(model: keras.Model, outputs: Any) -> None:

@@ -23,6 +23,7 @@ from keras_posenc.artifacts.expectations import Case, Expectations, expect
 from keras_posenc.artifacts.float32 import float32_policies
 from keras_posenc.artifacts.inspection import Inspection, inspect, locate
 from keras_posenc.artifacts.report import CaseReport, VerificationReport
+from keras_posenc.artifacts.samples import without_unknown_ids
 from keras_posenc.artifacts.signatures import (
     check_model,
     resolve_numeric_signatures,
@@ -77,6 +78,8 @@ def verify(
     path, kind = locate(artifact)
     if kind == "saved_model":
         resolved = resolve_signatures(model, signatures)
+        if signatures is None:
+            resolved = without_unknown_ids(resolved, samples)
         context: Any = contextlib.nullcontext(False)
     else:
         resolved = resolve_numeric_signatures(model, signatures)

@@ -143,21 +143,8 @@ def _load_litert(request: dict[str, Any]) -> tuple[dict[str, Runner], float]:
     for name in interpreter.get_signature_list():
         runner = interpreter.get_signature_runner(name)
 
-        details = runner.get_input_details()
-
-        def run(
-            inputs: dict[str, Any],
-            _runner: Any = runner,
-            _details: Any = details,
-        ) -> Any:
-            return _runner(
-                **{
-                    name: value.astype(_details[name]["dtype"])
-                    if name in _details
-                    else value
-                    for name, value in inputs.items()
-                }
-            )
+        def run(inputs: dict[str, Any], _runner: Any = runner) -> Any:
+            return _runner(**inputs)
 
         runners[name] = run
     return runners, time.perf_counter() - began

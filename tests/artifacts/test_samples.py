@@ -119,8 +119,14 @@ def test_each_input_has_the_ids_of_its_own_embedding():
             "words": 199,
             "segments": 1,
             "kinds": 29,
-            "mask": 199,
+            "mask": 1,
         }
+        # Of what goes to no embedding, 1 says that there is a token.
+        batch, length = case["mask"].shape
+        assert np.all(case["mask"][0] == 1)
+        if batch == 3:
+            assert np.sum(case["mask"][1]) == (length + 1) // 2
+            assert not np.any(case["mask"][2])
 
 
 def test_only_shorter_lengths_may_be_refused(make):
@@ -273,7 +279,8 @@ def test_integers_without_an_embedding_need_samples(make):
     for samples in (None, []):
         message = (
             "Signature 'serving_default' takes integers, and no Embedding "
-            "layer says how large they may be: give `samples`"
+            "layer says how large they may be: give `samples` (--samples "
+            "FILE.npz), such as {'ids': np.zeros((2, 2), 'int32')}"
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             grid(model, samples=samples)

@@ -159,7 +159,8 @@ def test_versions_count_up_and_are_never_touched(tmp_path, make):
             export(model, tmp_path, version=version)
         assert str(caught.value) == (
             f"Version {version} exists in '{tmp_path}', and a published "
-            "version is never changed. The next free one is 14"
+            "version is never changed. Leave `version` out for the next "
+            "free one"
         )
     assert hashes(tmp_path / "1") == first
     assert sorted(p.name for p in tmp_path.iterdir()) == ["1", "12", "13", "3"]
@@ -168,7 +169,7 @@ def test_versions_count_up_and_are_never_touched(tmp_path, make):
 @pytest.mark.parametrize("version", [0, -1, True, False, "1", 1.0, 1.5])
 def test_version_that_is_none(tmp_path, make, contents, version):
     message = (
-        "`version` must be an integer above 0, or None. "
+        "`version` must be an integer from 1 to 2**63 - 1, or None. "
         f"Received: version={version!r}"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

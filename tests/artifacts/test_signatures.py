@@ -170,13 +170,9 @@ def test_sequential_that_guessed_its_input(layer, shape, loaded, tmp_path):
     if loaded:
         model.save(tmp_path / "model.keras")
         model = keras.saving.load_model(tmp_path / "model.keras")
-    message = f"takes only float32 of shape {shape}. Begin it with what"
+    message = f"takes only float32 of shape {shape}, as one does that was"
     with pytest.raises(ValueError, match=re.escape(message)):
         resolve_signatures(model)
-    inputs = keras.Input((6,), batch_size=1, dtype="int32")
-    mended = keras.Sequential([inputs, *model.layers])
-    with pytest.raises(ValueError, match="takes only int32"):
-        resolve_signatures(mended)
     inputs = keras.Input((6,), batch_size=1, dtype="int32", name="ids")
     mended = keras.Sequential([inputs, *model.layers])
     assert shapes(resolve_signatures(mended)) == {
@@ -491,7 +487,7 @@ def test_model_that_does_not_know_its_inputs(unbuilt):
 
 def test_shapes_alone_do_not_describe_a_subclassed_model():
     model = subclass()
-    with pytest.raises(ValueError, match=r"give a keras\.InputSpec for each"):
+    with pytest.raises(ValueError, match=r"a keras\.InputSpec for each"):
         resolve_signatures(model, {"a": (model, {"ids": (None, 3)})})
 
 
@@ -529,7 +525,8 @@ def test_signatures_that_are_no_dict(make, signatures):
 )
 def test_signature_that_is_no_model(make, value):
     with pytest.raises(
-        ValueError, match=r"`signatures` must map names to a keras\.Model or"
+        ValueError,
+        match=r"`signatures` must map names, .* a keras\.Model or",
     ):
         resolve_signatures(make.embedder(), {"a": value})
 
@@ -538,7 +535,8 @@ def test_signature_that_is_no_model(make, value):
 def test_pair_of_another_length(make, rest):
     model = make.embedder()
     with pytest.raises(
-        ValueError, match=r"`signatures` must map names to a keras\.Model or"
+        ValueError,
+        match=r"`signatures` must map names, .* a keras\.Model or",
     ):
         resolve_signatures(model, {"a": (model, *rest)})
 
@@ -648,10 +646,8 @@ def dict_in_list(inputs, outputs):
 def test_nested_outputs(make, nest):
     inputs = make.ids()
     outputs = nest(inputs, layers.Embedding(10, 4)(inputs))
-    (signature,) = resolve_signatures(
-        keras.Model(inputs, outputs, name="nested")
-    )
+    model = keras.Model(inputs, outputs, name="nested")
     with pytest.raises(
         ValueError, match="Model 'nested' has nested outputs; an artifact names"
     ):
-        trace(signature)
+        resolve_signatures(model)

@@ -218,7 +218,7 @@ def test_existing_version_is_never_touched(tmp_path, contents):
         publish()
     assert str(caught.value) == (
         f"Version 2 exists in '{tmp_path}', and a published version is never "
-        "changed. The next free one is 3"
+        "changed. Leave `version` out for the next free one"
     )
     assert contents(tmp_path) == ["2", "2/saved_model.pb"]
     assert (folder / "saved_model.pb").read_text() == "published"

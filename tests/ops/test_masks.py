@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
+import keras_posenc as kp
 from keras_posenc.ops.masks import combine_masks, resolve_mask
 
 TOKENS = np.array([[5, 6, 0, 0], [7, 8, 9, 0]])
@@ -61,7 +62,7 @@ def test_other_tensors_lend_no_mask():
     assert told(TellMask()(inputs, other=embed()(TOKENS))) == NONE
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int32", "float32"])
+@pytest.mark.parametrize("dtype", ["bool", "int32", "uint8"])
 def test_explicit_mask_wins(dtype):
     mask = EXPLICIT.astype(dtype)
     assert told(TellMask()(embed()(TOKENS), mask=mask)) == EXPLICIT.tolist()
@@ -188,3 +189,17 @@ def test_combined_in_a_graph_of_unknown_shapes():
         ids = random.integers(0, 2, shape).astype("int32")
         want = combine_masks(mask=mask, segment_ids=ids, causal_length=shape[1])
         assert np.array_equal(graph(mask, ids), want)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [kp.PositionalEncoding(), kp.MaskedAveragePooling1D(), kp.SelfAttention(1)],
+)
+def test_masks_of_reals_are_refused(layer):
+    # Elsewhere they are added to the scores: 0 says to attend.
+    mask = np.zeros((2, 4), "float32")
+    message = "`mask` must be bool, True where a token is real"
+    with pytest.raises(ValueError, match=message):
+        layer(ops.zeros((2, 4, 3)), mask=mask)
+    with pytest.raises(ValueError, match=message):
+        kp.positions_from_mask(mask)

@@ -64,7 +64,7 @@ def test_kinds_of_padding():
     want = [[0, 1, 2, 2], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
     assert ops.convert_to_numpy(got).tolist() == want
     # Masks of numbers count alike.
-    assert np.array_equal(kp.positions_from_mask(mask.astype("float32")), got)
+    assert np.array_equal(kp.positions_from_mask(mask.astype("uint8")), got)
 
 
 def test_ids_that_come_back_begin_anew():

@@ -506,3 +506,22 @@ def test_hooks_of_a_wrong_shape(hook, cut):
     message = f"The hook `{hook}` of Wrong 'a_name' must return"
     with pytest.raises(ValueError, match=message):
         layer(x)
+
+
+@pytest.mark.parametrize(
+    ("hook", "answer"),
+    [
+        *((hook, None) for hook in ("rotate", "bias", "values")),
+        *((hook, 0.0) for hook in ("bias", "values")),
+    ],
+)
+def test_hooks_that_have_nothing_to_say(hook, answer):
+    class Silent(kp.AttentionPosition):
+        pass
+
+    setattr(Silent, hook, lambda self, *arguments: answer)
+    x = np.random.default_rng(0).normal(size=(2, 3, 4 * HEADS))
+    layer = kp.SelfAttention(HEADS, attention_position=Silent())
+    outputs = layer(x)
+    layer.attention_position = None
+    np.testing.assert_array_equal(outputs, layer(x))

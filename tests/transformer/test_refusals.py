@@ -240,3 +240,17 @@ def test_positions_are_numbers(make, symbolic):
         r"Received: positions of dtype bool",
     ):
         make()(x, positions=positions)
+
+
+@pytest.mark.parametrize("make", EVERY)
+def test_width_it_was_built_for(make):
+    layer = make(name="a_name")
+    layer(np.ones((2, SEQ, DIM), "float32"))
+    message = (
+        f"{type(layer).__name__} 'a_name' was built for inputs of width {DIM}. "
+        f"Received: inputs of shape (2, {SEQ}, {2 * DIM})"
+    )
+    wide = (2, SEQ, 2 * DIM)
+    for x in (np.ones(wide, "float32"), keras.KerasTensor(wide)):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            layer(x)
