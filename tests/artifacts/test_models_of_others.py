@@ -187,7 +187,7 @@ def test_versions_of_nineteen_digits(make, tmp_path):
 
 def test_versions_do_not_nest(make, saved_model, contents):
     before = contents(saved_model.path)
-    with pytest.raises(ValueError, match="is one of them: give '.*there'$"):
+    with pytest.raises(ValueError, match=r"is one of them: give '.*there'$"):
         export(kp.export_saved_model, make.embedder(), saved_model.path)
     assert contents(saved_model.path) == before
 
@@ -201,7 +201,9 @@ def test_file_name_for_a_folder(make, tmp_path, contents):
 def test_input_of_low_precision(tmp_path):
     inputs = keras.Input((3,), dtype="bfloat16", name="x")
     model = keras.Model(inputs, layers.Dense(2, dtype="float32")(inputs))
-    assert export(kp.export_litert, model, tmp_path / "m.tflite").report.passed
+    with pytest.raises(ValueError, match="the bfloat16 input 'x'; give it as"):
+        export(kp.export_litert, model, tmp_path / "m.tflite")
+    assert export(kp.export_saved_model, model, tmp_path).report.passed
 
 
 def test_answers_of_each_token_that_never_change(tmp_path):
