@@ -1,4 +1,4 @@
-"""The command `keras-posenc`: export, verify and inspect.
+"""The command `keras-posenc`: export, verify, inspect, plot and compare.
 
 Beside the package and not inside it, because importing the package imports
 Keras and TensorFlow, which takes seconds: arguments are parsed first, and
@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import dataclasses
 import importlib
+import inspect
 import json
 import math
 import os
@@ -28,6 +29,17 @@ _EPILOG = """\
 exit codes: 0 done; 1 the artifact is wrong, or could not be made; 2 the
 arguments are wrong.
 """
+
+
+_PICTURES = (
+    "bias",
+    "circle",
+    "heatmap",
+    "similarity",
+    "wavelengths",
+    "waves",
+    "winding",
+)
 
 
 class _UsageError(Exception):
@@ -144,22 +156,78 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_verification(verify)
 
-    inspect = commands.add_parser(
+    inspection = commands.add_parser(
         "inspect",
         help="show inputs, outputs, operators and sizes of an artifact",
         description="Shows the signatures, operators and sizes of a SavedModel "
         "folder or LiteRT file, or the layers of a .keras model.",
     )
-    inspect.set_defaults(run=_inspect)
-    inspect.add_argument(
+    inspection.set_defaults(run=_inspect)
+    inspection.add_argument(
         "artifact",
         type=Path,
         metavar="ARTIFACT",
         help=".tflite file, SavedModel folder, folder of its versions, or "
         ".keras file",
     )
-    _add_import(inspect)
-    _add_json(inspect)
+    _add_import(inspection)
+    _add_json(inspection)
+
+    plot = commands.add_parser(
+        "plot",
+        help="draw a positional scheme",
+        description="Draws a positional scheme; those that learn, as they "
+        "begin. Needs matplotlib: pip install 'keras-posenc[plot]'.",
+    )
+    plot.set_defaults(run=_plot)
+    plot.add_argument("picture", choices=_PICTURES, help="what to draw")
+    plot.add_argument(
+        "--scheme",
+        default="sinusoidal",
+        metavar="NAME",
+        help="one of those that `keras-posenc compare` lists (default: "
+        "%(default)s)",
+    )
+    plot.add_argument(
+        "--length", type=_length, metavar="N", help="how many positions"
+    )
+    plot.add_argument(
+        "--dim", type=_length, metavar="N", help="width of the encoding"
+    )
+    plot.add_argument(
+        "--num-heads", type=_length, metavar="N", help="how many heads"
+    )
+    plot.add_argument("--head", type=int, metavar="N", help="which of them")
+    plot.add_argument(
+        "--out",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="the picture: .png, .svg, .pdf",
+    )
+
+    compare = commands.add_parser(
+        "compare",
+        help="show what each positional scheme does, as numbers",
+        description="Measures every positional scheme against the conditions "
+        "of a good encoding; those that learn, as they begin.",
+    )
+    compare.set_defaults(run=_compare)
+    compare.add_argument(
+        "--length",
+        type=_length,
+        default=128,
+        metavar="N",
+        help="how many positions (default: %(default)s)",
+    )
+    compare.add_argument(
+        "--dim",
+        type=_length,
+        default=64,
+        metavar="N",
+        help="width of encodings, and of a head (default: %(default)s)",
+    )
+    _add_json(compare)
     return parser
 
 
@@ -343,6 +411,85 @@ def _inspect(options: argparse.Namespace) -> int:
         print(json.dumps(dataclasses.asdict(inspection), default=str, indent=2))
     else:
         print(inspection)
+    return EXIT_OK
+
+
+def _plot(options: argparse.Namespace) -> int:
+    given = {
+        name: value
+        for name in ("length", "dim", "num_heads", "head")
+        if (value := getattr(options, name)) is not None
+    }
+    from keras_posenc.artifacts.progress import progress
+
+    with progress(visible=True) as step:
+        step(f"Drawing {options.out}")
+        from keras_posenc import analysis
+
+        draw = getattr(analysis, f"plot_{options.picture}")
+        parameters = inspect.signature(draw).parameters
+        for name in given:
+            if name not in parameters:
+                option = name.replace("_", "-")
+                raise _UsageError(f"--{option} is not for {options.picture}")
+        if options.picture == "wavelengths":
+            if options.scheme != "sinusoidal":
+                raise _UsageError("wavelengths are those of the sinusoid")
+            arguments = []
+        else:
+            length = given.get("length", parameters["length"].default)
+            arguments = [analysis.make_scheme(options.scheme, length)]
+        try:
+            ax = draw(*arguments, **given)
+            ax.figure.savefig(options.out, dpi=150)
+        except ImportError as error:  # which names the extra
+            raise _UsageError(str(error)) from error
+    print(f"Wrote {options.out}")
+    return EXIT_OK
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from keras_posenc.artifacts.progress import progress
+
+    found = {}
+    with progress(visible=True) as step:
+        step("Measuring every scheme")
+        import keras
+
+        from keras_posenc import analysis
+
+        keras.utils.set_random_seed(0)  # of those that learn
+        for name in analysis.SCHEMES:
+            scheme = analysis.make_scheme(name, options.length)
+            found[name] = analysis.properties(
+                scheme, options.length, options.dim
+            ).to_dict()
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return EXIT_OK
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    columns = [
+        name for name in next(iter(found.values())) if name != "similarity"
+    ]
+    table = Table(
+        Column("scheme", no_wrap=True),
+        *(Column(name.replace("_", " "), justify="right") for name in columns),
+    )
+    for scheme, numbers in found.items():
+        table.add_row(
+            scheme,
+            *(
+                "-" if numbers[name] is None else f"{numbers[name]:.2g}"
+                for name in columns
+            ),
+        )
+    # Wide enough for every number, where there is no terminal to fit.
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    with console.capture() as capture:
+        console.print(table)
+    print(capture.get(), end="")
     return EXIT_OK
 
 

@@ -89,7 +89,12 @@ def plot_waves(
     for dimension in dimensions:
         ax.plot(vectors[:, dimension], label=str(dimension))
     ax.set(xlabel=_POSITION, ylabel="value")
-    ax.legend(title=_DIMENSION, loc="upper right", fontsize="small")
+    ax.legend(
+        title="dimension",
+        loc="center left",
+        bbox_to_anchor=(1, 0.5),
+        fontsize="small",
+    )
     return ax
 
 
@@ -157,6 +162,7 @@ def plot_winding(
         ylabel="dimension 1 (value)",
         zlabel="dimension 2 (value)",
     )
+    ax.locator_params(nbins=4)
     ax.figure.colorbar(points, ax=ax, label=_POSITION, shrink=0.7, pad=0.15)
     return ax
 

@@ -178,7 +178,7 @@ class PositionEmbedding(TokenEncoding):
         )
         if self.built:
             table = ops.convert_to_numpy(ops.cast(self.embeddings, "float32"))
-            layer.build((None, None, table.shape[1]))
+            layer.build(self.get_build_config()["input_shape"])
             layer.embeddings.assign(resized_table(table, layer.sequence_length))
         return layer
 

@@ -1,0 +1,152 @@
+"""Pictures: what they show, in numbers, and that they need no screen."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+from keras_posenc import analysis
+
+matplotlib = pytest.importorskip("matplotlib", reason="needs the extra plot")
+from matplotlib import pyplot  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+
+ENCODING = kp.PositionalEncoding()
+FLAT = {
+    "heatmap": lambda **options: analysis.plot_heatmap(ENCODING, **options),
+    "waves": lambda **options: analysis.plot_waves(ENCODING, **options),
+    "circle": lambda **options: analysis.plot_circle(ENCODING, **options),
+    "similarity": lambda **options: analysis.plot_similarity(
+        ENCODING, **options
+    ),
+    "bias": lambda **options: analysis.plot_bias(kp.AlibiBias(), **options),
+    "wavelengths": lambda **options: analysis.plot_wavelengths(**options),
+}
+UNITS = ("tokens", "column", "value", "pair")
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_axes_are_given_back_and_labelled(name, tmp_path):
+    ax = Figure().add_subplot()
+    assert FLAT[name](ax=ax) is ax
+    for label in (ax.get_xlabel(), ax.get_ylabel()):
+        assert any(unit in label for unit in UNITS), label
+    own = FLAT[name]()
+    assert own is not ax
+    path = tmp_path / "picture.png"
+    own.figure.savefig(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert pyplot.get_fignums() == []  # whose figures may open windows
+
+
+def test_heatmap_shows_positions_downwards():
+    ax = analysis.plot_heatmap(ENCODING, 7, 4)
+    (image,) = ax.get_images()
+    np.testing.assert_array_equal(
+        image.get_array(), analysis.encoding_vectors(ENCODING, 7, 4)
+    )
+    low, high = image.get_clim()
+    assert low == -high  # white is 0
+
+
+def test_waves_of_chosen_dimensions():
+    ax = analysis.plot_waves(ENCODING, 9, 6, dimensions=[0, 5])
+    vectors = analysis.encoding_vectors(ENCODING, 9, 6)
+    for line, column in zip(ax.get_lines(), (0, 5), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), vectors[:, column])
+        assert line.get_label() == str(column)
+    assert len(analysis.plot_waves(ENCODING, 9, 6).get_lines()) == 5
+
+
+def test_positions_on_a_circle():
+    """32 positions in 2 dimensions, as in the source notes."""
+    ax = analysis.plot_circle(ENCODING)
+    points = ax.collections[0].get_offsets()
+    assert points.shape == (32, 2)
+    np.testing.assert_allclose(np.linalg.norm(points, axis=-1), 1, atol=1e-6)
+    assert ax.get_aspect() == 1
+
+
+def test_positions_round_a_cylinder():
+    """500 positions in 3 dimensions, likewise."""
+    ax = analysis.plot_winding(ENCODING)
+    x, y, z = ax.get_lines()[0].get_data_3d()
+    assert len(x) == 500
+    np.testing.assert_allclose(np.hypot(x, y), 1, atol=1e-6)
+    want = np.sin(np.arange(500) * 10000 ** (-2 / 3))
+    np.testing.assert_allclose(z, want, atol=1e-6)
+    for label in (ax.get_xlabel(), ax.get_ylabel(), ax.get_zlabel()):
+        assert "value" in label
+    again = Figure().add_subplot(projection="3d")
+    assert analysis.plot_winding(ENCODING, ax=again) is again
+
+
+def test_similarity_of_either_kind():
+    (image,) = analysis.plot_similarity(ENCODING, 6, 4).get_images()
+    vectors = analysis.encoding_vectors(ENCODING, 6, 4)
+    np.testing.assert_array_equal(image.get_array(), vectors @ vectors.T)
+    position = kp.AlibiBias()
+    (image,) = analysis.plot_similarity(position, 6, 4).get_images()
+    scores = analysis.score_matrix(position, 6, 4)
+    np.testing.assert_array_equal(image.get_array(), np.mean(scores, axis=0))
+
+
+def test_bias_of_one_head():
+    ax = analysis.plot_bias(kp.AlibiBias(), 6, 4, num_heads=4, head=3)
+    scores = analysis.score_matrix(kp.AlibiBias(), 6, 4, num_heads=4)
+    np.testing.assert_array_equal(ax.get_images()[0].get_array(), scores[3])
+    assert ax.get_title() == "head 3 of 4"
+
+
+def test_wavelengths():
+    """From 2 pi to 10000 times that, evenly in the logarithm."""
+    (line,) = analysis.plot_wavelengths(8).get_lines()
+    want = 2 * np.pi * 10000.0 ** (np.arange(4) / 4)
+    np.testing.assert_allclose(line.get_ydata(), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: analysis.plot_circle(ENCODING, dim=1),
+            "at least 2 wide for this picture. Received: width 1",
+        ),
+        (
+            lambda: analysis.plot_winding(ENCODING, dim=2),
+            "at least 3 wide for this picture. Received: width 2",
+        ),
+        (
+            lambda: analysis.plot_winding(ENCODING, ax=Figure().add_subplot()),
+            "`ax` must be made with projection='3d'",
+        ),
+        (
+            lambda: analysis.plot_waves(ENCODING, dim=4, dimensions=[1, 4]),
+            r"`dimensions` must be columns of 4. Received: dimensions=\[1, 4\]",
+        ),
+        (
+            lambda: analysis.plot_bias(kp.AlibiBias(), num_heads=2, head=2),
+            "`head` must be from 0 to 1. Received: head=2",
+        ),
+        (
+            lambda: analysis.plot_heatmap(kp.AlibiBias()),
+            "`encoding` must be a layer that encodes its input",
+        ),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_without_matplotlib(monkeypatch):
+    for name in list(sys.modules):
+        if name.startswith("matplotlib"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(
+        ImportError,
+        match=r"need matplotlib: pip install 'keras-posenc\[plot\]'",
+    ):
+        analysis.plot_wavelengths()

@@ -1,0 +1,190 @@
+"""Schemes as numbers: figures as printed, and what each scheme is known for."""
+
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import keras_posenc as kp
+from keras_posenc import analysis, reference
+
+# The encodings are float32: each number is off by 1.4e-7 at most here.
+ROUNDING = 1e-6
+
+
+def test_printed_figures():
+    """Five positions of width 6: what the source notes give of them."""
+    found = analysis.properties(kp.PositionalEncoding(layout="halves"), 5, 6)
+    assert found.neighbour_distance == pytest.approx(0.9600, abs=5e-5)
+    assert found.smallest_distance == pytest.approx(0.9600, abs=5e-5)
+    assert found.norm == pytest.approx(1.7321, abs=5e-5)
+    assert found.similarity[1] == pytest.approx(2.5392, abs=5e-5)
+    assert found.neighbour_spread <= ROUNDING
+    assert found.norm_spread <= ROUNDING
+
+
+@given(
+    shift=st.integers(1, 9),
+    pairs=st.integers(1, 6),
+    layout=st.sampled_from(["interleaved", "halves"]),
+)
+def test_sinusoid_keeps_every_condition(shift, pairs, layout):
+    encoding = kp.PositionalEncoding(layout=layout)
+    dim = 2 * pairs
+    found = analysis.properties(encoding, 40, dim, shift=shift)
+    assert found.smallest_distance > 0.01
+    assert found.norm == pytest.approx(math.sqrt(pairs), rel=ROUNDING)
+    for rest in (
+        found.neighbour_spread,
+        found.norm_spread,
+        found.shift_residual,
+        found.difference_residual,
+    ):
+        assert rest <= 10 * ROUNDING
+    # The best map is the rotation of the paper.
+    vectors = analysis.encoding_vectors(encoding, 40, dim)
+    turned = (
+        vectors[:-shift] @ analysis.shift_matrix(shift, dim, layout=layout).T
+    )
+    np.testing.assert_allclose(turned, vectors[shift:], atol=ROUNDING)
+    # Similarity is the sum of cosines of the distance, whatever the position.
+    rates = 10000.0 ** (-np.arange(pairs) / pairs)
+    cosines = np.cos(np.arange(40)[:, np.newaxis] * rates)
+    np.testing.assert_allclose(
+        found.similarity, np.sum(cosines, axis=-1), atol=10 * ROUNDING
+    )
+
+
+@given(
+    k=st.floats(-1000, 1000),
+    pairs=st.integers(1, 9),
+    layout=st.sampled_from(["interleaved", "halves"]),
+    base=st.floats(1, 1e6),
+)
+def test_shift_matrix(k, pairs, layout, base):
+    got = analysis.shift_matrix(k, 2 * pairs, base, layout)
+    want = reference.shift_matrix(k, 2 * pairs, base, layout)
+    # Angles of up to 1000, rounded a few times each.
+    np.testing.assert_allclose(got, want, rtol=0, atol=4000 * 2.0**-53)
+
+
+def test_learned_table_is_no_function_of_the_distance():
+    keras.utils.set_random_seed(0)
+    found = analysis.properties(kp.PositionEmbedding(50), 50, 8)
+    assert found.shift_residual > 0.5
+    assert found.difference_residual > 0.5
+    assert found.smallest_distance > 0
+
+
+def test_index_grows_and_every_step_is_alike():
+    found = analysis.properties(kp.IndexEncoding(), 10, 4)
+    assert found.neighbour_distance == 2  # of 1 in each of 4 columns
+    assert found.neighbour_spread == 0
+    assert found.norm == 9  # the mean of 0 ... 18
+    assert found.norm_spread == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["alibi", "t5", "shaw", "kerple", "transformer-xl", "rotary"]
+)
+def test_scores_of_relative_schemes_see_differences_alone(name):
+    found = analysis.properties(analysis.make_scheme(name, 64), 64, 16)
+    assert found.difference_residual <= 10 * ROUNDING
+    assert math.isnan(found.shift_residual)
+    assert found.smallest_distance > 0
+
+
+def test_similarity_of_alibi():
+    """Section 3: of h heads, slopes 2 ** (-8 i / h)."""
+    found = analysis.properties(kp.AlibiBias(), 9, 4, num_heads=2)
+    slope = (2.0**-4 + 2.0**-8) / 2
+    np.testing.assert_allclose(
+        found.similarity, 2 - slope * np.arange(9), rtol=0, atol=ROUNDING
+    )
+
+
+def test_arrays_are_encodings_too():
+    rows = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    found = analysis.properties(rows, 3, 2)
+    assert found.smallest_distance == 0  # the first is the last
+    assert found.neighbour_distance == pytest.approx(math.sqrt(2))
+    assert found.similarity.tolist() == [1, 0, 1]
+    again = analysis.properties(rows[np.newaxis], 3, 2)
+    assert again.similarity.tolist() == found.similarity.tolist()
+
+
+@pytest.mark.parametrize("name", analysis.SCHEMES)
+def test_every_scheme_has_properties_for_json(name):
+    found = analysis.properties(analysis.make_scheme(name, 24), 24, 8)
+    numbers = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert len(numbers["similarity"]) == 24
+    assert numbers["smallest_distance"] == found.smallest_distance
+    residual = numbers["shift_residual"]
+    assert (residual is None) is math.isnan(found.shift_residual)
+
+
+def test_schemes_are_every_public_one():
+    """But for grids, and for positions that are drawn."""
+    known = {type(analysis.make_scheme(name, 8)) for name in analysis.SCHEMES}
+    others = {
+        kp.AttentionPosition,
+        kp.AxialPositionalEncoding,
+        kp.RandomizedPositions,
+    }
+    public = {
+        value
+        for value in vars(kp).values()
+        if isinstance(value, type)
+        and value.__module__.startswith("keras_posenc.positional")
+    }
+    assert known == public - others
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: analysis.properties(kp.AlibiBias, 4, 4),
+            r"`encoding` must be a layer that encodes its input, or an array",
+        ),
+        (
+            lambda: analysis.properties(np.ones((4, 3)), 4, 4),
+            r"length=4, dim=4. Received: encoding=an array of shape \(4, 3\)",
+        ),
+        (
+            lambda: analysis.properties(kp.AlibiBias(), 4, 4, shift=4),
+            "`length` must be above `shift`. Received: length=4, shift=4",
+        ),
+        (
+            lambda: analysis.properties(kp.AlibiBias(), 0, 4),
+            "`length` must be a positive integer",
+        ),
+        (
+            lambda: analysis.score_matrix(kp.PositionalEncoding(), 4, 4),
+            "`position` must be an AttentionPosition. Received: position=<Pos",
+        ),
+        (
+            lambda: analysis.score_matrix(kp.AlibiBias(), 4, 4, num_heads=0),
+            "`num_heads` must be a positive integer",
+        ),
+        (
+            lambda: analysis.make_scheme("roterry", 4),
+            "`scheme` must be .*'rotary'.* Received: scheme='roterry'",
+        ),
+        (
+            lambda: analysis.shift_matrix(1, 3),
+            "`d_model` must be even: .* Received: d_model=3",
+        ),
+        (
+            lambda: analysis.shift_matrix(1, 4, layout="halfs"),
+            "`layout` must be",
+        ),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
