@@ -134,7 +134,7 @@ def angles(digits: Digits, table: Table, dtype: str) -> Any:
     sums = [
         functools.reduce(
             ops.add,
-            (d * c for d, c in zip(places, chunk, strict=True)),
+            map(ops.multiply, places, chunk),
         )
         for chunk in table
     ]

@@ -1,0 +1,95 @@
+"""The study of longer texts: its data, and that all of it runs."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_posenc import analysis
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location(
+        "extrapolation", EXAMPLES / "extrapolation.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(EXAMPLES))  # as for a script
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    return module
+
+
+def test_every_scheme_is_asked(example):
+    assert set(example.LITERATURE) == {
+        *analysis.SCHEMES,
+        "none",
+        "randomized",
+    }
+
+
+def test_no_test_was_seen_in_training(example):
+    data = example.Data(quick=False)
+    seen = {tuple(words) for words in data.training}
+    assert len(seen) > 100
+    assert max(map(len, seen)) == example.LONGEST
+    for name, texts in data.tests.items():
+        assert len(texts) >= 75, name
+        for words in texts:
+            if "-" in name:
+                low, high = map(int, name.split("-"))
+                assert low <= len(words) <= high
+                assert tuple(words) not in seen
+            else:
+                assert int(name) <= len(words) < int(name) + 40
+
+
+def test_shuffled_texts_are_padded_alike(example):
+    class Encoder:
+        def __call__(self, words):
+            return np.array([int(word) for word in words])
+
+    ids = example.padded(Encoder(), [["3", "1"], ["2"]])
+    assert ids.tolist() == [[3, 1], [2, 0]]
+    (batch,) = example.batches(Encoder(), [["3", "1"]], 1, seed=0)
+    ids, truth = batch
+    assert ids.tolist() == [[3, 1], [1, 3]]
+    assert truth.tolist() == [[1], [0]]
+
+
+@pytest.mark.slow
+def test_quick_run(tmp_path):
+    root = str(EXAMPLES.parent)
+    paths = [root, os.environ.get("PYTHONPATH")]
+    process = subprocess.run(
+        [sys.executable, EXAMPLES / "extrapolation.py", "--quick"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        },
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr
+    out = tmp_path / "extrapolation"
+    found = json.loads((out / "accuracies.json").read_text())
+    assert list(found) == ["none", "sinusoidal", "alibi"]
+    # Without positions both orders give one answer, whatever was learned.
+    assert set(found["none"][0].values()) == {0.5}
+    for (run,) in found.values():
+        assert len(run) == 6
+    table = (out / "accuracies.md").read_text(encoding="utf-8")
+    assert len(table.splitlines()) == 2 + 3
+    assert (out / "accuracies.png").read_bytes().startswith(b"\x89PNG")
