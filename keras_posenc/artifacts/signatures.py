@@ -303,7 +303,10 @@ def _from_ids(signature: Signature) -> Signature | None:
 def _first_numeric_tensors(
     outputs: Sequence[keras.KerasTensor],
 ) -> list[keras.KerasTensor]:
-    """The numeric tensors of a graph that come straight from strings."""
+    """The numeric tensors of a graph that come straight from strings.
+
+    None where something else comes from strings as well.
+    """
     # By the history of the tensors, since a layer that several models share
     # has several outputs.
     found: dict[int, keras.KerasTensor] = {}
@@ -314,6 +317,8 @@ def _first_numeric_tensors(
         if id(tensor) in seen:
             continue
         seen.add(id(tensor))
+        if tensor.dtype == "string":
+            return []  # an output needs the strings themselves
         operation, node_index, _ = tensor._keras_history
         sources = operation._inbound_nodes[node_index].input_tensors
         if tensor.dtype != "string" and any(
