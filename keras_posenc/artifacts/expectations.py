@@ -182,7 +182,7 @@ def expect(
     allowed = expectations.tolerance
     if quantization is not None and tolerance is None:
         allowed += allowed_difference(
-            signatures, quantization, lambda: _moved_by(expectations)
+            signatures, quantization, _movement(expectations)
         )
     return dataclasses.replace(
         expectations,
@@ -192,20 +192,26 @@ def expect(
     )
 
 
-def _moved_by(expectations: Expectations) -> float:
-    """How far the models are from their first answers now."""
-    signatures = {each.name: each for each in expectations.signatures}
+def _movement(expectations: Expectations) -> Callable[[], float]:
+    """A function of how far the models are from their first answers then."""
+    # Asked often: as graphs, which read the weights as they are then.
+    models = {each.name: _graph_of(each) for each in expectations.signatures}
     scales = expectations.scales
-    moved = 0.0
-    for case in expectations.cases:
-        signature = signatures[case.signature]
-        answers = _model_of(signature)(case.inputs)
-        found = difference(
-            case.answers, answers, scales[case.signature], rounded=True
-        )
-        if math.isfinite(found.worst):
-            moved = max(moved, found.worst)
-    return moved
+
+    def moved_by() -> float:
+        moved = 0.0
+        for case in expectations.cases:
+            found = difference(
+                case.answers,
+                models[case.signature](case.inputs),
+                scales[case.signature],
+                rounded=True,
+            )
+            if math.isfinite(found.worst):
+                moved = max(moved, found.worst)
+        return moved
+
+    return moved_by
 
 
 def _ask(
@@ -287,19 +293,21 @@ def _model_of(signature: Signature) -> Callable[[Inputs], dict[str, Any]]:
     if origin is not None:
         answer = _model_of(origin.signature)
         return lambda inputs: origin.tell(answer(origin.ask(inputs)))
-    call = signature.call
     if any(
         layer.compute_dtype in ("float16", "bfloat16")
         for layer in flatten_layers(signature.model)
     ):
         # Graphs round to low precision at other places than eager code does,
         # and what model.predict answers is the graph's.
-        graph = trace(signature)
+        return _graph_of(signature)
+    return lambda inputs: _answer(signature, signature.call, inputs)
 
-        def call(inputs: Mapping[str, Any]) -> dict[str, Any]:
-            return graph(**inputs)
 
-    return lambda inputs: _answer(signature, call, inputs)
+def _graph_of(signature: Signature) -> Callable[[Inputs], dict[str, Any]]:
+    graph = trace(signature)
+    return lambda inputs: _answer(
+        signature, lambda tensors: graph(**tensors), inputs
+    )
 
 
 def _spread(rows: np.ndarray) -> np.ndarray:

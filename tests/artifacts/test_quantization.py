@@ -11,7 +11,7 @@ from keras import layers
 import keras_posenc as kp
 from keras_posenc import reference
 from keras_posenc.artifacts.expectations import expect
-from keras_posenc.artifacts.quantization import MODES
+from keras_posenc.artifacts.quantization import MODES, allowed_difference
 from keras_posenc.artifacts.signatures import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
@@ -238,6 +238,39 @@ def test_several_inputs_need_batches_of_one_shape(tmp_path):
     assert report.passed
     elsewhere = [c for c in report.cases if not c.is_sample]
     assert max(c.worst_difference for c in elsewhere) > report.tolerance
+
+
+def test_a_right_file_of_one_number_is_not_refused():
+    """Of one number the movement may happen to be small: never too small.
+
+    The oracle rounds as a file does: the weights to 255 steps, and what goes
+    into the product to 256 steps of its own range.
+    """
+    size = 2048
+    model = keras.Sequential([keras.Input((size,), name="x"), layers.Dense(1)])
+    signatures = resolve_signatures(model, None)
+    (kernel, _) = model.weights
+    rng = np.random.default_rng(0)
+
+    def answer():
+        return x @ keras.ops.convert_to_numpy(kernel)[:, 0]
+
+    ratios = []
+    for _ in range(300):
+        x, weights = rng.normal(size=(2, size))
+        kernel.assign(weights[:, None])
+        right = answer()
+        allowed = allowed_difference(
+            signatures, "int8", lambda right=right: abs(answer() - right)
+        )
+        step = np.max(np.abs(weights)) / 127
+        step_of_x = np.ptp(x) / 255
+        rounded = np.round(weights / step) * step
+        found = (np.round(x / step_of_x) * step_of_x) @ rounded
+        ratios.append(abs(found - right) / allowed)
+    assert max(ratios) <= 1
+    # Nor is it a blank cheque.
+    assert np.median(ratios) > 0.03
 
 
 # ---- Models that Keras quantized
