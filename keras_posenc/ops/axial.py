@@ -5,6 +5,8 @@ from typing import Any
 
 from keras import ops
 
+from keras_posenc.ops.broadcasting import spread
+
 
 def axis_width(dim: int, num_axes: int) -> int:
     """Columns of each axis: even, so that every sine has its cosine."""
@@ -45,5 +47,5 @@ def joined_axes(encodings: Sequence[Any], reverse: bool = False) -> Any:
         others = [other for other in range(len(sizes)) if other != axis]
         # (size, width) -> (1, ..., size, ..., 1, width)
         plane = ops.expand_dims(encoding, others) if others else encoding
-        planes.append(ops.broadcast_to(plane, (*sizes, encoding.shape[-1])))
+        planes.append(spread(plane, sizes))
     return ops.concatenate(planes[::-1] if reverse else planes, axis=-1)

@@ -168,11 +168,14 @@ class Sinusoids:
         ) + ops.expand_dims(self._columns(cosine, -sine), -2) * ops.expand_dims(
             self._columns(row_sine, row_sine), -3
         )
-        shape = ops.shape(encoding)
-        encoding = ops.reshape(encoding, (*shape[:-3], -1, self.dim))
+        outer = ops.shape(encoding)[:-3]
+        encoding = ops.reshape(encoding, (*outer, -1, self.dim))
         if is_known and (length <= _BASE or length % _BASE == 0):
             return encoding
-        return _first(encoding, length, axis=-2)
+        # Mobile runtimes copy what an index takes number by number.
+        return ops.slice(
+            encoding, [0] * len(encoding.shape), (*outer, length, self.dim)
+        )
 
     def at(self, positions: Any) -> Any:
         """Encodings of the given positions, integers or reals.
@@ -210,12 +213,10 @@ def add_angles(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
     return sin_a * cos_b + cos_a * sin_b, cos_a * cos_b - sin_a * sin_b
 
 
-def _first(x: Any, count: Any, axis: int = -1) -> Any:
-    """The first `count` entries along an axis."""
-    # LiteRT has no slice with an ellipsis and a size known only when it runs.
-    index = [slice(None)] * len(x.shape)
-    index[axis] = slice(count)
-    return x[tuple(index)]
+def _first(x: Any, count: int) -> Any:
+    """The first `count` columns."""
+    # LiteRT has no slice with an ellipsis.
+    return x[(*[slice(None)] * (len(x.shape) - 1), slice(count))]
 
 
 def split_positions(positions: Any) -> tuple[Any, Any, Any]:

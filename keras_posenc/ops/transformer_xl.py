@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.broadcasting import spread
 from keras_posenc.ops.sinusoids import Phases
 
 
@@ -68,7 +69,7 @@ def transformer_xl_scores(
     )
     right = ops.concatenate(phases.at(key_positions), axis=-1)
     keys = ops.shape(right)[1]
-    right = ops.broadcast_to(right, (batch, keys, width))
+    right = spread(right, (batch, keys))
     # (batch, heads * query, width) by (batch, width, key)
     scores = ops.matmul(
         ops.reshape(left, (batch, heads * queries, width)),

@@ -12,6 +12,7 @@ from keras_posenc.ops.arguments import (
     check_positive_int,
     check_rate,
 )
+from keras_posenc.ops.broadcasting import spread
 
 MERGE_MODES = ("add", "concat", None)
 
@@ -99,8 +100,7 @@ class MergedEncoding(keras.Layer):
         if self.merge_mode == "add":
             outputs = inputs + encoding
         else:
-            outer = ops.shape(inputs)[:-1]
-            outputs = ops.broadcast_to(encoding, (*outer, encoding.shape[-1]))
+            outputs = spread(encoding, ops.shape(inputs)[:-1])
             if self.merge_mode == "concat":
                 outputs = ops.concatenate([inputs, outputs], axis=-1)
         if self.dropout:

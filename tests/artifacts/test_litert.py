@@ -123,6 +123,35 @@ def test_weights_are_shared_by_three_signatures(readme, readme_files):
 # ---- A file of both kinds of signatures
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        kp.PositionalEncoding(),
+        kp.PositionalEncoding(merge_mode="concat"),
+        kp.PositionalEncoding(merge_mode=None),
+        kp.TransformerEncoder(1, 2, 16, attention_position=kp.AlibiBias()),
+    ],
+    ids=["add", "concat", "alone", "encoder"],
+)
+def test_no_vectors_are_copied_number_by_number(tmp_path, layer):
+    """As these operators do in LiteRT, where one pass costs a block's time."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = keras.Sequential([keras.Input((None, 6), name="x"), layer])
+    content = export(model, tmp_path / "m.tflite").read_bytes()
+    file = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    kinds, types = schema.BuiltinOperator, schema.TensorType
+    slow = (kinds.STRIDED_SLICE, kinds.BROADCAST_TO, kinds.TILE)
+    copied = [
+        graph.tensors[operator.outputs[0]].name
+        for graph in file.subgraphs
+        for operator in graph.operators
+        if file.operatorCodes[operator.opcodeIndex].builtinCode in slow
+        and graph.tensors[operator.outputs[0]].type == types.FLOAT32
+    ]
+    assert copied == []
+
+
 def test_any_batch_and_any_length(litert, model, run_litert):
     run = run_litert(litert.path)
     rng = np.random.default_rng(0)
