@@ -2,42 +2,9 @@
 
 __version__ = "0.1.0"
 
-from keras_posenc.artifacts.benchmark import (
-    Benchmark as Benchmark,
-)
-from keras_posenc.artifacts.benchmark import (
-    benchmark_litert as benchmark_litert,
-)
-from keras_posenc.artifacts.errors import (
-    ExportError as ExportError,
-)
-from keras_posenc.artifacts.errors import (
-    ExportVerificationError as ExportVerificationError,
-)
-from keras_posenc.artifacts.inspection import (
-    inspect as inspect,
-)
-from keras_posenc.artifacts.litert import (
-    export_litert as export_litert,
-)
-from keras_posenc.artifacts.onnx_file import (
-    export_onnx as export_onnx,
-)
-from keras_posenc.artifacts.report import (
-    Artifact as Artifact,
-)
-from keras_posenc.artifacts.report import (
-    VerificationReport as VerificationReport,
-)
-from keras_posenc.artifacts.saved_model import (
-    export_saved_model as export_saved_model,
-)
-from keras_posenc.artifacts.verification import (
-    verify as verify,
-)
-from keras_posenc.artifacts.versions import (
-    rollback as rollback,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from keras_posenc.ops.positional_encoding import (
     get_angles as get_angles,
 )
@@ -113,3 +80,70 @@ from keras_posenc.transformer.transformer_encoder_block import (
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel as TransformerEncoderModel,
 )
+
+if TYPE_CHECKING:
+    from keras_posenc.artifacts.benchmark import (
+        Benchmark as Benchmark,
+    )
+    from keras_posenc.artifacts.benchmark import (
+        benchmark_litert as benchmark_litert,
+    )
+    from keras_posenc.artifacts.errors import (
+        ExportError as ExportError,
+    )
+    from keras_posenc.artifacts.errors import (
+        ExportVerificationError as ExportVerificationError,
+    )
+    from keras_posenc.artifacts.inspection import (
+        inspect as inspect,
+    )
+    from keras_posenc.artifacts.litert import (
+        export_litert as export_litert,
+    )
+    from keras_posenc.artifacts.onnx_file import (
+        export_onnx as export_onnx,
+    )
+    from keras_posenc.artifacts.report import (
+        Artifact as Artifact,
+    )
+    from keras_posenc.artifacts.report import (
+        VerificationReport as VerificationReport,
+    )
+    from keras_posenc.artifacts.saved_model import (
+        export_saved_model as export_saved_model,
+    )
+    from keras_posenc.artifacts.verification import (
+        verify as verify,
+    )
+    from keras_posenc.artifacts.versions import (
+        rollback as rollback,
+    )
+
+# Where the exports are. They take longer to import than all the layers, and
+# most programs that import the layers export nothing.
+_LATE = {
+    "Benchmark": "benchmark",
+    "benchmark_litert": "benchmark",
+    "ExportError": "errors",
+    "ExportVerificationError": "errors",
+    "inspect": "inspection",
+    "export_litert": "litert",
+    "export_onnx": "onnx_file",
+    "Artifact": "report",
+    "VerificationReport": "report",
+    "export_saved_model": "saved_model",
+    "verify": "verification",
+    "rollback": "versions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.artifacts.{_LATE[name]}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})

@@ -82,3 +82,33 @@ def test_lock_names_no_host_and_no_path(lock):
     for line in lock.read_text().splitlines():
         assert "://" not in line
         assert not re.search(r"(^|[\s(])[/~]|^-", line), line
+
+
+def test_layers_come_without_the_exports():
+    """Which take longer to import than all layers, and come when asked for."""
+    code = """
+import sys
+import keras_posenc as kp
+
+def exports():
+    return [name for name in sys.modules if "keras_posenc.artifacts" in name]
+
+assert exports() == [], exports()
+names = [name for name in dir(kp) if not name.startswith("_")]
+assert {"PositionalEncoding", "export_litert", "verify"} <= {*names}, names
+for name in names:
+    getattr(kp, name)
+assert exports()
+try:
+    kp.export_tflite
+except AttributeError as error:
+    print(error)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert "'keras_posenc' has no attribute 'export_tflite'" in found.stdout
