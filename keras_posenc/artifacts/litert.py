@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from keras_posenc.artifacts.staging import (
     as_path,
     publish_file,
     staging_beside,
+    working_folder,
     writing_to,
 )
 from keras_posenc.artifacts.task_metadata import (
@@ -224,8 +224,8 @@ def _convert(
 ) -> bytes:
     import tensorflow as tf
 
-    with tempfile.TemporaryDirectory() as folder:
-        saved_model = Path(folder) / "saved_model"
+    with working_folder() as folder:
+        saved_model = folder / "saved_model"
         write_saved_model(signatures, saved_model)
         converter = tf.lite.TFLiteConverter.from_saved_model(
             str(saved_model),

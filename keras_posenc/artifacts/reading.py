@@ -11,7 +11,7 @@ import mmap
 import re
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import util
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,7 +27,7 @@ _UNSAFE = re.compile(
     r"|\w*SummaryWriter|CreateSummary\w+|Write\w*Summary"
     r"|LoadAndRemapMatrix|GenerateVocabRemapping"
     r"|Debug(Identity|NanCount|NumericSummary)(V\d)?"
-    r"|ImmutableConst|Abort"
+    r"|ImmutableConst|Abort|InitializeTableFromTextFile(V2)?"
     r"|Save(V2|Slices)?|DistributedSave|Restore(V2|Slice)?|MergeV2Checkpoints"
     r"|_?(Host)?(Send|Recv)|RemoteCall|Collective\w*|FileSystem\w*"
     r"|\w*Queue(V2|V3)?|Queue(En|De)queue\w*|Barrier\w*|Mutex\w*"
@@ -278,6 +278,7 @@ def _unsafe(graph: Any, library: dict[str, Any]) -> Iterator[str]:
     }
     restores = reached["restore"] - reached[None]
     saves = reached["save"] - reached["restore"] - reached[None]
+    is_asset = _assets(graph, library)
     for name, nodes in [
         ("", graph.graph_def.node),
         *((name, function.node_def) for name, function in library.items()),
@@ -286,6 +287,9 @@ def _unsafe(graph: Any, library: dict[str, Any]) -> Iterator[str]:
             is_saver = (
                 name in saves and node.op in ("SaveV2", "MergeV2Checkpoints")
             ) or (name in saves | restores and node.op == "RestoreV2")
+            is_vocabulary = node.op.startswith(
+                "InitializeTableFromTextFile"
+            ) and is_asset(name, node.input[1])
             names_file = (
                 node.op == "PrintV2"
                 and node.attr["output_stream"].s.startswith(b"file:")
@@ -293,8 +297,88 @@ def _unsafe(graph: Any, library: dict[str, Any]) -> Iterator[str]:
                 node.op in ("DecodeProtoV2", "EncodeProto")
                 and node.attr["descriptor_source"].s not in (b"", b"local://")
             )
-            if names_file or (_UNSAFE.fullmatch(node.op) and not is_saver):
+            is_allowed = is_saver or is_vocabulary
+            if names_file or (_UNSAFE.fullmatch(node.op) and not is_allowed):
                 yield node.op
+
+
+def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
+    """Tells whether a tensor of a function can only be the path of an asset.
+
+    A server finds that path in a variable of the graph (of the name ""), which
+    it fills as it loads, and Python among what the function was saved with.
+    """
+    nodes = [("", node) for node in graph.graph_def.node] + [
+        (name, node) for name, f in library.items() for node in f.node_def
+    ]
+    by_name = {(scope, node.name): node for scope, node in nodes}
+    assets = {asset.tensor_info.name for asset in graph.asset_file_def}
+    for signature in graph.signature_def.values():  # a client may send these
+        assets -= {info.name for info in signature.inputs.values()}
+
+    def is_asset(scope: str, tensor: str) -> bool:
+        name = _name(tensor)
+        if scope:
+            arguments = [arg.name for arg in library[scope].signature.input_arg]
+            if name in arguments:
+                return all(passed(scope, arguments.index(name), len(arguments)))
+        node = by_name[scope, name]
+        if node.op == "Identity":
+            return is_asset(scope, node.input[0])
+        if scope:
+            return False
+        if node.op == "ReadVariableOp":
+            return all(assigned(_name(node.input[0])))
+        # Nothing runs a placeholder that the loader does not fill.
+        return node.op == "Placeholder" and f"{name}:0" in assets
+
+    def passed(function: str, index: int, count: int) -> Iterator[bool]:
+        for scope, node in nodes:
+            if function in _called(node):
+                is_call = node.op in ("PartitionedCall", function) or (
+                    node.op == "StatefulPartitionedCall"
+                )
+                yield is_call and is_asset(scope, node.input[index])
+        objects = graph.object_graph_def
+        if function in objects.concrete_functions:
+            bound = objects.concrete_functions[function].bound_inputs
+            place = index - (count - len(bound))  # the last arguments are bound
+            yield (
+                place >= 0
+                and objects.nodes[bound[place]].WhichOneof("kind") == "asset"
+            )
+
+    def assigned(variable: str) -> Iterator[bool]:
+        shared_name = by_name["", variable].attr["shared_name"]
+        handles = [
+            node.name
+            for _, node in nodes
+            if node.op == "VarHandleOp"
+            and node.attr["shared_name"] == shared_name
+        ]
+        yield handles == [variable]
+        for scope, node in nodes:
+            if not scope and variable in map(_name, node.input):
+                yield node.op in ("ReadVariableOp", "VarIsInitializedOp") or (
+                    node.op == "AssignVariableOp"
+                    and is_asset("", node.input[1])
+                )
+
+    return is_asset
+
+
+def _name(tensor: str) -> str:
+    """The node, or the argument, whose output a tensor is."""
+    return tensor.partition(":")[0]
+
+
+def _called(node: Any) -> set[str]:
+    """Whatever may be the name of a function that a node calls."""
+    names = {node.op}
+    for value in node.attr.values():
+        names.add(value.func.name)
+        names.update(function.name for function in value.list.func)
+    return names
 
 
 def _reached(nodes: Iterable[Any], library: dict[str, Any]) -> set[str]:
@@ -303,11 +387,7 @@ def _reached(nodes: Iterable[Any], library: dict[str, Any]) -> set[str]:
     remaining = list(nodes)
     while remaining:
         node = remaining.pop()
-        names = {node.op}
-        for value in node.attr.values():
-            names.add(value.func.name)
-            names.update(function.name for function in value.list.func)
-        for name in (names & library.keys()) - found:
+        for name in (_called(node) & library.keys()) - found:
             found.add(name)
             remaining.extend(library[name].node_def)
     return found

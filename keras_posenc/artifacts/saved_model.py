@@ -17,6 +17,7 @@ from keras_posenc.artifacts.samples import without_unknown_ids
 from keras_posenc.artifacts.serving_signatures import (
     resolve_serving_signatures,
 )
+from keras_posenc.artifacts.shared_layers import shared_layers
 from keras_posenc.artifacts.signatures import (
     Signature,
     flatten_layers,
@@ -217,7 +218,8 @@ def write_saved_model(signatures: Sequence[Signature], folder: Path) -> None:
     """
     import tensorflow as tf
 
-    functions = {signature.name: trace(signature) for signature in signatures}
+    with shared_layers(signatures):
+        functions = {each.name: trace(each) for each in signatures}
     # Only what the functions read: Keras's own export tracks every layer, and
     # so writes each weight twice.
     module = tf.Module()

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,23 @@ def staging_beside(folder: Path) -> Iterator[Path]:
         for path in reversed(made):
             with contextlib.suppress(OSError):  # not empty: in use
                 path.rmdir()
+
+
+@contextlib.contextmanager
+def working_folder() -> Iterator[Path]:
+    """A folder of this process's own, that nobody else can read.
+
+    It is removed in the end: by the next process to make one, if this one is
+    killed.
+
+    Raises:
+        ExportError: It cannot be made.
+    """
+    parent = Path(tempfile.gettempdir())
+    with staging_beside(parent) as folder:
+        with writing_to(parent):
+            folder.mkdir(mode=0o700)
+        yield folder
 
 
 @contextlib.contextmanager

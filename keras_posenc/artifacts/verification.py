@@ -5,7 +5,6 @@ import contextlib
 import json
 import math
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import util
 from pathlib import Path
@@ -40,7 +39,7 @@ from keras_posenc.artifacts.signatures import (
     check_model,
     resolve_numeric_signatures,
 )
-from keras_posenc.artifacts.staging import writing_to
+from keras_posenc.artifacts.staging import working_folder, writing_to
 from keras_posenc.artifacts.task_metadata import packed_task
 
 _TIMEOUT = 600  # seconds by the clock, on a machine however busy
@@ -315,11 +314,7 @@ def require_tensorflow_backend(function: str) -> None:
 def _run_worker(
     kind: str, artifact: Path, cases: Sequence[Case], limits: Limits
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    with (
-        writing_to(Path(tempfile.gettempdir())),
-        tempfile.TemporaryDirectory() as name,
-    ):
-        folder = Path(name)
+    with working_folder() as folder, writing_to(folder.parent):
         arrays = {}
         requests = []
         for index, case in enumerate(cases):
@@ -355,7 +350,7 @@ def _run_worker(
         try:
             run_isolated(
                 worker.__file__,
-                name,
+                str(folder),
                 limits=limits,
                 TF_CPP_MIN_LOG_LEVEL="3",
                 # A GPU's memory is this process's already.

@@ -215,6 +215,16 @@ UNSAFE = {
         input=1.0, debug_urls=[f"file://{out}"]
     ),
     "Abort": lambda *_: tf.raw_ops.Abort(),
+    "InitializeTableFromTextFileV2": lambda _, pipe: (
+        tf.raw_ops.InitializeTableFromTextFileV2(
+            table_handle=tf.raw_ops.HashTableV2(
+                key_dtype=tf.string, value_dtype=tf.int64
+            ),
+            filename=str(pipe),
+            key_index=-2,
+            value_index=-1,
+        )
+    ),
     "TextLineDataset": lambda _, pipe: tf.data.TextLineDataset(
         str(pipe)
     ).reduce(0, lambda count, _: count + 1),
@@ -278,6 +288,117 @@ def test_restoring_that_writes(folder):
             graph.saver_def.save_tensor_name.partition(":")[0]
         )
     assert "SaveV2" in kp.inspect(folder).unsafe_operators
+
+
+# ---- Vocabularies from a file that is no asset
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    """A verified SavedModel whose table comes from its asset."""
+    keras = pytest.importorskip("keras")
+    base = tmp_path_factory.mktemp("vocabulary")
+    (base / "words.txt").write_text("one\ntwo\n")
+    words = keras.Input((None,), dtype="string", name="words")
+    lookup = keras.layers.StringLookup(vocabulary=str(base / "words.txt"))
+    vectors = keras.layers.Embedding(4, 4)(lookup(words))
+    model = keras.Model(words, vectors)
+    return kp.export_saved_model(model, base / "model", verbose=False).path
+
+
+def only(nodes, **fields):
+    (node,) = (
+        node
+        for node in nodes
+        if all(getattr(node, name) == value for name, value in fields.items())
+    )
+    return node
+
+
+def add_path(graph):
+    """A constant in the graph: the name of a file that is no asset."""
+    value = tf.make_tensor_proto("/etc/passwd")
+    node = graph.graph_def.node.add(name="path", op="Const")
+    node.attr["value"].tensor.CopyFrom(value)
+    node.attr["dtype"].type = value.dtype
+
+
+def assigned_to_its_variable(graph):
+    add_path(graph)
+    assign = only(graph.graph_def.node, op="AssignVariableOp")
+    assign.input[1] = "path"
+
+
+def assigned_a_second_time(graph):
+    add_path(graph)
+    assign = only(graph.graph_def.node, op="AssignVariableOp")
+    again = graph.graph_def.node.add()
+    again.CopyFrom(assign)
+    again.name, again.input[0], again.input[1] = "again", "Variable:0", "path"
+
+
+def assigned_by_another_handle(graph):
+    handle = only(graph.graph_def.node, op="VarHandleOp", name="Variable")
+    graph.graph_def.node.add().CopyFrom(handle)
+    graph.graph_def.node[-1].name = "other"
+
+
+def passed_to_its_initializer(graph):
+    add_path(graph)
+    function = next(
+        f.signature.name
+        for f in graph.graph_def.library.function
+        if any(n.op.startswith("InitializeTable") for n in f.node_def)
+    )
+    for node in graph.graph_def.node:
+        if node.attr["f"].func.name == function:
+            node.input[0] = "path"
+
+
+def bound_in_python(graph):
+    objects = graph.object_graph_def
+    for node in objects.nodes:
+        if node.WhichOneof("kind") == "asset":
+            add_path(graph)
+            node.constant.operation = "path"
+
+
+def constant_in_its_place(graph):
+    name = graph.asset_file_def[0].tensor_info.name.partition(":")[0]
+    add_path(graph)
+    asset = only(graph.graph_def.node, name=name)
+    asset.CopyFrom(graph.graph_def.node[-1])
+    asset.name = name
+
+
+def sent_by_a_client(graph):
+    info = graph.asset_file_def[0].tensor_info
+    inputs = graph.signature_def["serving_default"].inputs
+    inputs["path"].name, inputs["path"].dtype = info.name, 7
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        assigned_to_its_variable,
+        assigned_a_second_time,
+        assigned_by_another_handle,
+        passed_to_its_initializer,
+        bound_in_python,
+        constant_in_its_place,
+        sent_by_a_client,
+    ],
+    ids=lambda spoil: spoil.__name__,
+)
+def test_vocabulary_that_is_no_asset(vocabulary, model, tmp_path, spoil):
+    assert kp.inspect(vocabulary).unsafe_operators == []
+    shutil.copytree(vocabulary, tmp_path / "1")
+    for graph in change(tmp_path / "1"):
+        spoil(graph)
+    operators = ["InitializeTableFromTextFileV2"]
+    assert kp.inspect(tmp_path / "1").unsafe_operators == operators
+    with pytest.raises(kp.ExportVerificationError, match=operators[0]):
+        kp.verify(model, tmp_path / "1")
 
 
 @pytest.mark.parametrize("verify", [True, False])

@@ -118,6 +118,50 @@ def test_each_weight_is_stored_once(tmp_path, make):
     assert sorted(stored_shapes(path)) == [[64], [64, 64], [3000, 64]]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_each_layer_is_stored_once(tmp_path, make, nested):
+    model = make.classifier()
+    if nested:
+        inputs = make.ids()
+        model = keras.Model(inputs, layers.Dense(2, name="head")(model(inputs)))
+    alone = {"serving_default": model}
+    one = kp.inspect(export(model, tmp_path / "one", signatures=alone))
+    path = export(model, tmp_path / "three")
+    three = kp.inspect(path)
+    assert sorted(three.signatures) == ["encode", "from_ids", "serving_default"]
+    # What multiplies is in layers; what cuts ids off is between them.
+    for operator in ("MatMul", "Einsum", "BatchMatMulV2"):
+        count = one.operators.get(operator, 0)
+        assert three.operators.get(operator, 0) == count
+    assert one.operators["MatMul"] > 1
+    for layer in model._flatten_layers():  # the model's are as they were
+        assert layer.call.__func__ is type(layer).call
+
+
+class Around(layers.Layer):
+    """A layer in a layer: the mask goes in and out on the tensors alone."""
+
+    def __init__(self, inner, **options):
+        super().__init__(**options)
+        self.inner = inner
+        self.supports_masking = not isinstance(inner, layers.Embedding)
+
+    def call(self, x):
+        return self.inner(x)
+
+
+def test_layers_of_several_signatures_keep_their_masks(tmp_path, make):
+    inputs = make.ids()
+    vectors = Around(layers.Embedding(50, 4, mask_zero=True))(inputs)
+    mean = Around(kp.MaskedAveragePooling1D())(vectors)
+    model = keras.Model(inputs, layers.Dense(3, name="scores")(mean))
+    path = export(model, tmp_path)
+    padded = {"ids": [[3, 1, 9, 9], [7, 7, 7, 7]], "lengths": [2, 1]}
+    expected = model(np.array([[3, 1], [7, 0]]))
+    answer = load(path, "from_ids")(**padded)["scores"]
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-6)
+
+
 def test_folder_is_hardly_larger_than_its_weights(tmp_path):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     vocabulary += [f"word{index}" for index in range(20_000)]

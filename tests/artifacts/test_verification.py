@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -527,6 +528,49 @@ def test_failed_saved_model_export_leaves_the_earlier_versions(
     assert "restless[" in str(caught.value)
     assert contents(tmp_path) == ["1", "1/saved_model.pb"]
     assert (tmp_path / "1" / "saved_model.pb").read_text() == "earlier"
+
+
+# ---- What it needs for a while
+
+KILLED = """
+import os, signal, sys, tempfile
+import keras
+import keras_posenc as kp
+from keras_posenc.artifacts import verification
+
+tempfile.tempdir = sys.argv[1]
+
+
+def all_are_killed(*_, **__):  # as in a container: neither can tidy up
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+verification.run_isolated = all_are_killed
+model = keras.Sequential([
+    keras.Input((None,), dtype="int32", name="ids"),
+    keras.layers.Embedding(50, 4),
+])
+kp.export_litert(model, sys.argv[2], verbose=False)
+"""
+
+
+def test_what_the_killed_left_is_removed_by_the_next(
+    model, litert, tmp_path, contents, monkeypatch
+):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, scratch, tmp_path / "killed.tflite"],
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    (folder,) = scratch.glob("*.partial")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert "request.json" in contents(folder)
+    kp.verify(model, litert.path, max_length=2)
+    # TensorFlow leaves a file of its own.
+    assert list(scratch.glob(".*")) == []
 
 
 # ---- A runtime that does not answer
