@@ -290,11 +290,35 @@ def test_models_of_keras_int8_answer_as_keras(tmp_path, make_model, run_litert):
     assert "quantized_call" not in vars(layer)
 
 
+def test_mixed_precision_of_keras_int8(tmp_path, run_litert):
+    keras.utils.set_random_seed(0)
+    plain = nested()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        mixed = nested()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    mixed.set_weights(plain.get_weights())
+    by_keras(mixed)
+    before = [layer.dtype_policy for layer in mixed.layers]
+    artifact = kp.export_litert(
+        mixed, tmp_path / "m.tflite", max_length=9, verbose=False
+    )
+    assert artifact.report.in_float32
+    assert [layer.dtype_policy for layer in mixed.layers] == before
+    # It answers as the same model does that was float32 from the start.
+    by_keras(plain)
+    ids = np.random.default_rng(0).integers(1, 50, (3, 9)).astype("int32")
+    actual = run_litert(artifact.path)(ids=ids)["scores"]
+    np.testing.assert_allclose(actual, plain(ids), rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize("mode", ["int4", "float8"])
 def test_other_modes_of_keras_are_refused_by_name(tmp_path, mode):
     model = by_keras(einsums(), mode)
     with pytest.raises(
-        kp.ExportError, match=rf"^Layer '.+' is quantized to {mode}, which"
+        kp.ExportError, match=rf"^Layer '.+' is quantized to {mode}, which "
+        "neither LiteRT nor ONNX takes"
     ):
         kp.export_litert(
             model, tmp_path / "m.tflite", verify=False, verbose=False
