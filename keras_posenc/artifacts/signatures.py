@@ -139,13 +139,13 @@ def resolve_numeric_signatures(
         for name, spec in signature.specs.items():
             if spec.dtype == "string":
                 raise ValueError(
-                    "LiteRT has no string operators to tokenize with. "
+                    "LiteRT and ONNX have no operators to tokenize with. "
                     f"Received: signature '{signature.name}' with the string "
                     f"input '{name}'; give a model that begins with ids"
                 )
             if spec.dtype == "bfloat16":
                 raise ValueError(
-                    "LiteRT's interpreter takes no bfloat16. Received: "
+                    "LiteRT and ONNX take no bfloat16 inputs. Received: "
                     f"signature '{signature.name}' with the bfloat16 input "
                     f"'{name}'; give it as float32"
                 )

@@ -376,7 +376,7 @@ def test_model_that_no_one_tensor_cuts_has_one_signature(make_model):
     (signature,) = resolve_signatures(model)
     assert signature.name == "serving_default"
     assert signature.model is model
-    with pytest.raises(ValueError, match="LiteRT has no string operators"):
+    with pytest.raises(ValueError, match="LiteRT and ONNX have no operators"):
         resolve_numeric_signatures(model)
 
 
@@ -400,7 +400,7 @@ def test_model_of_ids_goes_to_litert_as_it_is(make):
 def test_given_signature_of_strings_cannot_go_to_litert(make):
     signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
     message = (
-        "LiteRT has no string operators to tokenize with. Received: signature "
+        "LiteRT and ONNX have no operators to tokenize with. Received: signature "
         "'raw' with the string input 'text'; give a model that begins with ids"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
