@@ -98,12 +98,22 @@ def resolve_signatures(
         default = _signature(DEFAULT, model, {})
         cut = from_ids(default)
         return [default] if cut is None else [default, cut]
+    return [_signature(*given) for given in as_given(signatures)]
+
+
+def as_given(
+    signatures: Any,
+) -> Iterator[tuple[str, keras.Model, Mapping[str, Any]]]:
+    """The name, the model and the shapes by input name of each signature.
+
+    Raises:
+        ValueError: What was given is no dict of these.
+    """
     if not isinstance(signatures, Mapping) or not signatures:
         raise ValueError(
             "`signatures` must be a dict of a model, or of a pair (model, "
             f"shapes), by name. Received: signatures={signatures!r}"
         )
-    resolved = []
     for name, value in signatures.items():
         pair = value if isinstance(value, tuple | list) else (value, {})
         if (
@@ -117,8 +127,13 @@ def resolve_signatures(
                 "underscores, to a keras.Model or to a pair (model, shapes). "
                 f"Received: {name!r}: {value!r}"
             )
-        resolved.append(_signature(name, *pair))
-    return resolved
+        model, shapes = pair
+        if not isinstance(shapes, Mapping):
+            raise ValueError(
+                f"Signature '{name}': shapes must be a dict by input name. "
+                f"Received: {shapes!r}"
+            )
+        yield name, model, shapes
 
 
 def resolve_numeric_signatures(
@@ -204,11 +219,6 @@ def trace(signature: Signature) -> Any:
 def _signature(
     name: str, model: keras.Model, shapes: Mapping[str, Any]
 ) -> Signature:
-    if not isinstance(shapes, Mapping):
-        raise ValueError(
-            f"Signature '{name}': shapes must be a dict by input name. "
-            f"Received: {shapes!r}"
-        )
     inputs = getattr(model, "inputs", None)
     if not inputs:
         return _signature_of_subclass(name, model, shapes)

@@ -5,6 +5,7 @@ ids between `[CLS]` and `[SEP]`, a mask, and segments. A signature of these
 three answers what the model answers to the text.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from keras_posenc.artifacts.signatures import (
     Arrays,
     Origin,
     Signature,
+    as_given,
     from_ids,
     narrowed,
     resolve_signatures,
@@ -166,8 +168,8 @@ def resolve_task(
     return TextTask(
         name=task,
         signatures=[
-            _of_bert(name, cut, _shape(name, cut, value, model), tokenizer)
-            for name, value in signatures.items()
+            _of_bert(name, cut, _shape(name, given, shapes, model), tokenizer)
+            for name, given, shapes in as_given(signatures)
         ],
         vocabulary=list(tokenizer.get_vocabulary()),
         labels=None if labels is None else list(labels),
@@ -187,9 +189,8 @@ def _is_tokenizer(layer: Any) -> bool:
 def _check_tokenizer(layer: Any) -> None:
     """Raises `ValueError` where MediaPipe would give other ids."""
     vocabulary = list(layer.get_vocabulary())
-    repeated = sorted(
-        {token for token in vocabulary if vocabulary.count(token) > 1}
-    )
+    counts = collections.Counter(vocabulary)
+    repeated = sorted(token for token, count in counts.items() if count > 1)
     if repeated:
         raise ValueError(
             f"The vocabulary of '{layer.name}' must hold each token once. "
@@ -242,11 +243,10 @@ def _check_output(task: str, signature: Signature, labels: Any) -> None:
 
 
 def _shape(
-    name: str, cut: Signature, value: Any, model: keras.Model
+    name: str, given: keras.Model, shapes: Mapping[str, Any], model: keras.Model
 ) -> tuple[int | None, ...]:
     """The shape of the ids of a signature."""
-    of_model, shapes = value if isinstance(value, tuple | list) else (value, {})
-    if of_model is not model:
+    if given is not model:
         raise ValueError(
             f"Signature '{name}': a task's signatures are of one model, "
             f"'{model.name}', or of a pair of it and {{'ids': shape}}"
@@ -254,7 +254,7 @@ def _shape(
     if set(shapes) - {IDS}:
         raise ValueError(
             f"Signature '{name}': a task's shapes are of 'ids' alone. "
-            f"Received: {', '.join(shapes)}"
+            f"Received: {', '.join(map(str, shapes))}"
         )
     spec = keras.InputSpec(shape=(None, None), dtype="int32")
     shape = narrowed(name, IDS, spec, shapes.get(IDS, (1, None))).shape
@@ -272,10 +272,11 @@ def _of_bert(
     """The signature of ids, mask and segments, from that of ids."""
     ((cut_name, cut_spec),) = cut.specs.items()
     limit = tokenizer.sequence_length
-    if limit is not None and shape[1] is not None and shape[1] > limit:
+    if limit is not None and shape[1] not in (None, limit):
         raise ValueError(
-            f"Signature '{name}': '{tokenizer.name}' makes {limit} ids of a "
-            f"text. Received: shape {shape}"
+            f"Signature '{name}': '{tokenizer.name}' makes {limit} ids of "
+            f"every text, so that the shape of ids is (1, {limit}), or "
+            f"(1, None). Received: shape {shape}"
         )
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
