@@ -18,6 +18,7 @@ from keras_posenc.artifacts.quantization import (
     BY_KERAS,
     check_quantization,
     convert,
+    refuse_loops,
 )
 from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.samples import as_list
@@ -154,9 +155,9 @@ def export_litert(
         )
     if os.path.isdir(path):  # unlike Path's, for any name
         raise ValueError(f"`path` must be a file, and '{path}' is a folder")
-    if text_task is not None and representative is not None:
-        representative = text_task.as_samples(representative)
-    batches = check_quantization(quantization, representative, resolved)
+    batches = check_quantization(
+        quantization, representative, resolved, text_task
+    )
     by_keras = is_quantized(resolved)
     if by_keras and quantization is not None:
         raise ValueError(
@@ -172,6 +173,8 @@ def export_litert(
         progress(verbose) as step,
         staging_beside(path.parent) as staged,
     ):
+        if quantization == "int8-static":
+            refuse_loops(resolved)
         if verify:  # first, since samples may turn out wrong
             step("Asking the model itself")
             expected = expect(

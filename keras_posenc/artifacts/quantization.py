@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,12 +10,19 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.samples import (
     Inputs,
     check_samples,
     fitting_samples,
+    split_texts,
 )
-from keras_posenc.artifacts.signatures import Signature, flatten_layers
+from keras_posenc.artifacts.signatures import (
+    Signature,
+    flatten_layers,
+    trace,
+)
+from keras_posenc.artifacts.text_tasks import TextTask
 
 MODES = ("float16", "int8", "int8-static")
 # Not a mode to ask for: the model itself rounds, as Keras does. The file rounds
@@ -44,9 +52,14 @@ _WEIGHTED = (
 
 
 def check_quantization(
-    quantization: Any, representative: Any, signatures: Sequence[Signature]
+    quantization: Any,
+    representative: Any,
+    signatures: Sequence[Signature],
+    task: TextTask | None = None,
 ) -> Mapping[str, list[Inputs]]:
     """What to calibrate each signature with; nothing but for `int8-static`.
+
+    For a task, a text is what MediaPipe makes of it for each signature.
 
     Raises:
         ValueError: A mode that there is not, or batches that are not needed,
@@ -64,10 +77,15 @@ def check_quantization(
                 f"with. Received: quantization={quantization!r}"
             )
         return {}
-    check_samples(signatures, representative, "representative")
+    arrays = representative
+    if task is not None:
+        _, arrays = split_texts(representative)
+    check_samples(signatures, arrays, "representative")
     batches = {}
     for signature in signatures:
-        fitting = fitting_samples(signature, representative)
+        if task is not None:
+            arrays = task.as_samples(signature, representative)
+        fitting = fitting_samples(signature, arrays)
         batches[signature.name] = [
             inputs
             for inputs in fitting
@@ -95,6 +113,24 @@ def check_quantization(
                 f"batches. Received: {len(shapes_given)} shapes"
             )
     return batches
+
+
+def refuse_loops(signatures: Sequence[Signature]) -> None:
+    """Raises `ExportError` for a loop, in which LiteRT's calibrator crashes.
+
+    Not an error of its own, but the end of this process.
+    """
+    for signature in signatures:
+        graph = trace(signature).graph.as_graph_def()
+        bodies = (function.node_def for function in graph.library.function)
+        for node in itertools.chain(graph.node, *bodies):
+            if node.op in ("While", "StatelessWhile"):
+                raise ExportError(
+                    f"Model '{signature.model.name}' has a loop, "
+                    f"'{node.name}', as a recurrent layer has, which cannot "
+                    "be calibrated for quantization='int8-static'. Take "
+                    "'int8', or unroll it (unroll=True)"
+                )
 
 
 def convert(

@@ -54,23 +54,21 @@ class TextTask:
     tokenize: Callable[[str], np.ndarray]
     sequence_length: int | None
 
-    def as_samples(self, samples: Any) -> list[Any]:
-        """Samples with each text as MediaPipe hands it over.
+    def as_samples(self, signature: Signature, samples: Any) -> list[Any]:
+        """Samples with each text as MediaPipe hands it to a signature.
 
         All of one length, for calibration takes several inputs of no other.
         """
         texts, found = split_texts(samples)
-        for signature in self.signatures:
-            rows = [i for s, i, _ in self.cases(texts) if s is signature]
-            longest = max((row[IDS].shape[1] for row in rows), default=0)
-            found += [
-                {
-                    name: np.pad(ids, ((0, 0), (0, longest - ids.shape[1])))
-                    for name, ids in row.items()
-                }
-                for row in rows
-            ]
-        return found
+        rows = [i for s, i, _ in self.cases(texts) if s is signature]
+        longest = max((row[IDS].shape[1] for row in rows), default=0)
+        return found + [
+            {
+                name: np.pad(ids, ((0, 0), (0, longest - ids.shape[1])))
+                for name, ids in row.items()
+            }
+            for row in rows
+        ]
 
     def cases(
         self, texts: Sequence[str]

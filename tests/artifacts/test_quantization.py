@@ -240,6 +240,28 @@ def test_several_inputs_need_batches_of_one_shape(tmp_path):
     assert max(c.worst_difference for c in elsewhere) > report.tolerance
 
 
+@pytest.mark.parametrize(
+    "recurrent", [layers.LSTM, layers.GRU, layers.SimpleRNN]
+)
+def test_loops_are_not_calibrated(tmp_path, recurrent):
+    # In which the converter would end this process.
+    def build(**options):
+        ids = keras.Input((6,), 1, dtype="int32", name="ids")
+        vectors = layers.Embedding(50, 8)(ids)
+        return keras.Model(ids, recurrent(8, name="loop", **options)(vectors))
+
+    options = {
+        "quantization": "int8-static",
+        "representative": [np.arange(6).reshape(1, 6)],
+        "verbose": False,
+    }
+    path = tmp_path / "m.tflite"
+    with pytest.raises(kp.ExportError, match=r"has a loop, '.*loop.*/while"):
+        kp.export_litert(build(), path, **options)
+    assert list(tmp_path.iterdir()) == []
+    assert kp.export_litert(build(unroll=True), path, **options).report.passed
+
+
 # ---- Models that Keras quantized
 
 

@@ -214,6 +214,22 @@ def test_quantized_classifier(mediapipe, tmp_path):
     assert 1e-4 < np.max(difference) <= report.tolerance
 
 
+def test_texts_calibrate_signatures_of_every_length(mediapipe, tmp_path):
+    model = classifier(8)
+    artifact = export(
+        model,
+        tmp_path / "m.tflite",
+        signatures={"any": model, "eight": (model, {"ids": (1, 8)})},
+        quantization="int8-static",
+        representative=TEXTS,
+    )
+    assert artifact.report.passed
+    assert {case.signature for case in artifact.report.cases} == {
+        "any",
+        "eight",
+    }
+
+
 def test_what_is_packed_and_verified(mediapipe, tmp_path):
     model = classifier()
     path = export(model, tmp_path / "m.tflite", labels=LABELS).path
