@@ -339,8 +339,9 @@ def test_mixed_precision_of_keras_int8(tmp_path, run_litert):
 def test_other_modes_of_keras_are_refused_by_name(tmp_path, mode):
     model = by_keras(einsums(), mode)
     with pytest.raises(
-        kp.ExportError, match=rf"^Layer '.+' is quantized to {mode}, which "
-        "neither LiteRT nor ONNX takes"
+        kp.ExportError,
+        match=rf"^Layer '.+' is quantized to {mode}, which "
+        "neither LiteRT nor ONNX takes",
     ):
         kp.export_litert(
             model, tmp_path / "m.tflite", verify=False, verbose=False

@@ -400,8 +400,9 @@ def test_model_of_ids_goes_to_litert_as_it_is(make):
 def test_given_signature_of_strings_cannot_go_to_litert(make):
     signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
     message = (
-        "LiteRT and ONNX have no operators to tokenize with. Received: signature "
-        "'raw' with the string input 'text'; give a model that begins with ids"
+        "LiteRT and ONNX have no operators to tokenize with. Received: "
+        "signature 'raw' with the string input 'text'; give a model that "
+        "begins with ids"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         resolve_numeric_signatures(make.embedder(), signatures)

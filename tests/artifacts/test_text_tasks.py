@@ -352,9 +352,7 @@ def test_signatures_that_are_none(
 ):
     model = classifier(8)
     with pytest.raises(ValueError, match=re.escape(message)):
-        export(
-            model, tmp_path / "m.tflite", signatures=make_signatures(model)
-        )
+        export(model, tmp_path / "m.tflite", signatures=make_signatures(model))
 
 
 @pytest.mark.parametrize(
