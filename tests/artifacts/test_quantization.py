@@ -126,6 +126,12 @@ def test_verify_knows_the_mode_of_a_file(files, model, mode):
     report = kp.verify(model, files[mode].path, max_length=8)
     assert report.quantization == mode
     assert report.passed
+    # Whether it is right is known of what it was calibrated with alone.
+    assert ("--samples" in str(report)) == (mode == "int8-static")
+    samples = batches()
+    assert "--samples" not in str(
+        kp.verify(model, files[mode].path, max_length=8, samples=samples)
+    )
     assert not kp.verify(
         model, files[mode].path, max_length=8, tolerance=1e-6
     ).passed
