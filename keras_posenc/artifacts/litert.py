@@ -26,6 +26,7 @@ from keras_posenc.artifacts.saved_model import write_saved_model
 from keras_posenc.artifacts.signatures import (
     Signature,
     check_model,
+    flatten_layers,
     resolve_numeric_signatures,
 )
 from keras_posenc.artifacts.staging import (
@@ -214,10 +215,21 @@ def _resolve(
 ) -> tuple[list[Signature], TextTask | None]:
     """The signatures of the file, and its task if it is for one."""
     check_model(model)
+    text_task = None
     if task is None:
-        return resolve_numeric_signatures(model, signatures), None
-    text_task = resolve_task(model, task, labels, signatures)
-    return text_task.signatures, text_task
+        resolved = resolve_numeric_signatures(model, signatures)
+    else:
+        text_task = resolve_task(model, task, labels, signatures)
+        resolved = text_task.signatures
+    for signature in resolved:
+        for layer in flatten_layers(signature.model):
+            if layer.variable_dtype == "float64" and layer.weights:
+                raise ExportError(
+                    f"Layer '{layer.path or layer.name}' has weights of "
+                    "float64, and LiteRT computes in float32. Rebuild the "
+                    "model with the dtype policy 'float32'"
+                )
+    return resolved, text_task
 
 
 def _convert(

@@ -421,6 +421,15 @@ def test_weights_of_low_precision(make, tmp_path, contents, policy):
     assert contents(tmp_path) == []
 
 
+def test_weights_of_float64(make, tmp_path, contents):
+    model = make.classifier("float64")
+    with pytest.raises(
+        kp.ExportError, match=r"^Layer '.*embedding.*' has weights of float64"
+    ):
+        export(model, tmp_path / "new" / "model.tflite")
+    assert contents(tmp_path) == []
+
+
 def test_layer_of_low_precision_without_weights(make, tmp_path, run_litert):
     inputs = make.ids()
     vectors = layers.Embedding(50, 4)(inputs)
