@@ -102,8 +102,9 @@ def export_litert(
             `WordpieceTokenizer`, and has one output. The file's inputs are
             `ids`, `mask` and `segment_ids`, of one text at a time; of any
             length, unless `signatures` gives a shape of the `ids`, such as
-            `{"serving_default": (model, {"ids": (1, 128)})}`. MediaPipe runs
-            the first signature. Needs the extra `mediapipe`.
+            `{"serving_default": (model, {"ids": (1, 128)})}`: one, for
+            MediaPipe takes no file of several, and of no model with loops or
+            branches. Needs the extra `mediapipe`.
         labels: The names of a text classifier's scores.
         allow_flex: Whether operators may be TensorFlow's own. The file then
             needs a runtime with the Flex delegate.
@@ -156,9 +157,9 @@ def export_litert(
         )
     if os.path.isdir(path):  # unlike Path's, for any name
         raise ValueError(f"`path` must be a file, and '{path}' is a folder")
-    batches = check_quantization(
-        quantization, representative, resolved, text_task
-    )
+    if text_task is not None and representative is not None:
+        representative = text_task.as_samples(representative)
+    batches = check_quantization(quantization, representative, resolved)
     by_keras = is_quantized(resolved)
     if by_keras and quantization is not None:
         raise ValueError(
@@ -220,7 +221,7 @@ def _resolve(
         resolved = resolve_numeric_signatures(model, signatures)
     else:
         text_task = resolve_task(model, task, labels, signatures)
-        resolved = text_task.signatures
+        resolved = [text_task.signature]
     for signature in resolved:
         for layer in flatten_layers(signature.model):
             if layer.variable_dtype == "float64" and layer.weights:

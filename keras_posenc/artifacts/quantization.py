@@ -15,14 +15,12 @@ from keras_posenc.artifacts.samples import (
     Inputs,
     check_samples,
     fitting_samples,
-    split_texts,
 )
 from keras_posenc.artifacts.signatures import (
     Signature,
     flatten_layers,
     trace,
 )
-from keras_posenc.artifacts.text_tasks import TextTask
 
 MODES = ("float16", "int8", "int8-static")
 # Not a mode to ask for: the model itself rounds, as Keras does. The file rounds
@@ -52,14 +50,9 @@ _WEIGHTED = (
 
 
 def check_quantization(
-    quantization: Any,
-    representative: Any,
-    signatures: Sequence[Signature],
-    task: TextTask | None = None,
+    quantization: Any, representative: Any, signatures: Sequence[Signature]
 ) -> Mapping[str, list[Inputs]]:
     """What to calibrate each signature with; nothing but for `int8-static`.
-
-    For a task, a text is what MediaPipe makes of it for each signature.
 
     Raises:
         ValueError: A mode that there is not, or batches that are not needed,
@@ -77,15 +70,10 @@ def check_quantization(
                 f"with. Received: quantization={quantization!r}"
             )
         return {}
-    arrays = representative
-    if task is not None:
-        _, arrays = split_texts(representative)
-    check_samples(signatures, arrays, "representative")
+    check_samples(signatures, representative, "representative")
     batches = {}
     for signature in signatures:
-        if task is not None:
-            arrays = task.as_samples(signature, representative)
-        fitting = fitting_samples(signature, arrays)
+        fitting = fitting_samples(signature, representative)
         batches[signature.name] = [
             inputs
             for inputs in fitting

@@ -38,7 +38,7 @@ class TextTask:
 
     Attributes:
         name: One of `TASKS`.
-        signatures: Of ids, mask and segments; MediaPipe runs the first.
+        signature: Of ids, mask and segments.
         vocabulary: The WordPiece tokens in the order of their ids.
         labels: The names of the scores, or None.
         text: The signature of the model itself.
@@ -47,20 +47,20 @@ class TextTask:
     """
 
     name: str
-    signatures: list[Signature]
+    signature: Signature
     vocabulary: list[str]
     labels: list[str] | None
     text: Signature
     tokenize: Callable[[str], np.ndarray]
     sequence_length: int | None
 
-    def as_samples(self, signature: Signature, samples: Any) -> list[Any]:
-        """Samples with each text as MediaPipe hands it to a signature.
+    def as_samples(self, samples: Any) -> list[Any]:
+        """Samples with each text as MediaPipe hands it over.
 
         All of one length, for calibration takes several inputs of no other.
         """
         texts, found = split_texts(samples)
-        rows = [i for s, i, _ in self.cases(texts) if s is signature]
+        rows = [row for row, _ in self.cases(texts)]
         longest = max((row[IDS].shape[1] for row in rows), default=0)
         return found + [
             {
@@ -70,30 +70,23 @@ class TextTask:
             for row in rows
         ]
 
-    def cases(
-        self, texts: Sequence[str]
-    ) -> Iterator[tuple[Signature, Arrays, Arrays]]:
+    def cases(self, texts: Sequence[str]) -> Iterator[tuple[Arrays, Arrays]]:
         """Texts as MediaPipe hands them over, and as the model takes them.
 
         A text that a signature of fixed length cuts, and the model does not,
         is left out.
         """
         (name,) = self.text.specs
-        for signature in self.signatures:
-            length = signature.specs[IDS].shape[1]
-            for text in texts:
-                ids = self.tokenize(text)
-                if length is not None and len(ids) > length:
-                    if length != self.sequence_length:
-                        continue
-                    ids = np.append(ids[: length - 1], ids[-1])
-                row = np.zeros((1, length or len(ids)), "int32")
-                row[0, : len(ids)] = ids
-                yield (
-                    signature,
-                    _as_bert(row),
-                    {name: np.array([text], dtype=object)},
-                )
+        length = self.signature.specs[IDS].shape[1]
+        for text in texts:
+            ids = self.tokenize(text)
+            if length is not None and len(ids) > length:
+                if length != self.sequence_length:
+                    continue
+                ids = np.append(ids[: length - 1], ids[-1])
+            row = np.zeros((1, length or len(ids)), "int32")
+            row[0, : len(ids)] = ids
+            yield _as_bert(row), {name: np.array([text], dtype=object)}
 
 
 def check_task(task: Any, labels: Any) -> None:
@@ -132,8 +125,8 @@ def resolve_task(
             with `get_vocabulary()`, `lowercase` and `sequence_length`.
         task: One of `TASKS`.
         labels: A name for each score.
-        signatures: For each name the model, or a pair of it and a dict of the
-            shape of `ids`. By default one, of `(1, None)`.
+        signatures: For one name the model, or a pair of it and a dict of the
+            shape of `ids`. By default `(1, None)`.
 
     Raises:
         ValueError: A model that is no such one, or whose vocabulary or labels
@@ -161,14 +154,20 @@ def resolve_task(
         return np.asarray(keras.ops.convert_to_numpy(ids))[0]
 
     _check_tokens(tokenizer, tokenize)
-    if signatures is None:
-        signatures = {DEFAULT: model}
+    found = list(
+        as_given({DEFAULT: model} if signatures is None else signatures)
+    )
+    if len(found) > 1:
+        raise ValueError(
+            "`signatures` must be one for a task, for MediaPipe takes no file "
+            f"of several. Received: {', '.join(name for name, *_ in found)}"
+        )
+    ((name, given, shapes),) = found
     return TextTask(
         name=task,
-        signatures=[
-            _of_bert(name, cut, _shape(name, given, shapes, model), tokenizer)
-            for name, given, shapes in as_given(signatures)
-        ],
+        signature=_of_bert(
+            name, cut, _shape(name, given, shapes, model), tokenizer
+        ),
         vocabulary=list(tokenizer.get_vocabulary()),
         labels=None if labels is None else list(labels),
         text=whole,
@@ -246,7 +245,7 @@ def _shape(
     """The shape of the ids of a signature."""
     if given is not model:
         raise ValueError(
-            f"Signature '{name}': a task's signatures are of one model, "
+            f"Signature '{name}': a task's signature is of its model, "
             f"'{model.name}', or of a pair of it and {{'ids': shape}}"
         )
     if set(shapes) - {IDS}:

@@ -214,22 +214,6 @@ def test_quantized_classifier(mediapipe, tmp_path):
     assert 1e-4 < np.max(difference) <= report.tolerance
 
 
-def test_texts_calibrate_signatures_of_every_length(mediapipe, tmp_path):
-    model = classifier(8)
-    artifact = export(
-        model,
-        tmp_path / "m.tflite",
-        signatures={"any": model, "eight": (model, {"ids": (1, 8)})},
-        quantization="int8-static",
-        representative=TEXTS,
-    )
-    assert artifact.report.passed
-    assert {case.signature for case in artifact.report.cases} == {
-        "any",
-        "eight",
-    }
-
-
 def test_what_is_packed_and_verified(mediapipe, tmp_path):
     model = classifier()
     path = export(model, tmp_path / "m.tflite", labels=LABELS).path
@@ -345,6 +329,7 @@ def test_arguments_that_do_not_fit(mediapipe, tmp_path, options, message):
         (lambda model: {"main": (model, {}, 3)}, "(model, shapes)"),
         (lambda model: {"main": (model, (1, 8))}, "shapes must be a dict"),
         (lambda model: {"main": (model, {1: (1, 8)})}, "Received: 1"),
+        (lambda model: {"a": model, "b": model}, "must be one for a task"),
     ],
 )
 def test_signatures_that_are_none(
@@ -366,6 +351,35 @@ def test_shape_that_mediapipe_does_not_give(mediapipe, tmp_path, shape):
             tmp_path / "m.tflite",
             signatures={"main": (model, {"ids": shape})},
         )
+
+
+def test_loops_that_mediapipe_does_not_take(mediapipe, tmp_path, contents):
+    def build(**options):
+        tokens = tokenizer(6)
+        return keras.Sequential(
+            [
+                keras.Input((), dtype="string", name="text"),
+                tokens,
+                layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
+                layers.LSTM(4, **options),
+                layers.Dense(3, activation="softmax", name="scores"),
+            ]
+        )
+
+    with pytest.raises(kp.ExportError, match="has loops or branches, as recur"):
+        export(build(), tmp_path / "m.tflite")
+    assert contents(tmp_path) == []
+    model = build(unroll=True)
+    path = export(
+        model,
+        tmp_path / "m.tflite",
+        signatures={"serving_default": (model, {"ids": (1, 6)})},
+        labels=LABELS,
+    ).path
+    expected = model.predict(tf.constant(TEXTS), verbose=0)
+    np.testing.assert_allclose(
+        classify(path, TEXTS), expected, rtol=0, atol=1e-5
+    )
 
 
 def test_large_vocabulary_is_not_compared_each_with_each():
