@@ -56,7 +56,7 @@ def check_quantization(
 
     Raises:
         ValueError: A mode that there is not, or batches that are not needed,
-            or lacking, or empty, or of another shape.
+            or lacking, or empty, or of another shape, or not finite.
     """
     if quantization is not None and quantization not in MODES:
         raise ValueError(
@@ -89,6 +89,14 @@ def check_quantization(
                 f"signature '{signature.name}' with: {shapes}. Received: "
                 f"{'empty ones only' if fitting else 'none of that shape'}"
             )
+        for inputs in batches[signature.name]:
+            for name, array in inputs.items():
+                # In whose range the calibrator ends this process.
+                if not np.all(np.isfinite(array)):
+                    raise ValueError(
+                        "`representative` must be finite numbers. Received: "
+                        f"NaN or infinity in input '{name}'"
+                    )
         shapes_given = {
             tuple(array.shape for array in inputs.values())
             for inputs in batches[signature.name]

@@ -215,6 +215,21 @@ def test_what_does_not_fit_is_named(model, tmp_path, options, message, capsys):
     assert "Converting" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_batches_are_finite(tmp_path, value):
+    x = keras.Input((4,), name="x")
+    batch = np.ones((3, 4), "float32")
+    batch[2, 3] = value
+    with pytest.raises(ValueError, match=r"be finite numbers\. .+ input 'x'"):
+        kp.export_litert(
+            keras.Model(x, layers.Dense(2)(x)),
+            tmp_path / "m.tflite",
+            quantization="int8-static",
+            representative=batch,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_static_signature_needs_batches_of_its_shape(model, tmp_path):
     with pytest.raises(ValueError, match=r"signature 'short' with: ids of"):
         kp.export_litert(
