@@ -456,7 +456,11 @@ def narrowed(
         shape = shape.shape
     is_shape = isinstance(shape, Sequence) and all(
         size is None
-        or (isinstance(size, int) and not isinstance(size, bool) and size > 0)
+        or (
+            isinstance(size, int | np.integer)
+            and not isinstance(size, bool)
+            and size > 0
+        )
         for size in shape
     )
     if (
@@ -469,6 +473,8 @@ def narrowed(
     ):
         raise ValueError(
             f"Signature '{signature}': input '{name}' of the model has shape "
-            f"{tuple(spec.shape)}. Received: shape {shape}"
+            f"{tuple(spec.shape)}, of which each None may stay, or become an "
+            f"integer above 0. Received: shape {shape}"
         )
-    return keras.InputSpec(shape=tuple(shape), dtype=spec.dtype)
+    sizes = tuple(None if size is None else int(size) for size in shape)
+    return keras.InputSpec(shape=sizes, dtype=spec.dtype)

@@ -589,13 +589,22 @@ def test_shape_that_does_not_fit(make, shape):
         resolve_signatures(model, {"a": (model, {"ids": shape})})
 
 
+def test_sizes_may_be_numpys(make):
+    model = make.embedder()
+    (found,) = resolve_signatures(
+        model, {"a": (model, {"ids": tuple(np.array([1, 4]))})}
+    )
+    assert found.specs["ids"].shape == (1, 4)
+
+
 def test_shape_that_contradicts_the_model():
     inputs = keras.Input((4,), dtype="int32", name="ids")
     model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
     for shape in ((None, 5), (None, None)):
         message = (
-            "Signature 'a': input 'ids' of the model has shape (None, 4). "
-            f"Received: shape {shape}"
+            "Signature 'a': input 'ids' of the model has shape (None, 4), of "
+            "which each None may stay, or become an integer above 0. Received: "
+            f"shape {shape}"
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             resolve_signatures(model, {"a": (model, {"ids": shape})})
