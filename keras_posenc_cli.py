@@ -75,7 +75,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 130
     except BrokenPipeError:
         raise
-    except _UsageError as error:
+    except (_UsageError, ImportError) as error:  # which names the extra
         return _report_error(error, EXIT_USAGE)
     except Exception as error:
         if not _is_expected(error):
@@ -506,8 +506,6 @@ def _export(options: argparse.Namespace) -> int:
         if options.json and error.report is not None:
             print(json.dumps(error.report.to_dict(), indent=2))  # type: ignore
         raise
-    except ImportError as error:  # which names the extra
-        raise _UsageError(str(error)) from error
     if not options.json:
         print(artifact)
     elif artifact.report is None:
@@ -625,11 +623,8 @@ def _plot(options: argparse.Namespace) -> int:
         else:
             length = given.get("length", parameters["length"].default)
             arguments = [analysis.make_scheme(options.scheme, length)]
-        try:
-            ax = draw(*arguments, **given)
-            ax.figure.savefig(options.out, dpi=150)
-        except ImportError as error:  # which names the extra
-            raise _UsageError(str(error)) from error
+        ax = draw(*arguments, **given)
+        ax.figure.savefig(options.out, dpi=150)
     print(f"Wrote {options.out}")
     return EXIT_OK
 

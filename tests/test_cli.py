@@ -430,6 +430,15 @@ class TestExport:
         assert result.code == 0, result.err
         assert json.loads(cli("inspect", path, "--json").out)["kind"] == "onnx"
 
+    @pytest.mark.parametrize("command", ["inspect", "verify model.keras"])
+    def test_extra_that_onnx_needs(self, cli, tmp_path, monkeypatch, command):
+        path = tmp_path / "m.onnx"
+        path.write_bytes(b"\x08\x09")
+        monkeypatch.setitem(sys.modules, "onnx", None)
+        result = cli(*command.split(), path)
+        assert result.code == 2
+        assert "pip install 'keras-posenc[onnx]'" in result.err
+
     def test_a_version_that_exists_is_not_touched(self, cli, folder):
         before = (folder / "versions" / "2" / "saved_model.pb").stat()
         result = cli(*export("saved_model", "versions", "--version", 2))

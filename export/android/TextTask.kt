@@ -8,13 +8,13 @@ class TextTask(context: Context) : AutoCloseable {
     // In app/src/main/assets/.
     private val classifier = TextClassifier.createFromFile(context, "model.tflite")
 
-    /** The labels of the model and their scores, best first. */
+    /** The labels of the model, else their numbers, and the scores, best first. */
     fun classify(text: String): Map<String, Float> =
         classifier.classify(text)
             .classificationResult()
             .classifications()[0]
             .categories()
-            .associate { it.categoryName() to it.score() }
+            .associate { it.categoryName().ifEmpty { "${it.index()}" } to it.score() }
 
     override fun close() = classifier.close()
 }

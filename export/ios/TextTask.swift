@@ -14,7 +14,7 @@ final class TextTask {
         classifier = try TextClassifier(modelPath: path)
     }
 
-    /// The labels of the model and their scores, best first.
+    /// The labels of the model, else their numbers, and the scores, best first.
     func classify(_ text: String) throws -> [(label: String, score: Float)] {
         let result = try classifier.classify(text: text)
         return result.classificationResult.classifications[0].categories.map {

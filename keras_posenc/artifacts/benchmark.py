@@ -166,7 +166,17 @@ def benchmark_litert(
     _check_counts("lengths", lengths)
     _check_counts("threads", threads)
     _check_counts("repeats", [repeats])
+    if not inspection.signatures:
+        raise ValueError(
+            "`path` must be a LiteRT file with signatures, as export_litert "
+            f"writes them. Received: none in '{inspection.path}'"
+        )
     names = list(inspection.signatures) if signatures is None else signatures
+    if isinstance(names, str) or not names:
+        raise ValueError(
+            "`signatures` must be a list of names, or None. "
+            f"Received: signatures={signatures!r}"
+        )
     for name in names:
         if name not in inspection.signatures:
             raise ValueError(

@@ -40,11 +40,18 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
                 if np.issubdtype(details["dtype"], np.floating)
                 else np.ones(sizes)
             ).astype(details["dtype"])
+        try:
+            runner(**inputs)
+        except Exception as error:  # whatever the runtime raises
+            shapes = ", ".join(
+                f"{n} of shape {v.shape}" for n, v in inputs.items()
+            )
+            raise RuntimeError(f"{error}, with {shapes}") from error
         seconds: list[float] = []
-        for index in range(request["repeats"] + 3):
+        for index in range(request["repeats"] + 2):
             began = time.perf_counter()
             runner(**inputs)
-            if index >= 3:  # the first runs warm up
+            if index >= 2:  # the first runs warm up
                 seconds.append(time.perf_counter() - began)
         ordered = sorted(seconds)
         runs.append(

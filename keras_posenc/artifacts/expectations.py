@@ -172,8 +172,8 @@ def expect(
         answer = _model_of(task.text)
         for is_sample, group in ((False, TEXTS), (True, texts)):
             expectations.cases.extend(
-                Case(signature.name, inputs, answer(text), is_sample)
-                for signature, inputs, text in task.cases(group)
+                Case(task.signature.name, inputs, answer(text), is_sample)
+                for inputs, text in task.cases(group)
             )
     seconds = time.process_time() - began
     matters = any(

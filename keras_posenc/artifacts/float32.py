@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+from keras.dtype_policies import DTypePolicyMap, QuantizedDTypePolicy
 
 from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.signatures import Signature, flatten_layers
@@ -31,20 +32,27 @@ def float32_policies(signatures: Sequence[Signature]) -> Iterator[bool]:
         for signature in signatures:
             for layer in flatten_layers(signature.model):
                 policy = layer.dtype_policy
+                if isinstance(policy, DTypePolicyMap) and layer.path:
+                    policy = policy[layer.path]
                 name = layer.path or layer.name
-                if policy.quantization_mode:  # see keras_int8.py
+                mode = policy.quantization_mode
+                if mode not in (None, "int8"):  # refused: see keras_int8.py
                     continue
                 is_low = policy.variable_dtype in ("float16", "bfloat16")
                 if is_low and layer.weights:
                     raise ExportError(
                         f"Layer '{name}' has the dtype policy "
-                        f"'{policy.name}', whose weights LiteRT's converter "
-                        "does not take. Rebuild the model with "
-                        f"'mixed_{policy.name}' or 'float32'"
+                        f"'{policy.name}', whose weights neither LiteRT nor "
+                        "ONNX takes. Rebuild the model with "
+                        f"'mixed_{policy.variable_dtype}' or 'float32'"
                     )
                 if policy.compute_dtype in ("float16", "bfloat16"):
                     changed.append((layer, policy))
-                    layer.dtype_policy = "float32"
+                    layer.dtype_policy = (
+                        QuantizedDTypePolicy(mode, "float32")
+                        if mode
+                        else "float32"
+                    )
                 if getattr(layer, "data_dependent_shapes", False):
                     restricted.append(layer)
                     layer.data_dependent_shapes = False

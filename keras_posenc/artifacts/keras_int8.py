@@ -45,15 +45,15 @@ def int8_in_floats(signatures: Sequence[Signature]) -> Iterator[None]:
     changed = []
     try:
         for layer in layers:
-            mode = layer.dtype_policy.quantization_mode
+            mode = layer.quantization_mode
             if mode != "int8" or type(layer) not in calls:
                 what = f"quantized to {mode}"
                 if mode == "int8":
                     what += f", and of type {type(layer).__name__}"
                 raise ExportError(
                     f"Layer '{layer.path or layer.name}' is {what}, which "
-                    "LiteRT's converter does not take. Export the model as it "
-                    "was before quantize(), with `quantization`"
+                    "neither LiteRT nor ONNX takes. Export the model as it was "
+                    "before quantize(), to LiteRT with `quantization`"
                 )
             call = functools.partial(calls[type(layer)], layer)
             layer.quantized_call = call
@@ -68,7 +68,7 @@ def _quantized_layers(signature: Signature) -> list[keras.Layer]:
     return [
         layer
         for layer in flatten_layers(signature.model)
-        if layer.dtype_policy.quantization_mode
+        if layer.quantization_mode
     ]
 
 

@@ -17,6 +17,7 @@ from keras_posenc.artifacts.quantization import (
     BY_KERAS,
     check_quantization,
     convert,
+    refuse_loops,
 )
 from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.samples import as_list
@@ -24,6 +25,7 @@ from keras_posenc.artifacts.saved_model import write_saved_model
 from keras_posenc.artifacts.signatures import (
     Signature,
     check_model,
+    flatten_layers,
     resolve_numeric_signatures,
 )
 from keras_posenc.artifacts.staging import (
@@ -100,8 +102,9 @@ def export_litert(
             `WordpieceTokenizer`, and has one output. The file's inputs are
             `ids`, `mask` and `segment_ids`, of one text at a time; of any
             length, unless `signatures` gives a shape of the `ids`, such as
-            `{"serving_default": (model, {"ids": (1, 128)})}`. MediaPipe runs
-            the first signature. Needs the extra `mediapipe`.
+            `{"serving_default": (model, {"ids": (1, 128)})}`: one, for
+            MediaPipe takes no file of several, and of no model with loops or
+            branches. Needs the extra `mediapipe`.
         labels: The names of a text classifier's scores.
         allow_flex: Whether operators may be TensorFlow's own. The file then
             needs a runtime with the Flex delegate.
@@ -172,6 +175,8 @@ def export_litert(
         progress(verbose) as step,
         staging_beside(path.parent) as staged,
     ):
+        if quantization == "int8-static":
+            refuse_loops(resolved)
         if verify:  # first, since samples may turn out wrong
             step("Asking the model itself")
             expected = expect(
@@ -211,10 +216,21 @@ def _resolve(
 ) -> tuple[list[Signature], TextTask | None]:
     """The signatures of the file, and its task if it is for one."""
     check_model(model)
+    text_task = None
     if task is None:
-        return resolve_numeric_signatures(model, signatures), None
-    text_task = resolve_task(model, task, labels, signatures)
-    return text_task.signatures, text_task
+        resolved = resolve_numeric_signatures(model, signatures)
+    else:
+        text_task = resolve_task(model, task, labels, signatures)
+        resolved = [text_task.signature]
+    for signature in resolved:
+        for layer in flatten_layers(signature.model):
+            if layer.variable_dtype == "float64" and layer.weights:
+                raise ExportError(
+                    f"Layer '{layer.path or layer.name}' has weights of "
+                    "float64, and LiteRT computes in float32. Rebuild the "
+                    "model with the dtype policy 'float32'"
+                )
+    return resolved, text_task
 
 
 def _convert(

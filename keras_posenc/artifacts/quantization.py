@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,12 +10,17 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.samples import (
     Inputs,
     check_samples,
     fitting_samples,
 )
-from keras_posenc.artifacts.signatures import Signature, flatten_layers
+from keras_posenc.artifacts.signatures import (
+    Signature,
+    flatten_layers,
+    trace,
+)
 
 MODES = ("float16", "int8", "int8-static")
 # Not a mode to ask for: the model itself rounds, as Keras does. The file rounds
@@ -52,7 +58,7 @@ def check_quantization(
 
     Raises:
         ValueError: A mode that there is not, or batches that are not needed,
-            or lacking, or empty, or of another shape.
+            or lacking, or empty, or of another shape, or not finite.
     """
     if quantization is not None and quantization not in MODES:
         raise ValueError(
@@ -85,6 +91,14 @@ def check_quantization(
                 f"signature '{signature.name}' with: {shapes}. Received: "
                 f"{'empty ones only' if fitting else 'none of that shape'}"
             )
+        for inputs in batches[signature.name]:
+            for name, array in inputs.items():
+                # In whose range the calibrator ends this process.
+                if not np.all(np.isfinite(array)):
+                    raise ValueError(
+                        "`representative` must be finite numbers. Received: "
+                        f"NaN or infinity in input '{name}'"
+                    )
         shapes_given = {
             tuple(array.shape for array in inputs.values())
             for inputs in batches[signature.name]
@@ -97,6 +111,24 @@ def check_quantization(
                 f"batches. Received: {len(shapes_given)} shapes"
             )
     return batches
+
+
+def refuse_loops(signatures: Sequence[Signature]) -> None:
+    """Raises `ExportError` for a loop, in which LiteRT's calibrator crashes.
+
+    Not an error of its own, but the end of this process.
+    """
+    for signature in signatures:
+        graph = trace(signature).graph.as_graph_def()
+        bodies = (function.node_def for function in graph.library.function)
+        for node in itertools.chain(graph.node, *bodies):
+            if node.op in ("While", "StatelessWhile"):
+                raise ExportError(
+                    f"Model '{signature.model.name}' has a loop, "
+                    f"'{node.name}', as a recurrent layer has, which cannot "
+                    "be calibrated for quantization='int8-static'. Take "
+                    "'int8', or unroll it (unroll=True)"
+                )
 
 
 def convert(

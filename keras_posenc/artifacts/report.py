@@ -229,6 +229,11 @@ class VerificationReport:
                 f"{self.quantization}, beside the model itself: "
                 f"{self.accuracy}; {self.tolerance:.2g} is allowed"
             )
+        if self.quantization == "int8-static" and not self.accuracy.on_samples:
+            lines.append(
+                "right only for inputs like those that it was calibrated with: "
+                "give some as `samples` (--samples) to verify it"
+            )
         if self.in_float32:
             lines.append(
                 "compared with the model in float32, as the file computes: its "

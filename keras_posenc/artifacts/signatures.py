@@ -98,12 +98,22 @@ def resolve_signatures(
         default = _signature(DEFAULT, model, {})
         cut = from_ids(default)
         return [default] if cut is None else [default, cut]
+    return [_signature(*given) for given in as_given(signatures)]
+
+
+def as_given(
+    signatures: Any,
+) -> Iterator[tuple[str, keras.Model, Mapping[str, Any]]]:
+    """The name, the model and the shapes by input name of each signature.
+
+    Raises:
+        ValueError: What was given is no dict of these.
+    """
     if not isinstance(signatures, Mapping) or not signatures:
         raise ValueError(
             "`signatures` must be a dict of a model, or of a pair (model, "
             f"shapes), by name. Received: signatures={signatures!r}"
         )
-    resolved = []
     for name, value in signatures.items():
         pair = value if isinstance(value, tuple | list) else (value, {})
         if (
@@ -117,8 +127,13 @@ def resolve_signatures(
                 "underscores, to a keras.Model or to a pair (model, shapes). "
                 f"Received: {name!r}: {value!r}"
             )
-        resolved.append(_signature(name, *pair))
-    return resolved
+        model, shapes = pair
+        if not isinstance(shapes, Mapping):
+            raise ValueError(
+                f"Signature '{name}': shapes must be a dict by input name. "
+                f"Received: {shapes!r}"
+            )
+        yield name, model, shapes
 
 
 def resolve_numeric_signatures(
@@ -139,13 +154,13 @@ def resolve_numeric_signatures(
         for name, spec in signature.specs.items():
             if spec.dtype == "string":
                 raise ValueError(
-                    "LiteRT has no string operators to tokenize with. "
+                    "LiteRT and ONNX have no operators to tokenize with. "
                     f"Received: signature '{signature.name}' with the string "
                     f"input '{name}'; give a model that begins with ids"
                 )
             if spec.dtype == "bfloat16":
                 raise ValueError(
-                    "LiteRT's interpreter takes no bfloat16. Received: "
+                    "LiteRT and ONNX take no bfloat16 inputs. Received: "
                     f"signature '{signature.name}' with the bfloat16 input "
                     f"'{name}'; give it as float32"
                 )
@@ -204,11 +219,6 @@ def trace(signature: Signature) -> Any:
 def _signature(
     name: str, model: keras.Model, shapes: Mapping[str, Any]
 ) -> Signature:
-    if not isinstance(shapes, Mapping):
-        raise ValueError(
-            f"Signature '{name}': shapes must be a dict by input name. "
-            f"Received: {shapes!r}"
-        )
     inputs = getattr(model, "inputs", None)
     if not inputs:
         return _signature_of_subclass(name, model, shapes)
@@ -446,7 +456,11 @@ def narrowed(
         shape = shape.shape
     is_shape = isinstance(shape, Sequence) and all(
         size is None
-        or (isinstance(size, int) and not isinstance(size, bool) and size > 0)
+        or (
+            isinstance(size, int | np.integer)
+            and not isinstance(size, bool)
+            and size > 0
+        )
         for size in shape
     )
     if (
@@ -459,6 +473,8 @@ def narrowed(
     ):
         raise ValueError(
             f"Signature '{signature}': input '{name}' of the model has shape "
-            f"{tuple(spec.shape)}. Received: shape {shape}"
+            f"{tuple(spec.shape)}, of which each None may stay, or become an "
+            f"integer above 0. Received: shape {shape}"
         )
-    return keras.InputSpec(shape=tuple(shape), dtype=spec.dtype)
+    sizes = tuple(None if size is None else int(size) for size in shape)
+    return keras.InputSpec(shape=sizes, dtype=spec.dtype)

@@ -12,7 +12,10 @@ from typing import Any
 
 import keras
 
-from keras_posenc.artifacts.errors import ExportVerificationError
+from keras_posenc.artifacts.errors import (
+    ExportError,
+    ExportVerificationError,
+)
 from keras_posenc.artifacts.text_tasks import (
     IDS,
     MASK,
@@ -44,26 +47,26 @@ def require_schema() -> Any:
 
 
 def with_metadata(content: bytes, task: TextTask) -> bytes:
-    """A LiteRT file that MediaPipe takes, from one without metadata."""
+    """A LiteRT file that MediaPipe takes, from one without metadata.
+
+    Raises:
+        ExportError: The file is of several graphs, as a loop makes it.
+    """
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
-    signature = next(
-        signature
-        for signature in model.signatureDefs
-        if signature.signatureKey.decode() == task.signatures[0].name
-    )
-    # MediaPipe runs the first graph of the file.
-    graphs, index = model.subgraphs, signature.subgraphIndex
-    graphs[0], graphs[index] = graphs[index], graphs[0]
-    for other in model.signatureDefs:
-        if other.subgraphIndex in (0, index):
-            other.subgraphIndex = index - other.subgraphIndex
+    if len(model.subgraphs) > 1:
+        raise ExportError(
+            f"Model '{task.text.model.name}' has loops or branches, as "
+            "recurrent layers have, with which MediaPipe takes no file. Unroll "
+            "them (unroll=True), and fix the shape of ids by `signatures`"
+        )
+    (graph,), (signature,) = model.subgraphs, model.signatureDefs
     names = {
         entry.tensorIndex: entry.name.decode() for entry in signature.inputs
     }
-    metadata = _metadata(task, [names[tensor] for tensor in graphs[0].inputs])
+    metadata = _metadata(task, [names[tensor] for tensor in graph.inputs])
     buffer, entry = schema.BufferT(), schema.MetadataT()
     buffer.data = list(metadata)
     model.buffers.append(buffer)

@@ -5,6 +5,7 @@ ids between `[CLS]` and `[SEP]`, a mask, and segments. A signature of these
 three answers what the model answers to the text.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from keras_posenc.artifacts.signatures import (
     Arrays,
     Origin,
     Signature,
+    as_given,
     from_ids,
     narrowed,
     resolve_signatures,
@@ -36,7 +38,7 @@ class TextTask:
 
     Attributes:
         name: One of `TASKS`.
-        signatures: Of ids, mask and segments; MediaPipe runs the first.
+        signature: Of ids, mask and segments.
         vocabulary: The WordPiece tokens in the order of their ids.
         labels: The names of the scores, or None.
         text: The signature of the model itself.
@@ -45,7 +47,7 @@ class TextTask:
     """
 
     name: str
-    signatures: list[Signature]
+    signature: Signature
     vocabulary: list[str]
     labels: list[str] | None
     text: Signature
@@ -58,42 +60,33 @@ class TextTask:
         All of one length, for calibration takes several inputs of no other.
         """
         texts, found = split_texts(samples)
-        for signature in self.signatures:
-            rows = [i for s, i, _ in self.cases(texts) if s is signature]
-            longest = max((row[IDS].shape[1] for row in rows), default=0)
-            found += [
-                {
-                    name: np.pad(ids, ((0, 0), (0, longest - ids.shape[1])))
-                    for name, ids in row.items()
-                }
-                for row in rows
-            ]
-        return found
+        rows = [row for row, _ in self.cases(texts)]
+        longest = max((row[IDS].shape[1] for row in rows), default=0)
+        return found + [
+            {
+                name: np.pad(ids, ((0, 0), (0, longest - ids.shape[1])))
+                for name, ids in row.items()
+            }
+            for row in rows
+        ]
 
-    def cases(
-        self, texts: Sequence[str]
-    ) -> Iterator[tuple[Signature, Arrays, Arrays]]:
+    def cases(self, texts: Sequence[str]) -> Iterator[tuple[Arrays, Arrays]]:
         """Texts as MediaPipe hands them over, and as the model takes them.
 
         A text that a signature of fixed length cuts, and the model does not,
         is left out.
         """
         (name,) = self.text.specs
-        for signature in self.signatures:
-            length = signature.specs[IDS].shape[1]
-            for text in texts:
-                ids = self.tokenize(text)
-                if length is not None and len(ids) > length:
-                    if length != self.sequence_length:
-                        continue
-                    ids = np.append(ids[: length - 1], ids[-1])
-                row = np.zeros((1, length or len(ids)), "int32")
-                row[0, : len(ids)] = ids
-                yield (
-                    signature,
-                    _as_bert(row),
-                    {name: np.array([text], dtype=object)},
-                )
+        length = self.signature.specs[IDS].shape[1]
+        for text in texts:
+            ids = self.tokenize(text)
+            if length is not None and len(ids) > length:
+                if length != self.sequence_length:
+                    continue
+                ids = np.append(ids[: length - 1], ids[-1])
+            row = np.zeros((1, length or len(ids)), "int32")
+            row[0, : len(ids)] = ids
+            yield _as_bert(row), {name: np.array([text], dtype=object)}
 
 
 def check_task(task: Any, labels: Any) -> None:
@@ -132,8 +125,8 @@ def resolve_task(
             with `get_vocabulary()`, `lowercase` and `sequence_length`.
         task: One of `TASKS`.
         labels: A name for each score.
-        signatures: For each name the model, or a pair of it and a dict of the
-            shape of `ids`. By default one, of `(1, None)`.
+        signatures: For one name the model, or a pair of it and a dict of the
+            shape of `ids`. By default `(1, None)`.
 
     Raises:
         ValueError: A model that is no such one, or whose vocabulary or labels
@@ -161,14 +154,20 @@ def resolve_task(
         return np.asarray(keras.ops.convert_to_numpy(ids))[0]
 
     _check_tokens(tokenizer, tokenize)
-    if signatures is None:
-        signatures = {DEFAULT: model}
+    found = list(
+        as_given({DEFAULT: model} if signatures is None else signatures)
+    )
+    if len(found) > 1:
+        raise ValueError(
+            "`signatures` must be one for a task, for MediaPipe takes no file "
+            f"of several. Received: {', '.join(name for name, *_ in found)}"
+        )
+    ((name, given, shapes),) = found
     return TextTask(
         name=task,
-        signatures=[
-            _of_bert(name, cut, _shape(name, cut, value, model), tokenizer)
-            for name, value in signatures.items()
-        ],
+        signature=_of_bert(
+            name, cut, _shape(name, given, shapes, model), tokenizer
+        ),
         vocabulary=list(tokenizer.get_vocabulary()),
         labels=None if labels is None else list(labels),
         text=whole,
@@ -187,9 +186,8 @@ def _is_tokenizer(layer: Any) -> bool:
 def _check_tokenizer(layer: Any) -> None:
     """Raises `ValueError` where MediaPipe would give other ids."""
     vocabulary = list(layer.get_vocabulary())
-    repeated = sorted(
-        {token for token in vocabulary if vocabulary.count(token) > 1}
-    )
+    counts = collections.Counter(vocabulary)
+    repeated = sorted(token for token, count in counts.items() if count > 1)
     if repeated:
         raise ValueError(
             f"The vocabulary of '{layer.name}' must hold each token once. "
@@ -242,19 +240,18 @@ def _check_output(task: str, signature: Signature, labels: Any) -> None:
 
 
 def _shape(
-    name: str, cut: Signature, value: Any, model: keras.Model
+    name: str, given: keras.Model, shapes: Mapping[str, Any], model: keras.Model
 ) -> tuple[int | None, ...]:
     """The shape of the ids of a signature."""
-    of_model, shapes = value if isinstance(value, tuple | list) else (value, {})
-    if of_model is not model:
+    if given is not model:
         raise ValueError(
-            f"Signature '{name}': a task's signatures are of one model, "
+            f"Signature '{name}': a task's signature is of its model, "
             f"'{model.name}', or of a pair of it and {{'ids': shape}}"
         )
     if set(shapes) - {IDS}:
         raise ValueError(
             f"Signature '{name}': a task's shapes are of 'ids' alone. "
-            f"Received: {', '.join(shapes)}"
+            f"Received: {', '.join(map(str, shapes))}"
         )
     spec = keras.InputSpec(shape=(None, None), dtype="int32")
     shape = narrowed(name, IDS, spec, shapes.get(IDS, (1, None))).shape
@@ -272,10 +269,11 @@ def _of_bert(
     """The signature of ids, mask and segments, from that of ids."""
     ((cut_name, cut_spec),) = cut.specs.items()
     limit = tokenizer.sequence_length
-    if limit is not None and shape[1] is not None and shape[1] > limit:
+    if limit is not None and shape[1] not in (None, limit):
         raise ValueError(
-            f"Signature '{name}': '{tokenizer.name}' makes {limit} ids of a "
-            f"text. Received: shape {shape}"
+            f"Signature '{name}': '{tokenizer.name}' makes {limit} ids of "
+            f"every text, so that the shape of ids is (1, {limit}), or "
+            f"(1, None). Received: shape {shape}"
         )
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:

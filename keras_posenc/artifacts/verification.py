@@ -115,7 +115,7 @@ def verify(
         resolved = (
             resolve_numeric_signatures(model, signatures)
             if task is None
-            else task.signatures
+            else [task.signature]
         )
         context = float32_policies(resolved)
         quantization = (

@@ -3,7 +3,10 @@
 import json
 import re
 
+import keras
+import numpy as np
 import pytest
+from keras import layers, ops
 
 import keras_posenc as kp
 
@@ -54,11 +57,47 @@ def test_table_and_json(found):
         ({"threads": [0]}, "`threads` must be integers above 0"),
         ({"repeats": True}, "`repeats` must be integers above 0"),
         ({"signatures": ["long"]}, "serving_default, short. Received: 'long'"),
+        ({"signatures": "short"}, "must be a list of names, or None"),
+        ({"signatures": []}, "must be a list of names, or None"),
     ],
 )
 def test_arguments_that_do_not_fit(litert, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         kp.benchmark_litert(litert.path, verbose=False, **options)
+
+
+def test_shape_that_the_model_does_not_take_is_named(litert, tmp_path):
+    vectors = keras.Input((None, 4), name="x")
+    kernel = keras.Variable(np.ones((8, 4), "float32"))
+    cut = layers.Lambda(
+        lambda x: x + ops.take(kernel, ops.arange(ops.shape(x)[1]), 0)
+    )
+    path = kp.export_litert(
+        keras.Model(vectors, cut(vectors)),
+        tmp_path / "m.tflite",
+        max_length=8,
+        verbose=False,
+    ).path
+    with pytest.raises(RuntimeError, match=r", with x of shape \(1, 9, 4\)$"):
+        kp.benchmark_litert(
+            path, lengths=[8, 9], threads=[1], repeats=1, verbose=False
+        )
+
+
+def test_file_without_signatures_is_not_timed(litert, tmp_path):
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromObj(
+        schema.Model.GetRootAs(litert.path.read_bytes(), 0)
+    )
+    model.signatureDefs = None
+    builder = flatbuffers.Builder()
+    builder.Finish(model.Pack(builder), b"TFL3")
+    path = tmp_path / "m.tflite"
+    path.write_bytes(builder.Output())
+    with pytest.raises(ValueError, match="must be a LiteRT file with signat"):
+        kp.benchmark_litert(path, verbose=False)
 
 
 def test_saved_model_is_not_timed(saved_model):

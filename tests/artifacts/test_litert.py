@@ -422,16 +422,40 @@ def test_policies_of_shared_layers_come_back(make):
     assert all(one is other for one, other in zip(before, after, strict=True))
 
 
+def test_policies_of_a_map_come_back(make):
+    policies = keras.dtype_policies.DTypePolicyMap(
+        default_policy="mixed_bfloat16"
+    )
+    model = make.classifier(policies)
+    before = [layer.compute_dtype for layer in flatten_layers(model)]
+    assert "bfloat16" in before
+    with float32_policies(resolve_signatures(model)) as changed:
+        inside = {layer.compute_dtype for layer in flatten_layers(model)}
+    assert changed
+    assert inside == {"float32"}
+    after = [layer.compute_dtype for layer in flatten_layers(model)]
+    assert after == before
+
+
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])
 def test_weights_of_low_precision(make, tmp_path, contents, policy):
     model = make.classifier(policy)
     with pytest.raises(kp.ExportError) as caught:
         export(model, tmp_path / "new" / "model.tflite")
     message = str(caught.value)
-    assert f"has the dtype policy '{policy}', whose weights LiteRT's" in message
+    assert f"has the dtype policy '{policy}', whose weights neither" in message
     assert message.endswith(
         f"Rebuild the model with 'mixed_{policy}' or 'float32'"
     )
+    assert contents(tmp_path) == []
+
+
+def test_weights_of_float64(make, tmp_path, contents):
+    model = make.classifier("float64")
+    with pytest.raises(
+        kp.ExportError, match=r"^Layer '.*embedding.*' has weights of float64"
+    ):
+        export(model, tmp_path / "new" / "model.tflite")
     assert contents(tmp_path) == []
 
 

@@ -126,6 +126,12 @@ def test_verify_knows_the_mode_of_a_file(files, model, mode):
     report = kp.verify(model, files[mode].path, max_length=8)
     assert report.quantization == mode
     assert report.passed
+    # Whether it is right is known of what it was calibrated with alone.
+    assert ("--samples" in str(report)) == (mode == "int8-static")
+    samples = batches()
+    assert "--samples" not in str(
+        kp.verify(model, files[mode].path, max_length=8, samples=samples)
+    )
     assert not kp.verify(
         model, files[mode].path, max_length=8, tolerance=1e-6
     ).passed
@@ -209,6 +215,21 @@ def test_what_does_not_fit_is_named(model, tmp_path, options, message, capsys):
     assert "Converting" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_batches_are_finite(tmp_path, value):
+    x = keras.Input((4,), name="x")
+    batch = np.ones((3, 4), "float32")
+    batch[2, 3] = value
+    with pytest.raises(ValueError, match=r"be finite numbers\. .+ input 'x'"):
+        kp.export_litert(
+            keras.Model(x, layers.Dense(2)(x)),
+            tmp_path / "m.tflite",
+            quantization="int8-static",
+            representative=batch,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_static_signature_needs_batches_of_its_shape(model, tmp_path):
     with pytest.raises(ValueError, match=r"signature 'short' with: ids of"):
         kp.export_litert(
@@ -273,6 +294,28 @@ def test_a_right_file_of_one_number_is_not_refused():
     assert np.median(ratios) > 0.03
 
 
+@pytest.mark.parametrize(
+    "recurrent", [layers.LSTM, layers.GRU, layers.SimpleRNN]
+)
+def test_loops_are_not_calibrated(tmp_path, recurrent):
+    # In which the converter would end this process.
+    def build(**options):
+        ids = keras.Input((6,), 1, dtype="int32", name="ids")
+        vectors = layers.Embedding(50, 8)(ids)
+        return keras.Model(ids, recurrent(8, name="loop", **options)(vectors))
+
+    options = {
+        "quantization": "int8-static",
+        "representative": [np.arange(6).reshape(1, 6)],
+        "verbose": False,
+    }
+    path = tmp_path / "m.tflite"
+    with pytest.raises(kp.ExportError, match=r"has a loop, '.*loop.*/while"):
+        kp.export_litert(build(), path, **options)
+    assert list(tmp_path.iterdir()) == []
+    assert kp.export_litert(build(unroll=True), path, **options).report.passed
+
+
 # ---- Models that Keras quantized
 
 
@@ -323,11 +366,36 @@ def test_models_of_keras_int8_answer_as_keras(tmp_path, make_model, run_litert):
     assert "quantized_call" not in vars(layer)
 
 
+def test_mixed_precision_of_keras_int8(tmp_path, run_litert):
+    keras.utils.set_random_seed(0)
+    plain = nested()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        mixed = nested()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    mixed.set_weights(plain.get_weights())
+    by_keras(mixed)
+    before = [layer.dtype_policy for layer in mixed.layers]
+    artifact = kp.export_litert(
+        mixed, tmp_path / "m.tflite", max_length=9, verbose=False
+    )
+    assert artifact.report.in_float32
+    assert [layer.dtype_policy for layer in mixed.layers] == before
+    # It answers as the same model does that was float32 from the start.
+    by_keras(plain)
+    ids = np.random.default_rng(0).integers(1, 50, (3, 9)).astype("int32")
+    actual = run_litert(artifact.path)(ids=ids)["scores"]
+    np.testing.assert_allclose(actual, plain(ids), rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize("mode", ["int4", "float8"])
 def test_other_modes_of_keras_are_refused_by_name(tmp_path, mode):
     model = by_keras(einsums(), mode)
     with pytest.raises(
-        kp.ExportError, match=rf"^Layer '.+' is quantized to {mode}, which"
+        kp.ExportError,
+        match=rf"^Layer '.+' is quantized to {mode}, which "
+        "neither LiteRT nor ONNX takes",
     ):
         kp.export_litert(
             model, tmp_path / "m.tflite", verify=False, verbose=False

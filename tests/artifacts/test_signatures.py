@@ -376,7 +376,7 @@ def test_model_that_no_one_tensor_cuts_has_one_signature(make_model):
     (signature,) = resolve_signatures(model)
     assert signature.name == "serving_default"
     assert signature.model is model
-    with pytest.raises(ValueError, match="LiteRT has no string operators"):
+    with pytest.raises(ValueError, match="LiteRT and ONNX have no operators"):
         resolve_numeric_signatures(model)
 
 
@@ -400,8 +400,9 @@ def test_model_of_ids_goes_to_litert_as_it_is(make):
 def test_given_signature_of_strings_cannot_go_to_litert(make):
     signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
     message = (
-        "LiteRT has no string operators to tokenize with. Received: signature "
-        "'raw' with the string input 'text'; give a model that begins with ids"
+        "LiteRT and ONNX have no operators to tokenize with. Received: "
+        "signature 'raw' with the string input 'text'; give a model that "
+        "begins with ids"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         resolve_numeric_signatures(make.embedder(), signatures)
@@ -588,13 +589,22 @@ def test_shape_that_does_not_fit(make, shape):
         resolve_signatures(model, {"a": (model, {"ids": shape})})
 
 
+def test_sizes_may_be_numpys(make):
+    model = make.embedder()
+    (found,) = resolve_signatures(
+        model, {"a": (model, {"ids": tuple(np.array([1, 4]))})}
+    )
+    assert found.specs["ids"].shape == (1, 4)
+
+
 def test_shape_that_contradicts_the_model():
     inputs = keras.Input((4,), dtype="int32", name="ids")
     model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
     for shape in ((None, 5), (None, None)):
         message = (
-            "Signature 'a': input 'ids' of the model has shape (None, 4). "
-            f"Received: shape {shape}"
+            "Signature 'a': input 'ids' of the model has shape (None, 4), of "
+            "which each None may stay, or become an integer above 0. Received: "
+            f"shape {shape}"
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             resolve_signatures(model, {"a": (model, {"ids": shape})})

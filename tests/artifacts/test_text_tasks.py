@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.artifacts.text_tasks import resolve_task
 
 pytestmark = pytest.mark.tensorflow
 
@@ -319,7 +320,29 @@ def test_arguments_that_do_not_fit(mediapipe, tmp_path, options, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("shape", [(2, 8), (1, 1), (None, 8), (1, 9), (8,)])
+@pytest.mark.parametrize(
+    ("make_signatures", "message"),
+    [
+        (lambda model: ["main"], "`signatures` must be a dict"),
+        (lambda model: {}, "`signatures` must be a dict"),
+        (lambda model: {"my text": model}, "must map names, of letters"),
+        (lambda model: {"main": (model, {}, 3)}, "(model, shapes)"),
+        (lambda model: {"main": (model, (1, 8))}, "shapes must be a dict"),
+        (lambda model: {"main": (model, {1: (1, 8)})}, "Received: 1"),
+        (lambda model: {"a": model, "b": model}, "must be one for a task"),
+    ],
+)
+def test_signatures_that_are_none(
+    mediapipe, tmp_path, make_signatures, message
+):
+    model = classifier(8)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        export(model, tmp_path / "m.tflite", signatures=make_signatures(model))
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 8), (1, 1), (None, 8), (1, 9), (1, 7), (8,)]
+)
 def test_shape_that_mediapipe_does_not_give(mediapipe, tmp_path, shape):
     model = classifier(8)
     with pytest.raises(ValueError, match="Signature 'main'"):
@@ -328,6 +351,61 @@ def test_shape_that_mediapipe_does_not_give(mediapipe, tmp_path, shape):
             tmp_path / "m.tflite",
             signatures={"main": (model, {"ids": shape})},
         )
+
+
+def test_loops_that_mediapipe_does_not_take(mediapipe, tmp_path, contents):
+    def build(**options):
+        tokens = tokenizer(6)
+        return keras.Sequential(
+            [
+                keras.Input((), dtype="string", name="text"),
+                tokens,
+                layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
+                layers.LSTM(4, **options),
+                layers.Dense(3, activation="softmax", name="scores"),
+            ]
+        )
+
+    with pytest.raises(kp.ExportError, match="has loops or branches, as recur"):
+        export(build(), tmp_path / "m.tflite")
+    assert contents(tmp_path) == []
+    model = build(unroll=True)
+    path = export(
+        model,
+        tmp_path / "m.tflite",
+        signatures={"serving_default": (model, {"ids": (1, 6)})},
+        labels=LABELS,
+    ).path
+    expected = model.predict(tf.constant(TEXTS), verbose=0)
+    np.testing.assert_allclose(
+        classify(path, TEXTS), expected, rtol=0, atol=1e-5
+    )
+
+
+def test_large_vocabulary_is_not_compared_each_with_each():
+    compared = []
+
+    class Token(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            compared.append(None)
+            return str.__eq__(self, other)
+
+    words = [Token(f"word{index}") for index in range(1000)]
+    tokens = kp.WordpieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            tokens,
+            layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+        ]
+    )
+    compared.clear()
+    assert resolve_task(model, "text_embedder").vocabulary[4:] == words
+    assert len(compared) < 20 * len(words)
 
 
 def test_models_that_are_for_no_task(mediapipe, tmp_path, make):
