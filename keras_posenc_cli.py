@@ -370,6 +370,15 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 
 def _add_verification(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--signature",
+        type=_signature,
+        action=_Signatures,
+        metavar="NAME[=INPUT:SHAPE,...]",
+        help="a signature of the artifact, its inputs of the model's shapes or "
+        "of these: one=ids:1x64, or ids:?x64 for any batch; may be repeated, "
+        "and all share the weights",
+    )
+    parser.add_argument(
         "--max-length",
         type=_length,
         default=512,
@@ -403,6 +412,38 @@ def _tolerance(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is no finite number from 0")
     return value
+
+
+def _signature(text: str) -> tuple[str, dict[str, tuple[int | None, ...]]]:
+    name, _, inputs = text.partition("=")
+    shapes = {}
+    for item in filter(None, inputs.split(",")):
+        found = re.fullmatch(r"([^:]+):((?:\d+|\?)(?:x(?:\d+|\?))*)", item)
+        if found is None:
+            raise argparse.ArgumentTypeError(f"'{item}' is not INPUT:1x64")
+        shapes[found[1]] = tuple(
+            None if size == "?" else int(size) for size in found[2].split("x")
+        )
+    if not name or (inputs == "" and "=" in text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=INPUT:1x64")
+    return name, shapes
+
+
+class _Signatures(argparse.Action):
+    """Several signatures by name."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        name, shapes = values
+        earlier = getattr(namespace, self.dest) or {}
+        if name in earlier:
+            parser.error(f"{option_string}: '{name}' is there twice")
+        setattr(namespace, self.dest, {**earlier, name: shapes})
 
 
 def _labels(text: str) -> list[str]:
@@ -496,6 +537,7 @@ def _export(options: argparse.Namespace) -> int:
         artifact = export(
             model,
             options.out,
+            signatures=_signatures(options, model),
             samples=_load_samples(options),
             max_length=options.max_length,
             tolerance=options.tolerance,
@@ -513,6 +555,15 @@ def _export(options: argparse.Namespace) -> int:
     else:
         print(json.dumps(artifact.report.to_dict(), indent=2))
     return EXIT_OK
+
+
+def _signatures(options: argparse.Namespace, model: Any) -> Any:
+    if not options.signature:
+        return None
+    return {
+        name: (model, shapes) if shapes else model
+        for name, shapes in options.signature.items()
+    }
 
 
 def _own_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -546,6 +597,7 @@ def _verify(options: argparse.Namespace) -> int:
     report = kp.verify(
         model,
         options.artifact,
+        signatures=_signatures(options, model),
         labels=options.labels,
         samples=_load_samples(options),
         max_length=options.max_length,

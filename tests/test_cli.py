@@ -178,6 +178,27 @@ class TestBeforeTensorFlow:
                 "export model.keras --to keras --out x",
                 "invalid choice: 'keras'",
             ),
+            *(
+                (
+                    "export model.keras --to litert --out x --signature "
+                    + signature,
+                    f"--signature: '{part}' is not ",
+                )
+                for signature, part in [
+                    ("one=ids", "ids"),
+                    ("one=ids:", "ids:"),
+                    ("one=ids:1x", "ids:1x"),
+                    ("one=ids:1,64", "64"),
+                    ("one=ids:-1x64", "ids:-1x64"),
+                    ("one=", "one="),
+                    ("=ids:1x64", "=ids:1x64"),
+                ]
+            ),
+            (
+                "export model.keras --to onnx --out x --signature a "
+                "--signature b --signature a=ids:1x4",
+                "--signature: 'a' is there twice",
+            ),
             ("bench", "required: FILE"),
             ("bench model.tflite --threads 0", "0 is not above 0"),
             (
@@ -292,6 +313,27 @@ class TestExport:
         model = keras.saving.load_model(folder / "model.keras")
         wanted = keras.ops.convert_to_numpy(model(ids))
         np.testing.assert_allclose(runner(ids=ids)["scores"], wanted, atol=1e-6)
+
+    @pytest.mark.parametrize("kind", ["litert", "saved_model"])
+    def test_signatures(self, cli, tmp_path, kind):
+        out = tmp_path / ("m.tflite" if kind == "litert" else "versions")
+        given = ["any", "short=ids:1x3", "three=ids:?x3"]
+        options = [part for each in given for part in ("--signature", each)]
+        result = cli(*export(kind, out, *options))
+        assert result.code == 0, result.err
+        found = kp.inspect(out).signatures
+        assert {
+            name: str(sides["inputs"]["ids"]) for name, sides in found.items()
+        } == {
+            "any": "int32 (None, None)",
+            "short": "int32 (1, 3)",
+            "three": "int32 (None, 3)",
+        }
+        result = cli("verify", "model.keras", out, "--max-length", 4, *options)
+        assert result.code == 0, result.err
+        result = cli("verify", "model.keras", out, "--max-length", 4)
+        assert result.code == 2
+        assert "(--signature) names those to verify" in result.err
 
     def test_saved_model_takes_the_next_version(self, cli, tmp_path):
         (tmp_path / "3").mkdir()

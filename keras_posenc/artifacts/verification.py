@@ -82,9 +82,10 @@ def verify(
         tolerance: The largest difference that passes: relative to the model's
             number where that is above 1, else to the largest number of that
             output (or 1, or 0.01). Integers and strings must be equal. By
-            default 1e-5, and for a quantized file also 2 (float16), 4 (int8)
-            or 16 (int8-static) times as far as the model's answers move when
-            its weights do, at random, by up to half a step of that rounding.
+            default 1e-5, and for a quantized file also 6 (float16), 12 (int8)
+            or 24 (int8-static) times as far as the model's answers usually
+            move when its weights do, at random, by up to half a step of that
+            rounding.
             Of integers the share that differs is what counts then.
 
     Returns:
@@ -280,7 +281,8 @@ def _check_signatures(
         if signature.name not in inspection.signatures:
             raise ValueError(
                 f"The artifact has no signature '{signature.name}'. It has: "
-                f"{', '.join(inspection.signatures)}"
+                f"{', '.join(inspection.signatures)}. `signatures` "
+                "(--signature) names those to verify"
             )
         present = inspection.signatures[signature.name]["inputs"]
         if set(present) != set(signature.specs):
