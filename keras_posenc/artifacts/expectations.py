@@ -39,12 +39,14 @@ class Case:
         inputs: Arrays by the names of its inputs.
         answers: Arrays by the names of its outputs.
         is_sample: Whether the inputs were given, and not invented.
+        text: What the inputs were made of, for a MediaPipe task.
     """
 
     signature: str
     inputs: Inputs
     answers: dict[str, Any]
     is_sample: bool = False
+    text: str | None = None
 
     def __str__(self) -> str:
         return describe(self.inputs)
@@ -172,8 +174,14 @@ def expect(
         answer = _model_of(task.text)
         for is_sample, group in ((False, TEXTS), (True, texts)):
             expectations.cases.extend(
-                Case(task.signature.name, inputs, answer(text), is_sample)
-                for inputs, text in task.cases(group)
+                Case(
+                    task.signature.name,
+                    inputs,
+                    answer(as_given),
+                    is_sample,
+                    text,
+                )
+                for text, inputs, as_given in task.cases(group)
             )
     seconds = time.process_time() - began
     matters = any(

@@ -39,6 +39,7 @@ from keras_posenc.artifacts.task_metadata import (
     require_schema,
     with_metadata,
 )
+from keras_posenc.artifacts.task_verification import verify_in_mediapipe
 from keras_posenc.artifacts.text_tasks import (
     TextTask,
     check_task,
@@ -104,7 +105,7 @@ def export_litert(
             length, unless `signatures` gives a shape of the `ids`, such as
             `{"serving_default": (model, {"ids": (1, 128)})}`: one, for
             MediaPipe takes no file of several, and of no model with loops or
-            branches. Needs the extra `mediapipe`.
+            branches. Verified in MediaPipe, too. Needs the extra `mediapipe`.
         labels: The names of a text classifier's scores.
         allow_flex: Whether operators may be TensorFlow's own. The file then
             needs a runtime with the Flex delegate.
@@ -204,6 +205,9 @@ def export_litert(
             step("Verifying it in a fresh process")
             report = verify_expectations(expected, found)
             report.require_success()
+            if text_task is not None:
+                step("Asking MediaPipe")
+                verify_in_mediapipe(staged, text_task, expected)
         publish_file(staged, path)
     return Artifact.published(path, report)
 

@@ -60,7 +60,7 @@ class TextTask:
         All of one length, for calibration takes several inputs of no other.
         """
         texts, found = split_texts(samples)
-        rows = [row for row, _ in self.cases(texts)]
+        rows = [row for _, row, _ in self.cases(texts)]
         longest = max((row[IDS].shape[1] for row in rows), default=0)
         return found + [
             {
@@ -70,8 +70,10 @@ class TextTask:
             for row in rows
         ]
 
-    def cases(self, texts: Sequence[str]) -> Iterator[tuple[Arrays, Arrays]]:
-        """Texts as MediaPipe hands them over, and as the model takes them.
+    def cases(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[str, Arrays, Arrays]]:
+        """Texts, as MediaPipe hands them over, and as the model takes them.
 
         A text that a signature of fixed length cuts, and the model does not,
         is left out.
@@ -86,7 +88,8 @@ class TextTask:
                 ids = np.append(ids[: length - 1], ids[-1])
             row = np.zeros((1, length or len(ids)), "int32")
             row[0, : len(ids)] = ids
-            yield _as_bert(row), {name: np.array([text], dtype=object)}
+            given = {name: np.array([text], dtype=object)}
+            yield text, _as_bert(row), given
 
 
 def check_task(task: Any, labels: Any) -> None:

@@ -1,5 +1,6 @@
 """Files that MediaPipe's text tasks take as they are."""
 
+import dataclasses
 import re
 import sys
 import unicodedata
@@ -13,6 +14,8 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.artifacts import litert
+from keras_posenc.artifacts.task_metadata import with_metadata
 from keras_posenc.artifacts.text_tasks import resolve_task
 
 pytestmark = pytest.mark.tensorflow
@@ -105,6 +108,30 @@ def embed(path, texts):
         return np.stack(
             [task.embed(text).embeddings[0].embedding for text in texts]
         )
+
+
+def with_tokens_reversed(content, task):
+    vocabulary = [*task.vocabulary[:4], *task.vocabulary[:3:-1]]
+    return with_metadata(
+        content, dataclasses.replace(task, vocabulary=vocabulary)
+    )
+
+
+@pytest.mark.parametrize(
+    ("pack", "message"),
+    [
+        (lambda content, task: content, "MediaPipe failed .*metadata"),
+        (with_tokens_reversed, "MediaPipe's answers are not the model's: "),
+    ],
+    ids=["nothing", "other vocabulary"],
+)
+def test_what_mediapipe_does_not_take(
+    mediapipe, tmp_path, contents, monkeypatch, pack, message
+):
+    monkeypatch.setattr(litert, "with_metadata", pack)
+    with pytest.raises(kp.ExportVerificationError, match=f"(?is){message}"):
+        export(classifier(), tmp_path / "m.tflite")
+    assert contents(tmp_path) == []
 
 
 @pytest.mark.parametrize(
