@@ -1,71 +1,129 @@
 """Contestants that take turns, so that a noisy minute is noisy for all."""
 
-import contextlib
 import dataclasses
 import json
 import statistics
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
 
-WARM_UP = 3
+DIM, HEADS, FEED_FORWARD, SEQ = 512, 8, 2048, 128
+
+# Threads of PyTorch and ONNX Runtime spin for a while after their work, and
+# would take a core from whoever comes next.
+PAUSE = 0.03
+# Short work is repeated: the first calls wake the contestant's own threads.
+LONG, CALLS = 0.1, 3
+
+Work = Callable[[], Any]
 
 
-@dataclasses.dataclass
-class Times:
-    """What a contestant took, in milliseconds."""
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Encoder blocks and the batch they are given, in words of any peer.
 
-    all: list[float]
+    Attributes:
+        layers: How many blocks, `DIM` wide.
+        batch: How many texts.
+        seq: How long they are.
+        lengths: How much of each is no padding; None for all, without a mask.
+        dtype: Of weights and inputs; only PyTorch is asked for another.
+    """
 
-    @property
-    def median(self) -> float:
-        return statistics.median(self.all)
+    layers: int = 1
+    batch: int = 8
+    seq: int = SEQ
+    lengths: tuple[int, ...] | None = None
+    dtype: str = "float32"
+
+
+class Peer:
+    """A contestant in a fresh process, maybe of another environment.
+
+    Args:
+        name: Which one; see `_peer.py`.
+        python: The interpreter that runs it.
+
+    Attributes:
+        peak: Gigabytes that it took at most for the last size.
+        rest: Those it held before the first, for its libraries.
+    """
+
+    def __init__(self, name: str, python: str = sys.executable) -> None:
+        self.peak = self.rest = 0.0
+        self._said = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [python, str(Path(__file__).with_name("_peer.py")), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.communicate()  # closes its input, at which it ends
+        self._said.close()
+
+    def run(self, size: Size) -> float:
+        """Runs it once; returns its own milliseconds."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        line = json.dumps(dataclasses.asdict(size))
+        print(line, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            self._said.seek(0)
+            raise RuntimeError(f"{line} ended with:\n{self._said.read()}")
+        took, self.peak, self.rest = json.loads(answer)
+        return took
 
 
 def take_turns(
-    contestants: dict[str, Callable[[], Any]], rounds: int
-) -> dict[str, Times]:
-    """Times each contestant once in every round.
+    contestants: dict[str, Work],
+    rounds: int,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    track: Callable[[Sequence[int]], Iterable[int]] = iter,
+) -> dict[str, float]:
+    """Median milliseconds of each; every round gives each of them a turn.
 
-    A contestant that returns a float says itself how many milliseconds it
-    took, as one in another process does.
+    Args:
+        contestants: What to time, by name. One that returns a float says
+            itself how many milliseconds it took, as a `Peer` does.
+        rounds: How many count, after one that does not.
+        clock: What to read, in seconds.
+        track: Shows the progress of what it passes on.
     """
-    times = {name: Times([]) for name in contestants}
-    for round_ in range(rounds + WARM_UP):
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for round_ in track(range(rounds + 1)):
         for name, run in contestants.items():
-            began = time.perf_counter()
-            said = run()
-            took = (time.perf_counter() - began) * 1e3
-            if round_ >= WARM_UP:
-                times[name].all.append(
-                    said if isinstance(said, float) else took
-                )
-    return times
+            time.sleep(PAUSE)
+            taken = _turn(run, clock)
+            if round_:
+                times[name] += taken
+    return {name: statistics.median(taken) for name, taken in times.items()}
 
 
-@contextlib.contextmanager
-def peer_process(command: Sequence[str]) -> Iterator[Callable[[str], float]]:
-    """A process of another environment that runs what it is told.
+def _turn(run: Work, clock: Callable[[], float]) -> list[float]:
+    first = milliseconds(run, clock)
+    if first > LONG * 1e3:
+        return [first]
+    for _ in range(CALLS - 1):
+        run()
+    return [milliseconds(run, clock) for _ in range(CALLS)]
 
-    Yields:
-        A function of the name of some work; it returns its milliseconds.
-    """
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
 
-    def run(work: str) -> float:
-        print(work, file=process.stdin, flush=True)
-        answer = process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"{command[0]} ended while it ran {work!r}")
-        return float(json.loads(answer))
-
-    try:
-        yield run
-    finally:
-        process.stdin.close()
-        process.wait(timeout=30)
+def milliseconds(
+    run: Work, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """What one call takes, by the clock or in its own words."""
+    began = clock()
+    said = run()
+    return said if isinstance(said, float) else (clock() - began) * 1e3

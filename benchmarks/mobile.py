@@ -2,15 +2,14 @@
 
 Four blocks of width 256 on one text of 128 tokens. Ratios of medians from one
 process, the contestants taking turns, on two threads; and of the processor's
-time on one thread, which other programs disturb less. Before each turn is a
-pause: ONNX Runtime's threads spin for a while after their work, and would take
-a core from whoever comes next. Needs
+time on one thread, which other programs disturb less. Needs
 `pip install 'keras-posenc[bench,onnx]'` and takes about two minutes.
 """
 
 import argparse
+import functools
 import os
-import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent))
+from _contest import Work, take_turns
+
 LENGTH, VOCABULARY, DIM = 128, 8000, 256
-PAUSE, RUNS = 0.03, 3
 LIMITS = {
     ("LiteRT float32", "ONNX Runtime float32"): 1.10,
     ("LiteRT int8", "ONNX Runtime int8"): 1.15,
@@ -55,8 +56,10 @@ def main() -> None:
             {name: runner(path, n) for name, path in files.items()}
             for n in (2, 1)
         )
-        wall = take_turns(two, ids[0], options.rounds, time.perf_counter)
-        cpu = take_turns(one, ids[0], options.rounds, time.process_time)
+        wall = take_turns(asked(two, ids[0]), options.rounds)
+        cpu = take_turns(
+            asked(one, ids[0]), options.rounds, clock=time.process_time
+        )
         wanted = [model(row).numpy() for row in ids]
         errors = {
             name: max(
@@ -181,25 +184,8 @@ def runner(path: Path, threads: int) -> Runner:
     return run
 
 
-def take_turns(
-    contestants: dict[str, Runner],
-    ids: np.ndarray,
-    rounds: int,
-    clock: Callable[[], float],
-) -> dict[str, float]:
-    """Median milliseconds of each, the contestants taking turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, run in contestants.items():
-            time.sleep(PAUSE)
-            for index in range(2 * RUNS):
-                began = clock()
-                run(ids)
-                if index >= RUNS:  # the first ones wake the threads
-                    seconds[name].append(clock() - began)
-    return {
-        name: statistics.median(times) * 1e3 for name, times in seconds.items()
-    }
+def asked(runners: dict[str, Runner], ids: np.ndarray) -> dict[str, Work]:
+    return {name: functools.partial(run, ids) for name, run in runners.items()}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,156 @@
+"""What was measured, kept as JSON and shown as tables."""
+
+import contextlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+JSON, MARKDOWN, PICTURE = "results.json", "RESULTS.md", "growth.png"
+
+NUMBERS = "found", "at most"
+GOALS = ("work", "of what", *NUMBERS)
+TIMES = "work", "contestant", "ms", "ours / it", "peak, GB"
+GROWTH = (
+    "over",
+    "contestant",
+    "ms",
+    "time's power",
+    "peak, GB",
+    "memory's power",
+    "whose time is less",
+)
+GPU = (
+    "work",
+    "of",
+    "ms",
+    "tokens/s",
+    "TFLOP/s",
+    "of the first",
+    "flash attention",
+)
+
+
+def report(part: str, found: Any, folder: Path | None) -> None:
+    """Prints the `part` that was measured, and keeps it if there is a folder.
+
+    What the folder has of other parts stays.
+    """
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(markdown({part: found})))
+    if folder is None:
+        return
+    results = {}
+    with contextlib.suppress(FileNotFoundError):
+        results = json.loads((folder / JSON).read_text())
+    results[part] = found
+    text = json.dumps(results, indent=1, ensure_ascii=False)
+    (folder / JSON).write_text(text + "\n")
+    (folder / MARKDOWN).write_text(markdown(results))
+
+
+def markdown(results: dict[str, Any]) -> str:
+    lines = [
+        "# Speed, beside peers and limits",
+        "",
+        "Written by `make bench`. Medians, the contestants taking turns.",
+    ]
+    if speed := results.get("speed"):
+        contests = speed["contests"]
+        lines += [
+            *("", "## What is aimed at", "", _facts(speed["machine"]), ""),
+            *_table(GOALS, goal_rows(contests)),
+            *("", "## What it takes", ""),
+            *_table(TIMES, time_rows(contests)),
+        ]
+    if growth := results.get("growth"):
+        lines += [
+            *("", "## How it grows", "", _facts(growth["machine"]), ""),
+            f"![Time and peak memory of each contestant]({PICTURE})",
+            "",
+            "Powers are fitted to the upper half of the sizes, those of memory",
+            "to what is held beyond the libraries.",
+            "",
+            *_table(GROWTH, growth_rows(growth["sweeps"])),
+        ]
+    if gpu := results.get("gpu"):
+        lines += [
+            *("", "## On a GPU", "", _facts(gpu["machine"]), ""),
+            "Twelve blocks in bfloat16, 1024 wide, with Adam, without dropout.",
+            "Of their operations the matrix products are counted.",
+            "",
+            *_table(GPU, gpu_rows(gpu["rows"])),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def goal_rows(contests: Sequence[Any]) -> list[list[str]]:
+    return [
+        [contest["work"], goal["of"], *(f"{goal[n]:.2f}" for n in NUMBERS)]
+        for contest in contests
+        for goal in contest["goals"]
+    ]
+
+
+def time_rows(contests: Sequence[Any]) -> list[list[str]]:
+    rows = []
+    for contest in contests:
+        ours = next(iter(contest["milliseconds"].values()), None)
+        for name, took in contest["milliseconds"].items():
+            peak = contest["peaks"].get(name)
+            rows.append(
+                [
+                    contest["work"],
+                    name,
+                    f"{took:.1f}",
+                    f"{ours / took:.2f}",
+                    "" if peak is None else f"{peak:.2f}",
+                ]
+            )
+    return rows
+
+
+def growth_rows(sweeps: Sequence[Any]) -> list[list[str]]:
+    return [
+        [
+            sweep["over"],
+            name,
+            " – ".join(f"{curve['milliseconds'][i]:.1f}" for i in (0, -1)),
+            f"{curve['time_power']:.2f}",
+            " – ".join(f"{curve['peaks'][i]:.2f}" for i in (0, -1)),
+            f"{curve['memory_power']:.2f}",
+            curve["less"],
+        ]
+        for sweep in sweeps
+        for name, curve in sweep["curves"].items()
+    ]
+
+
+def gpu_rows(rows: Sequence[Any]) -> list[list[str]]:
+    limit = rows[0]["TFLOP/s"]
+    return [
+        [
+            row["work"],
+            row["shape"],
+            f"{row['milliseconds']:.2f}",
+            f"{row['tokens/s']:,.0f}" if row["tokens/s"] else "",
+            f"{row['TFLOP/s']:.3g}",
+            f"{row['TFLOP/s'] / limit:.2f}",
+            "yes" if row["flash"] else "no",
+        ]
+        for row in rows
+    ]
+
+
+def _facts(machine: dict[str, Any]) -> str:
+    return "; ".join(f"{name}: {fact}" for name, fact in machine.items()) + "."
+
+
+def _table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Iterable[str]:
+    ruler = ["---", "---", *["--:"] * (len(headings) - 2)]
+    for cells in (headings, ruler, *rows):
+        yield "| " + " | ".join(cells) + " |"
