@@ -127,7 +127,6 @@ def padded_batches(torch: Peer | None, folder: Path) -> Iterator[Contest]:
         "in bfloat16": compiled(low, x, mask),
         "padding computed": compiled(dense, x, mask),
         "nothing to skip": compiled(encoder, x, everything),
-        "nothing looked for": compiled(dense, x, everything),
         "keras-hub": compiled(keras_hub_encoder(6), x, mask),
     }
     fill = sum(_lengths()) / (BATCH * SEQ)
@@ -135,7 +134,7 @@ def padded_batches(torch: Peer | None, folder: Path) -> Iterator[Contest]:
         (US, "keras-hub"): 0.62,
         ("in bfloat16", "keras-hub"): 0.36,
         (US, "padding computed"): 1.10 * fill,
-        ("nothing to skip", "nothing looked for"): 1.03,
+        ("nothing to skip", "padding computed"): 1.03,
     }
     if torch:
         size = Size(6, BATCH, lengths=_lengths())

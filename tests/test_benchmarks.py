@@ -1,0 +1,133 @@
+"""What the benchmarks conclude from times, and what they keep of them."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+import _command
+import _contest
+import _report
+import growth
+
+BENCHMARKS = Path(sys.path.pop(0))
+SIZES = [1, 10, 100, 1000, 10_000]
+
+
+def test_power_is_that_of_the_upper_half():
+    costs = [7.0, 7.0, *(3 * size**1.5 for size in SIZES[2:])]
+
+    assert growth.power(SIZES, costs) == pytest.approx(1.5, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "words"),
+    [
+        (lambda n: n**2, "as ours"),
+        (lambda n: n**2 / SIZES[1], "theirs everywhere"),
+        (lambda n: n**2 * 1.5, "ours everywhere"),
+        (lambda n: 2 * n, "ours, theirs from 2"),
+        (lambda n: 300 * n, "ours, theirs from 300"),
+        (lambda n: n**3 / 300, "theirs, ours from 300"),
+        # Differences too small to count decide nothing.
+        (
+            lambda n: n**2 * np.array([0.98, 1.02, 2.0, 0.98, 2.0]),
+            "ours everywhere",
+        ),
+        (
+            lambda n: n**2 * np.array([2.0, 2.0, 0.5, 0.5, 2.0]),
+            "ours, theirs from 32, ours from 3162",
+        ),
+    ],
+)
+def test_crossings(theirs, words):
+    sizes = np.array(SIZES, float)
+
+    assert growth.whose_is_less(SIZES, sizes**2, theirs(sizes)) == words
+
+
+@pytest.mark.parametrize("fill", [0.1, 0.25, 0.5, 0.75, 1.0])
+def test_lengths_fill_what_they_should(fill):
+    lengths = growth.even_lengths(32, fill)
+
+    assert min(lengths) >= 1
+    assert max(lengths) <= _contest.SEQ
+    # Rounding to whole tokens, and at least one in each text.
+    assert abs(np.mean(lengths) / _contest.SEQ - fill) <= 1 / _contest.SEQ
+
+
+def test_contestants_take_turns_and_the_first_round_is_for_warming_up():
+    order = []
+
+    def contestant(name, said):
+        def run():
+            order.append(name)
+            return said[order.count(name) - 1]
+
+        return run
+
+    times = _contest.take_turns(
+        {
+            "one": contestant("one", [9e3, 2e3, 4e3]),
+            "other": contestant("other", [9e3, 5e3, 7e3]),
+        },
+        2,
+    )
+
+    assert times == {"one": 3e3, "other": 6e3}
+    assert order == ["one", "other"] * 3
+
+
+def test_short_work_is_woken_before_it_is_measured():
+    said = iter([9.0, 9.0, 9.0, 1.0, 2.0, 3.0] * 2)
+
+    times = _contest.take_turns({"short": lambda: next(said)}, 1)
+
+    assert times == {"short": 2.0}
+    assert next(said, None) is None
+
+
+def test_a_part_is_kept_beside_the_others(tmp_path, capsys):
+    goal = {"of": "a / b", "found": 0.5, "at most": 1.0}
+    contest = {
+        "work": "work",
+        "milliseconds": {"a": 1.0, "b": 2.0},
+        "peaks": {"b": 1.25},
+        "goals": [goal],
+    }
+    speed = {"machine": {"cores": 2}, "contests": [contest]}
+    growth_part = {"machine": {}, "sweeps": []}
+    (tmp_path / "results.json").write_text(json.dumps({"growth": growth_part}))
+
+    _report.report("speed", speed, None)
+    assert not (tmp_path / "RESULTS.md").exists()
+    _report.report("speed", speed, tmp_path)
+
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert kept == {"growth": growth_part, "speed": speed}
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert "| work | a / b | 0.50 | 1.00 |" in page
+    assert "| work | a | 1.0 | 1.00 |  |" in page
+    assert "| work | b | 2.0 | 0.50 | 1.25 |" in page
+    assert "growth.png" in page
+
+
+def test_part_of_a_run_is_not_kept(monkeypatch, capsys):
+    def parse(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+        return _command.parse("", ["blocks", "encodings"], rounds=15)
+
+    assert parse().to == BENCHMARKS
+    assert parse("--only", "block").to is None
+    with pytest.raises(SystemExit):
+        parse("--only", "nothing")
+    assert "blocks, encodings" in capsys.readouterr().err
+
+
+def test_page_shows_what_is_in_the_file():
+    results = json.loads((BENCHMARKS / "results.json").read_text())
+
+    assert (BENCHMARKS / "RESULTS.md").read_text() == _report.markdown(results)
