@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 OLDEST ?= .venv-oldest
 JAX ?= .venv-jax
+GPU ?= .venv-gpu
+CUDA ?= cuda12
 TORCH ?= .venv-torch
 LOCK ?= .venv-lock
 JOBS ?= 2
@@ -12,11 +14,11 @@ PACKAGE := pyproject.toml setup.cfg
 PORTABLE := tests/test_layer_contract.py \
 	tests/transformer/test_padding_and_length.py \
 	tests/ops/test_fused_attention.py
-ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(TORCH)
+ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH)
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test bench lint format test-oldest test-backends \
+.PHONY: help venv demo test bench bench-gpu lint format test-oldest test-backends \
 	test-jax test-torch test-web test-arm kill-test soak fuzz lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
@@ -35,6 +37,14 @@ test: $(VENV)/.installed ## Run the tests and report their coverage
 
 bench: $(VENV)/.installed $(TORCH)/.installed ## Time the layers beside peers
 	$(VENV)/bin/python benchmarks/speed.py --torch $(TORCH)/bin/python
+	$(VENV)/bin/python benchmarks/growth.py --torch $(TORCH)/bin/python
+
+# The lock has JAX for the CPU; its own version says what CUDA's part must be.
+bench-gpu: ## Time the JAX backend on an NVIDIA GPU
+	@nvidia-smi -L || { echo 'bench-gpu needs an NVIDIA GPU.'; exit 1; }
+	$(MAKE) $(GPU)/.installed
+	$(GPU)/$(PIP) 'jax[$(CUDA)]'
+	$(GPU)/bin/python benchmarks/gpu.py
 
 lint: $(VENV)/.installed ## Check style, formatting and types
 	$(VENV)/bin/ruff check .
@@ -87,6 +97,7 @@ fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
 $(VENV)/.installed: requirements/dev.txt
 $(OLDEST)/.installed: requirements/oldest.txt
 $(JAX)/.installed: requirements/jax.txt
+$(GPU)/.installed: requirements/jax.txt
 $(TORCH)/.installed: requirements/torch.txt
 # PyTorch comes in builds of the same version with other hashes: see the file.
 $(STAMPS): HASHES = --require-hashes
