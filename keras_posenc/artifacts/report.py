@@ -7,6 +7,8 @@ from typing import Any
 
 from keras_posenc.artifacts.errors import ExportVerificationError
 
+_LINES = 8  # of samples of one signature, in a report
+
 
 @dataclasses.dataclass(frozen=True)
 class CaseReport:
@@ -38,6 +40,12 @@ class CaseReport:
     mean_difference: float = 0.0
     agreeing: int = 0
     rows: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.signature}, {self.inputs}: " + (
+            self.error
+            or f"{self.worst_difference:.2g}, {self.milliseconds:.2f} ms"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +107,8 @@ class VerificationReport:
             not installed.
         padding_matters: Whether zeros behind its ids change the model's answer
             to a row, so that no server should batch rows of different lengths.
+        narrower: Inputs that the artifact takes in one shape only, and the
+            model in any, in words.
     """
 
     path: Path
@@ -115,6 +125,7 @@ class VerificationReport:
     quantization: str | None = None
     warmup: int | None = 0
     padding_matters: bool = False
+    narrower: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def accuracy(self) -> Accuracy:
@@ -136,10 +147,10 @@ class VerificationReport:
     def judged(self) -> list[CaseReport]:
         """The cases whose difference must be within the tolerance.
 
-        Static quantization is right for inputs like those that it was
-        calibrated with: of others it must be finite, and no more.
+        A quantized file is held to what it is for: to the samples, if there
+        are any. Elsewhere it must be finite, and no more.
         """
-        if self.quantization != "int8-static":
+        if self.quantization is None:
             return self.cases
         return [
             case
@@ -219,6 +230,7 @@ class VerificationReport:
 
     def __str__(self) -> str:
         lines = [self._summary()]
+        lines += self.narrower
         if self.foreign_operators:
             lines.append(
                 f"needs operators beyond the plain runtime: "
@@ -239,7 +251,13 @@ class VerificationReport:
                 "compared with the model in float32, as the file computes: its "
                 "mixed precision rounds otherwise"
             )
-        if self.constant:
+        if self.constant and self.quantization and not self.accuracy.on_samples:
+            lines.append(
+                "says little, since rounding may move the answers as far as "
+                f"these inputs do: {', '.join(self.constant)}. Give inputs "
+                "like those that it is for as `samples` (--samples)"
+            )
+        elif self.constant:
             lines.append(
                 "says little, since the model's answers hardly depend on the "
                 f"inputs: {', '.join(self.constant)}"
@@ -264,14 +282,20 @@ class VerificationReport:
             lines.append(f"replayed {self.warmup} warm-up requests")
         if self.unverified:
             lines.append(f"not verified: {', '.join(self.unverified)}")
-        lines += [
-            f"  {case.signature}, {case.inputs}: "
-            + (
-                case.error
-                or f"{case.worst_difference:.2g}, {case.milliseconds:.2f} ms"
-            )
-            for case in self.cases
-        ]
+        lines += [f"  {case}" for case in self.cases if not case.is_sample]
+        for name in dict.fromkeys(case.signature for case in self.cases):
+            samples = [
+                case
+                for case in self.cases
+                if case.is_sample and case.signature == name
+            ]
+            lines += [f"  {case}" for case in samples[:_LINES]]
+            if len(samples) > _LINES:
+                worst = max(samples, key=lambda case: case.worst_difference)
+                lines.append(
+                    f"  {name}, {len(samples) - _LINES} more samples; the "
+                    f"worst of all: {worst}"
+                )
         return "\n".join(lines)
 
     def _summary(self) -> str:

@@ -141,15 +141,15 @@ def resolve_numeric_signatures(
 ) -> list[Signature]:
     """Signatures without strings, for runtimes that cannot tokenize.
 
-    Like `resolve_signatures`, but a model that takes strings has by default
-    one signature, `serving_default`, from its ids.
+    Like `resolve_signatures`, but a model that takes strings goes out from its
+    ids, and shapes are of these.
 
     Raises:
-        ValueError: Also for a given signature that takes a string.
+        ValueError: Also for a signature that takes a string nevertheless.
     """
-    resolved = resolve_signatures(model, signatures)
-    if signatures is None and len(resolved) > 1:
-        resolved = [_for_texts(*resolved)]
+    check_model(model)
+    given = {DEFAULT: model} if signatures is None else signatures
+    resolved = [_numeric_signature(*each) for each in as_given(given)]
     for signature in resolved:
         for name, spec in signature.specs.items():
             if spec.dtype == "string":
@@ -165,6 +165,20 @@ def resolve_numeric_signatures(
                     f"'{name}'; give it as float32"
                 )
     return resolved
+
+
+def _numeric_signature(
+    name: str, model: keras.Model, shapes: Mapping[str, Any]
+) -> Signature:
+    inputs = getattr(model, "inputs", None) or []
+    if any(tensor.dtype == "string" for tensor in inputs):
+        whole = _signature(name, model, {})
+        cut = from_ids(whole)
+        if cut is not None:
+            specs = _with_shapes(name, model, cut.specs, shapes)
+            cut = dataclasses.replace(cut, specs=specs)
+            return _for_texts(whole, cut)
+    return _signature(name, model, shapes)
 
 
 def _for_texts(whole: Signature, cut: Signature) -> Signature:
@@ -231,14 +245,7 @@ def _signature(
     }
     if not _is_sequential(model):
         _check_outputs(model, model.output)
-    for input_name, shape in shapes.items():
-        if input_name not in specs:
-            raise ValueError(
-                f"Signature '{name}': model '{model.name}' has no input "
-                f"'{input_name}'. Its inputs are: {', '.join(names)}"
-            )
-        specs[input_name] = narrowed(name, input_name, specs[input_name], shape)
-
+    specs = _with_shapes(name, model, specs, shapes)
     structure = inputs[0] if _is_sequential(model) else model.input
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,6 +255,23 @@ def _signature(
         return named_outputs(model, model(packed, training=False))
 
     return Signature(name, model, specs, call)
+
+
+def _with_shapes(
+    name: str,
+    model: keras.Model,
+    specs: Mapping[str, keras.InputSpec],
+    shapes: Mapping[str, Any],
+) -> dict[str, keras.InputSpec]:
+    specs = dict(specs)
+    for input_name, shape in shapes.items():
+        if input_name not in specs:
+            raise ValueError(
+                f"Signature '{name}': model '{model.name}' has no input "
+                f"'{input_name}'. Its inputs are: {', '.join(specs)}"
+            )
+        specs[input_name] = narrowed(name, input_name, specs[input_name], shape)
+    return specs
 
 
 def _check_inputs(name: str, model: keras.Model) -> None:

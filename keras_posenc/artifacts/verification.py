@@ -189,6 +189,7 @@ def verify_expectations(
         quantization=expectations.quantization,
         warmup=response.get("warmup", 0),
         padding_matters=expectations.padding_matters,
+        narrower=_narrower(expectations, inspection),
     )
 
 
@@ -239,6 +240,33 @@ def _peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def _narrower(expectations: Expectations, inspection: Inspection) -> list[str]:
+    """Inputs of one shape only, where the signature is for any, in words."""
+    found = []
+    for signature in expectations.signatures:
+        inputs = inspection.signatures[signature.name]["inputs"]
+        for name, spec in signature.specs.items():
+            shape, wanted = inputs[name].shape, tuple(spec.shape)
+            if shape is None or len(shape) != len(wanted):
+                continue
+            if None not in {
+                own
+                for size, own in zip(shape, wanted, strict=True)
+                if size is not None
+            }:
+                continue
+            sizes = "x".join(
+                "?" if each is None else f"{each}" for each in shape
+            )
+            found.append(
+                f"{signature.name} takes {name} of shape {shape} alone, and "
+                f"the model of {wanted}: if that is meant, verify it by "
+                f"signatures={{'{signature.name}': (model, {{'{name}': "
+                f"{shape}}})}} (--signature {signature.name}={name}:{sizes})"
+            )
+    return found
 
 
 def _present(

@@ -316,6 +316,55 @@ def test_loops_are_not_calibrated(tmp_path, recurrent):
     assert kp.export_litert(build(unroll=True), path, **options).report.passed
 
 
+def saturated(weight):
+    """Texts of one word, judged with certainty by the word alone."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            layers.Embedding(64, 32, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(2, activation="softmax", name="scores"),
+        ]
+    )
+    (table, _, _) = model.get_weights()
+    table[:] = np.random.default_rng(0).normal(size=table.shape)
+    table[1:33, 0], table[33:, 0] = 4, -4
+    kernel = np.zeros((32, 2))
+    kernel[0] = weight, -weight
+    model.set_weights([table, kernel, np.zeros(2)])
+    return model
+
+
+def test_samples_are_what_a_file_is_held_to(tmp_path):
+    """And not what rounding does to inputs that nobody will give."""
+    ids = np.arange(1, 64).reshape(-1, 1)
+    options = {"quantization": "int8", "verbose": False}
+    wrong = kp.export_litert(
+        saturated(1e-3), tmp_path / "wrong.tflite", **options
+    ).path
+    model = saturated(2.0)
+    right = kp.export_litert(
+        model, tmp_path / "right.tflite", samples=ids, **options
+    )
+    assert right.report.passed
+    assert right.report.tolerance < 0.1
+    report = kp.verify(model, wrong, samples=ids)
+    assert not report.passed
+    assert report.worst_difference == pytest.approx(0.5, abs=0.01)
+
+
+def test_many_samples_are_a_line_in_the_report(model, files):
+    samples = [{"ids": np.full((1, n), 3, "int32")} for n in range(1, 31)]
+    report = kp.verify(model, files["int8"].path, samples=samples, max_length=4)
+    assert sum(case.is_sample for case in report.cases) == 30
+    worst = max(case.worst_difference for case in report.cases[:30])
+    (line,) = [each for each in str(report).splitlines() if "more" in each]
+    assert "22 more samples; the worst of all: serving_default, ids" in line
+    assert f": {worst:.2g}, " in line
+    assert len(str(report).splitlines()) < 20
+
+
 # ---- Models that Keras quantized
 
 

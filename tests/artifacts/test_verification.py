@@ -328,6 +328,11 @@ def test_frozen_length_in_a_litert_file(tmp_path, make):
     )
     report = kp.verify(model, path, max_length=5)
     assert not report.passed
+    assert "(--signature serving_default=ids:?x5)" in str(report)
+    meant = {"serving_default": (model, {"ids": (None, 5)})}
+    report_of_what_is_meant = kp.verify(model, path, signatures=meant)
+    assert report_of_what_is_meant.passed
+    assert report_of_what_is_meant.narrower == []
     by_inputs = {case.inputs: case for case in report.cases}
     assert by_inputs["ids of shape (3, 5)"].worst_difference <= 1e-5
     assert by_inputs["ids of shape (1, 2)"].worst_difference > 1e-5
@@ -433,19 +438,22 @@ def mean_of(embedding, positions, name):
 def wrong_saved_model(tmp_path_factory):
     """The report on a SavedModel with a fault in each signature but one."""
     positions = kp.PositionalEncoding()
-    embedding, changed = (
-        layers.Embedding(50, 4, mask_zero=True) for _ in range(2)
+    embedding, changed, same = (
+        layers.Embedding(50, 4, mask_zero=True) for _ in range(3)
     )
     model = mean_of(embedding, positions, "mean")
     other = mean_of(changed, positions, "mean")
+    # Of layers of its own: those that signatures share take any length.
+    frozen = mean_of(same, kp.PositionalEncoding(), "mean")
     (table,) = model.get_weights()
+    frozen.set_weights([table])
     table[49, 3] += 3e-4  # the highest id is always among the inputs
     other.set_weights([table])
     base = tmp_path_factory.mktemp("wrong")
     signatures = {
         "right": model,
         "weight": other,
-        "frozen": (model, {"ids": (None, 3)}),
+        "frozen": (frozen, {"ids": (None, 3)}),
         "outputs": mean_of(embedding, positions, "average"),
         "static": (model, {"ids": (1, 3)}),
     }
@@ -727,7 +735,7 @@ def test_litert_file_that_the_runtime_refuses(model, litert, tmp_path):
 def test_signature_that_the_artifact_does_not_have(model, litert):
     message = (
         "The artifact has no signature 'predict'. It has: serving_default, "
-        "short"
+        "short. `signatures` (--signature) names those to verify"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         kp.verify(model, litert.path, signatures={"predict": model})
