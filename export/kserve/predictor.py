@@ -81,13 +81,16 @@ class Predictor(kserve.Model):
             # One assignment: a request has the old version or the new one.
             self.module, self.version = module, version
             self.ready = True
-            del module
-            gc.collect()  # the earlier one is a web of references
             logger.info("%s: version %s", self.name, version)
 
     def _poll(self):
-        wait = threading.Event()
+        wait, version = threading.Event(), self.version
         while not wait.wait(self.poll_seconds):
+            if version != self.version:
+                # The earlier one is a web of references, which requests that
+                # it was still answering as it was replaced held on to.
+                version = self.version
+                gc.collect()
             with contextlib.suppress(AttributeError, OSError):
                 # glibc's, which else keeps what requests and versions freed.
                 ctypes.CDLL(None).malloc_trim(0)
