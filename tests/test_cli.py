@@ -299,7 +299,8 @@ class TestBeforeTensorFlow:
                 "--labels is for --to saved_model or litert",
             ),
             (
-                "export model.keras --to litert --out x --representative x.csv",
+                "export model.keras --to litert --out x.tflite "
+                "--representative x.csv",
                 "--representative: 'x.csv' is no .npz file",
             ),
         ],
