@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -257,20 +258,28 @@ def _parser() -> argparse.ArgumentParser:
         "artifact", type=Path, metavar="FILE", help=".tflite file"
     )
     bench.add_argument(
+        "--signature",
+        dest="signatures",
+        action="append",
+        metavar="NAME",
+        help="a signature to time; may be repeated (default: all of them)",
+    )
+    bench.add_argument(
         "--lengths",
-        type=_length,
+        type=_lengths,
         nargs="+",
-        default=[16, 64, 128, 512],
+        default=[[16, 64, 128, 512]],
         metavar="N",
-        help="sizes for dynamic dimensions (default: 16 64 128 512)",
+        help="sizes for dynamic dimensions, with spaces or commas between "
+        "(default: 16 64 128 512)",
     )
     bench.add_argument(
         "--threads",
-        type=_length,
+        type=_lengths,
         nargs="+",
         metavar="N",
-        help="numbers of threads (default: 1, and as many as processors, at "
-        "most 4)",
+        help="numbers of threads, likewise (default: 1, and as many as "
+        "processors, at most 4)",
     )
     bench.add_argument(
         "--repeats",
@@ -407,6 +416,10 @@ def _length(text: str) -> int:
     return value
 
 
+def _lengths(text: str) -> list[int]:
+    return [_length(part) for part in text.split(",")]
+
+
 def _tolerance(text: str) -> float:
     value = float(text)
     if not 0 <= value < math.inf:
@@ -479,7 +492,8 @@ def _batching(text: str) -> dict[str, Any]:
 
 
 # What argparse calls them: "invalid int value".
-_length.__name__, _tolerance.__name__ = "int", "float"
+_length.__name__ = _lengths.__name__ = "int"
+_tolerance.__name__ = "float"
 
 
 @contextlib.contextmanager
@@ -587,6 +601,21 @@ def _own_options(options: argparse.Namespace) -> dict[str, Any]:
         elif value not in (None, False):
             option = name.replace("_", "-")
             raise _UsageError(f"--{option} is for --to {' or '.join(takers)}")
+    if (
+        options.to == "litert"
+        and options.labels is not None
+        and options.task != "text_classifier"
+    ):
+        raise _UsageError(
+            "--labels of a LiteRT file name the scores of --task "
+            "text_classifier, which is not given"
+        )
+    ending = {"litert": ".tflite", "onnx": ".onnx"}.get(options.to)
+    if ending is not None and options.out.suffix != ending:
+        raise _UsageError(
+            f"--out of --to {options.to} must end in '{ending}'. Received: "
+            f"'{options.out}'"
+        )
     return found
 
 
@@ -642,8 +671,9 @@ def _bench(options: argparse.Namespace) -> int:
 
     found = kp.benchmark_litert(
         options.artifact,
-        lengths=options.lengths,
-        threads=options.threads,
+        signatures=options.signatures,
+        lengths=[*chain.from_iterable(options.lengths)],
+        threads=options.threads and [*chain.from_iterable(options.threads)],
         repeats=options.repeats,
     )
     print(json.dumps(found.to_dict(), indent=2) if options.json else found)
@@ -762,6 +792,13 @@ def _reason(error: Exception) -> str:
             f"'{unknown[1]}' is unknown. If it is of yours, name the module "
             "that registers it: --import MODULE"
         )
+    # What Keras says of each layer whose variables are not those expected.
+    lost = re.match(r"A total of \d+ objects could not be loaded", str(error))
+    if lost:
+        return (
+            f"{lost[0]}. A model that Keras quantizes is to be saved before "
+            "`quantize()`, and quantized once it is loaded"
+        )
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
@@ -783,6 +820,11 @@ def _load_samples(
                 raise ValueError(f"'{path}' is no .npz file")
             return dict(arrays)
     except Exception as error:  # also those of zip files, and of empty ones
+        if "Object arrays cannot be loaded" in str(error):
+            raise _UsageError(
+                f"--{argument}: '{path}' holds an array of dtype object. Save "
+                "texts as np.array(texts), all of them strings"
+            ) from error
         raise _UsageError(f"--{argument}: {error}") from error
 
 

@@ -201,6 +201,11 @@ class TestBeforeTensorFlow:
             ),
             ("bench", "required: FILE"),
             ("bench model.tflite --threads 0", "0 is not above 0"),
+            ("bench model.tflite --lengths 16,0", "0 is not above 0"),
+            (
+                "bench model.tflite --lengths 16,",
+                "--lengths: invalid int value: '16,'",
+            ),
             (
                 "export model.keras --to litert --out x --quantization int4",
                 "invalid choice: 'int4'",
@@ -256,6 +261,23 @@ class TestBeforeTensorFlow:
             ("verify missing.keras model.tflite", "does not exist"),
             ("inspect missing.keras", "'missing.keras' does not exist"),
             (
+                "export model.keras --to litert --out x",
+                "must end in '.tflite'. Received: 'x'",
+            ),
+            (
+                "export model.keras --to onnx --out x.tflite",
+                "must end in '.onnx'. Received: 'x.tflite'",
+            ),
+            *(
+                (
+                    "export model.keras --to litert --out x.tflite --labels "
+                    f"a,b{task}",
+                    "--labels of a LiteRT file name the scores of --task "
+                    "text_classifier",
+                )
+                for task in ("", " --task text_embedder")
+            ),
+            (
                 "export model.keras --to litert --out x.tflite --version 3",
                 "--version is for --to saved_model",
             ),
@@ -277,7 +299,8 @@ class TestBeforeTensorFlow:
                 "--labels is for --to saved_model or litert",
             ),
             (
-                "export model.keras --to litert --out x --representative x.csv",
+                "export model.keras --to litert --out x.tflite "
+                "--representative x.csv",
                 "--representative: 'x.csv' is no .npz file",
             ),
         ],
@@ -449,18 +472,15 @@ class TestExport:
         assert result.code == 0, result.err
         (timing,) = json.loads(result.out)["timings"]
         assert timing["shapes"] == {"ids": [1, 3]}
-        result = cli("bench", path, "--lengths", 3, "--threads", 1)
-        assert "(1, 3)" in result.out
+        result = cli("bench", path, "--lengths", "3,4", 5, "--threads", 1)
+        for length in (3, 4, 5):
+            assert f"(1, {length})" in result.out
+        result = cli("bench", path, "--signature", "other")
+        assert result.code == 2
+        assert "names of the file's own: serving_default" in result.err
         result = cli("bench", folder / "versions")
         assert result.code == 2
         assert "must be a LiteRT file" in result.err
-
-    def test_labels_of_litert_files_are_of_tasks(self, cli, tmp_path):
-        result = cli(
-            *export("litert", tmp_path / "m.tflite", "--labels", "a,b")
-        )
-        assert result.code == 2
-        assert "`labels` name the scores of task=" in result.err
 
     def test_onnx_file(self, cli, tmp_path):
         pytest.importorskip("tf2onnx")
@@ -617,12 +637,6 @@ class TestOptionsWithoutSense:
         assert "tolerance" in last
         assert tolerance in last
 
-    def test_out_of_another_kind(self, cli, tmp_path):
-        result = cli(*export("litert", tmp_path / "model.bin"))
-        assert result.code == 2
-        assert "must end in '.tflite'" in result.err
-        assert "model.bin" in result.err
-
 
 class TestSamples:
     """Files that are no samples."""
@@ -661,7 +675,9 @@ class TestSamples:
     def test_pickled(self, refused, tmp_path):
         ids = np.array([[1, None]], dtype=object)
         np.savez(tmp_path / "samples.npz", ids=ids)
-        assert "--samples: " in refused("samples.npz").splitlines()[-1]
+        last = refused("samples.npz").splitlines()[-1]
+        assert "--samples: " in last
+        assert "Save texts as np.array(texts), all of them strings" in last
 
     def test_other_names(self, refused, tmp_path):
         np.savez(tmp_path / "samples.npz", words=np.array([[1, 2]]))
@@ -703,6 +719,18 @@ class TestModelsThatDoNotLoad:
         last = result.err.splitlines()[-1]
         assert f"'{tmp_path / 'torn.keras'}' cannot be loaded: " in last
         assert "--import" not in last  # which would not help
+
+    @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+    def test_model_that_keras_quantized(self, cli, tmp_path):
+        x = keras.Input((None, 4), name="x")
+        model = keras.Model(x, kp.SelfAttention(2)(x))
+        model.quantize("int8")
+        model.save(tmp_path / "int8.keras")
+        result = cli("inspect", tmp_path / "int8.keras")
+        assert result.code == 2
+        last = result.err.splitlines()[-1]
+        assert "int8.keras' cannot be loaded: A total of " in last
+        assert "to be saved before `quantize()`" in last
 
     def test_lambda_layer(self, cli, tmp_path):
         model = keras.Sequential(

@@ -1,11 +1,13 @@
 // Token ids to scores, through LiteRT alone: takes any exported file whose
 // default signature has an input "ids" and an output "scores".
 
+// package com.example.app: the first line, with your own.
+
 import android.content.Context
 import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
 
-/** Runs a signature of fixed shape, such as (1, 128). */
+/** Runs a signature of ids of shape (1, length), as it was exported. */
 class PlainLiteRt(context: Context, private val length: Int = 128) : AutoCloseable {
     // In app/src/main/assets/.
     private val model = CompiledModel.create(

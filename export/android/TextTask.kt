@@ -1,6 +1,8 @@
 // Raw text to scores, through MediaPipe: takes a file exported with
 // task="text_classifier".
 
+// package com.example.app: the first line, with your own.
+
 import android.content.Context
 import com.google.mediapipe.tasks.text.textclassifier.TextClassifier
 

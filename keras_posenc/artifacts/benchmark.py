@@ -165,7 +165,11 @@ def benchmark_litert(
         threads = sorted({1, min(4, os.cpu_count() or 1)})
     _check_counts("lengths", lengths)
     _check_counts("threads", threads)
-    _check_counts("repeats", [repeats])
+    if not _is_count(repeats):
+        raise ValueError(
+            "`repeats` must be an integer above 0. "
+            f"Received: repeats={repeats!r}"
+        )
     if not inspection.signatures:
         raise ValueError(
             "`path` must be a LiteRT file with signatures, as export_litert "
@@ -224,20 +228,22 @@ def benchmark_litert(
 
 def _check_counts(argument: str, values: Any) -> None:
     if (
-        isinstance(values, str)
-        or not isinstance(values, Sequence)
+        not isinstance(values, Sequence)
         or not values
-        or not all(
-            isinstance(value, int | np.integer)
-            and not isinstance(value, bool)
-            and value > 0
-            for value in values
-        )
+        or not all(map(_is_count, values))
     ):
         raise ValueError(
-            f"`{argument}` must be integers above 0. "
+            f"`{argument}` must be a list of integers above 0. "
             f"Received: {argument}={values!r}"
         )
+
+
+def _is_count(value: Any) -> bool:
+    return (
+        isinstance(value, int | np.integer)
+        and not isinstance(value, bool)
+        and bool(value > 0)
+    )
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:

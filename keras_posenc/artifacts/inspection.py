@@ -250,17 +250,15 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
         return path, "saved_model"
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"'{path}' is neither a file nor a folder")
-    is_model = path.suffix == ".keras"
     with path.open("rb") as file:
         first = file.read(8)
         if first[:1] == b"\x08":  # the tag of the version, in ONNX's protobuf
             return path, "onnx"
         if first[4:] != b"TFL3":
             raise ValueError(
-                f"'{path}' is no LiteRT file, as its first bytes tell. An "
-                "artifact is a .tflite file, a SavedModel folder, or the "
-                "folder of a SavedModel's versions"
-                + "; a .keras file is a model, to export"
-                * is_model
+                f"'{path}' is no LiteRT file, as its first bytes tell, and no "
+                "ONNX file. An artifact is a .tflite or .onnx file, a "
+                "SavedModel folder, or the folder of a SavedModel's versions; "
+                "a .keras file is a model, to export"
             )
     return path, "litert"

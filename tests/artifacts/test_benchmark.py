@@ -53,9 +53,13 @@ def test_table_and_json(found):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lengths": []}, "`lengths` must be integers above 0"),
-        ({"threads": [0]}, "`threads` must be integers above 0"),
-        ({"repeats": True}, "`repeats` must be integers above 0"),
+        ({"lengths": []}, "`lengths` must be a list of integers above 0"),
+        ({"lengths": 16}, "list of integers above 0. Received: lengths=16"),
+        ({"lengths": "16"}, "`lengths` must be a list of integers above 0"),
+        ({"threads": [0]}, "`threads` must be a list of integers above 0"),
+        ({"threads": 2}, "must be a list of integers above 0. Received: thr"),
+        ({"repeats": True}, "`repeats` must be an integer above 0"),
+        ({"repeats": 0}, "an integer above 0. Received: repeats=0"),
         ({"signatures": ["long"]}, "serving_default, short. Received: 'long'"),
         ({"signatures": "short"}, "must be a list of names, or None"),
         ({"signatures": []}, "must be a list of names, or None"),

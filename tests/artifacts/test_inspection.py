@@ -125,9 +125,10 @@ def test_file_that_is_none(tmp_path, content):
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     message = (
-        f"'{path}' is no LiteRT file, as its first bytes tell. An artifact is "
-        "a .tflite file, a SavedModel folder, or the folder of a SavedModel's "
-        "versions"
+        f"'{path}' is no LiteRT file, as its first bytes tell, and no ONNX "
+        "file. An artifact is a .tflite or .onnx file, a SavedModel folder, or "
+        "the folder of a SavedModel's versions; a .keras file is a model, to "
+        "export"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         kp.inspect(path)
