@@ -192,7 +192,7 @@ def _for_texts(whole: Signature, cut: Signature) -> Signature:
         ids = tokenizer(tf.constant(texts))
         return {name: keras.ops.convert_to_numpy(ids)}
 
-    return dataclasses.replace(cut, name=DEFAULT, from_texts=from_texts)
+    return dataclasses.replace(cut, name=whole.name, from_texts=from_texts)
 
 
 def flatten_layers(model: keras.Model) -> Iterator[keras.Layer]:

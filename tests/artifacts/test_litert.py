@@ -338,22 +338,54 @@ def test_model_of_strings_goes_out_from_its_ids(tmp_path, run_litert):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
 
 
-def test_tokenizer_is_cut_off_with_its_mask(tmp_path, run_litert):
+@pytest.fixture
+def of_texts():
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two", "##s"]
-    tokenizer = kp.WordpieceTokenizer(vocabulary)
-    model = keras.Sequential(
+    return keras.Sequential(
         [
             keras.Input((), dtype="string", name="text"),
-            tokenizer,
+            kp.WordpieceTokenizer(vocabulary),
             layers.Embedding(7, 4, mask_zero=True),
             kp.MaskedAveragePooling1D(name="mean"),
         ]
     )
-    path = export(model, tmp_path / "model.tflite")
+
+
+def test_tokenizer_is_cut_off_with_its_mask(of_texts, tmp_path, run_litert):
+    path = export(of_texts, tmp_path / "model.tflite")
     texts = tf.constant(["one twos", "one"])
-    ids = tokenizer(texts).numpy()
+    ids = of_texts.layers[0](texts).numpy()
     actual = run_litert(path)(ids=ids)["mean"]
-    np.testing.assert_allclose(actual, model(texts), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(actual, of_texts(texts), rtol=0, atol=1e-6)
+
+
+def test_model_of_strings_has_signatures_of_its_ids(
+    of_texts, tmp_path, run_litert
+):
+    signatures = {"any": of_texts, "five": (of_texts, {"ids": (1, 5)})}
+    artifact = kp.export_litert(
+        of_texts,
+        tmp_path / "model.tflite",
+        signatures=signatures,
+        max_length=9,
+        verbose=False,
+    )
+    found = kp.inspect(artifact.path).signatures
+    assert {
+        name: str(sides["inputs"]["ids"]) for name, sides in found.items()
+    } == {"any": "int32 (None, None)", "five": "int32 (1, 5)"}
+    texts = tf.constant(["one twos"])
+    ids = of_texts.layers[0](texts).numpy()
+    assert ids.shape == (1, 5)
+    for name in signatures:
+        actual = run_litert(artifact.path, name)(ids=ids)["mean"]
+        np.testing.assert_allclose(actual, of_texts(texts), rtol=0, atol=1e-6)
+    with pytest.raises(ValueError, match=r"no input 'text'. Its inputs .+ ids"):
+        kp.export_litert(
+            of_texts,
+            tmp_path / "m.tflite",
+            signatures={"five": (of_texts, {"text": (1,)})},
+        )
 
 
 def test_string_in_a_given_signature(make, tmp_path, contents):

@@ -31,18 +31,20 @@ NAMES = {
 def signatures(tmp_path_factory):
     """Of the file that the READMEs export for the plain snippets."""
     keras.utils.set_random_seed(0)
-    encoder = keras.Sequential(
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two"]
+    model = keras.Sequential(
         [
-            keras.Input((None,), dtype="int32", name="ids"),
+            keras.Input((), dtype="string", name="text"),
+            kp.WordpieceTokenizer(tokens),
             layers.Embedding(20, 4, mask_zero=True),
             kp.MaskedAveragePooling1D(),
             layers.Dense(2, activation="softmax", name="scores"),
         ]
     )
     path = kp.export_litert(
-        encoder,
+        model,
         tmp_path_factory.mktemp("app") / "model.tflite",
-        signatures={"serving_default": (encoder, {"ids": (1, 128)})},
+        signatures={"serving_default": (model, {"ids": (1, 128)})},
         verify=False,
         verbose=False,
     ).path
