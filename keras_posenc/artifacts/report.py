@@ -282,7 +282,6 @@ class VerificationReport:
             lines.append(f"replayed {self.warmup} warm-up requests")
         if self.unverified:
             lines.append(f"not verified: {', '.join(self.unverified)}")
-        lines += [f"  {case}" for case in self.cases if not case.is_sample]
         for name in dict.fromkeys(case.signature for case in self.cases):
             samples = [
                 case
@@ -296,6 +295,7 @@ class VerificationReport:
                     f"  {name}, {len(samples) - _LINES} more samples; the "
                     f"worst of all: {worst}"
                 )
+        lines += [f"  {case}" for case in self.cases if not case.is_sample]
         return "\n".join(lines)
 
     def _summary(self) -> str:

@@ -85,8 +85,9 @@ def verify(
             default 1e-5, and for a quantized file also 6 (float16), 12 (int8)
             or 24 (int8-static) times as far as the model's answers usually
             move when its weights do, at random, by up to half a step of that
-            rounding.
-            Of integers the share that differs is what counts then.
+            rounding. A quantized file is held to the samples, if there are
+            any: elsewhere it must be finite. Of integers the share that
+            differs is what counts then.
 
     Returns:
         A `VerificationReport`; print it, or ask `passed`.
