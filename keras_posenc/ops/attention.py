@@ -159,6 +159,21 @@ def in_blocks(query: Any, all_at_once: Any, some: Any) -> Any:
     return ops.cond(is_large, by_blocks, all_at_once)
 
 
+def swap_heads(x: Any, portable: bool = False) -> Any:
+    """(batch, seq, heads, dim) -> (batch, heads, seq, dim), or back.
+
+    Args:
+        x: The tensor.
+        portable: Whether runtimes other than TensorFlow's are to be good at
+            it.
+    """
+    if keras.config.backend() == "tensorflow" and not portable:
+        # On a CPU, TensorFlow plans each of its transposes anew, which takes
+        # a short text longer than the transpose itself.
+        return ops.einsum("bshd->bhsd", x)
+    return ops.transpose(x, (0, 2, 1, 3))
+
+
 def matmul_by_groups(x: Any, y: Any) -> Any:
     """Matrix products where each head of `y` serves a group of heads of `x`.
 

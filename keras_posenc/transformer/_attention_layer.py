@@ -26,11 +26,12 @@ class AttentionLayer(keras.Layer):
     layers within; and sets `num_layers` if it returns the attention weights of
     more than one block.
 
-    Where `data_dependent_shapes` is False, as an exporter to LiteRT sets it
-    while it converts, every shape within follows from those of the inputs.
+    Where `portable` is True, as an exporter to LiteRT or ONNX sets it while it
+    converts, only operators are used that those are good at, and every shape
+    within follows from those of the inputs.
     """
 
-    data_dependent_shapes = True
+    portable = False
 
     num_layers: int | None = None
     num_heads: int
@@ -78,7 +79,7 @@ class AttentionLayer(keras.Layer):
                 attention_mask=attention_mask,
                 use_causal_mask=use_causal_mask,
                 attention_positions=self._attention_positions(),
-                data_dependent_shapes=self.data_dependent_shapes,
+                portable=self.portable,
             )
         return self.attend(
             ops.cast(inputs, self.compute_dtype),

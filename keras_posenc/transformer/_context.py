@@ -25,7 +25,8 @@ class Context:
         attention_mask: As in a call, or None.
         use_causal_mask: As in a call.
         attention_positions: Those that will ask for positions, or None.
-        data_dependent_shapes: Whether shapes may depend on the masks.
+        portable: Whether other runtimes are to be good at it: no shape may
+            depend on the masks then.
     """
 
     def __init__(
@@ -39,10 +40,10 @@ class Context:
         attention_mask: Any,
         use_causal_mask: bool,
         attention_positions: Sequence[AttentionPosition | None],
-        data_dependent_shapes: bool,
+        portable: bool,
     ) -> None:
         self.batch, self.seq, _ = shape
-        self.data_dependent_shapes = data_dependent_shapes
+        self.portable = portable
         self.packing: Packing | None = None
         given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
         self.tokens = (
@@ -86,7 +87,7 @@ class Context:
         if (
             self.tokens is not None
             and keras.config.backend() == "tensorflow"
-            and self.data_dependent_shapes
+            and not self.portable
         ):
             # One row may stand for all rows of the batch.
             tokens = ops.broadcast_to(self.tokens, (self.batch, self.seq))

@@ -42,13 +42,28 @@ def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
     """Normalisation over the features of each token."""
     check_choice("norm", norm, NORMS)
     layer = (
-        keras.layers.RMSNormalization
-        if norm == "rms"
-        else keras.layers.LayerNormalization
+        keras.layers.RMSNormalization if norm == "rms" else _LayerNormalization
     )(epsilon=epsilon, dtype=dtype, name=name)
     # Keras's RMSNormalization works token by token, but does not say so.
     layer.supports_masking = True
     return layer
+
+
+class _LayerNormalization(keras.layers.LayerNormalization):
+    """As Keras's, over the last axis, with fewer passes over the tokens."""
+
+    def call(self, inputs: Any) -> Any:
+        if keras.config.backend() == "torch":  # has a kernel for it
+            return super().call(inputs)
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        x, gamma, beta = (
+            ops.cast(tensor, dtype)
+            for tensor in (inputs, self.gamma, self.beta)
+        )
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+        outputs = centred * (ops.rsqrt(variance + self.epsilon) * gamma) + beta
+        return ops.cast(outputs, self.compute_dtype)
 
 
 def make_activation(activation: Any) -> Any:

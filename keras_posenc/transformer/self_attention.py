@@ -17,6 +17,7 @@ from keras_posenc.ops.attention import (
 from keras_posenc.ops.attention import (
     attention_weights,
     in_blocks,
+    swap_heads,
     weighted_values,
 )
 from keras_posenc.positional.attention_position import (
@@ -197,7 +198,7 @@ class SelfAttention(AttentionLayer):
                 query, key, value, positions, context, training
             )
         # (batch, heads, seq, head_dim) -> (batch, seq, dim)
-        attended = ops.transpose(attended, (0, 2, 1, 3))
+        attended = swap_heads(attended, context.portable)
         outer = (context.batch, context.seq)
         if context.packing is None:
             dim = self.output_projection.units
@@ -235,7 +236,7 @@ class SelfAttention(AttentionLayer):
                 queries, key, value, context.mask_of(rows), bias
             )
 
-        if training or not context.data_dependent_shapes:
+        if training or context.portable:
             return all_at_once()
         return in_blocks(query, all_at_once, some)
 
@@ -271,7 +272,7 @@ class SelfAttention(AttentionLayer):
             (context.batch, context.seq, heads + 2 * kv_heads, head_dim),
         )
         query, key, value = ops.split(
-            ops.transpose(projected, (0, 2, 1, 3)),
+            swap_heads(projected, context.portable),
             # Equal parts are what mobile runtimes are fast at.
             3 if heads == kv_heads else [heads, heads + kv_heads],
             axis=1,

@@ -11,6 +11,7 @@ from keras_posenc import reference
 from keras_posenc.ops.attention import (
     attend,
     attention_weights,
+    swap_heads,
     weighted_values,
 )
 
@@ -227,3 +228,13 @@ def test_graph_of_unknown_shapes(jit_compile, near):
         want, weights = oracle(query, key, value, mask)
         _, bound = bounds(query, key, value, weights, None, "float32")
         near(graph(query, key, value, mask), want, bound)
+
+
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("dtype", UNITS)
+def test_heads_and_length_are_swapped(dtype, portable):
+    x = np.arange(2 * 3 * 5 * 4).reshape(2, 3, 5, 4)
+    swapped = swap_heads(ops.cast(x, dtype), portable)
+    assert keras.backend.standardize_dtype(swapped.dtype) == dtype
+    expected = np.swapaxes(x, 1, 2)
+    np.testing.assert_array_equal(ops.cast(swapped, "int32"), expected)
