@@ -128,3 +128,7 @@ if __name__ == "__main__":
     _limit(*map(int, sys.argv[1:4]))
     sys.argv = sys.argv[4:]
     runpy.run_path(sys.argv[0], run_name="__main__")
+    # TensorFlow takes most of a second to put itself away.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -115,21 +115,22 @@ def _attend_fused(
     return ops.where(any_key, attended, average)
 
 
-def in_blocks(query: Any, all_at_once: Any, some: Any) -> Any:
+def in_blocks(shape: Any, dtype: Any, all_at_once: Any, some: Any) -> Any:
     """Attends a block of queries at a time where the scores would be large.
 
     The softmax of a query needs its own scores alone, so that each block is
     exact, and memory grows with the length instead of its square.
 
     Args:
-        query: `(batch, heads, query, dim)`.
+        shape: That of the queries, `(batch, heads, query, dim)`.
+        dtype: Theirs.
         all_at_once: Attends for all queries: no argument.
         some: Attends for some: their indices, integers `(rows,)`.
 
     Returns:
         `(batch, heads, query, dim)`.
     """
-    batch, heads, seq, dim = ops.shape(query)
+    batch, heads, seq, dim = shape
 
     def by_blocks() -> Any:
         def step(start: Any, whole: Any) -> tuple[Any, Any]:
@@ -144,7 +145,7 @@ def in_blocks(query: Any, all_at_once: Any, some: Any) -> Any:
         _, whole = ops.while_loop(
             lambda start, _: start < seq,
             step,
-            (0, ops.zeros((seq, batch, heads, dim), query.dtype)),
+            (0, ops.zeros((seq, batch, heads, dim), dtype)),
         )
         return ops.transpose(whole, (1, 2, 0, 3))
 

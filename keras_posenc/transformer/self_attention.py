@@ -238,7 +238,10 @@ class SelfAttention(AttentionLayer):
 
         if training or context.portable:
             return all_at_once()
-        return in_blocks(query, all_at_once, some)
+        # All blocks of a model ask about the same sizes.
+        _, heads, _, dim = query.shape
+        shape = context.batch, heads, context.seq, dim
+        return in_blocks(shape, query.dtype, all_at_once, some)
 
     def _bias(
         self, query: Any, key: Any, query_positions: Any, key_positions: Any
