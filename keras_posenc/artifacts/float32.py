@@ -18,7 +18,7 @@ def float32_policies(signatures: Sequence[Signature]) -> Iterator[bool]:
     LiteRT has no kernels for most operators of mixed precision: layers with
     such a policy run in float32, as which their weights are stored already.
     Its fast kernels want every shape beforehand: layers with an attribute
-    `portable` have it True meanwhile.
+    `data_dependent_shapes` have it False meanwhile.
 
     Yields:
         Whether any layer had to change.
@@ -53,12 +53,12 @@ def float32_policies(signatures: Sequence[Signature]) -> Iterator[bool]:
                         if mode
                         else "float32"
                     )
-                if getattr(layer, "portable", None) is False:
+                if getattr(layer, "data_dependent_shapes", False):
                     restricted.append(layer)
-                    layer.portable = True
+                    layer.data_dependent_shapes = False
         yield bool(changed)
     finally:
         for layer, policy in changed:
             layer.dtype_policy = policy
         for layer in restricted:
-            layer.portable = False
+            layer.data_dependent_shapes = True

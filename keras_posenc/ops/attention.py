@@ -160,17 +160,12 @@ def in_blocks(shape: Any, dtype: Any, all_at_once: Any, some: Any) -> Any:
     return ops.cond(is_large, by_blocks, all_at_once)
 
 
-def swap_heads(x: Any, portable: bool = False) -> Any:
-    """(batch, seq, heads, dim) -> (batch, heads, seq, dim), or back.
-
-    Args:
-        x: The tensor.
-        portable: Whether runtimes other than TensorFlow's are to be good at
-            it.
-    """
-    if keras.config.backend() == "tensorflow" and not portable:
+def swap_heads(x: Any) -> Any:
+    """(batch, seq, heads, dim) -> (batch, heads, seq, dim), or back."""
+    if keras.config.backend() == "tensorflow":
         # On a CPU, TensorFlow plans each of its transposes anew, which takes
-        # a short text longer than the transpose itself.
+        # a short text longer than the transpose itself. Converters make a
+        # transpose of this.
         return ops.einsum("bshd->bhsd", x)
     return ops.transpose(x, (0, 2, 1, 3))
 

@@ -26,12 +26,11 @@ class AttentionLayer(keras.Layer):
     layers within; and sets `num_layers` if it returns the attention weights of
     more than one block.
 
-    Where `portable` is True, as an exporter to LiteRT or ONNX sets it while it
-    converts, only operators are used that those are good at, and every shape
-    within follows from those of the inputs.
+    Where `data_dependent_shapes` is False, as an exporter to LiteRT sets it
+    while it converts, every shape within follows from those of the inputs.
     """
 
-    portable = False
+    data_dependent_shapes = True
 
     num_layers: int | None = None
     num_heads: int
@@ -79,7 +78,7 @@ class AttentionLayer(keras.Layer):
                 attention_mask=attention_mask,
                 use_causal_mask=use_causal_mask,
                 attention_positions=self._attention_positions(),
-                portable=self.portable,
+                data_dependent_shapes=self.data_dependent_shapes,
             )
         return self.attend(
             ops.cast(inputs, self.compute_dtype),

@@ -25,8 +25,7 @@ class Context:
         attention_mask: As in a call, or None.
         use_causal_mask: As in a call.
         attention_positions: Those that will ask for positions, or None.
-        portable: Whether other runtimes are to be good at it: no shape may
-            depend on the masks then.
+        data_dependent_shapes: Whether shapes may depend on the masks.
     """
 
     def __init__(
@@ -40,10 +39,10 @@ class Context:
         attention_mask: Any,
         use_causal_mask: bool,
         attention_positions: Sequence[AttentionPosition | None],
-        portable: bool,
+        data_dependent_shapes: bool,
     ) -> None:
         self.batch, self.seq, _ = shape
-        self.portable = portable
+        self.data_dependent_shapes = data_dependent_shapes
         self.packing: Packing | None = None
         given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
         self.tokens = (
@@ -87,7 +86,7 @@ class Context:
         if (
             self.tokens is not None
             and keras.config.backend() == "tensorflow"
-            and not self.portable
+            and self.data_dependent_shapes
         ):
             # One row may stand for all rows of the batch.
             tokens = ops.broadcast_to(self.tokens, (self.batch, self.seq))

@@ -198,7 +198,7 @@ class SelfAttention(AttentionLayer):
                 query, key, value, positions, context, training
             )
         # (batch, heads, seq, head_dim) -> (batch, seq, dim)
-        attended = swap_heads(attended, context.portable)
+        attended = swap_heads(attended)
         outer = (context.batch, context.seq)
         if context.packing is None:
             dim = self.output_projection.units
@@ -236,7 +236,7 @@ class SelfAttention(AttentionLayer):
                 queries, key, value, context.mask_of(rows), bias
             )
 
-        if training or context.portable:
+        if training or not context.data_dependent_shapes:
             return all_at_once()
         # All blocks of a model ask about the same sizes.
         _, heads, _, dim = query.shape
@@ -275,7 +275,7 @@ class SelfAttention(AttentionLayer):
             (context.batch, context.seq, heads + 2 * kv_heads, head_dim),
         )
         query, key, value = ops.split(
-            swap_heads(projected, context.portable),
+            swap_heads(projected),
             # Equal parts are what mobile runtimes are fast at.
             3 if heads == kv_heads else [heads, heads + kv_heads],
             axis=1,
