@@ -212,6 +212,34 @@ def test_blocks_of_queries_are_exact(position, is_static, monkeypatch):
 
 
 @pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_gradients_of_blocks_are_exact(jit_compile, monkeypatch):
+    import tensorflow as tf
+
+    seq = 11  # no multiple of the block
+    layer = kp.SelfAttention(HEADS)
+    mask = mask_of_all_kinds(seq)
+    x = tf.constant(inputs(seq))
+    goal = np.random.default_rng(3).normal(size=x.shape).astype("float32")
+    layer.build(x.shape)
+
+    @tf.function(jit_compile=jit_compile)
+    def gradients(training):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            answer = layer(x, mask=mask, training=training)
+            loss = tf.reduce_sum(goal * answer)
+        return tape.gradient(loss, [x, *layer.trainable_variables])
+
+    want = gradients(True)  # all at once
+    monkeypatch.setattr(attention, "MAX_SCORES", len(mask) * seq)
+    monkeypatch.setattr(attention, "BLOCK", 4)
+    for got, each in zip(gradients(None), want, strict=True):
+        largest = np.max(np.abs(each))
+        np.testing.assert_allclose(got, each, rtol=0, atol=1e-5 * largest)
+
+
+@pytest.mark.tensorflow
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="Linux tells the peak"
 )
