@@ -133,6 +133,27 @@ def test_gradients_are_the_dense_ones(position, jit_compile):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * largest)
 
 
+@pytest.mark.tensorflow
+def test_a_token_that_may_attend_to_nothing_is_answered_alike():
+    """It attends to everything, padding too, and has gradients from there."""
+    import tensorflow as tf
+
+    allowed = np.random.default_rng(4).random((len(MASK), SEQ, SEQ)) < 0.2
+    assert not np.all(np.any(allowed & MASK[:, np.newaxis], axis=-1)[MASK])
+    x = tf.constant(inputs())
+
+    def answer(encoder):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = encoder(x, mask=MASK, attention_mask=allowed, training=True)
+            loss = tf.reduce_sum(y**2)
+        return y.numpy(), tape.gradient(loss, x).numpy()
+
+    for got, want in zip(*map(answer, encoders(lambda: None)), strict=True):
+        largest = np.max(np.abs(want))
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * largest)
+
+
 def test_one_row_of_a_mask_stands_for_all():
     encoder = kp.TransformerEncoder(1, 2, 16)
     x = np.random.default_rng(0).normal(size=(3, 7, 8)).astype("float32")
