@@ -224,7 +224,7 @@ def _limits(expectations: Expectations, inspection: Inspection) -> Limits:
         memory=MEMORY
         + 4 * (inspection.size_bytes + sum(sizes))
         + 2 * max(0, _peak_memory() - 1024 * MIB),
-        # The worker asks up to six times, and first loads TensorFlow.
+        # The worker asks up to seven times, and first loads TensorFlow.
         seconds=12
         + inspection.size_bytes // (20 * MIB)
         + round(8 * expectations.seconds),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 Runner = Callable[[dict[str, Any]], dict[str, Any]]
+_SMALL = 2**16  # bytes
 
 
 def main(folder: Path) -> None:
@@ -147,16 +148,26 @@ def _load_saved_model(
 def _plan(
     runners: dict[str, Runner], cases: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    """Puts its first request to each signature, to all at the same time.
+    """Puts its smallest request to each signature, to all at the same time.
 
-    TensorFlow plans a graph then, which takes longer than a request, on one
-    core for each.
+    TensorFlow plans a graph then, which takes longer than such a request, on
+    one core for each. Large ones wait for their turns: side by side they would
+    need their memory at once, and so would many threads.
     """
-    firsts = dict(reversed(cases))
-    with ThreadPoolExecutor() as pool:
-        for name in firsts.keys() & runners.keys():
-            # What fails will fail again, and is told then.
-            pool.submit(runners[name], firsts[name])
+    smallest = dict(sorted(cases, key=lambda case: -_size(case[1])))
+    with ThreadPoolExecutor(4) as pool:
+        for name in smallest.keys() & runners.keys():
+            if _size(smallest[name]) <= _SMALL:
+                # What fails will fail again, and is told then.
+                pool.submit(runners[name], smallest[name])
+
+
+def _size(inputs: dict[str, Any]) -> int:
+    """Bytes of numbers and of texts."""
+    return sum(
+        sum(map(len, value.flat)) if value.dtype == object else value.nbytes
+        for value in inputs.values()
+    )
 
 
 def _replay_warmup(artifact: str, runners: dict[str, Runner]) -> int | None:

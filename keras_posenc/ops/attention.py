@@ -134,20 +134,23 @@ def in_blocks(shape: Any, dtype: Any, all_at_once: Any, some: Any) -> Any:
 
     def by_blocks() -> Any:
         def step(start: Any, whole: Any) -> tuple[Any, Any]:
-            rows = ops.minimum(
-                start + ops.arange(BLOCK, dtype="int32"), seq - 1
-            )
+            index = start + ops.arange(BLOCK, dtype="int32")
+            # Of more rows than there are, the last goes on behind the end,
+            # where no gradient comes from.
+            block = some(ops.minimum(index, seq - 1))
             # (batch, heads, rows, dim) -> (rows, batch, heads, dim)
-            block = ops.transpose(some(rows), (2, 0, 1, 3))
-            indices = ops.expand_dims(rows, -1)
+            block = ops.transpose(block, (2, 0, 1, 3))
+            indices = ops.expand_dims(index, -1)
             return start + BLOCK, ops.scatter_update(whole, indices, block)
 
         _, whole = ops.while_loop(
             lambda start, _: start < seq,
             step,
-            (0, ops.zeros((seq, batch, heads, dim), dtype)),
+            (0, ops.zeros((seq + BLOCK, batch, heads, dim), dtype)),
+            # XLA makes room for gradients of a known number of steps only.
+            maximum_iterations=(seq + BLOCK - 1) // BLOCK,
         )
-        return ops.transpose(whole, (1, 2, 0, 3))
+        return ops.transpose(whole[:seq], (1, 2, 0, 3))
 
     if keras.config.backend() != "tensorflow":
         return all_at_once()

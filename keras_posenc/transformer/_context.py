@@ -82,9 +82,14 @@ class Context:
         return combine_masks(**self._mask_parts, rows=rows)
 
     def skip_padding(self, training: bool | None) -> None:
-        """Has the blocks work on tokens alone, where that can be had."""
+        """Has the blocks work on tokens alone, where that can be had.
+
+        A token that an attention mask lets attend to nothing attends to
+        everything alike, and so to padding, which must then be there.
+        """
         if (
             self.tokens is not None
+            and self._mask_parts["attention_mask"] is None
             and keras.config.backend() == "tensorflow"
             and self.data_dependent_shapes
         ):

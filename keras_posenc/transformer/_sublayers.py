@@ -49,6 +49,9 @@ def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
     return layer
 
 
+@keras.saving.register_keras_serializable(
+    package="keras_posenc", name="LayerNormalization"
+)
 class _LayerNormalization(keras.layers.LayerNormalization):
     """As Keras's, over the last axis, with fewer passes over the tokens."""
 

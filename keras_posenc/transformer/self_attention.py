@@ -67,7 +67,8 @@ class SelfAttention(AttentionLayer):
             to its own segment only.
         padding_mask: Bool `(batch, seq)`, True for a token.
         attention_mask: Bool `(batch, seq, seq)`: which query (second axis) may
-            attend to which key (third axis).
+            attend to which key (third axis). A query that may attend to
+            nothing attends to everything alike, padding included.
         use_causal_mask: Whether a token sees only itself and what is before.
         return_attention_scores: Whether to return the weights as well.
         mask: The same as `padding_mask`; by default the mask that the inputs

@@ -47,8 +47,9 @@ class TransformerEncoder(AttentionLayer):
         kernel_regularizer: Regularizer of their kernels.
         skip_padding: Whether the blocks leave the padding of masked inputs
             out, so that a batch costs what its tokens cost. The answers are
-            the same. TensorFlow only: elsewhere, in a LiteRT file and where
-            attention scores are returned, padding is computed, and not used.
+            the same. TensorFlow only: elsewhere, in a LiteRT or ONNX file and
+            where an `attention_mask` is given or attention scores are
+            returned, padding is computed, and not used.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments: those of `SelfAttention`.

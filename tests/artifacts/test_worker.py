@@ -175,3 +175,34 @@ def test_strings_of_any_bytes_and_shape():
     array = worker._strings(value)
     assert array.dtype == object
     assert [[text.decode() for text in row] for row in array] == texts
+
+
+def test_graphs_are_planned_by_small_requests_alone():
+    """Large ones side by side would need more memory than one may have."""
+    asked = {"several": [], "large": [], "texts": [], "broken": []}
+
+    def runner(name):
+        def run(inputs):
+            asked[name].append(inputs)
+            raise ValueError("is told when its turn comes")
+
+        return run
+
+    def texts(size):
+        return {"text": np.array([b"x" * size], dtype=object)}
+
+    large, small = ({"x": np.zeros(size, "float32")} for size in (10**5, 3))
+    cases = [
+        *(("several", inputs) for inputs in (large, small, large)),
+        ("large", large),
+        *(("texts", texts(size)) for size in (10**5, 5)),
+        ("broken", small),
+        ("absent", small),
+    ]
+    worker._plan({name: runner(name) for name in asked}, cases)
+    assert asked == {
+        "several": [small],
+        "large": [],
+        "texts": [texts(5)],
+        "broken": [small],
+    }

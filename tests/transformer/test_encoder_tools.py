@@ -255,3 +255,14 @@ def test_frozen_means_frozen():
     encoder = kp.TransformerEncoder(1, 4, 8, trainable=False)
     encoder.build((None, None, DIM))
     assert encoder.trainable_weights == []
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_norm_of_an_encoder_is_saved_by_itself(norm, tmp_path):
+    encoder = kp.TransformerEncoder(1, 2, 16, normalize_first=True, norm=norm)
+    encoder.build((None, None, 8))
+    model = keras.Sequential([keras.Input((None, 8)), encoder.final_norm])
+    model.save(tmp_path / "norm.keras")
+    loaded = keras.saving.load_model(tmp_path / "norm.keras")
+    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    np.testing.assert_array_equal(*(m.predict(x) for m in (loaded, model)))

@@ -133,6 +133,27 @@ def test_gradients_are_the_dense_ones(position, jit_compile):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * largest)
 
 
+@pytest.mark.tensorflow
+def test_a_token_that_may_attend_to_nothing_is_answered_alike():
+    """It attends to everything, padding too, and has gradients from there."""
+    import tensorflow as tf
+
+    allowed = np.random.default_rng(4).random((len(MASK), SEQ, SEQ)) < 0.2
+    assert not np.all(np.any(allowed & MASK[:, np.newaxis], axis=-1)[MASK])
+    x = tf.constant(inputs())
+
+    def answer(encoder):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = encoder(x, mask=MASK, attention_mask=allowed, training=True)
+            loss = tf.reduce_sum(y**2)
+        return y.numpy(), tape.gradient(loss, x).numpy()
+
+    for got, want in zip(*map(answer, encoders(lambda: None)), strict=True):
+        largest = np.max(np.abs(want))
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * largest)
+
+
 def test_one_row_of_a_mask_stands_for_all():
     encoder = kp.TransformerEncoder(1, 2, 16)
     x = np.random.default_rng(0).normal(size=(3, 7, 8)).astype("float32")
@@ -209,6 +230,34 @@ def test_blocks_of_queries_are_exact(position, is_static, monkeypatch):
     assert bool(
         {"While", "StatelessWhile", "If", "StatelessIf"} & {*names}
     ) == (position != "shaw")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_gradients_of_blocks_are_exact(jit_compile, monkeypatch):
+    import tensorflow as tf
+
+    seq = 11  # no multiple of the block
+    layer = kp.SelfAttention(HEADS)
+    mask = mask_of_all_kinds(seq)
+    x = tf.constant(inputs(seq))
+    goal = np.random.default_rng(3).normal(size=x.shape).astype("float32")
+    layer.build(x.shape)
+
+    @tf.function(jit_compile=jit_compile)
+    def gradients(training):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            answer = layer(x, mask=mask, training=training)
+            loss = tf.reduce_sum(goal * answer)
+        return tape.gradient(loss, [x, *layer.trainable_variables])
+
+    want = gradients(True)  # all at once
+    monkeypatch.setattr(attention, "MAX_SCORES", len(mask) * seq)
+    monkeypatch.setattr(attention, "BLOCK", 4)
+    for got, each in zip(gradients(None), want, strict=True):
+        largest = np.max(np.abs(each))
+        np.testing.assert_allclose(got, each, rtol=0, atol=1e-5 * largest)
 
 
 @pytest.mark.tensorflow
