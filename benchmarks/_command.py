@@ -28,20 +28,30 @@ def parse(
         metavar="PYTHON",
         help="a Python that has PyTorch, which is left out without",
     )
-    parser.add_argument("--rounds", type=int, default=rounds, metavar="N")
+    parser.add_argument(
+        "--rounds",
+        type=above_0,
+        default=rounds,
+        metavar="N",
+        help="turns of each contestant that count (%(default)s)",
+    )
     parser.add_argument(
         "--only",
         metavar="TEXT",
-        help=f"what to run, of: {names}; keeps nothing",
+        help=f"run what has this in its name, of: {names}; keep nothing",
     )
     parser.add_argument(
         "--to",
         type=Path,
         default=Path(__file__).parent,
         metavar="FOLDER",
-        help="where a whole run is kept",
+        help="where a whole run is kept: beside this program by default",
     )
     options = parser.parse_args()
+    if options.torch and not _has_torch(options.torch):
+        parser.error(
+            f"--torch must be a Python that has PyTorch: {options.torch}"
+        )
     if options.only and options.only not in names:
         parser.error(f"--only must be found in one of: {names}")
     if options.only:
@@ -50,13 +60,30 @@ def parse(
     return options
 
 
-def machine(torch: str | None) -> dict[str, Any]:
+def above_0(text: str) -> int:
+    """An argument's type."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def _has_torch(python: str) -> bool:
+    code = "from importlib.util import find_spec as f; exit(not f('torch'))"
+    try:
+        return subprocess.run([python, "-c", code], check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def machine(options: argparse.Namespace) -> dict[str, Any]:
     """What the processor can do in this very run, and who takes part."""
     import tensorflow as tf
 
     facts: dict[str, Any] = {
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "rounds": options.rounds,
     }
     for dtype in ("float32", "bfloat16"):
         a, b = (
@@ -68,10 +95,10 @@ def machine(torch: str | None) -> dict[str, Any]:
         facts[f"{dtype} products, GF/s"] = round(rate)
     for package in ("tensorflow", "keras", "keras-hub", "onnxruntime"):
         facts[package] = importlib.metadata.version(package)
-    if torch:
+    if options.torch:
         code = "import torch; print(torch.__version__)"
         facts["torch"] = subprocess.check_output(
-            [torch, "-c", code], text=True
+            [options.torch, "-c", code], text=True
         ).strip()
     return facts
 

@@ -15,6 +15,7 @@ from typing import Any
 
 os.environ["KERAS_BACKEND"] = "jax"
 sys.path.insert(0, str(Path(__file__).parent))
+from _command import above_0
 from _contest import Work, take_turns
 from _report import report
 
@@ -49,7 +50,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rounds", type=int, default=15, metavar="N")
+    parser.add_argument("--rounds", type=above_0, default=15, metavar="N")
     parser.add_argument("--cpu", action="store_true", help="try the program")
     parser.add_argument(
         "--to",
@@ -61,7 +62,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.cpu:
         os.environ["JAX_PLATFORMS"] = "cpu"
-    import jax
+    try:
+        import jax
+    except ImportError:
+        sys.exit("JAX is not installed here: `make bench-gpu` installs it.")
     import keras
     from rich.progress import Progress
 

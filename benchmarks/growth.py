@@ -76,7 +76,7 @@ def main() -> None:
                 sweeps.append(sweep)
     if options.to:
         draw(sweeps, options.to / PICTURE)
-    found = {"machine": machine(options.torch), "sweeps": sweeps}
+    found = {"machine": machine(options), "sweeps": sweeps}
     report("growth", found, options.to)
 
 

@@ -6,6 +6,7 @@ Everything in one run, in turns, and as ratios: a busy machine slows both
 sides. Needs gcc: cold loads are those of a C program, tests/c/serve.c.
 """
 
+import argparse
 import functools
 import itertools
 import os
@@ -106,6 +107,10 @@ def size(folder):
 
 
 def main():
+    argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     import numpy as np
     import tensorflow as tf
 

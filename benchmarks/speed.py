@@ -44,7 +44,7 @@ def main() -> None:
                     contests.append(judge(contest, times))
     if options.only in "first_calls":
         contests += first_calls()
-    found = {"machine": machine(options.torch), "contests": contests}
+    found = {"machine": machine(options), "contests": contests}
     report("speed", found, options.to)
 
 

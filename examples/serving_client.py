@@ -86,16 +86,32 @@ def main(arguments=None):
     parser.add_argument("address", metavar="HOST:PORT")
     parser.add_argument("model", help="the name it is served by")
     parser.add_argument("texts", nargs="+", metavar="TEXT")
-    parser.add_argument("--input", default="text", help="name (grpc)")
+    parser.add_argument(
+        "--input", default="text", help="its name, by grpc (%(default)s)"
+    )
+    parser.add_argument(
+        "--signature", default="serving_default", help="(%(default)s)"
+    )
     options = parser.parse_args(arguments)
+    target = options.address, options.model
     if options.protocol == "rest":
-        rows = predict_by_rest(options.address, options.model, options.texts)
+        try:
+            rows = predict_by_rest(*target, options.texts, options.signature)
+        except (ValueError, OSError) as error:
+            sys.exit(f"No answer from {options.address}: {error}")
         for text, row in zip(options.texts, rows, strict=True):
             print(f"{text!r}: {row}")
         return 0
-    outputs = predict_by_grpc(
-        options.address, options.model, {options.input: options.texts}
-    )
+    import grpc
+
+    inputs = {options.input: options.texts}
+    try:
+        outputs = predict_by_grpc(*target, inputs, options.signature)
+    except grpc.RpcError as error:
+        sys.exit(
+            f"No answer from {options.address}: {error.code().name}: "
+            f"{error.details()}"
+        )
     for index, text in enumerate(options.texts):
         row = {name: value[index].tolist() for name, value in outputs.items()}
         print(f"{text!r}: {row}")

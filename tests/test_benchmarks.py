@@ -96,7 +96,7 @@ def test_a_part_is_kept_beside_the_others(tmp_path, capsys):
         "work": "work",
         "milliseconds": {"a": 1.0, "b": 2.0},
         "peaks": {"b": 1.25},
-        "goals": [goal],
+        "goals": [goal, {"of": "b / a", "found": 2.0, "at most": 1.5}],
     }
     speed = {"machine": {"cores": 2}, "contests": [contest]}
     growth_part = {"machine": {}, "sweeps": []}
@@ -109,7 +109,8 @@ def test_a_part_is_kept_beside_the_others(tmp_path, capsys):
     kept = json.loads((tmp_path / "results.json").read_text())
     assert kept == {"growth": growth_part, "speed": speed}
     page = (tmp_path / "RESULTS.md").read_text()
-    assert "| work | a / b | 0.50 | 1.00 |" in page
+    assert "| work | a / b | 0.50 | 1.00 |  |" in page
+    assert "| work | b / a | 2.00 | 1.50 | missed |" in page
     assert "| work | a | 1.0 | 1.00 |  |" in page
     assert "| work | b | 2.0 | 0.50 | 1.25 |" in page
     assert "growth.png" in page
@@ -125,6 +126,24 @@ def test_part_of_a_run_is_not_kept(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         parse("--only", "nothing")
     assert "blocks, encodings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--rounds", "0"), "0 is not above 0"),
+        (("--rounds", "few"), "invalid above_0 value: 'few'"),
+        (("--torch", "/nowhere/python"), "must be a Python that has PyTorch"),
+        (("--torch", sys.executable), "must be a Python that has PyTorch"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_at_once(
+    monkeypatch, capsys, arguments, reason
+):
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+    with pytest.raises(SystemExit):
+        _command.parse("", ["blocks"], rounds=15)
+    assert reason in capsys.readouterr().err
 
 
 def test_page_shows_what_is_in_the_file():

@@ -252,7 +252,7 @@ class TestBeforeTensorFlow:
             ),
             (
                 "export versions --to litert --out x.tflite",
-                "'versions' does not exist, or is no file",
+                "'versions' must be a .keras file, and is a folder",
             ),
             (
                 "export model.tflite --to litert --out x.tflite",
@@ -904,7 +904,7 @@ class TestRollback:
             (("{base}", 7), "`version` must be one that"),
             (("{base}", 2), "Version 2 is the newest"),
             (("{base}", "old"), "invalid int value"),
-            (("{base}/none", 1), "it has none"),
+            (("{base}/none", 1), "which is no folder"),
             (("{base}",), "the following arguments are required: VERSION"),
         ],
     )

@@ -386,6 +386,8 @@ def _fit(
                 f"`{argument}`: input '{name}' of signature '{signature.name}' "
                 f"is of dtype {spec.dtype}: {error}"
             )
+        if array.dtype == object and array.ndim == 0 and len(spec.shape) == 1:
+            array = array.reshape(1)  # a text alone
         if array.ndim != len(spec.shape) or any(
             known not in (None, size)
             for known, size in zip(spec.shape, array.shape, strict=True)

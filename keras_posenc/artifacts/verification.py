@@ -72,9 +72,9 @@ def verify(
             export makes by itself are compared, as far as they are there.
         labels: Those given to the export, if any. Else the labels of an
             artifact that has some are not compared, as the report says.
-        samples: Further inputs: an array, a dict of arrays by input name, or a
-            list of these. They are required where the model takes integers and
-            has no `Embedding` to say how large they may be.
+        samples: Further inputs: an array, a dict of arrays by input name, a
+            text, or a list of these. They are required where the model takes
+            integers and has no `Embedding` to say how large they may be.
         max_length: The longest sequence. Inputs with several dynamic axes
             besides the batch (images, volumes) go as far along each of them,
             or until they hold 2**23 numbers: 512 by 512 pixels of 3 channels,
@@ -433,10 +433,11 @@ def _compare(
             got[name] = np.array(texts, dtype=object).reshape(
                 reference["shape"]
             )
-        shape, wanted = got[name].shape, expected[name].shape
-        if shape != wanted:
-            error = f"{name} has shape {shape}, the model's {wanted}"
-            return CaseReport(signature, description, math.inf, "", 0.0, error)
+        where, error = _unlike(name, got[name], expected[name])
+        if error is not None:
+            return CaseReport(
+                signature, description, math.inf, where, 0.0, error
+            )
     found = difference(expected, got, scales, is_rounded)
     return CaseReport(
         signature,
@@ -455,6 +456,22 @@ def _compare(
         agreeing=found.agreeing,
         rows=found.rows,
     )
+
+
+def _unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
+    """Where and why two outputs have no distance, if they have none."""
+    if got.shape != wanted.shape:
+        error = f"{name} has shape {got.shape}, the model's {wanted.shape}"
+        return "", error
+    if wanted.dtype == object and len(wrong := np.argwhere(got != wanted)):
+        index = tuple(map(int, wrong[0]))
+        where = f"{name}{[*index]}"
+        texts = (
+            _to_bytes(texts[index]).decode(errors="replace")
+            for texts in (got, wanted)
+        )
+        return where, "{} is {!r}, the model's {!r}".format(where, *texts)
+    return "", None
 
 
 def _op_libraries() -> list[str]:

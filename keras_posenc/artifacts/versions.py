@@ -56,6 +56,11 @@ def rollback(base_path: str | Path, version: int) -> Artifact:
     version = check_version(version)
     source = base_path / str(version)
     present = versions(base_path)
+    if not base_path.is_dir():
+        raise ValueError(
+            "`base_path` must be the folder of a model's versions. "
+            f"Received: base_path='{base_path}', which is no folder"
+        )
     if not (source / "saved_model.pb").is_file():
         raise ValueError(
             f"`version` must be one that '{base_path}' has "

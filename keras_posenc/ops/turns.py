@@ -237,13 +237,16 @@ def _table(
 ) -> np.ndarray:
     """int32 `(chunks, powers, pairs)`: fractions of turns in base 2**20."""
     table = np.empty((chunks, len(powers), len(frequencies)), "int32")
-    for i, power in enumerate(powers):
-        for j, frequency in enumerate(frequencies):
-            rest = frequency * Fraction(256) ** power
-            rest -= round(rest)
-            for chunk in range(chunks):
-                rest *= _ONE
-                table[chunk, i, j] = round(rest)
-                rest -= round(rest)
+    for j, frequency in enumerate(frequencies):
+        above, below = frequency.as_integer_ratio()
+        for i, power in enumerate(powers):
+            # Of integers: Fractions would be reduced each time.
+            turns = above << 8 * max(power, 0)
+            whole = below << 8 * max(-power, 0)
+            rest = ((turns % whole << _BITS * chunks) + whole // 2) // whole
+            for chunk in reversed(range(chunks)):
+                digit = (rest + _ONE // 2) % _ONE - _ONE // 2
+                table[chunk, i, j] = digit
+                rest = (rest - digit) >> _BITS
     table.flags.writeable = False
     return table

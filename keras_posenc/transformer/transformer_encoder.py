@@ -49,7 +49,8 @@ class TransformerEncoder(AttentionLayer):
             out, so that a batch costs what its tokens cost. The answers are
             the same. TensorFlow only: elsewhere, in a LiteRT or ONNX file and
             where an `attention_mask` is given or attention scores are
-            returned, padding is computed, and not used.
+            returned, padding is computed, and not used. XLA gains nothing by
+            it: with `jit_compile=True`, train with False.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments: those of `SelfAttention`.

@@ -37,6 +37,7 @@ class TransformerEncoderModel(keras.Model):
         norm: `"layer"` or `"rms"`.
         use_bias: Whether the projections have biases.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
+        skip_padding: That of `TransformerEncoder`.
         dtype: Dtype or dtype policy of every layer; Keras's by default.
         name: Name of the model.
         trainable: Whether its weights train.
@@ -80,6 +81,7 @@ class TransformerEncoderModel(keras.Model):
         norm: str = "layer",
         use_bias: bool = True,
         num_key_value_heads: int | None = None,
+        skip_padding: bool = True,
         dtype: Any = None,
         name: str | None = None,
         trainable: bool = True,
@@ -100,6 +102,7 @@ class TransformerEncoderModel(keras.Model):
             use_bias=use_bias,
             num_key_value_heads=num_key_value_heads,
             attention_position=attention_position,
+            skip_padding=skip_padding,
             dtype=dtype,
             name="encoder",
         )
@@ -140,6 +143,7 @@ class TransformerEncoderModel(keras.Model):
         self.normalize_first = normalize_first
         self.layer_norm_epsilon = layer_norm_epsilon
         self.norm = norm
+        self.skip_padding = encoder.skip_padding
         self.use_bias = use_bias
         self.num_key_value_heads = encoder.blocks[
             0
@@ -173,6 +177,7 @@ class TransformerEncoderModel(keras.Model):
                     "norm",
                     "use_bias",
                     "num_key_value_heads",
+                    "skip_padding",
                     "dtype",
                 )
             },

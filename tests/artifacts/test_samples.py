@@ -339,6 +339,14 @@ def test_samples_of_strings():
         ] == ["one", "two"]
 
 
+def test_a_text_alone_is_a_batch_of_one():
+    inputs = keras.Input((), dtype="string", name="text")
+    model = keras.Model(inputs, layers.Identity()(inputs))
+    one, two, *_ = grid(model, samples=["one", {"text": "two"}])
+    assert one["text"].tolist() == ["one"]
+    assert two["text"].tolist() == ["two"]
+
+
 def test_whole_floats_are_integers(make):
     first, *_ = grid(make.embedder(), samples=np.array([[4.0, 0.0]]))
     np.testing.assert_array_equal(first["ids"], [[4, 0]])

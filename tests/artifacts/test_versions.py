@@ -305,6 +305,8 @@ def test_version_that_cannot_be_gone_back_to(tmp_path, version, message):
 
 def test_rollback_where_there_is_nothing(tmp_path, contents):
     with pytest.raises(ValueError, match="has \\(it has none\\)"):
+        rollback(tmp_path, 1)
+    with pytest.raises(ValueError, match="no', which is no folder"):
         rollback(tmp_path / "no", 1)
     with pytest.raises(ValueError, match="`base_path` must be a path"):
         rollback(7, 1)

@@ -3,6 +3,7 @@
 import http.server
 import json
 import runpy
+import socket
 import threading
 import time
 from concurrent import futures
@@ -227,3 +228,13 @@ def test_command(client, grpc_server, rest_server, capsys):
         repr(text) for text in TEXTS * 2
     ]
     assert "'scores': [" in lines[-1]
+
+
+@pytest.mark.parametrize("protocol", ["rest", "grpc"])
+def test_no_server_is_said_in_a_line(client, protocol):
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:{1}".format(*taken.getsockname())
+        with pytest.raises(SystemExit) as ended:
+            client["main"]([protocol, address, "judge", "a text"])
+    assert f"No answer from {address}: " in ended.value.code

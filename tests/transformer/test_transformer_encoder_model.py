@@ -217,6 +217,7 @@ OPTIONS = {
         "norm": "rms",
         "use_bias": False,
         "num_key_value_heads": 1,
+        "skip_padding": False,
         "attention_position": Near,
         "name": "a_name",
         "trainable": False,
