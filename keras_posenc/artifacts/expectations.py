@@ -271,9 +271,13 @@ def _padding_matters(signature: Signature, expectations: Expectations) -> bool:
     ):
         return False
     call = _model_of(signature)
-    for case in expectations.cases:
-        if case.signature != signature.name or len(case.inputs[IDS]) != 1:
-            continue
+    alone = [
+        case
+        for case in expectations.cases
+        if case.signature == signature.name and len(case.inputs[IDS]) == 1
+    ]
+    # To the shortest the same padding matters most.
+    for case in sorted(alone, key=lambda case: case.inputs[IDS].size)[:3]:
         ids = np.pad(case.inputs[IDS], [(0, 0), (0, 8)])
         try:
             answers = call({**case.inputs, IDS: ids})
