@@ -758,9 +758,10 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _load_model(options: argparse.Namespace) -> Any:
     path = options.model
+    if path.is_dir():
+        raise _UsageError(f"'{path}' must be a .keras file, and is a folder")
     if not path.is_file():
-        reason = "is a folder" if path.is_dir() else "does not exist"
-        raise _UsageError(f"'{path}' must be a .keras file, and {reason}")
+        raise _UsageError(f"'{path}' does not exist")
     if path.suffix != ".keras":
         raise _UsageError(f"'{path}' is no .keras file")
     from keras_posenc.artifacts.progress import progress
