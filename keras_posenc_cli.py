@@ -69,11 +69,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
-        with native_logs_silenced(), _ended_in_order():
+        with _ended_in_order(), native_logs_silenced():
             return options.run(options)
-    except KeyboardInterrupt:
-        print("keras-posenc: interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         raise
     except (_UsageError, ImportError) as error:  # which names the extra
@@ -148,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         const=True,
         metavar="NAME=N,...",
         help="write batching_params.pbtxt (saved_model): max_batch_size, "
-        "batch_timeout_micros, max_enqueued_batches, num_batch_threads, "
+        "batch_timeout_micros, max_enqueued_batches, "
         "allowed_batch_sizes=1:8:32; alone, parameters to begin with",
     )
     export.add_argument(
@@ -218,8 +215,9 @@ def _parser() -> argparse.ArgumentParser:
     rollback = commands.add_parser(
         "rollback",
         help="publish an older version once more, as the newest",
-        description="Copies a version of a model to the next free number, "
-        "which servers take. The versions between stay.",
+        description="Loads a version of a model in a process of its own, and "
+        "copies it to the next free number, which servers take. The versions "
+        "between stay.",
     )
     rollback.set_defaults(run=_rollback)
     rollback.add_argument(
@@ -227,6 +225,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     rollback.add_argument(
         "version", type=int, metavar="VERSION", help="number to go back to"
+    )
+    rollback.add_argument(
+        "--no-verify",
+        action="store_true",
+        help="copy it without loading it first",
     )
     _add_json(rollback)
 
@@ -526,15 +529,40 @@ def native_logs_silenced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Makes SIGTERM an exit, after which nothing half made is left."""
+    """Makes signals an exit, after which nothing half made is left.
+
+    What is raised while TensorFlow's native code calls Python may come out as
+    any other error, or as none: hence it is kept which signal there was.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    earlier = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    received: list[int] = []
+
+    def end(number: int, _: Any) -> None:
+        received.append(number)
+        sys.exit(128 + number)
+
+    earlier = {
+        number: handler
+        for name in ("SIGINT", "SIGTERM", "SIGHUP")
+        if (number := getattr(signal, name, None)) is not None
+        # Under nohup, and in the background of some shells, some are ignored.
+        and (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+    }
+    for number in earlier:
+        signal.signal(number, end)
     try:
         yield
+    except BaseException:
+        if not received:
+            raise
+        if received[0] == signal.SIGINT:
+            print("keras-posenc: interrupted", file=sys.stderr)
+        sys.exit(128 + received[0])
     finally:
-        signal.signal(signal.SIGTERM, earlier)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -543,6 +571,11 @@ def _export(options: argparse.Namespace) -> int:
         raise _UsageError("--samples cannot be used with --no-verify")
     if options.representative is not None:
         own["representative"] = _load_samples(options, "representative")
+    samples = _load_samples(options)
+    if options.version is not None:
+        from keras_posenc.artifacts.versions import check_free, check_version
+
+        check_free(options.out, check_version(options.version))
     model = _load_model(options)
     import keras_posenc as kp
 
@@ -552,7 +585,7 @@ def _export(options: argparse.Namespace) -> int:
             model,
             options.out,
             signatures=_signatures(options, model),
-            samples=_load_samples(options),
+            samples=samples,
             max_length=options.max_length,
             tolerance=options.tolerance,
             verify=not options.no_verify,
@@ -616,10 +649,16 @@ def _own_options(options: argparse.Namespace) -> dict[str, Any]:
             f"--out of --to {options.to} must end in '{ending}'. Received: "
             f"'{options.out}'"
         )
+    if ending is None and options.out.is_file():
+        raise _UsageError(
+            f"--out of --to {options.to} must be a folder, and "
+            f"'{options.out}' is a file"
+        )
     return found
 
 
 def _verify(options: argparse.Namespace) -> int:
+    samples = _load_samples(options)
     model = _load_model(options)
     import keras_posenc as kp
 
@@ -628,7 +667,7 @@ def _verify(options: argparse.Namespace) -> int:
         options.artifact,
         signatures=_signatures(options, model),
         labels=options.labels,
-        samples=_load_samples(options),
+        samples=samples,
         max_length=options.max_length,
         tolerance=options.tolerance,
     )
@@ -639,7 +678,8 @@ def _verify(options: argparse.Namespace) -> int:
 def _rollback(options: argparse.Namespace) -> int:
     import keras_posenc as kp
 
-    path = kp.rollback(options.base, options.version).path
+    verify = not options.no_verify
+    path = kp.rollback(options.base, options.version, verify=verify).path
     if options.json:
         print(json.dumps({"path": str(path), "of": options.version}, indent=2))
     else:
@@ -827,7 +867,11 @@ def _load_samples(
                 f"--{argument}: '{path}' holds an array of dtype object. Save "
                 "texts as np.array(texts), all of them strings"
             ) from error
-        raise _UsageError(f"--{argument}: {error}") from error
+        reason = getattr(error, "strerror", None)
+        raise _UsageError(
+            f"--{argument}: "
+            + (f"'{path}' cannot be read: {reason}" if reason else str(error))
+        ) from error
 
 
 def _is_expected(error: Exception) -> bool:

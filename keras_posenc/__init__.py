@@ -109,14 +109,14 @@ if TYPE_CHECKING:
     from keras_posenc.artifacts.report import (
         VerificationReport as VerificationReport,
     )
+    from keras_posenc.artifacts.rollback import (
+        rollback as rollback,
+    )
     from keras_posenc.artifacts.saved_model import (
         export_saved_model as export_saved_model,
     )
     from keras_posenc.artifacts.verification import (
         verify as verify,
-    )
-    from keras_posenc.artifacts.versions import (
-        rollback as rollback,
     )
 
 # Where the exports are. They take longer to import than all the layers, and
@@ -133,7 +133,7 @@ _LATE = {
     "VerificationReport": "report",
     "export_saved_model": "saved_model",
     "verify": "verification",
-    "rollback": "versions",
+    "rollback": "rollback",
 }
 
 

@@ -303,6 +303,30 @@ class TestBeforeTensorFlow:
                 "--representative x.csv",
                 "--representative: 'x.csv' is no .npz file",
             ),
+            *(
+                (
+                    f"{command} --samples none.npz",
+                    "--samples: 'none.npz' cannot be read: No such file",
+                )
+                for command in (
+                    "verify model.keras model.tflite",
+                    "export model.keras --to litert --out x.tflite",
+                )
+            ),
+            (
+                "export model.keras --to saved_model --out model.tflite",
+                "--out of --to saved_model must be a folder, and "
+                "'model.tflite' is a file",
+            ),
+            (
+                "export model.keras --to saved_model --out versions --version "
+                "10",
+                "Version 10 exists in 'versions'",
+            ),
+            (
+                "export model.keras --to saved_model --out x --version 0",
+                "`version` must be an integer from 1",
+            ),
         ],
     )
     def test_arguments_refused_before_anything_is_loaded(
@@ -381,8 +405,8 @@ class TestExport:
         }
         assert result.err.splitlines() == [
             "Loading model.keras ...",
-            "Asking the model itself ...",
             "Writing the SavedModel ...",
+            "Asking the model itself ...",
             "Verifying it in a fresh process ...",
         ]
 
@@ -892,10 +916,16 @@ class TestRollback:
 
     def test_older_version_goes_out_again(self, cli, base):
         result = cli("rollback", base, 1)
+        assert result.code == 1
+        assert "Version 1 does not come back: " in result.err
+        assert "--no-verify" in result.err
+        assert "Loading version 1 in a fresh process ..." in result.err
+        assert not (base / "3").exists()
+        result = cli("rollback", base, 1, "--no-verify")
         assert result.code == 0, result.err
         assert result.out == f"{base / '3'}: version 1 again\n"
         assert (base / "3" / "saved_model.pb").read_text() == "model 1"
-        result = cli("rollback", base, 2, "--json")
+        result = cli("rollback", base, 2, "--no-verify", "--json")
         assert json.loads(result.out) == {"path": str(base / "4"), "of": 2}
 
     @pytest.mark.parametrize(
@@ -967,11 +997,12 @@ class TestInspect:
         result = cli("inspect", artifact)
         assert result.code == 0
         assert result.err == ""
-        first, *table = result.out.splitlines()
+        first, safety, *table = result.out.splitlines()
         assert first == (
             f"{path}: {kind}, {size / 1e6:.2f} MB, of which weights "
             f"{weights / 1e6:.2f} MB"
         )
+        assert safety == "unsafe operators: none"
         cells = {tuple(re.findall(r"[^│┃]+", line)) for line in table}
         cells = {tuple(map(str.strip, row)) for row in cells}
         assert {
@@ -1098,8 +1129,9 @@ class TestStreams:
             "Converting to LiteRT ...",
             "Verifying it in a fresh process ...",
         ]
-        first, *cases = process.stdout.splitlines()
+        first, columns, *cases = process.stdout.splitlines()
         assert first.startswith(f"{out}: verified")
+        assert columns.endswith(": worst difference, time of a call")
         assert len(cases) == 6
         assert all(case.startswith("  serving_default, ") for case in cases)
 
@@ -1151,12 +1183,60 @@ class TestStreams:
         monkeypatch.setattr(sys, "stdout", None)
         assert cli("inspect", "model.tflite", "--json").code == 0
 
-    @pytest.mark.parametrize("ended", [signal.SIGINT, signal.SIGTERM])
+    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+    @pytest.mark.parametrize("error", [ValueError, SystemError, KeyError])
+    def test_end_that_comes_out_as_another_error(
+        self, cli, monkeypatch, name, error
+    ):
+        # As from TensorFlow's native code, which calls Python.
+        from keras_posenc.artifacts import inspection
+
+        number = getattr(signal, name)
+
+        def inspect(path):
+            try:
+                signal.raise_signal(number)
+            except BaseException:
+                raise error("bad argument to internal function") from None
+
+        monkeypatch.setattr(inspection, "inspect", inspect)
+        earlier = signal.signal(number, signal.default_int_handler)
+        try:
+            result = cli("inspect", "model.tflite")
+            after = signal.getsignal(number)
+        finally:
+            signal.signal(number, earlier)
+        assert after is signal.default_int_handler
+        assert result.code == 128 + number
+        said = "keras-posenc: interrupted\n"
+        assert result.err == (said if name == "SIGINT" else "")
+
+    def test_ignored_signals_stay_ignored(self, cli, monkeypatch):
+        # As under nohup.
+        from keras_posenc.artifacts import inspection
+
+        def inspect(path):
+            signal.raise_signal(signal.SIGHUP)
+            raise ValueError("went on")
+
+        monkeypatch.setattr(inspection, "inspect", inspect)
+        earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            result = cli("inspect", "model.tflite")
+        finally:
+            signal.signal(signal.SIGHUP, earlier)
+        assert result.code == 2
+        assert result.err == "keras-posenc: went on\n"
+
+    @pytest.mark.parametrize(
+        "ended", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    )
     def test_end_leaves_nothing(self, folder, tmp_path, ended):
         # In the background of some shells, SIGINT is ignored: not so here.
         program = (
             "import signal, sys\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
             "from keras_posenc_cli import main\n"
             "sys.exit(main())"
         )
@@ -1168,12 +1248,14 @@ class TestStreams:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         ) as process:
             for line in process.stderr:
                 if line.startswith("Verifying"):
                     break
             assert [path.name for path in tmp_path.iterdir()] == ["out"]
-            process.send_signal(ended)
+            # To the whole group, as a terminal does.
+            os.killpg(process.pid, ended)
             out, err = process.communicate(timeout=60)
         assert process.returncode == 128 + ended
         assert out == ""

@@ -12,12 +12,7 @@ BATCHING_FILE = "batching_params.pbtxt"
 
 _SIZES = "allowed_batch_sizes"
 # In the order of the message, tensorflow.serving.BatchingParameters.
-_NUMBERS = (
-    "max_batch_size",
-    "batch_timeout_micros",
-    "max_enqueued_batches",
-    "num_batch_threads",
-)
+_NUMBERS = ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches")
 _DEFAULT = {"max_batch_size": 32, "batch_timeout_micros": 1000}
 
 
@@ -43,6 +38,12 @@ def resolve_batching(
         )
     given = {} if batching is True else dict(batching)
     for name, value in given.items():
+        if name == "num_batch_threads":
+            raise ValueError(
+                "`batching`: all models share a server's threads, so it reads "
+                "'num_batch_threads' from its own --batching_parameters_file, "
+                "and not from a version"
+            )
         if name not in (*_NUMBERS, _SIZES):
             raise ValueError(
                 "`batching` may have the parameters "

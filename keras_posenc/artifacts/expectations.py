@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.artifacts.differences import difference
+from keras_posenc.artifacts.errors import in_words
 from keras_posenc.artifacts.lengths import IDS, LENGTHS
 from keras_posenc.artifacts.quantization import allowed_difference
 from keras_posenc.artifacts.samples import (
@@ -139,28 +140,10 @@ def expect(
         ValueError: An argument that is none of these, or inputs that the model
             itself does not take.
     """
-    if (
-        isinstance(max_length, bool)
-        or not isinstance(max_length, numbers.Integral)
-        or max_length < 1
-    ):
-        raise ValueError(
-            "`max_length` must be an integer above 0. "
-            f"Received: max_length={max_length!r}"
-        )
-    if tolerance is not None and (
-        isinstance(tolerance, bool)
-        or not isinstance(tolerance, numbers.Real)
-        or not 0 <= tolerance < math.inf
-    ):
-        raise ValueError(
-            "`tolerance` must be a finite number of at least 0, or None. "
-            f"Received: tolerance={tolerance!r}"
-        )
     texts: list[str] = []
     if task is not None:
         texts, samples = split_texts(samples)
-    check_samples(signatures, samples)
+    check_questions(signatures, samples, max_length, tolerance)
     expectations = Expectations(
         signatures,
         [],
@@ -200,6 +183,34 @@ def expect(
         seconds=seconds,
         padding_matters=matters,
     )
+
+
+def check_questions(
+    signatures: Sequence[Signature],
+    samples: Any,
+    max_length: int,
+    tolerance: float | None,
+) -> None:
+    """Raises `ValueError` for arguments that nobody can be asked with."""
+    if (
+        isinstance(max_length, bool)
+        or not isinstance(max_length, numbers.Integral)
+        or max_length < 1
+    ):
+        raise ValueError(
+            "`max_length` must be an integer above 0. "
+            f"Received: max_length={max_length!r}"
+        )
+    if tolerance is not None and (
+        isinstance(tolerance, bool)
+        or not isinstance(tolerance, numbers.Real)
+        or not 0 <= tolerance < math.inf
+    ):
+        raise ValueError(
+            "`tolerance` must be a finite number of at least 0, or None. "
+            f"Received: tolerance={tolerance!r}"
+        )
+    check_samples(signatures, samples)
 
 
 def _movement(expectations: Expectations) -> Callable[[], float]:
@@ -251,8 +262,13 @@ def _ask(
             answers = call(inputs)
         except ValueError as refusal:
             error = refusal
+            if index >= given:
+                error = ValueError(
+                    f"{refusal}\nThe longest that is asked by default is "
+                    f"`max_length`. Received: max_length={max_length}"
+                )
             if is_required:
-                raise
+                raise error from refusal
             expectations.refused.append(f"{signature.name}, {describe(inputs)}")
         else:
             expectations.cases.append(
@@ -355,8 +371,7 @@ def _answer(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
     except Exception as error:
         raise ValueError(
             f"The model itself does not take {describe(inputs)} in signature "
-            f"'{signature.name}' (the longest there are by default is "
-            f"`max_length`): {error}"
+            f"'{signature.name}': {in_words(error)}"
         ) from error
     return {name: value.numpy() for name, value in outputs.items()}
 

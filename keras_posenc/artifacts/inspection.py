@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from importlib import util
@@ -44,7 +45,7 @@ class Inspection:
         weight_bytes: Of these, the variables of a SavedModel, or the constant
             buffers of a LiteRT file.
         signatures: For each signature its `"inputs"` and `"outputs"`, each a
-            dict of `Tensor` by name.
+            dict of `Tensor` by name; those of a SavedModel sorted by name.
         operators: How often each operator stands in the graph.
         foreign_operators: Those that the plain runtime does not have: custom
             and Flex operators, or operators of TensorFlow's add-ons.
@@ -89,6 +90,13 @@ class Inspection:
                 + f"{self.quantization}, " * bool(self.quantization)
                 + f"{self.size_bytes / 1e6:.2f} MB, "
                 f"of which weights {self.weight_bytes / 1e6:.2f} MB",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+            console.print(
+                "unsafe operators: "
+                + (", ".join(self.unsafe_operators) or "none"),
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
@@ -140,6 +148,8 @@ def inspect(artifact: str | Path) -> Inspection:
         )
         if "error" in found:
             raise ValueError(found["error"])
+        if found.get("has_variables"):
+            _check_variables(path / "variables", sizes)
         signatures = {
             name: {
                 side: _tensors(tensors, kind) for side, tensors in sides.items()
@@ -207,6 +217,28 @@ def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
                     )
 
 
+def _check_variables(folder: Path, sizes: dict[Path, int]) -> None:
+    """Raises `ValueError` where files of variables are missing, or empty."""
+    shards = [
+        int(found[1])
+        for path in sizes
+        if path.parent == folder
+        and (
+            found := re.fullmatch(
+                r"variables\.data-\d{5}-of-(\d{5})", path.name
+            )
+        )
+    ]
+    count = max(shards, default=1)
+    for name in (
+        "variables.index",
+        *(f"variables.data-{i:05}-of-{count:05}" for i in range(count)),
+    ):
+        if not sizes.get(folder / name):
+            state = "empty" if folder / name in sizes else "missing"
+            raise ValueError(f"variables/{name} is {state}")
+
+
 def _tensors(tensors: dict[str, Any], kind: str) -> dict[str, Tensor]:
     named = {}
     for name, tensor in tensors.items():
@@ -250,6 +282,11 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
         return path, "saved_model"
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"'{path}' is neither a file nor a folder")
+    if path.name == "saved_model.pb":
+        raise ValueError(
+            f"'{path}' is a part of a SavedModel: give the folder, "
+            f"'{path.parent}'"
+        )
     with path.open("rb") as file:
         first = file.read(8)
         if first[:1] == b"\x08":  # the tag of the version, in ONNX's protobuf

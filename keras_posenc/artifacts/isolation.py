@@ -1,17 +1,24 @@
 """Scripts in processes of their own, with limits to what they may use.
 
-Also what starts them: `python -P isolation.py MEMORY SECONDS FILE SCRIPT ...`
-sets the limits and becomes the script. Self-contained, as the scripts are.
+A script is a file with a function `main` of strings. Also what runs them:
+`python -P isolation.py SCRIPT` reads lines of JSON, each the name of one of the
+script's functions, its arguments, and the limits from then on, by the names
+that `resource` has for them.
+Self-contained, as the scripts are.
 """
 
+import atexit
+import contextlib
 import dataclasses
+import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
 import tempfile
+from importlib import util
 from pathlib import Path
+from typing import Any, Self
 
 MIB = 2**20
 # TensorFlow, loaded, has 250 MiB of data, and 300 MiB of files in memory.
@@ -52,45 +59,92 @@ class IsolationError(Exception):
     """A process that came to no good end; the message tells which."""
 
 
-def run_isolated(
-    script: str | Path, *arguments: str, limits: Limits, **environment: str
-) -> str:
-    """Runs a Python script and returns what it printed.
+class Isolated:
+    """A process for a Python script, which waits for what it is to do.
+
+    It ends with its `with`, whatever it does then.
 
     Args:
         script: The script's path.
-        *arguments: Its arguments.
-        limits: What it may use.
         **environment: Further variables of its environment.
-
-    Raises:
-        IsolationError: It failed, crashed, or came upon a limit.
     """
-    # To files, which have a limit: a pipe would fill this process's memory.
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+
+    def __init__(self, script: str | Path, **environment: str) -> None:
+        # To files, which have a limit: a pipe would fill this process's memory.
+        self._out = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__, str(script)],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=self._out,
+            stderr=self._errors,
+            env={**os.environ, **_THREADS, **environment},
+            # A terminal's signals are for who started it, who ends it.
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._out, self._errors, self._process:
+            self._process.kill()
+
+    def prepare(self, *arguments: Any) -> None:
+        """Lets it call the script's `prepare`, without limits, meanwhile.
+
+        That is for what takes time and comes from nowhere else, such as
+        imports. If it fails, `run` does.
+
+        Args:
+            *arguments: Whatever JSON knows.
+        """
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended
+            self._process.stdin.write(_line("prepare", arguments, {}))
+
+    def run(self, *arguments: str, limits: Limits) -> str:
+        """Lets it call the script's `main`, and returns what was printed.
+
+        Args:
+            *arguments: Those of `main`.
+            limits: What it may use.
+
+        Raises:
+            IsolationError: It failed, crashed, or came upon a limit.
+        """
+        by_name = {
+            "DATA": limits.memory,
+            "CPU": limits.seconds,
+            "FSIZE": limits.file,
+        }
         try:
-            status = subprocess.run(
-                [
-                    *(sys.executable, "-P", __file__),
-                    *(str(limits.memory), str(limits.seconds)),
-                    *(str(limits.file), str(script), *arguments),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=errors,
-                timeout=limits.timeout,
-                check=False,
-                env={**os.environ, **_THREADS, **environment},
-            ).returncode
+            self._process.communicate(
+                _line("main", arguments, by_name), limits.timeout
+            )
         except subprocess.TimeoutExpired as error:
             raise IsolationError(
                 f"did not answer within {limits.timeout} s"
             ) from error
-        if status:
-            errors.seek(max(0, errors.seek(0, os.SEEK_END) - 65536))
-            raise IsolationError(_end(status, errors.read(), limits))
-        out.seek(0)
-        return out.read().decode()
+        if status := self._process.returncode:
+            end = self._errors.seek(0, os.SEEK_END)
+            self._errors.seek(max(0, end - 65536))
+            raise IsolationError(_end(status, self._errors.read(), limits))
+        self._out.seek(0)
+        return self._out.read().decode()
+
+
+def run_isolated(
+    script: str | Path, *arguments: str, limits: Limits, **environment: str
+) -> str:
+    """Runs a Python script and returns what it printed; see `Isolated`."""
+    with Isolated(script, **environment) as process:
+        return process.run(*arguments, limits=limits)
+
+
+def _line(name: str, *order: Any) -> bytes:
+    return json.dumps([name, *order]).encode() + b"\n"
 
 
 def _end(status: int, errors: bytes, limits: Limits) -> str:
@@ -108,27 +162,34 @@ def _end(status: int, errors: bytes, limits: Limits) -> str:
     return f"failed ({reason})"
 
 
-def _limit(memory: int, seconds: int, file: int) -> None:
+def _limit(limits: dict[str, int]) -> None:
     try:
         import resource
     except ImportError:  # Windows
         return
-    for kind, value in (
-        (resource.RLIMIT_DATA, memory),
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_FSIZE, file),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    for name, value in {"CORE": 0, **limits}.items():
+        kind = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(kind)
         if hard == resource.RLIM_INFINITY or value < hard:
             resource.setrlimit(kind, (value, hard))
 
 
+def _obey(script: str) -> None:
+    spec = util.spec_from_file_location("script", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for line in sys.stdin:
+        name, arguments, limits = json.loads(line)
+        _limit(limits)
+        getattr(module, name)(*arguments)
+
+
 if __name__ == "__main__":
-    _limit(*map(int, sys.argv[1:4]))
-    sys.argv = sys.argv[4:]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    _obey(sys.argv[1])
     # TensorFlow takes most of a second to put itself away.
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

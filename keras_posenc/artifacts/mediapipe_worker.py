@@ -1,15 +1,18 @@
 """Asks a text task's file in MediaPipe, in a process of its own.
 
-Self-contained: `python -P mediapipe_worker.py REQUEST`, where REQUEST is JSON;
-the answer is JSON on standard output.
+Self-contained. The request is JSON, and so is the answer on standard output.
 """
 
 import json
-import sys
 from typing import Any
 
 
-def main(request: dict[str, Any]) -> list[list[float]]:
+def main(request: str) -> None:
+    """Prints the answer."""
+    print(json.dumps(_answer(json.loads(request))))
+
+
+def _answer(request: dict[str, Any]) -> list[list[float]]:
     """The scores of each text in the order of the classes, or its vector."""
     from mediapipe.tasks.python import text
     from mediapipe.tasks.python.core.base_options import BaseOptions
@@ -31,7 +34,3 @@ def main(request: dict[str, Any]) -> list[list[float]]:
         [c.score for c in sorted(head.categories, key=lambda c: c.index)]
         for head in heads
     ]
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,9 +1,12 @@
 """What an operator needs to know of a version, as a page beside the model."""
 
 import json
+import stat
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_posenc.artifacts.batching import BATCHING_FILE, is_padded_wrongly
@@ -54,11 +57,15 @@ def model_card(
         batching: The parameters of batching, if they were written.
         warmup: The number of warm-up requests.
     """
+    import tensorflow as tf
+
     cases = expectations.cases if expectations is not None else []
     parts = [
         f"# {name}",
         f"{inspection.size_bytes / 1e6:.2f} MB, of which weights "
         f"{inspection.weight_bytes / 1e6:.2f} MB. {_operators(inspection)}",
+        f"Written by TensorFlow {tf.__version__} and Keras "
+        f"{keras.__version__}.",
         "## Verification",
         _verification(report),
         "## Warm-up and batching",
@@ -69,6 +76,19 @@ def model_card(
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def tell_origin(folder: Path, version: int) -> None:
+    """Tells the card in a copy of a version, if it has one, which that was."""
+    card = folder / CARD_FILE
+    if card.is_file():
+        # It may be edited since, in any encoding, and read-only.
+        title, end, rest = card.read_bytes().partition(b"\n")
+        origin = b"\n**Version %d once more.**\n" % version
+        mode = card.stat().st_mode
+        card.chmod(mode | stat.S_IWUSR)
+        card.write_bytes(title + end + origin + rest)
+        card.chmod(mode)
 
 
 def _operators(inspection: Inspection) -> str:

@@ -1,8 +1,7 @@
 """Reads what an artifact contains, in a process of its own.
 
-Self-contained: `python -P reading.py KIND PATH` prints JSON. Nothing of the
-artifact is run, and no runtime is loaded: of TensorFlow and of LiteRT only the
-modules that know their file formats.
+Self-contained. Nothing of the artifact is run, and no runtime is loaded: of
+TensorFlow and of LiteRT only the modules that know their file formats.
 """
 
 import collections
@@ -36,7 +35,7 @@ _UNSAFE = re.compile(
 )
 
 
-def main(kind: str, path: Path) -> None:
+def main(kind: str, path: str) -> None:
     """Prints what the artifact holds, or `error` with the reason."""
     read = {
         "saved_model": read_saved_model,
@@ -44,11 +43,12 @@ def main(kind: str, path: Path) -> None:
         "onnx": read_onnx,
     }
     try:
-        found = read[kind](path)
+        found = read[kind](Path(path))
     except MemoryError:
         raise
     except Exception as error:  # a broken file breaks anywhere
-        found = {"error": f"{type(error).__name__}: {error}"[:2000]}
+        name = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        found = {"error": f"{name}{error}"[:2000]}
     print(json.dumps(found))
 
 
@@ -59,6 +59,10 @@ def read_saved_model(path: Path) -> dict[str, Any]:
 
     message = saved_model_pb2.SavedModel()
     message.ParseFromString((path / "saved_model.pb").read_bytes())
+    if (count := len(message.meta_graphs)) != 1:
+        raise ValueError(
+            f"saved_model.pb must hold one graph, and holds {count or 'none'}"
+        )
     (graph,) = message.meta_graphs
 
     def tensors(infos: Any) -> dict[str, Any]:
@@ -69,7 +73,7 @@ def read_saved_model(path: Path) -> dict[str, Any]:
                 else [dim.size for dim in info.tensor_shape.dim],
                 "dtype": info.dtype,
             }
-            for name, info in infos.items()
+            for name, info in sorted(infos.items())
         }
 
     library = {f.signature.name: f for f in graph.graph_def.library.function}
@@ -87,10 +91,11 @@ def read_saved_model(path: Path) -> dict[str, Any]:
                 "inputs": tensors(signature.inputs),
                 "outputs": tensors(signature.outputs),
             }
-            for name, signature in graph.signature_def.items()
+            for name, signature in sorted(graph.signature_def.items())
             if name != "__saved_model_init_op"
         },
         "operators": dict(operators.most_common()),
+        "has_variables": "VarHandleOp" in operators,
         "unsafe": sorted(set(_unsafe(graph, library))),
     }
 
@@ -411,7 +416,3 @@ def _by_value(names: type) -> dict[int, str]:
         for name, value in vars(names).items()
         if isinstance(value, int)
     }
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))

@@ -282,6 +282,7 @@ class VerificationReport:
             lines.append(f"replayed {self.warmup} warm-up requests")
         if self.unverified:
             lines.append(f"not verified: {', '.join(self.unverified)}")
+        lines.append("signature, inputs: worst difference, time of a call")
         for name in dict.fromkeys(case.signature for case in self.cases):
             samples = [
                 case

@@ -2,18 +2,26 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from keras_posenc.artifacts.batching import resolve_batching, write_batching
-from keras_posenc.artifacts.errors import ExportError
-from keras_posenc.artifacts.expectations import Case, expect
+from keras_posenc.artifacts.errors import ExportError, in_words
+from keras_posenc.artifacts.expectations import (
+    Case,
+    check_questions,
+    expect,
+)
 from keras_posenc.artifacts.model_card import CARD_FILE, model_card
 from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.report import Artifact
-from keras_posenc.artifacts.samples import without_unknown_ids
+from keras_posenc.artifacts.samples import (
+    check_samples,
+    without_unknown_ids,
+)
 from keras_posenc.artifacts.serving_signatures import (
     resolve_serving_signatures,
 )
@@ -31,10 +39,13 @@ from keras_posenc.artifacts.staging import (
 from keras_posenc.artifacts.verification import (
     check_verify,
     inspect_safe,
+    load_ahead,
     require_tensorflow_backend,
+    start_tensorflow,
     verify_expectations,
 )
 from keras_posenc.artifacts.versions import (
+    check_base,
     check_free,
     check_keep,
     check_version,
@@ -105,10 +116,9 @@ def export_saved_model(
             which verification replays. Needs the extra `serving`.
         batching: How a server may put requests together: True, or a dict of
             `max_batch_size`, `allowed_batch_sizes` (by default the powers of
-            two up to it), `batch_timeout_micros`, `max_enqueued_batches` and
-            `num_batch_threads`. They become `batching_params.pbtxt`, with
-            padding of rows that differ in length; `MODEL_CARD.md` says which
-            signatures that suits.
+            two up to it), `batch_timeout_micros` and `max_enqueued_batches`.
+            They become `batching_params.pbtxt`, with padding of rows that
+            differ in length; `MODEL_CARD.md` says which signatures that suits.
         keep: How many versions to keep, this one included; all by default.
             The lowest go once this one is there, but never the one that was
             the highest until then: a server answers from it until it has
@@ -150,8 +160,13 @@ def export_saved_model(
     check_keep(keep)
     resolved = resolve_serving_signatures(model, signatures, labels)
     check_warmup(warmup, verify)
-    if verify and signatures is None:
-        resolved = without_unknown_ids(resolved, with_warmup(samples, warmup))
+    asked = with_warmup(samples, warmup)
+    if verify:
+        if signatures is None:
+            resolved = without_unknown_ids(resolved, asked)
+        if warmup and warmup is not True:
+            check_samples(resolved, warmup, "warmup")
+        check_questions(resolved, asked, max_length, tolerance)
     parameters = resolve_batching(batching, resolved)
     base_path = as_path("base_path", base_path)
     if base_path.suffix == ".tflite":
@@ -159,33 +174,32 @@ def export_saved_model(
             "`base_path` must be the folder of a model's versions, and a "
             f"LiteRT file is export_litert's. Received: base_path='{base_path}'"
         )
-    if (base_path / "saved_model.pb").exists():
-        raise ValueError(
-            "`base_path` must be the folder of a model's versions, and "
-            f"'{base_path}' is one of them: give '{base_path.parent}'"
-        )
+    check_base(base_path)
     if version is not None:
         version = check_version(version, or_none=", or None")
         check_free(base_path, version)
     name = base_path.resolve().name
     expected = report = None
     requests: list[Case] = []
-    with progress(verbose) as step, staging_beside(base_path) as staged:
-        if verify:  # first, since samples may turn out wrong
-            step("Asking the model itself")
-            expected = expect(
-                resolved, with_warmup(samples, warmup), max_length, tolerance
-            )
-            requests = warmup_cases(warmup, expected)
+    with (
+        progress(verbose) as step,
+        staging_beside(base_path) as staged,
+        start_tensorflow() if verify else nullcontext() as runtime,
+    ):
         step("Writing the SavedModel")
         write_saved_model(resolved, staged)
+        if runtime is not None:
+            load_ahead(runtime, staged)
+            step("Asking the model itself")
+            expected = expect(resolved, asked, max_length, tolerance)
+            requests = warmup_cases(warmup, expected)
         write_warmup(requests, staged, name)
         if parameters is not None:
             write_batching(parameters, staged)
         found = inspect_safe(staged)
         if expected is not None:
             step("Verifying it in a fresh process")
-            report = verify_expectations(expected, found)
+            report = verify_expectations(expected, found, runtime)
             report.require_success()
         card = model_card(
             name,
@@ -202,7 +216,7 @@ def export_saved_model(
         if report is not None:
             size = found.size_bytes + len(card.encode())
             report = dataclasses.replace(report, size_bytes=size)
-        path = publish_version(staged, base_path, version, keep)
+        path = publish_version(staged, base_path, version, keep, step)
     return Artifact.published(path, report)
 
 
@@ -242,7 +256,7 @@ def write_saved_model(signatures: Sequence[Signature], folder: Path) -> None:
         ) from error
     except tf.errors.OpError as error:
         raise ExportError(
-            f"Cannot write to '{folder.parent}': {error.message}"
+            f"Cannot write to '{folder.parent}': {in_words(error)}"
         ) from error
 
 

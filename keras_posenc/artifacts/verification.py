@@ -1,7 +1,6 @@
 """The proof that an artifact gives its model's own answers."""
 
 import base64
-import contextlib
 import json
 import math
 import sys
@@ -15,13 +14,14 @@ import numpy as np
 
 from keras_posenc.artifacts import worker
 from keras_posenc.artifacts.differences import difference
-from keras_posenc.artifacts.errors import ExportVerificationError
+from keras_posenc.artifacts.errors import ExportVerificationError, in_words
 from keras_posenc.artifacts.expectations import Case, Expectations, expect
 from keras_posenc.artifacts.float32 import float32_policies
 from keras_posenc.artifacts.inspection import Inspection, inspect, locate
 from keras_posenc.artifacts.isolation import (
     MEMORY,
     MIB,
+    Isolated,
     IsolationError,
     Limits,
     run_isolated,
@@ -43,7 +43,12 @@ from keras_posenc.artifacts.staging import working_folder, writing_to
 from keras_posenc.artifacts.task_metadata import packed_task
 
 _TIMEOUT = 600  # seconds by the clock, on a machine however busy
-_REPEATS = 5
+_TIMES = 5
+_ENVIRONMENT = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    # A GPU's memory is this process's already.
+    "CUDA_VISIBLE_DEVICES": "-1",
+}
 
 
 def verify(
@@ -102,28 +107,27 @@ def verify(
     check_model(model)
     path, _ = locate(artifact)
     inspection = inspect_safe(path)
-    quantization, task = None, None
     if inspection.kind == "saved_model":
         resolved = resolve_serving_signatures(model, signatures, labels)
         if signatures is None:
             resolved = without_unknown_ids(
                 _present(resolved, inspection), samples
             )
-        context: Any = contextlib.nullcontext(False)
-    else:
-        if labels is not None:
-            raise ValueError("`labels` are of SavedModels, not of LiteRT files")
-        task = packed_task(model, path, signatures)
-        resolved = (
-            resolve_numeric_signatures(model, signatures)
-            if task is None
-            else [task.signature]
-        )
-        context = float32_policies(resolved)
-        quantization = (
-            BY_KERAS if is_quantized(resolved) else inspection.quantization
-        )
-    with context as in_float32:
+        with start_tensorflow() as runtime:
+            expectations = expect(resolved, samples, max_length, tolerance)
+            return verify_expectations(expectations, inspection, runtime)
+    if labels is not None:
+        raise ValueError("`labels` are of SavedModels, not of LiteRT files")
+    task = packed_task(model, path, signatures)
+    resolved = (
+        resolve_numeric_signatures(model, signatures)
+        if task is None
+        else [task.signature]
+    )
+    quantization = (
+        BY_KERAS if is_quantized(resolved) else inspection.quantization
+    )
+    with float32_policies(resolved) as in_float32:
         expectations = expect(
             resolved,
             samples,
@@ -136,8 +140,22 @@ def verify(
     return verify_expectations(expectations, inspection)
 
 
+def start_tensorflow() -> Isolated:
+    """A runtime for SavedModels, which loads while the model is asked."""
+    runtime = Isolated(worker.__file__, **_ENVIRONMENT)
+    runtime.prepare("saved_model")
+    return runtime
+
+
+def load_ahead(runtime: Isolated, artifact: Path) -> None:
+    """Lets TensorFlow load a SavedModel of one's own before it is asked."""
+    runtime.prepare("saved_model", str(artifact.resolve()), _op_libraries())
+
+
 def verify_expectations(
-    expectations: Expectations, inspection: Inspection
+    expectations: Expectations,
+    inspection: Inspection,
+    runtime: Isolated | None = None,
 ) -> VerificationReport:
     """`verify`, for a model that has given its answers already."""
     _check_signatures(expectations, inspection)
@@ -149,6 +167,7 @@ def verify_expectations(
         inspection.path,
         expectations.cases,
         _limits(expectations, inspection),
+        runtime,
     )
     if any(
         "Flex delegate" in case.get("error", "") for case in response["cases"]
@@ -194,6 +213,22 @@ def verify_expectations(
     )
 
 
+def check_loads(artifact: Path) -> None:
+    """Loads a SavedModel, as a server would, and replays its warm-up.
+
+    Raises:
+        ExportVerificationError: It does not load, or does more than compute.
+    """
+    inspection = inspect_safe(artifact)
+    limits = Limits(
+        # What its warm-up needs, nobody knows here.
+        memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
+        seconds=_TIMEOUT,
+        timeout=_TIMEOUT,
+    )
+    _run_worker("saved_model", inspection.path, [], limits, None)
+
+
 def inspect_safe(artifact: Path) -> Inspection:
     """`inspect`, of an artifact that is going to be run or published.
 
@@ -224,7 +259,7 @@ def _limits(expectations: Expectations, inspection: Inspection) -> Limits:
         memory=MEMORY
         + 4 * (inspection.size_bytes + sum(sizes))
         + 2 * max(0, _peak_memory() - 1024 * MIB),
-        # The worker asks up to seven times, and first loads TensorFlow.
+        # The worker asks up to six times, and first loads TensorFlow.
         seconds=12
         + inspection.size_bytes // (20 * MIB)
         + round(8 * expectations.seconds),
@@ -343,7 +378,11 @@ def require_tensorflow_backend(function: str) -> None:
 
 
 def _run_worker(
-    kind: str, artifact: Path, cases: Sequence[Case], limits: Limits
+    kind: str,
+    artifact: Path,
+    cases: Sequence[Case],
+    limits: Limits,
+    runtime: Isolated | None,
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     with working_folder() as folder, writing_to(folder.parent):
         arrays = {}
@@ -373,20 +412,18 @@ def _run_worker(
                     "kind": kind,
                     "artifact": str(artifact.resolve()),
                     "op_libraries": _op_libraries(),
-                    "repeats": _REPEATS,
+                    "times": _TIMES,
                     "cases": requests,
                 }
             )
         )
         try:
-            run_isolated(
-                worker.__file__,
-                str(folder),
-                limits=limits,
-                TF_CPP_MIN_LOG_LEVEL="3",
-                # A GPU's memory is this process's already.
-                CUDA_VISIBLE_DEVICES="-1",
-            )
+            if runtime is None:
+                run_isolated(
+                    worker.__file__, str(folder), limits=limits, **_ENVIRONMENT
+                )
+            else:
+                runtime.run(str(folder), limits=limits)
             if not (folder / "response.json").exists():
                 raise IsolationError("failed (without an answer)")
         except IsolationError as error:
@@ -396,7 +433,7 @@ def _run_worker(
         response = json.loads((folder / "response.json").read_text())
         if "error" in response:
             raise ExportVerificationError(
-                f"'{artifact}' does not load: {response['error']}"
+                f"'{artifact}' does not load: {in_words(response['error'])}"
             )
         with np.load(folder / "outputs.npz") as outputs:
             return response, dict(outputs)

@@ -5,80 +5,18 @@ Servers take the highest, and look again every second.
 
 import numbers
 import re
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.staging import (
-    as_path,
     hidden,
     publish,
     remove,
-    staging_beside,
     writing_to,
 )
 
 MAX_VERSION = 2**63 - 1
-
-
-def rollback(base_path: str | Path, version: int) -> Artifact:
-    """Publishes an older version of a model once more, as the newest.
-
-    A server takes the highest number, so the older version is copied, and the
-    copy gets the next free one. The versions between stay as they are.
-
-    Args:
-        base_path: The folder of all versions of the model.
-        version: The number of the version to go back to.
-
-    Returns:
-        An `Artifact`: its `path` is the new version folder, and its `report`
-        None, since nothing was verified again.
-
-    Raises:
-        ValueError: There is no such version, or it is the newest.
-        ExportError: The folder cannot be written to.
-
-    Example:
-    >>> import pathlib, tempfile
-    >>> import keras_posenc as kp
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for number in "12":
-    ...         path = pathlib.Path(folder, number)
-    ...         path.mkdir()
-    ...         _ = (path / "saved_model.pb").write_text(f"model {number}")
-    ...     artifact = kp.rollback(folder, 1)
-    ...     artifact.path.name, (artifact.path / "saved_model.pb").read_text()
-    ('3', 'model 1')
-    """
-    base_path = as_path("base_path", base_path)
-    version = check_version(version)
-    source = base_path / str(version)
-    present = versions(base_path)
-    if not base_path.is_dir():
-        raise ValueError(
-            "`base_path` must be the folder of a model's versions. "
-            f"Received: base_path='{base_path}', which is no folder"
-        )
-    if not (source / "saved_model.pb").is_file():
-        raise ValueError(
-            f"`version` must be one that '{base_path}' has "
-            f"({', '.join(map(str, present)) or 'it has none'}). "
-            f"Received: version={version}"
-        )
-    if version == present[-1]:
-        raise ValueError(
-            f"Version {version} is the newest in '{base_path}': there is "
-            "nothing to go back from"
-        )
-    with staging_beside(base_path) as staged:
-        with writing_to(base_path):
-            try:
-                shutil.copytree(source, staged)
-            except shutil.Error as error:  # of each file that it met
-                raise OSError(error.args[0][0][-1]) from error
-        return Artifact(publish_version(staged, base_path, None), None)
 
 
 def publish_version(
@@ -86,6 +24,7 @@ def publish_version(
     base_path: Path,
     version: int | None,
     keep: int | None = None,
+    step: Callable[[str], object] = str,
 ) -> Path:
     """Renames a folder to a version that does not exist yet.
 
@@ -96,6 +35,7 @@ def publish_version(
         keep: How many versions to keep, or None for all: the highest, this one
             included. The one that was the highest until now stays too, since a
             server answers from it until it has loaded the next.
+        step: Is told which versions go.
 
     Returns:
         The path of the version.
@@ -124,6 +64,7 @@ def publish_version(
         kept = {number, *sorted({number, *earlier})[-keep:], *earlier[-1:]}
         for old in earlier:
             if old not in kept:
+                step(f"Removing version {old}")
                 _remove_version(base_path, old)
     return target
 
@@ -138,6 +79,18 @@ def _remove_version(base_path: Path, version: int) -> None:
             except OSError:  # another exporter removes it, or it is not ours
                 continue
             remove(unseen)
+
+
+def check_base(base_path: Path) -> None:
+    """Raises `ValueError` for a version's own folder, or one inside of it."""
+    path = base_path.absolute()
+    for folder in (path, *path.parents):
+        if (folder / "saved_model.pb").exists():
+            within = "is" if folder == path else "is in"
+            raise ValueError(
+                "`base_path` must be the folder of a model's versions, and "
+                f"'{base_path}' {within} one of them: give '{folder.parent}'"
+            )
 
 
 def check_version(version: Any, or_none: str = "") -> int:

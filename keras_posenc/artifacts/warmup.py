@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_posenc.artifacts.errors import in_words
 from keras_posenc.artifacts.expectations import Case, Expectations
 from keras_posenc.artifacts.samples import as_list, fitting_samples
 from keras_posenc.artifacts.staging import writing_to
@@ -102,7 +103,7 @@ def write_warmup(cases: Sequence[Case], folder: Path, model_name: str) -> None:
                 writer.write(log.SerializeToString())
     except tf.errors.OpError as error:
         with writing_to(folder.parent):
-            raise OSError(error.message) from error
+            raise OSError(in_words(error)) from error
 
 
 def _import() -> Any:

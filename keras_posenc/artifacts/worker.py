@@ -8,11 +8,13 @@ the artifact is a SavedModel or needs Flex.
 """
 
 import base64
+import contextlib
+import functools
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,15 +23,32 @@ Runner = Callable[[dict[str, Any]], dict[str, Any]]
 _SMALL = 2**16  # bytes
 
 
-def main(folder: Path) -> None:
-    """Answers the request in a folder."""
-    request = json.loads((folder / "request.json").read_text())
+def prepare(
+    kind: str, artifact: str | None = None, op_libraries: Sequence[str] = ()
+) -> None:
+    """Loads an artifact's runtime ahead of time, and a SavedModel itself.
+
+    First forbids to import what an artifact of this kind must not need.
+    """
     forbidden = ["keras", "keras_posenc", "tf_keras"]
-    if request["kind"] in ("litert", "onnx"):
+    if kind in ("litert", "onnx"):
         forbidden.append("tensorflow")
     for name in forbidden:
         sys.modules[name] = None  # type: ignore[assignment]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if kind == "saved_model":
+        import tensorflow  # noqa: F401
+
+        if artifact is not None:
+            with contextlib.suppress(Exception):  # is told when it is asked
+                _load_saved_model(artifact, *op_libraries)
+
+
+def main(path: str) -> None:
+    """Answers the request in a folder."""
+    folder = Path(path)
+    request = json.loads((folder / "request.json").read_text())
+    prepare(request["kind"])
     import numpy as np
 
     arrays = np.load(folder / "inputs.npz")
@@ -46,15 +65,18 @@ def main(folder: Path) -> None:
         for case in request["cases"]
     ]
     try:
-        load = {
-            "saved_model": _load_saved_model,
-            "onnx": _load_onnx,
-        }.get(request["kind"], _load_litert)
-        runners, load_seconds = load(request)
+        kind, artifact = request["kind"], request["artifact"]
+        if kind == "saved_model":
+            found = _load_saved_model(artifact, *request["op_libraries"])
+        elif kind == "onnx":
+            found = _load_onnx(artifact, {name for name, _ in cases})
+        else:
+            found = _load_litert(artifact, has_flex=kind == "litert_flex")
+        runners, load_seconds = found
         response: dict[str, Any] = {"load_seconds": load_seconds}
-        if request["kind"] == "saved_model":
+        if kind == "saved_model":
             _plan(runners, cases)
-            response["warmup"] = _replay_warmup(request["artifact"], runners)
+            response["warmup"] = _replay_warmup(artifact, runners)
     except Exception as error:  # whatever the runtime raises is the answer
         response = {"error": f"{type(error).__name__}: {error}", "cases": []}
         (folder / "response.json").write_text(json.dumps(response))
@@ -65,13 +87,12 @@ def main(folder: Path) -> None:
         answer: dict[str, Any] = {"outputs": {}}
         try:
             runner = runners[signature]
-            results = runner(inputs)
             seconds: list[float] = []
-            while len(seconds) < request["repeats"] and sum(seconds) < 0.1:
+            while len(seconds) < request["times"] and sum(seconds) < 0.1:
                 began = time.perf_counter()
-                runner(inputs)
+                results = runner(inputs)
                 seconds.append(time.perf_counter() - began)
-            answer["milliseconds"] = float(np.median(seconds or [0.0]) * 1e3)
+            answer["milliseconds"] = float(np.median(seconds) * 1e3)
             for name, value in results.items():
                 if value.dtype == object:
                     answer["outputs"][name] = {
@@ -101,17 +122,16 @@ def _strings(value: dict[str, Any]) -> Any:
     return np.array(texts, dtype=object).reshape(value["shape"])
 
 
+@functools.cache
 def _load_saved_model(
-    request: dict[str, Any],
+    artifact: str, *op_libraries: str
 ) -> tuple[dict[str, Runner], float]:
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
     began = time.perf_counter()
     message = saved_model_pb2.SavedModel()
-    message.ParseFromString(
-        (Path(request["artifact"]) / "saved_model.pb").read_bytes()
-    )
+    message.ParseFromString(Path(artifact, "saved_model.pb").read_bytes())
     graph = message.meta_graphs[0].graph_def
     functions = graph.library.function
     used = {
@@ -123,9 +143,9 @@ def _load_saved_model(
     if any(not hasattr(tf.raw_ops, name) for name in used - own):
         # TF Serving has TF-Text's operators built in. Importing tensorflow_text
         # needs Keras, so its libraries are loaded by their files.
-        for path in request["op_libraries"]:
+        for path in op_libraries:
             tf.load_op_library(path)
-    module = tf.saved_model.load(request["artifact"])
+    module = tf.saved_model.load(artifact)
     runners: dict[str, Runner] = {}
     for name, function in module.signatures.items():
 
@@ -205,14 +225,16 @@ def _replay_warmup(artifact: str, runners: dict[str, Runner]) -> int | None:
     return count
 
 
-def _load_litert(request: dict[str, Any]) -> tuple[dict[str, Runner], float]:
-    if request["kind"] == "litert_flex":
+def _load_litert(
+    artifact: str, has_flex: bool
+) -> tuple[dict[str, Runner], float]:
+    if has_flex:
         # Only TensorFlow's own interpreter carries the Flex delegate.
         from tensorflow.lite.python.interpreter import Interpreter
     else:
         from ai_edge_litert.interpreter import Interpreter
     began = time.perf_counter()
-    interpreter = Interpreter(model_path=request["artifact"])
+    interpreter = Interpreter(model_path=artifact)
     runners: dict[str, Runner] = {}
     for name in interpreter.get_signature_list():
         runner = interpreter.get_signature_runner(name)
@@ -224,23 +246,24 @@ def _load_litert(request: dict[str, Any]) -> tuple[dict[str, Runner], float]:
     return runners, time.perf_counter() - began
 
 
-def _load_onnx(request: dict[str, Any]) -> tuple[dict[str, Runner], float]:
+def _load_onnx(
+    artifact: str, signatures: Iterable[str]
+) -> tuple[dict[str, Runner], float]:
     import onnxruntime
 
     began = time.perf_counter()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
     session = onnxruntime.InferenceSession(
-        request["artifact"], options, providers=["CPUExecutionProvider"]
+        artifact, options, providers=["CPUExecutionProvider"]
     )
     names = [output.name for output in session.get_outputs()]
 
     def run(inputs: dict[str, Any]) -> Any:
         return dict(zip(names, session.run(names, inputs), strict=True))
 
-    signatures = {case["signature"] for case in request["cases"]}
     return dict.fromkeys(signatures, run), time.perf_counter() - began
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1])

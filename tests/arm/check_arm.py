@@ -77,7 +77,7 @@ def answers(command, folder, artifact, cases):
     request = {
         "kind": "litert",
         "artifact": str(artifact),
-        "repeats": 0,
+        "times": 1,
         "cases": [
             {
                 "signature": signature,

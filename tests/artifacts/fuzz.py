@@ -208,8 +208,7 @@ def run_here(script, *arguments, limits, **environment):
     out = io.StringIO()
     main = runpy.run_path(str(script))["main"]
     with contextlib.redirect_stdout(out):
-        *first, last = arguments
-        main(*first, Path(last))
+        main(*arguments)
     return out.getvalue()
 
 
@@ -282,7 +281,7 @@ def main():
 
         from keras_posenc.artifacts import inspection, verification
 
-        verification._REPEATS = 0
+        verification._TIMES = 1
         gc.freeze()
         inspection.run_isolated = verification.run_isolated = run_here
         expected, unseen = pickle.loads(

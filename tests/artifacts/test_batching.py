@@ -106,7 +106,6 @@ def test_every_parameter(make, tmp_path, parse):
         "max_batch_size": 64,
         "batch_timeout_micros": 0,
         "max_enqueued_batches": 100,
-        "num_batch_threads": 6,
     }
     message = parse(export(make.embedder(), tmp_path, batching))
     for name, value in batching.items():
@@ -127,7 +126,11 @@ def test_nothing_is_written_by_default(saved_model):
         ({"max_batch_size": 0}, "'max_batch_size' must be an integer of at l"),
         ({"max_batch_size": True}, "'max_batch_size' must be an integer"),
         ({"max_batch_size": 2**63}, "'max_batch_size' must be an integer"),
-        ({"num_batch_threads": 1.5}, "'num_batch_threads' must be an integer"),
+        (
+            {"max_enqueued_batches": 1.5},
+            "'max_enqueued_batches' must be an",
+        ),
+        ({"num_batch_threads": 4}, "from its own --batching_parameters_file"),
         ({"batch_timeout_micros": -1}, "an integer of at least 0"),
         ({"allowed_batch_sizes": 4}, "must be a list of integers of at least"),
         ({"allowed_batch_sizes": []}, "must be a list of integers"),

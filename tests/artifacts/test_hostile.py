@@ -1,15 +1,20 @@
 """Artifacts from anywhere: a clear error, soon, in little memory."""
 
+import errno
 import os
 import re
 import shutil
+import subprocess
 import sys
+import time
+import types
 
 import pytest
 
 import keras_posenc as kp
 from keras_posenc.artifacts import isolation, verification
 from keras_posenc.artifacts.isolation import (
+    Isolated,
     IsolationError,
     Limits,
     run_isolated,
@@ -488,7 +493,7 @@ def test_crash_of_the_runtime_is_told_of_the_file(model, litert, tmp_path):
 )
 def test_limit(tmp_path, source, message):
     script = tmp_path / "script.py"
-    script.write_text(source)
+    script.write_text(f"def main():\n    {source}\n")
     timeout = 3 if "sleep" in source else 60
     limits = Limits(seconds=1, file=10**5, timeout=timeout)
     with pytest.raises(IsolationError, match=message):
@@ -498,14 +503,138 @@ def test_limit(tmp_path, source, message):
 def test_script_within_its_limits(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, sys\n"
-        "x = bytearray(10**8)\n"
-        "print(sys.argv[1:], os.environ['WORD'], sys.stdin.read() == '')\n"
+        "import os\n"
+        "def main(*words):\n"
+        "    x = bytearray(10**8)\n"
+        "    print(words, os.environ['WORD'])\n"
     )
     assert (
         run_isolated(script, "a b", "é", limits=Limits(), WORD="kept")
-        == "['a b', 'é'] kept True\n"
+        == "('a b', 'é') kept\n"
     )
+
+
+AHEAD = """
+found = []
+
+
+def prepare(words):
+    found.append(bytearray(len(words) * 10**8))
+
+
+def main():
+    print(len(found))
+"""
+
+
+def test_preparation_has_no_limits_and_is_kept(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(AHEAD)
+    with Isolated(script) as process:
+        process.prepare(["as", "much", "as"])
+        process.prepare([*"much more than it may have"])
+        assert process.run(limits=Limits(memory=2**22)) == "2\n"
+
+
+def test_preparation_that_fails_is_told_by_the_run(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(AHEAD)
+    with Isolated(script) as process:
+        process.prepare(7)
+        while process._process.poll() is None:
+            time.sleep(0.01)
+        process.prepare([])  # nobody listens any more
+        with pytest.raises(IsolationError, match=r"failed \(TypeError: "):
+            process.run(limits=Limits())
+
+
+def test_process_ends_with_its_block(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import time\ndef prepare(): time.sleep(300)\n")
+    with Isolated(script) as process:
+        process.prepare()
+    assert process._process.returncode is not None
+
+
+def test_preparation_that_fails_on_windows(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text(AHEAD)
+
+    def fail(order):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    with Isolated(script) as process:
+        # What a pipe that nobody reads raises there.
+        monkeypatch.setattr(
+            process._process, "stdin", types.SimpleNamespace(write=fail)
+        )
+        process.prepare([])
+        monkeypatch.undo()
+        assert process.run(limits=Limits()) == "0\n"
+
+
+def test_preparation_that_crashes_leaves_no_core(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import resource\n"
+        "def prepare(): print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
+        "def main(): pass\n"
+    )
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (limits[1], limits[1]))
+    try:
+        with Isolated(script) as process:
+            process.prepare()
+            assert process.run(limits=Limits()) == "0\n"
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, limits)
+
+
+def test_order_that_is_never_read_leaves_no_pipe(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import time\ntime.sleep(300)\n")
+    with Isolated(script) as process:
+        with pytest.raises(IsolationError, match="did not answer within 1 s"):
+            process.run("longer than a pipe" * 10**5, limits=Limits(timeout=1))
+    assert process._process.stdin.closed
+
+
+STARTS = """
+import signal, sys
+from keras_posenc.artifacts.isolation import Isolated
+
+process = Isolated(sys.argv[1])
+process.prepare()
+print("started", flush=True)
+signal.pause()
+"""
+
+
+def test_process_ends_with_who_started_it(tmp_path):
+    script, ended = tmp_path / "script.py", tmp_path / "ended"
+    script.write_text(
+        "import atexit, pathlib\n"
+        "def prepare():\n"
+        f"    atexit.register(pathlib.Path({str(ended)!r}).touch)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS, script], stdout=subprocess.PIPE
+    ) as starter:
+        assert starter.stdout.readline() == b"started\n"
+        starter.kill()
+    deadline = time.monotonic() + 60
+    while not ended.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_signals_of_the_terminal_do_not_reach_a_process(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\n"
+        "def main(): print(os.getpgrp() == os.getsid(0) == os.getpid())\n"
+    )
+    assert run_isolated(script, limits=Limits()) == "True\n"
 
 
 def test_threads_of_a_large_machine_are_within_the_limits(
@@ -514,11 +643,15 @@ def test_threads_of_a_large_machine_are_within_the_limits(
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
         monkeypatch.setenv(name, "128")  # as where there are 128 cores
     script = tmp_path / "script.py"
-    script.write_text("import tensorflow as tf\nprint(int(tf.constant(7)))\n")
+    script.write_text(
+        "def main():\n"
+        "    import tensorflow as tf\n"
+        "    print(int(tf.constant(7)))\n"
+    )
     assert run_isolated(script, limits=Limits(seconds=60)) == "7\n"
 
 
 def test_limits_need_no_resource_module(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
-    isolation._limit(1, 1, 1)  # as on Windows: nothing happens
+    isolation._limit({"CPU": 1})  # as on Windows: nothing happens
     assert verification._peak_memory() == 0

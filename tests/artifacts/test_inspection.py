@@ -1,5 +1,6 @@
 """What is in an artifact, read from the file itself."""
 
+import dataclasses
 import re
 import shutil
 
@@ -115,7 +116,94 @@ def test_scalars_and_strings_of_a_saved_model(tmp_path):
     }
 
 
+def test_names_of_a_saved_model_are_sorted(tmp_path):
+    # In the file they are maps, which have another order in each process.
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    message = saved_model_pb2.SavedModel()
+    signatures = message.meta_graphs.add().signature_def
+    names = [f"name_{index}" for index in range(8)]
+    for name in reversed(names):
+        for key in reversed(names):
+            signatures[name].inputs[key].dtype = 1
+            signatures[name].outputs[key].dtype = 1
+    (tmp_path / "saved_model.pb").write_bytes(message.SerializeToString())
+    found = kp.inspect(tmp_path).signatures
+    assert list(found) == names
+    for sides in found.values():
+        assert [*map(list, sides.values())] == [names, names]
+
+
+def test_safety_as_text(saved_model):
+    found = kp.inspect(saved_model.path)
+    assert "unsafe operators: none" in str(found).splitlines()
+    found = dataclasses.replace(found, unsafe_operators=["PyFunc", "SaveV2"])
+    assert "unsafe operators: PyFunc, SaveV2" in str(found).splitlines()
+
+
 # ---- What is no artifact
+
+
+@pytest.fixture
+def folder(saved_model, tmp_path):
+    """A version of one's own to spoil."""
+    return shutil.copytree(saved_model.path, tmp_path / "1")
+
+
+@pytest.mark.parametrize(
+    "name", ["variables.index", "variables.data-00000-of-00001"]
+)
+def test_variables_that_are_not_there(folder, name):
+    path = folder / "variables" / name
+    message = f"'{folder}' is no readable SavedModel: variables/{name} is "
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}empty$"):
+        kp.inspect(folder)
+    path.unlink()
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}missing$"):
+        kp.inspect(folder)
+
+
+def test_some_variables_that_are_not_there(folder):
+    variables = folder / "variables"
+    (variables / "variables.data-00000-of-00001").rename(
+        variables / "variables.data-00001-of-00002"
+    )
+    with pytest.raises(ValueError, match=r"data-00000-of-00002 is missing$"):
+        kp.inspect(folder)
+
+
+def test_graph_without_variables_needs_none(tmp_path):
+    import tensorflow as tf
+
+    module = tf.Module()
+    module.double = tf.function(
+        lambda x: {"y": 2 * x},
+        input_signature=[tf.TensorSpec((), "float32", name="x")],
+    )
+    tf.saved_model.save(module, tmp_path, signatures=module.double)
+    shutil.rmtree(tmp_path / "variables")
+    assert kp.inspect(tmp_path).weight_bytes == 0
+
+
+def test_file_of_a_saved_model(saved_model):
+    path = saved_model.path / "saved_model.pb"
+    message = (
+        f"'{path}' is a part of a SavedModel: give the folder, "
+        f"'{saved_model.path}'"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.inspect(path)
+
+
+def test_empty_saved_model(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    message = (
+        f"'{tmp_path}' is no readable SavedModel: saved_model.pb must hold one "
+        "graph, and holds none"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.inspect(tmp_path)
 
 
 @pytest.mark.parametrize(

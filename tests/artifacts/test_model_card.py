@@ -96,6 +96,7 @@ def test_what_was_proved_is_told(served, card):
     assert "Warm-up: 3 requests" in card
     assert "At most 32 rows in a batch" in card
     assert "FastWordpieceTokenizeWithOffsets" in card
+    assert f"TensorFlow {tf.__version__} and Keras {keras.__version__}" in card
 
 
 def test_size_of_the_report_is_that_of_the_folder(served):
@@ -143,4 +144,9 @@ def test_card_goes_back_with_its_version(make, tmp_path):
         )
     path = kp.rollback(tmp_path, 1).path
     assert path.name == "3"
-    assert "in their order: a, b, c" in (path / "MODEL_CARD.md").read_text()
+    card = (path / "MODEL_CARD.md").read_text()
+    assert "in their order: a, b, c" in card
+    origin = "\n\n**Version 1 once more.**"
+    assert card.count(origin) == 1
+    earlier = (tmp_path / "1" / "MODEL_CARD.md").read_text()
+    assert card.replace(origin, "") == earlier

@@ -189,6 +189,9 @@ def test_versions_do_not_nest(make, saved_model, contents):
     before = contents(saved_model.path)
     with pytest.raises(ValueError, match=r"is one of them: give '.*there'$"):
         export(kp.export_saved_model, make.embedder(), saved_model.path)
+    inside = saved_model.path / "variables"
+    with pytest.raises(ValueError, match=r"is in one of them: give '.*there'$"):
+        export(kp.export_saved_model, make.embedder(), inside)
     assert contents(saved_model.path) == before
 
 

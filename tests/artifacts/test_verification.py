@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 import keras
@@ -90,10 +91,11 @@ def test_cases_of_an_export(artifact):
 
 def test_report_as_text(artifact):
     text = str(artifact.report)
-    first, *rest = text.splitlines()
+    first, columns, *rest = text.splitlines()
     assert first.startswith(f"{artifact.path}: verified, worst difference ")
     assert " in 7 cases, " in first
     assert " MB, loaded in " in first
+    assert columns == "signature, inputs: worst difference, time of a call"
     assert len(rest) == 7
     assert rest[-1].startswith("  short, ids of shape (1, 4): ")
     assert rest[-1].endswith(" ms")
@@ -505,7 +507,7 @@ def test_failed_litert_export_leaves_the_earlier_file(tmp_path, make, contents):
     path = tmp_path / "model.tflite"
     path.write_bytes(b"earlier")
     with pytest.raises(
-        kp.ExportVerificationError, match=r"signature 'serving_default', ids "
+        kp.ExportVerificationError, match=r"signature '\w+', ids "
     ) as caught:
         kp.export_litert(make.restless(), path, max_length=2, verbose=False)
     assert "restless[" in str(caught.value)
@@ -528,7 +530,7 @@ def test_failed_saved_model_export_leaves_the_earlier_versions(
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_text("earlier")
     with pytest.raises(
-        kp.ExportVerificationError, match=r"signature 'serving_default', ids "
+        kp.ExportVerificationError, match=r"signature '\w+', ids "
     ) as caught:
         kp.export_saved_model(
             make.restless(), tmp_path, max_length=2, verbose=False
@@ -593,7 +595,9 @@ def play_worker(tmp_path, monkeypatch):
 
     def play(source):
         script = tmp_path / "worker.py"
-        script.write_text(source)
+        script.write_text(
+            "def main(folder):\n" + textwrap.indent(source, "    ")
+        )
         monkeypatch.setattr(worker, "__file__", str(script))
 
     yield play
@@ -612,8 +616,8 @@ def play_worker(tmp_path, monkeypatch):
             "The runtime was ended by SIGABRT",
         ),
         (
-            "import os, pathlib, sys\n"
-            "pathlib.Path(sys.argv[1], 'response.json').write_text('{}')\n"
+            "import os, pathlib\n"
+            "pathlib.Path(folder, 'response.json').write_text('{}')\n"
             "os.abort()",
             "The runtime was ended by SIGABRT",
         ),
@@ -667,22 +671,29 @@ def test_runtime_that_hangs(play_worker, make, tmp_path, contents, monkeypatch):
 
 
 def test_worker_starts_afresh(model, litert, monkeypatch):
-    calls, run = [], subprocess.run
+    calls = []
 
-    def record(command, **options):
-        calls.append((command, options))
-        return run(command, **options)
+    class Recorded(subprocess.Popen):
+        def __init__(self, command, **options):
+            calls.append((command, options["env"]))
+            super().__init__(command, **options)
 
-    monkeypatch.setattr(subprocess, "run", record)
+        def communicate(self, order=None, timeout=None):
+            calls[-1] += (order, timeout)
+            return super().communicate(order, timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
     assert kp.verify(model, litert.path, max_length=1).passed
-    ((_, _), ((python, safe, _, *_, script, folder), options)) = calls
+    _, (command, environment, order, timeout, *_) = calls
+    python, safe, _, script = command
     assert python == sys.executable
     assert safe == "-P"  # no imports from where the user happens to be
     assert script == worker.__file__
+    _, (folder,), _ = json.loads(order)
     assert not Path(folder).exists()  # any more
-    assert options["timeout"] == verification._TIMEOUT
+    assert timeout == verification._TIMEOUT
     # The memory of a GPU may all be this process's.
-    assert options["env"]["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
 def test_modules_of_the_working_directory_are_not_imported(
@@ -811,12 +822,26 @@ def test_length_that_the_model_does_not_take(make, tmp_path, contents):
     path = tmp_path / "model.tflite"
     message = (
         "The model itself does not take ids of shape (1, 512) in signature "
-        "'serving_default' (the longest there are by default is `max_length`): "
+        "'serving_default': "
     )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}") as caught:
         kp.export_litert(model, path, verbose=False)
+    assert str(caught.value).endswith("`max_length`. Received: max_length=512")
     assert contents(tmp_path) == []
     kp.export_litert(model, path, max_length=8, verbose=False)
+
+
+def test_samples_that_the_model_does_not_take(make, tmp_path, contents):
+    with pytest.raises(ValueError, match="does not take ids of sh") as caught:
+        kp.export_saved_model(
+            make.embedder(), tmp_path, samples=np.array([[4, 50]])
+        )
+    message = str(caught.value)
+    assert "indices[0,1] = 50 is not in [0, 50)\n" in message
+    # Neither internals of TensorFlow, nor what samples have not to do with.
+    for strange in ("\x1b", "{{", "[Op:", "max_length"):
+        assert strange not in message
+    assert contents(tmp_path) == []
 
 
 def convolution(size, width):

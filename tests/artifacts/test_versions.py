@@ -14,7 +14,6 @@ from keras_posenc.artifacts.versions import (
     check_free,
     next_version,
     publish_version,
-    rollback,
     versions,
 )
 
@@ -262,91 +261,7 @@ def test_version_by_another_spelling_is_removed_too(tmp_path):
         make_version(tmp_path, name)
     with staging_beside(tmp_path) as staged:
         stage(staged)
-        publish_version(staged, tmp_path, None, keep=2)
+        told = []
+        publish_version(staged, tmp_path, None, keep=2, step=told.append)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["8", "9"]
-
-
-# ---- Back to an older one
-
-
-def test_rollback_publishes_a_copy_under_the_next_number(tmp_path, contents):
-    old = make_version(tmp_path, 3, "old")
-    (old / "variables").mkdir()
-    (old / "variables" / "data").write_text("weights")
-    make_version(tmp_path, 7, "new")
-    artifact = rollback(str(tmp_path), 3)
-    assert artifact.path == tmp_path / "8"
-    assert artifact.report is None
-    assert (tmp_path / "8" / "saved_model.pb").read_text() == "old"
-    assert (tmp_path / "7" / "saved_model.pb").read_text() == "new"
-    assert contents(tmp_path / "8") == contents(old)
-    assert versions(tmp_path) == [3, 7, 8]
-    assert len(list(tmp_path.iterdir())) == 3  # nothing left of the staging
-
-
-@pytest.mark.parametrize(
-    ("version", "message"),
-    [
-        (2, r"`version` must be one that '.*' has \(1, 3\). Received: version"),
-        (3, "Version 3 is the newest in '.*': there is nothing to go back"),
-        (0, r"`version` must be an integer from 1 to 2\*\*63 - 1. Received"),
-        ("1", r"`version` must be an integer from 1 to 2\*\*63 - 1. Received"),
-        (True, r"`version` must be an integer from 1 to 2\*\*63 - 1. Received"),
-        (None, r"`version` must be an integer from 1 to 2\*\*63 - 1. Received"),
-    ],
-)
-def test_version_that_cannot_be_gone_back_to(tmp_path, version, message):
-    for name in (1, 3):
-        make_version(tmp_path, name)
-    with pytest.raises(ValueError, match=message):
-        rollback(tmp_path, version)
-    assert versions(tmp_path) == [1, 3]
-
-
-def test_rollback_where_there_is_nothing(tmp_path, contents):
-    with pytest.raises(ValueError, match="has \\(it has none\\)"):
-        rollback(tmp_path, 1)
-    with pytest.raises(ValueError, match="no', which is no folder"):
-        rollback(tmp_path / "no", 1)
-    with pytest.raises(ValueError, match="`base_path` must be a path"):
-        rollback(7, 1)
-    assert contents(tmp_path) == []
-
-
-def test_rollback_to_what_cannot_be_copied_says_why(
-    tmp_path, contents, monkeypatch
-):
-    for name in (1, 2):
-        make_version(tmp_path, name)
-    before = contents(tmp_path)
-
-    def fail(source, target, **_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(
-        module.shutil.copytree,
-        "__defaults__",
-        (False, None, fail, False, False),
-    )
-    with pytest.raises(
-        ExportError, match=r"Cannot write to '[^']+': \[Errno 28\] No space lef"
-    ):
-        rollback(tmp_path, 1)
-    assert contents(tmp_path) == before
-
-
-def test_rollback_with_the_disk_full_changes_nothing(
-    tmp_path, contents, monkeypatch
-):
-    for name in (1, 2):
-        make_version(tmp_path, name)
-    before = contents(tmp_path)
-
-    def fail(source, target):
-        target.mkdir()
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(module.shutil, "copytree", fail)
-    with pytest.raises(ExportError, match="No space left on device"):
-        rollback(tmp_path, 1)
-    assert contents(tmp_path) == before
+    assert told == ["Removing version 7"]

@@ -3,6 +3,7 @@
 import ast
 import base64
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,7 +62,7 @@ def write_request(folder, kind, artifact, cases, **arrays):
                 "kind": kind,
                 "artifact": str(artifact),
                 "op_libraries": [],
-                "repeats": 2,
+                "times": 2,
                 "cases": cases,
             }
         )
@@ -135,6 +136,50 @@ def test_failure_of_a_case_is_an_answer(answered):
     assert missing["error"] == "KeyError: 'missing'"
     assert "tokens" in other_input["error"]
     assert missing["outputs"] == other_input["outputs"] == {}
+
+
+def run_prepared(folder, artifact):
+    """Loads an artifact ahead, takes it away, and then asks for it."""
+    request = json.loads((folder / "request.json").read_text())
+    loaded = subprocess.run(
+        [
+            *(sys.executable, "-P", "-c", PREPARED, worker.__file__),
+            *(request["artifact"], folder),
+        ],
+        check=False,
+    )
+    assert loaded.returncode == 0
+    return read_response(folder)
+
+
+PREPARED = """
+import runpy, shutil, sys
+
+script, artifact, folder = sys.argv[1:]
+names = runpy.run_path(script)
+names["prepare"]("saved_model", artifact)
+shutil.rmtree(artifact)
+names["main"](folder)
+"""
+
+
+def test_saved_model_that_was_loaded_ahead(saved_model, model, tmp_path):
+    artifact, folder = tmp_path / "1", tmp_path / "request"
+    shutil.copytree(saved_model.path, artifact)
+    write_request(folder, "saved_model", artifact, CASES[:1], **IDS)
+    assert run_prepared(folder, artifact)["load_seconds"] > 0
+    with np.load(folder / "outputs.npz") as outputs:
+        expected = model(IDS["0/ids"]).numpy()
+        actual = outputs["0/scores"]
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+
+
+def test_what_does_not_load_ahead_is_told_when_asked(saved_model, tmp_path):
+    artifact, folder = tmp_path / "1", tmp_path / "request"
+    shutil.copytree(saved_model.path, artifact)
+    (artifact / "saved_model.pb").write_bytes(b"no message")
+    write_request(folder, "saved_model", artifact, CASES[:1], **IDS)
+    assert "FileNotFoundError" in run_prepared(folder, artifact)["error"]
 
 
 def test_artifact_that_does_not_load_is_an_answer(tmp_path):
