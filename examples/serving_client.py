@@ -6,12 +6,17 @@
 Nothing but requests, and the messages of tensorflow-serving-api (`pip install
 'keras-posenc[serving]' requests`): copy what you need. Each call has a
 deadline, and is tried again, more and more slowly, while the server cannot be
-reached (UNAVAILABLE, 503), as while it starts.
+reached (UNAVAILABLE, 503), as while it starts. Answers go to stdout; what
+TensorFlow 2.21 logs as it is imported, which no setting stops, to stderr.
 """
 
 import argparse
 import json
+import os
+import re
 import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 DEADLINE = 5.0  # seconds, for all tries together by gRPC, for each by REST
 
@@ -47,7 +52,7 @@ SERVICE_CONFIG = {
             "name": [{"service": "tensorflow.serving.PredictionService"}],
             "retryPolicy": {
                 "maxAttempts": 5,
-                "initialBackoff": "0.2s",
+                "initialBackoff": "0.3s",
                 "maxBackoff": "2s",
                 "backoffMultiplier": 2,
                 "retryableStatusCodes": ["UNAVAILABLE"],
@@ -74,16 +79,24 @@ def predict_by_grpc(address, model, inputs, signature="serving_default"):
     options = [("grpc.service_config", json.dumps(SERVICE_CONFIG))]
     with grpc.insecure_channel(address, options) as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        reply = stub.Predict(request, timeout=DEADLINE, wait_for_ready=True)
+        reply = stub.Predict(request, timeout=DEADLINE)
     return {
         name: tf.make_ndarray(value) for name, value in reply.outputs.items()
     }
 
 
+def host_and_port(text):
+    if not re.fullmatch(r"[^/\s]+:\d+", text):
+        raise argparse.ArgumentTypeError(
+            f"HOST:PORT is wanted, as localhost:8501, not {text!r}"
+        )
+    return text
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("protocol", choices=("rest", "grpc"))
-    parser.add_argument("address", metavar="HOST:PORT")
+    parser.add_argument("address", type=host_and_port, metavar="HOST:PORT")
     parser.add_argument("model", help="the name it is served by")
     parser.add_argument("texts", nargs="+", metavar="TEXT")
     parser.add_argument(
@@ -97,7 +110,9 @@ def main(arguments=None):
     if options.protocol == "rest":
         try:
             rows = predict_by_rest(*target, options.texts, options.signature)
-        except (ValueError, OSError) as error:
+        except ValueError as error:  # requests' own of a body among them
+            sys.exit(f"{options.address} answers {error}")
+        except OSError as error:
             sys.exit(f"No answer from {options.address}: {error}")
         for text, row in zip(options.texts, rows, strict=True):
             print(f"{text!r}: {row}")
@@ -108,10 +123,10 @@ def main(arguments=None):
     try:
         outputs = predict_by_grpc(*target, inputs, options.signature)
     except grpc.RpcError as error:
-        sys.exit(
-            f"No answer from {options.address}: {error.code().name}: "
-            f"{error.details()}"
-        )
+        code = error.code().name
+        is_alone = code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+        said = "No answer from {}:" if is_alone else "{} answers"
+        sys.exit(f"{said.format(options.address)} {code}: {error.details()}")
     for index, text in enumerate(options.texts):
         row = {name: value[index].tolist() for name, value in outputs.items()}
         print(f"{text!r}: {row}")

@@ -1,14 +1,20 @@
 """Serves a folder of SavedModel versions by KServe's model server.
 
-    python predictor.py --model_name judge --model_dir serving/judge
+    python predictor.py --model_name judge --model_dir models/judge
 
-Answers `/v1/models/judge:predict` as TensorFlow Serving does: `{"instances":
-[...], "signature_name": "..."}` gives `{"predictions": [...]}`, and `{"inputs":
-{"text": [...]}}` gives `{"outputs": ...}`. Takes the highest version there is,
-looks for a newer one every `--poll_seconds`, and swaps when that one is loaded.
-Requests that the model cannot take are answered by a 400 that says why. Needs
-kserve and tensorflow, and tensorflow-text where the model takes strings;
-neither keras nor keras_posenc.
+Has KServe's V1 protocol: `/v1/models/judge:predict` takes and gives what
+TensorFlow Serving's does: `{"instances": [...], "signature_name": "..."}` gives
+`{"predictions": [...]}`, and `{"inputs": {"text": [...]}}` gives `{"outputs":
+...}`. Nothing else of that server's is here: no `/versions/N`, no `/metadata`,
+no gRPC, no batching.
+
+Takes the highest version there is, looks for a newer one every
+`--poll_seconds`, and swaps when that one is loaded and has answered its warm-up
+requests. What keeps a version from being served is logged once, and the version
+before goes on. Requests that the model cannot take are answered by a 400 that
+says why. Needs kserve and tensorflow, tensorflow-text where the model takes
+strings, and tensorflow-serving-api for warm-up requests; neither keras nor
+keras_posenc.
 """
 
 import argparse
@@ -56,6 +62,27 @@ def newest_version(folder):
     return max(numbers, default=None)
 
 
+def replay_warmup(path, signatures):
+    """Answers the warm-up requests of a version, as TensorFlow Serving does."""
+    file = Path(path, "assets.extra", "tf_serving_warmup_requests")
+    if not file.exists():
+        return
+    try:
+        from tensorflow_serving.apis import prediction_log_pb2
+    except ImportError:
+        logger.warning("No warm-up: it needs tensorflow-serving-api")
+        return
+    for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        request = log.predict_log.request
+        signatures[request.model_spec.signature_name or "serving_default"](
+            **{
+                name: tf.constant(tf.make_ndarray(value), value.dtype)
+                for name, value in request.inputs.items()
+            }
+        )
+
+
 class Predictor(kserve.Model):
     """The newest version in a folder."""
 
@@ -63,7 +90,7 @@ class Predictor(kserve.Model):
         super().__init__(name)
         self.folder, self.poll_seconds = folder, poll_seconds
         self.max_bytes = max_bytes
-        self.version = self.module = None
+        self.version = self.module = self.problem = None
         self.executor = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
 
     def load(self):
@@ -77,11 +104,36 @@ class Predictor(kserve.Model):
         """Swaps to the newest version, if it is another one."""
         version = newest_version(self.folder)
         if version is not None and version != self.version:
-            module = tf.saved_model.load(Path(self.folder, str(version)))
+            path = Path(self.folder, str(version))
+            try:
+                module = tf.saved_model.load(path)
+                replay_warmup(path, module.signatures)
+            except Exception as error:
+                reason = str(error).partition("\n")[0]
+                raise RuntimeError(
+                    f"version {version} cannot be loaded: "
+                    f"{type(error).__name__}: {reason}"
+                ) from error
             # One assignment: a request has the old version or the new one.
             self.module, self.version = module, version
             self.ready = True
             logger.info("%s: version %s", self.name, version)
+
+    def try_refresh(self):
+        """Does, and says what is wrong where that was not said last."""
+        problem = None
+        try:
+            self.refresh()
+        except Exception as error:
+            problem = str(error)
+            if problem != self.problem:
+                logger.error(
+                    "%s: %s; version %s goes on",
+                    self.name,
+                    problem,
+                    self.version,
+                )
+        self.problem = problem
 
     def _poll(self):
         wait, version = threading.Event(), self.version
@@ -94,10 +146,7 @@ class Predictor(kserve.Model):
             with contextlib.suppress(AttributeError, OSError):
                 # glibc's, which else keeps what requests and versions freed.
                 ctypes.CDLL(None).malloc_trim(0)
-            try:
-                self.refresh()
-            except Exception:  # the version before goes on
-                logger.exception("%s: cannot load a version", self.name)
+            self.try_refresh()
 
     def validate(self, payload):
         """What KServe asks of a body, and that it is an object at all."""

@@ -2,8 +2,11 @@
 
 import http.server
 import json
+import os
 import runpy
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent import futures
@@ -133,6 +136,26 @@ def test_grpc_tries_again_while_unavailable(client, grpc_server):
     assert grpc_server.calls == 3
 
 
+def test_grpc_waits_for_a_server_that_starts(client, served):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:{1}".format(*taken.getsockname())
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        Service(served), server
+    )
+
+    def start():
+        server.add_insecure_port(address)
+        server.start()
+
+    timer = threading.Timer(0.5, start)
+    timer.start()
+    client["predict_by_grpc"](address, "judge", {"text": TEXTS})
+    timer.join()
+    server.stop(None).wait()
+
+
 def test_grpc_tries_nothing_else_again(client, grpc_server):
     with pytest.raises(grpc.RpcError) as caught:
         client["predict_by_grpc"](grpc_server.address, "other", {"text": TEXTS})
@@ -231,10 +254,49 @@ def test_command(client, grpc_server, rest_server, capsys):
 
 
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
-def test_no_server_is_said_in_a_line(client, protocol):
+def test_no_server_is_said_in_a_line(protocol):
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "TF_CPP_MIN_LOG_LEVEL"
+    }
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
         address = "127.0.0.1:{1}".format(*taken.getsockname())
+        process = subprocess.run(
+            [sys.executable, SCRIPT, protocol, address, "judge", "a text"],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=300,
+        )
+    assert "cpu_feature_guard" not in process.stderr  # TensorFlow's log
+    line = process.stderr.splitlines()[-1]
+    assert line.startswith(f"No answer from {address}: ")
+    assert "Connection refused" in line
+
+
+def test_no_such_host_is_said(client):
+    with pytest.raises(SystemExit) as ended:
+        client["main"](["grpc", "nowhere.invalid:8500", "judge", "a text"])
+    assert "errors resolving nowhere.invalid:8500" in ended.value.code
+
+
+def test_what_a_server_answers_is_said_to_be_its_answer(
+    client, grpc_server, rest_server
+):
+    for protocol, server, answer in (
+        ("grpc", grpc_server, "NOT_FOUND: no such model"),
+        ("rest", rest_server, "404: no such model"),
+    ):
         with pytest.raises(SystemExit) as ended:
-            client["main"]([protocol, address, "judge", "a text"])
-    assert f"No answer from {address}: " in ended.value.code
+            client["main"]([protocol, server.address, "other", "a text"])
+        assert ended.value.code == f"{server.address} answers {answer}"
+
+
+@pytest.mark.parametrize("address", ["http://localhost:8501", "localhost"])
+def test_another_address_is_refused(client, capsys, address):
+    with pytest.raises(SystemExit) as ended:
+        client["main"](["rest", address, "judge", "a text"])
+    assert ended.value.code == 2
+    assert "HOST:PORT is wanted" in capsys.readouterr().err

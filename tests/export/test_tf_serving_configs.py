@@ -90,17 +90,47 @@ def test_server_reads_the_configs(folder, tmp_path, options, name, path):
     )
 
 
+def test_several_models(folder, tmp_path):
+    from tensorflow_serving.config import model_server_config_pb2
+
+    (tmp_path / "other" / "3").mkdir(parents=True)
+    process = make(folder, tmp_path / "other", "--out", tmp_path / "new")
+    assert process.returncode == 0, process.stderr
+    config = text_format.Parse(
+        (tmp_path / "new" / "models.config").read_text(),
+        model_server_config_pb2.ModelServerConfig(),
+    )
+    assert {
+        model.name: model.base_path for model in config.model_config_list.config
+    } == {"judge": "/models/judge", "other": "/models/other"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("no_such_folder",), "has no versions"),
-        (("{folder}", "--name", "a/b"), "must be a part of an address"),
-        ((), "the following arguments are required: BASE_PATH"),
+        (("no_such_folder",), "'no_such_folder' has no versions"),
+        (
+            ("{folder}/..",),
+            "'{folder}/..' has no versions: '{folder}/../judge' has",
+        ),
+        (
+            ("{folder}/1",),
+            "'{folder}/1' has no versions: it is one, of '{folder}'",
+        ),
+        (
+            ("{folder}", "--name", "a/b"),
+            "--name must be a part of an address, not 'a/b'",
+        ),
+        (("{folder}", "{folder}"), "Two models cannot both be 'judge'"),
+        (
+            ("{folder}", "{folder}/.", "--name", "judge"),
+            "--name and --server-path are for one BASE_PATH",
+        ),
     ],
 )
 def test_what_no_server_could_serve(folder, tmp_path, arguments, reason):
     arguments = [argument.format(folder=folder) for argument in arguments]
     process = make(*arguments, "--out", tmp_path / "new")
-    assert process.returncode == 2
-    assert reason in process.stderr
+    assert process.returncode == 1
+    assert process.stderr == f"{reason.format(folder=folder)}\n"
     assert list(tmp_path.iterdir()) == []
