@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -44,7 +45,8 @@ class Limits:
 
     Attributes:
         memory: Bytes of data.
-        seconds: Work of the processor: that a machine is busy does not count.
+        seconds: Work of the processor from then on: that a machine is busy
+            does not count.
         file: Size of the largest file that it writes, in bytes.
         timeout: Seconds by the clock, everywhere.
     """
@@ -168,6 +170,9 @@ def _limit(limits: dict[str, int]) -> None:
     except ImportError:  # Windows
         return
     for name, value in {"CORE": 0, **limits}.items():
+        if name == "CPU":  # of which the system counts all that it ever did
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            value += math.ceil(used.ru_utime + used.ru_stime)
         kind = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(kind)
         if hard == resource.RLIM_INFINITY or value < hard:

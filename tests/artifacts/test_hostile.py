@@ -515,35 +515,48 @@ def test_script_within_its_limits(tmp_path):
 
 
 AHEAD = """
+import time
+
 found = []
 
 
-def prepare(words):
-    found.append(bytearray(len(words) * 10**8))
+def prepare(size):
+    found.append(len(bytearray(size)))
+    while time.process_time() < 1.6:
+        pass
 
 
 def main():
-    print(len(found))
+    print(found)
+    began = time.process_time()
+    while len(found) == 3 or time.process_time() - began < 0.3:
+        pass
 """
 
 
 def test_preparation_has_no_limits_and_is_kept(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AHEAD)
+    limits = Limits(memory=128 * 2**20, seconds=1)
     with Isolated(script) as process:
-        process.prepare(["as", "much", "as"])
-        process.prepare([*"much more than it may have"])
-        assert process.run(limits=Limits(memory=2**22)) == "2\n"
+        process.prepare(1)
+        process.prepare(256 * 2**20)
+        assert process.run(limits=limits) == f"[1, {256 * 2**20}]\n"
+    with Isolated(script) as process:
+        for _ in range(3):
+            process.prepare(1)
+        with pytest.raises(IsolationError, match="worked for more than 1 s"):
+            process.run(limits=limits)
 
 
 def test_preparation_that_fails_is_told_by_the_run(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AHEAD)
     with Isolated(script) as process:
-        process.prepare(7)
+        process.prepare("7")
         while process._process.poll() is None:
             time.sleep(0.01)
-        process.prepare([])  # nobody listens any more
+        process.prepare(1)  # nobody listens any more
         with pytest.raises(IsolationError, match=r"failed \(TypeError: "):
             process.run(limits=Limits())
 
@@ -568,9 +581,9 @@ def test_preparation_that_fails_on_windows(tmp_path, monkeypatch):
         monkeypatch.setattr(
             process._process, "stdin", types.SimpleNamespace(write=fail)
         )
-        process.prepare([])
+        process.prepare(1)
         monkeypatch.undo()
-        assert process.run(limits=Limits()) == "0\n"
+        assert process.run(limits=Limits()) == "[]\n"
 
 
 def test_preparation_that_crashes_leaves_no_core(tmp_path):

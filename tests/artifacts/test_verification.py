@@ -650,11 +650,11 @@ def test_runtime_that_hangs(play_worker, make, tmp_path, contents, monkeypatch):
         f"pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
         "time.sleep(300)"
     )
-    monkeypatch.setattr(verification, "_TIMEOUT", 2)
+    monkeypatch.setattr(verification, "_TIMEOUT", 5)
     (tmp_path / "out").mkdir()
     with pytest.raises(
         kp.ExportVerificationError,
-        match="The runtime did not answer within 2 s",
+        match="The runtime did not answer within 5 s",
     ):
         kp.export_litert(
             make.embedder(),
