@@ -168,7 +168,11 @@ def test_every_signature(program, model, version, requests):
     mask = tf.constant(ids > 0)
     contextual = layers[3](layers[2](layers[1](ids)), mask=mask)
     pooled = layers[4](contextual, mask=mask)
-    for output, value in (("contextual", contextual), ("pooled", pooled)):
+    for output, value in (
+        ("contextual", contextual),
+        ("pooled", pooled),
+        ("mask", mask),
+    ):
         np.testing.assert_allclose(
             found["encode", output], value, rtol=0, atol=1e-5
         )

@@ -976,6 +976,7 @@ class TestInspect:
         encoded = {
             "contextual": {"shape": [None, None, 8], "dtype": "float32"},
             "pooled": {"shape": [None, 8], "dtype": "float32"},
+            "mask": {"shape": [None, None], "dtype": "bool"},
         }
         more = {
             "from_ids": {"inputs": {**ids, **lengths}, "outputs": scores},

@@ -156,6 +156,7 @@ def test_every_signature_by_grpc(server, client, model):
     outputs = call(server[1], "judge", {"text": TEXTS[:1]}, "encode")
     assert outputs["contextual"].shape == (1, ids.shape[1], 16)
     assert outputs["pooled"].shape == (1, 16)
+    assert outputs["mask"].all()
 
 
 def test_batching_changes_no_answer(server, client, model):

@@ -7,9 +7,7 @@ import keras
 
 from keras_posenc.artifacts.signatures import Signature, output_of
 
-CONTEXTUAL, POOLED = "contextual", "pooled"
-
-Pair = tuple[keras.KerasTensor, keras.KerasTensor]
+CONTEXTUAL, POOLED, MASK = "contextual", "pooled", "mask"
 
 
 def encode_signature(signature: Signature) -> Signature | None:
@@ -18,7 +16,8 @@ def encode_signature(signature: Signature) -> Signature | None:
     They are found by structure: where, on the way from text or ids to the
     outputs, one operation makes a tensor of `(batch, dim)` out of one of
     `(batch, seq, dim)`, the two are the pooled and the contextual embeddings.
-    At padding, `contextual` holds whatever the model computes there.
+    At padding, `contextual` holds whatever the model computes there, and
+    `mask`, bool of `(batch, seq)`, False: where the model has such a mask.
 
     Args:
         signature: That of the whole model.
@@ -33,15 +32,11 @@ def encode_signature(signature: Signature) -> Signature | None:
         for spec in signature.specs.values()
     ):
         return None
-    pair = _find(keras.tree.flatten(output_of(model)))
-    if pair is None:
+    found = _find(keras.tree.flatten(output_of(model)))
+    if found is None:
         return None
     names = list(signature.specs)
-    cut = keras.Model(
-        model.inputs,
-        dict(zip((CONTEXTUAL, POOLED), pair, strict=True)),
-        name=f"{model.name}_encode",
-    )
+    cut = keras.Model(model.inputs, found, name=f"{model.name}_encode")
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         return cut([tensors[name] for name in names], training=False)
@@ -49,33 +44,40 @@ def encode_signature(signature: Signature) -> Signature | None:
     return Signature("encode", cut, signature.specs, call)
 
 
-def _find(outputs: Sequence[keras.KerasTensor]) -> Pair | None:
-    """The contextual and the pooled embeddings, if they are unambiguous."""
+def _find(
+    outputs: Sequence[keras.KerasTensor],
+) -> dict[str, keras.KerasTensor] | None:
+    """The embeddings and their mask by name, if they are unambiguous."""
     found = {
-        tuple(map(id, pair)): pair
-        for target, operation, sources in _steps(outputs)
+        (id(source), id(target)): {CONTEXTUAL: source, POOLED: target}
+        for target, _, sources in _steps(outputs)
         if _is_float(target, 2)
         for source in sources
         if _is_float(source, 3)
-        for pair in [(source, target)]
     }
+    if len(found) > 1:
+        return None
     if found:
-        return next(iter(found.values())) if len(found) == 1 else None
+        (embeddings,) = found.values()
+        mask = getattr(embeddings[CONTEXTUAL], "_keras_mask", None)
+        if mask is not None and len(mask.shape) == 2:
+            embeddings[MASK] = mask
+        return embeddings
     inner = {
         id(target): (operation, sources)
         for target, operation, sources in _steps(outputs)
         if isinstance(operation, keras.Model)
         and getattr(operation, "inputs", None)
     }
-    pairs = []
+    several = []
     for model, sources in inner.values():
-        pair = _find(keras.tree.flatten(output_of(model)))
-        if pair is not None:
-            cut = keras.Model(model.inputs, pair)
+        within = _find(keras.tree.flatten(output_of(model)))
+        if within is not None:
+            cut = keras.Model(model.inputs, within)
             cut.supports_masking = True  # else Keras warns of the ids' mask
             # What comes after the inputs is their masks.
-            pairs.append(tuple(cut(sources[: len(model.inputs)])))
-    return pairs[0] if len(pairs) == 1 else None
+            several.append(cut(sources[: len(model.inputs)]))
+    return several[0] if len(several) == 1 else None
 
 
 def _steps(

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from keras_posenc.artifacts.batching import BATCHING_FILE, is_padded_wrongly
-from keras_posenc.artifacts.embeddings import CONTEXTUAL, POOLED
+from keras_posenc.artifacts.embeddings import CONTEXTUAL, MASK, POOLED
 from keras_posenc.artifacts.expectations import Case, Expectations
 from keras_posenc.artifacts.inspection import Inspection
 from keras_posenc.artifacts.labels import CLASSES, is_labels
@@ -31,6 +31,7 @@ _INPUTS = {
 }
 _OUTPUTS = {
     CONTEXTUAL: "a vector for each token; of no meaning at padding",
+    MASK: "which tokens are real, and no padding",
     POOLED: "a vector for the whole text",
 }
 

@@ -42,9 +42,10 @@ def test_embeddings_are_those_before_and_behind_the_pooling(make, nested):
     signature = encode(model)
     assert list(signature.specs) == ["ids"]
     answer = signature.call({"ids": tf.constant(IDS)})
-    assert set(answer) == {"contextual", "pooled"}
+    assert set(answer) == {"contextual", "pooled", "mask"}
     np.testing.assert_allclose(answer["pooled"], pooled, rtol=0, atol=1e-6)
     real = IDS != 0
+    np.testing.assert_array_equal(answer["mask"], real)
     np.testing.assert_allclose(
         answer["contextual"].numpy()[real],
         contextual.numpy()[real],
@@ -54,13 +55,14 @@ def test_embeddings_are_those_before_and_behind_the_pooling(make, nested):
 
 
 def test_embeddings_of_text(text_model, served, run_saved_model):
-    texts = np.array(["one two", "seven"], dtype=object)
+    texts = np.array(["one two", "seven", ""], dtype=object)
     cut = keras.Model(text_model.inputs, text_model.get_layer("pooling").output)
     answer = run_saved_model(served.path, "encode")({"text": texts})
     np.testing.assert_allclose(
         answer["pooled"], cut(tf.constant(texts)), rtol=0, atol=1e-6
     )
-    assert answer["contextual"].shape == (2, 4, 8)  # [CLS] one two [SEP]
+    assert answer["contextual"].shape == (3, 4, 8)  # [CLS] one two [SEP]
+    np.testing.assert_array_equal(answer["mask"].sum(axis=1), [4, 3, 2])
 
 
 def first_token(x):
@@ -85,6 +87,7 @@ def test_any_way_to_pool(make, head, dim):
     answer = signature.call({"ids": tf.constant(IDS)})
     assert answer["contextual"].shape == (2, 4, 4)
     assert answer["pooled"].shape == (2, dim)
+    assert "mask" not in answer  # the model knows of no padding
 
 
 def per_token(inputs):

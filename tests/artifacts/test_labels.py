@@ -99,7 +99,7 @@ def test_several_outputs_have_labels_by_name(make):
         [[b"a", b"b", b"c"]] * 2
     )
     assert set(found["from_ids"]) == {"mood", "topic", "topic_classes"}
-    assert set(found["encode"]) == {"contextual", "pooled"}
+    assert set(found["encode"]) == {"contextual", "pooled", "mask"}
 
 
 def test_given_signatures_have_labels_where_they_have_scores(make):

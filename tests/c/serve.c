@@ -3,6 +3,7 @@
    RECORDS is a file of requests such as a version's own warm-up records: a
    TFRecord file of PredictionLog messages. Prints every output of each. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,6 +160,8 @@ static void print(Bytes signature, Bytes name, const TF_Tensor *tensor) {
   for (int64_t i = 0; i < TF_TensorElementCount(tensor); i++) {
     if (TF_TensorType(tensor) == TF_FLOAT) { /* nine digits give it back */
       printf(" %.9g", ((float *)TF_TensorData(tensor))[i]);
+    } else if (TF_TensorType(tensor) == TF_BOOL) {
+      printf(" %d", ((bool *)TF_TensorData(tensor))[i]);
     } else if (TF_TensorType(tensor) == TF_STRING) {
       const TF_TString *text = (TF_TString *)TF_TensorData(tensor) + i;
       printf(" ");
