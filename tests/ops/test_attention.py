@@ -155,9 +155,8 @@ def test_masked_keys_weigh_nothing(dtype):
 
 
 @pytest.mark.parametrize("dtype", UNITS)
-@pytest.mark.parametrize("keys", [1, 2, 4, 64])
+@pytest.mark.parametrize("keys", [1, 2, 7, 64])
 def test_a_query_without_keys_weighs_all_alike(keys, dtype):
-    # Powers of two, whose inverses no dtype rounds.
     query, key, value, _, bias = case(3, keys=keys)
     mask = np.zeros((2, 1, 5, keys), "bool")
     query, key, value, bias = (
@@ -165,7 +164,10 @@ def test_a_query_without_keys_weighs_all_alike(keys, dtype):
     )
     weights = attention_weights(query, key, ops.convert_to_tensor(mask), bias)
     weights = ops.convert_to_numpy(ops.cast(weights, "float64"))
-    assert np.all(weights == 1 / keys)
+    assert np.all(weights == weights[..., :1])
+    # Not 1 / keys itself: some processors divide by an approximate inverse.
+    unit, fine = UNITS[dtype]
+    assert np.all(abs(keys * weights - 1) <= (keys + 8) * fine + unit)
     attended = attend(query, key, value, ops.convert_to_tensor(mask))
     attended = ops.convert_to_numpy(ops.cast(attended, "float64"))
     assert np.all(np.isfinite(attended))

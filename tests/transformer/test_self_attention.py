@@ -83,7 +83,10 @@ def test_weights_are_shares_of_the_allowed_keys(attention, seed):
 def test_a_query_with_no_key_attends_to_all_equally(attention):
     nothing = np.zeros((BATCH, SEQ), bool)
     outputs, weights = scored(attention, inputs(), mask=nothing)
-    np.testing.assert_array_equal(weights, np.float32(1 / SEQ))
+    assert np.all(weights == weights[..., :1])
+    # Two ulp of the exponentials, the sum, and an inverse that some processors
+    # only approximate.
+    near(weights, np.full(weights.shape, 1 / SEQ), (SEQ + 8) * 2**-24 / SEQ)
     # With or without the weights: one answer.
     near(attention(inputs(), mask=nothing), outputs)
     near(outputs, np.broadcast_to(outputs[:, :1], outputs.shape))
