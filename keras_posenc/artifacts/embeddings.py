@@ -4,10 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_posenc.artifacts.signatures import Signature, output_of
 
 CONTEXTUAL, POOLED, MASK = "contextual", "pooled", "mask"
+
+Pair = tuple[keras.KerasTensor, keras.KerasTensor]
 
 
 def encode_signature(signature: Signature) -> Signature | None:
@@ -16,8 +19,8 @@ def encode_signature(signature: Signature) -> Signature | None:
     They are found by structure: where, on the way from text or ids to the
     outputs, one operation makes a tensor of `(batch, dim)` out of one of
     `(batch, seq, dim)`, the two are the pooled and the contextual embeddings.
-    At padding, `contextual` holds whatever the model computes there, and
-    `mask`, bool of `(batch, seq)`, False: where the model has such a mask.
+    At padding, `contextual` holds whatever the model computes there. If it has
+    a Keras mask, that is the output `mask`, bool of `(batch, seq)`.
 
     Args:
         signature: That of the whole model.
@@ -32,52 +35,57 @@ def encode_signature(signature: Signature) -> Signature | None:
         for spec in signature.specs.values()
     ):
         return None
-    found = _find(keras.tree.flatten(output_of(model)))
-    if found is None:
+    pair = _find(keras.tree.flatten(output_of(model)))
+    if pair is None:
         return None
     names = list(signature.specs)
-    cut = keras.Model(model.inputs, found, name=f"{model.name}_encode")
+    cut = keras.Model(
+        model.inputs,
+        dict(zip((CONTEXTUAL, POOLED), pair, strict=True)),
+        name=f"{model.name}_encode",
+    )
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        return cut([tensors[name] for name in names], training=False)
+        outputs = cut([tensors[name] for name in names], training=False)
+        # The mask that layers see, which the graph's own tensors may lack.
+        mask = getattr(outputs[CONTEXTUAL], "_keras_mask", None)
+        if mask is not None and len(mask.shape) == 2:
+            # One may be of all rows, and of any dtype.
+            shape = (ops.shape(outputs[POOLED])[0], ops.shape(mask)[1])
+            mask = ops.broadcast_to(ops.cast(mask, "bool"), shape)
+            outputs = {**outputs, MASK: mask}
+        return outputs
 
     return Signature("encode", cut, signature.specs, call)
 
 
-def _find(
-    outputs: Sequence[keras.KerasTensor],
-) -> dict[str, keras.KerasTensor] | None:
-    """The embeddings and their mask by name, if they are unambiguous."""
+def _find(outputs: Sequence[keras.KerasTensor]) -> Pair | None:
+    """The contextual and the pooled embeddings, if they are unambiguous."""
     found = {
-        (id(source), id(target)): {CONTEXTUAL: source, POOLED: target}
-        for target, _, sources in _steps(outputs)
+        tuple(map(id, pair)): pair
+        for target, operation, sources in _steps(outputs)
         if _is_float(target, 2)
         for source in sources
         if _is_float(source, 3)
+        for pair in [(source, target)]
     }
-    if len(found) > 1:
-        return None
     if found:
-        (embeddings,) = found.values()
-        mask = getattr(embeddings[CONTEXTUAL], "_keras_mask", None)
-        if mask is not None and len(mask.shape) == 2:
-            embeddings[MASK] = mask
-        return embeddings
+        return next(iter(found.values())) if len(found) == 1 else None
     inner = {
         id(target): (operation, sources)
         for target, operation, sources in _steps(outputs)
         if isinstance(operation, keras.Model)
         and getattr(operation, "inputs", None)
     }
-    several = []
+    pairs = []
     for model, sources in inner.values():
-        within = _find(keras.tree.flatten(output_of(model)))
-        if within is not None:
-            cut = keras.Model(model.inputs, within)
+        pair = _find(keras.tree.flatten(output_of(model)))
+        if pair is not None:
+            cut = keras.Model(model.inputs, pair)
             cut.supports_masking = True  # else Keras warns of the ids' mask
             # What comes after the inputs is their masks.
-            several.append(cut(sources[: len(model.inputs)]))
-    return several[0] if len(several) == 1 else None
+            pairs.append(tuple(cut(sources[: len(model.inputs)])))
+    return pairs[0] if len(pairs) == 1 else None
 
 
 def _steps(

@@ -175,7 +175,9 @@ def _signature(
     rows = ["| | name | dtype and shape | meaning |", "|---|---|---|---|"]
     for side, meanings in (("inputs", _INPUTS), ("outputs", _OUTPUTS)):
         for tensor, info in found[side].items():
-            meaning = meanings.get(tensor, f"the model's {side[:-1]}")
+            meaning = f"the model's {side[:-1]}"
+            if side == "inputs" or signature.name == "encode":
+                meaning = meanings.get(tensor, meaning)
             if labels and side == "outputs" and is_labels(tensor):
                 meaning = _labels(labels, tensor)
             rows.append(f"| {side[:-1]} | `{tensor}` | {info} | {meaning} |")

@@ -97,8 +97,8 @@ def export_saved_model(
             nothing else: ids at or past their row's length become 0, so that
             a server may pad with anything; and `encode`, the `contextual` and
             `pooled` embeddings from the inputs of the model (with the `mask` of
-            the former, if it has one), where one operation of it makes a
-            `(batch, dim)` out of a `(batch, seq, dim)`. The last two are left
+            the former, if Keras gives it one), where one operation of it makes
+            a `(batch, dim)` out of a `(batch, seq, dim)`. The last two are left
             out where no `Embedding` nor `samples` say which ids there are. A
             model that is no graph is given its inputs by the names of its
             `call`'s arguments where they are such, else as it was built: one

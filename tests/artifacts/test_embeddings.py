@@ -90,6 +90,81 @@ def test_any_way_to_pool(make, head, dim):
     assert "mask" not in answer  # the model knows of no padding
 
 
+class Masks(layers.Layer):
+    """Says by itself what is padding."""
+
+    def __init__(self, mask):
+        super().__init__()
+        self.supports_masking = True
+        self.mask = mask
+
+    def call(self, x):
+        return x + 0.0
+
+    def compute_mask(self, x, previous_mask):
+        return self.mask(x, previous_mask)
+
+
+def mask_in_another_dtype(inputs):
+    mask = layers.Lambda(lambda ids: ops.cast(ids != 0, "int32"))(inputs)
+    return kp.TransformerEncoder(1, 2, 8)(
+        layers.Embedding(50, 4)(inputs), mask=mask
+    )
+
+
+def mask_of_a_model(inputs):
+    return kp.TransformerEncoderModel(
+        50, d_model=4, num_layers=1, num_heads=2, intermediate_dim=8
+    )(inputs)
+
+
+def mask_that_no_graph_has(inputs):
+    """One operation of it cannot be a part of a graph."""
+
+    def copy(x, mask):
+        return ops.broadcast_to(mask, ops.shape(x)[:2])
+
+    return Masks(copy)(layers.Embedding(50, 4, mask_zero=True)(inputs))
+
+
+@pytest.mark.parametrize(
+    "make_vectors",
+    [mask_in_another_dtype, mask_of_a_model, mask_that_no_graph_has],
+)
+@pytest.mark.parametrize("pool", [mean_of_ops, first_token])
+def test_mask_is_what_layers_see(
+    make, tmp_path, make_vectors, pool, run_saved_model
+):
+    inputs = make.ids()
+    model = keras.Model(inputs, pool(make_vectors(inputs)))
+    path = kp.export_saved_model(
+        model, tmp_path, max_length=4, samples=[{"ids": IDS}], verbose=False
+    ).path
+    mask = run_saved_model(path, "encode")({"ids": IDS})["mask"]
+    assert mask.dtype == bool
+    np.testing.assert_array_equal(mask, IDS != 0)
+
+
+@pytest.mark.parametrize(
+    "constant", [np.array([[True, False, True, True]]), None]
+)
+def test_mask_of_all_rows(make, constant):
+    inputs = keras.Input((4,), dtype="int32", name="ids")
+    vectors = layers.Embedding(50, 4)(inputs)
+
+    def mask(x, previous_mask):
+        if constant is None and isinstance(x, keras.KerasTensor):
+            return keras.KerasTensor(x.shape[:2], "bool")  # of no operation
+        return ops.ones((1, 4), "bool") if constant is None else constant
+
+    signature = encode(keras.Model(inputs, first_token(Masks(mask)(vectors))))
+    answer = signature.call({"ids": tf.constant(IDS)})
+    expected = np.ones((1, 4), bool) if constant is None else constant
+    np.testing.assert_array_equal(
+        answer["mask"], np.repeat(expected, len(IDS), axis=0)
+    )
+
+
 def per_token(inputs):
     return layers.Dense(3)(layers.Embedding(50, 4)(inputs))
 

@@ -44,6 +44,15 @@ def test_every_signature_is_described(served, card):
                 assert row in parts[name]
     assert "in their order: yes, no, vielleicht, später |" in card
     assert "at or past the row's length are taken as 0" in parts["from_ids"]
+    assert "which tokens are real" in parts["encode"]
+
+
+def test_an_output_of_ones_own_is_not_taken_for_another(tmp_path):
+    x = keras.Input((2,), name="x")
+    model = keras.Model(x, {"mask": keras.layers.Dense(3)(x)})
+    path = kp.export_saved_model(model, tmp_path, verbose=False).path
+    row = "| output | `mask` | float32 (None, 3) | the model's output |"
+    assert row in (path / "MODEL_CARD.md").read_text()
 
 
 def test_requests_to_copy_can_be_answered(card, served, run_saved_model):
