@@ -144,7 +144,13 @@ def inspect(artifact: str | Path) -> Inspection:
         }
     try:
         found = json.loads(
-            run_isolated(reading.__file__, kind, str(path), limits=Limits())
+            run_isolated(
+                reading.__file__,
+                kind,
+                str(path),
+                limits=Limits(),
+                prepared=[kind],
+            )
         )
         if "error" in found:
             raise ValueError(found["error"])

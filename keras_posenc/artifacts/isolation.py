@@ -1,30 +1,29 @@
 """Scripts in processes of their own, with limits to what they may use.
 
-A script is a file with a function `main` of strings. Also what runs them:
-`python -P isolation.py SCRIPT` reads lines of JSON, each the name of one of the
-script's functions, its arguments, and the limits from then on, by the names
-that `resource` has for them.
-Self-contained, as the scripts are.
+A script is a file with a function `main` of strings, and perhaps `prepare`,
+which loads what takes time; `runner.py` runs it.
 """
 
-import atexit
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-from importlib import util
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
+
+from keras_posenc.artifacts.processes import Forked, Spawned, fork
 
 MIB = 2**20
 # TensorFlow, loaded, has 250 MiB of data, and 300 MiB of files in memory.
 MEMORY = 704 * MIB
 _OUTPUT = 64 * MIB
+_IDLE = 20  # seconds by the clock without any of the processor
 # Each thread's stack counts as data, 8 MiB of it, and by default there are
 # several threads for each core: more than all the rest on a large machine.
 _THREADS = dict.fromkeys(
@@ -68,30 +67,38 @@ class Isolated:
 
     Args:
         script: The script's path.
+        prepared: Arguments of the script's `prepare`, of which no artifact is
+            one: where the system can fork, a process that has called it, and
+            nothing else, is kept, and each that is asked for with the same
+            begins as its copy. The second one imports nothing any more.
         **environment: Further variables of its environment.
     """
 
-    def __init__(self, script: str | Path, **environment: str) -> None:
+    def __init__(
+        self,
+        script: str | Path,
+        prepared: Sequence[Any] | None = None,
+        **environment: str,
+    ) -> None:
         # To files, which have a limit: a pipe would fill this process's memory.
         self._out = tempfile.TemporaryFile()
         self._errors = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(script)],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=self._out,
-            stderr=self._errors,
-            env={**os.environ, **_THREADS, **environment},
-            # A terminal's signals are for who started it, who ends it.
-            start_new_session=True,
-        )
+        added = {**_THREADS, **environment}
+        files = self._out, self._errors
+        self._process: Spawned | Forked
+        if prepared is not None and sys.platform == "linux":
+            self._process = fork(str(script), tuple(prepared), added, files)
+        else:
+            self._process = Spawned([str(script)], added, files)
+            if prepared is not None:
+                self.prepare(*prepared)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with self._out, self._errors, self._process:
-            self._process.kill()
+        with self._out, self._errors:
+            self._process.end()
 
     def prepare(self, *arguments: Any) -> None:
         """Lets it call the script's `prepare`, without limits, meanwhile.
@@ -102,9 +109,8 @@ class Isolated:
         Args:
             *arguments: Whatever JSON knows.
         """
-        assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it has ended
-            self._process.stdin.write(_line("prepare", arguments, {}))
+            self._process.input.write(_line("prepare", arguments, {}))
 
     def run(self, *arguments: str, limits: Limits) -> str:
         """Lets it call the script's `main`, and returns what was printed.
@@ -121,28 +127,81 @@ class Isolated:
             "CPU": limits.seconds,
             "FSIZE": limits.file,
         }
-        try:
-            self._process.communicate(
-                _line("main", arguments, by_name), limits.timeout
-            )
-        except subprocess.TimeoutExpired as error:
-            raise IsolationError(
-                f"did not answer within {limits.timeout} s"
-            ) from error
-        if status := self._process.returncode:
+        order = _line("main", arguments, by_name)
+        # Beside the watch, since a pipe that nobody reads takes no more.
+        writer = threading.Thread(
+            target=_write_last, args=(self._process.input, order), daemon=True
+        )
+        writer.start()
+        status = self._watch(limits)
+        writer.join()
+        if status:
             end = self._errors.seek(0, os.SEEK_END)
             self._errors.seek(max(0, end - 65536))
             raise IsolationError(_end(status, self._errors.read(), limits))
         self._out.seek(0)
         return self._out.read().decode()
 
+    def _watch(self, limits: Limits) -> int:
+        """Waits for its exit status; ends it when its time is over."""
+        began = worked = time.monotonic()
+        used: float | None = None
+        while True:
+            left = limits.timeout - (time.monotonic() - began)
+            status = self._process.wait(max(0.0, min(1.0, left)))
+            if status is not None:
+                return status
+            now = time.monotonic()
+            if now - began >= limits.timeout:
+                raise IsolationError(
+                    f"did not answer within {limits.timeout} s"
+                )
+            before, used = used, _processor_seconds(self._process.pid)
+            if used is None or used != before:
+                worked = now
+            elif now - worked > _IDLE:
+                raise IsolationError(
+                    f"did nothing for {_IDLE} s, as if it waited for somebody"
+                )
+
 
 def run_isolated(
-    script: str | Path, *arguments: str, limits: Limits, **environment: str
+    script: str | Path,
+    *arguments: str,
+    limits: Limits,
+    prepared: Sequence[Any] | None = None,
+    **environment: str,
 ) -> str:
     """Runs a Python script and returns what it printed; see `Isolated`."""
-    with Isolated(script, **environment) as process:
+    with Isolated(script, prepared, **environment) as process:
         return process.run(*arguments, limits=limits)
+
+
+def _write_last(pipe: Any, line: bytes) -> None:
+    with contextlib.suppress(OSError, ValueError):  # it has ended
+        pipe.write(line)
+    with contextlib.suppress(OSError):
+        pipe.close()
+
+
+def _processor_seconds(pid: int) -> float | None:
+    """What a process has used of the processor; None where it is about to.
+
+    Also where the system does not tell.
+    """
+    used = 0.0
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            # After the name, which may hold anything.
+            state, *fields = (
+                task.joinpath("stat").read_text().rpartition(")")[2].split()
+            )
+            if state in "RD":  # it waits for the processor, or for a disk
+                return None
+            used += int(fields[10]) + int(fields[11])
+    except OSError:
+        return None
+    return used
 
 
 def _line(name: str, *order: Any) -> bytes:
@@ -162,39 +221,3 @@ def _end(status: int, errors: bytes, limits: Limits) -> str:
         return memory
     reason = "".join(last) or f"exit status {status}, without an answer"
     return f"failed ({reason})"
-
-
-def _limit(limits: dict[str, int]) -> None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    for name, value in {"CORE": 0, **limits}.items():
-        if name == "CPU":  # of which the system counts all that it ever did
-            used = resource.getrusage(resource.RUSAGE_SELF)
-            value += math.ceil(used.ru_utime + used.ru_stime)
-        kind = getattr(resource, f"RLIMIT_{name}")
-        _, hard = resource.getrlimit(kind)
-        if hard == resource.RLIM_INFINITY or value < hard:
-            resource.setrlimit(kind, (value, hard))
-
-
-def _obey(script: str) -> None:
-    spec = util.spec_from_file_location("script", script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for line in sys.stdin:
-        name, arguments, limits = json.loads(line)
-        _limit(limits)
-        getattr(module, name)(*arguments)
-
-
-if __name__ == "__main__":
-    _obey(sys.argv[1])
-    # TensorFlow takes most of a second to put itself away.
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

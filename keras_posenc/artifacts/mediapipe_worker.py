@@ -7,6 +7,11 @@ import json
 from typing import Any
 
 
+def prepare() -> None:
+    """Imports MediaPipe ahead of time."""
+    from mediapipe.tasks.python import text  # noqa: F401
+
+
 def main(request: str) -> None:
     """Prints the answer."""
     print(json.dumps(_answer(json.loads(request))))

@@ -35,6 +35,18 @@ _UNSAFE = re.compile(
 )
 
 
+def prepare(kind: str) -> None:
+    """Imports what knows a kind's format ahead of time."""
+    if kind == "saved_model":
+        _without_its_init("tensorflow")
+        from tensorflow.core.protobuf import saved_model_pb2  # noqa: F401
+    elif kind == "litert":
+        _without_its_init("ai_edge_litert")
+        from ai_edge_litert import schema_py_generated  # noqa: F401
+    else:
+        import onnx  # noqa: F401
+
+
 def main(kind: str, path: str) -> None:
     """Prints what the artifact holds, or `error` with the reason."""
     read = {

@@ -52,6 +52,7 @@ def verify_in_mediapipe(
                     seconds=60,
                     timeout=300,
                 ),
+                prepared=[],
                 TF_CPP_MIN_LOG_LEVEL="3",
                 CUDA_VISIBLE_DEVICES="-1",
             )

@@ -142,9 +142,7 @@ def verify(
 
 def start_tensorflow() -> Isolated:
     """A runtime for SavedModels, which loads while the model is asked."""
-    runtime = Isolated(worker.__file__, **_ENVIRONMENT)
-    runtime.prepare("saved_model")
-    return runtime
+    return Isolated(worker.__file__, ["saved_model"], **_ENVIRONMENT)
 
 
 def load_ahead(runtime: Isolated, artifact: Path) -> None:
@@ -420,7 +418,11 @@ def _run_worker(
         try:
             if runtime is None:
                 run_isolated(
-                    worker.__file__, str(folder), limits=limits, **_ENVIRONMENT
+                    worker.__file__,
+                    str(folder),
+                    limits=limits,
+                    prepared=[kind],
+                    **_ENVIRONMENT,
                 )
             else:
                 runtime.run(str(folder), limits=limits)

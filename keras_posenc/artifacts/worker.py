@@ -36,9 +36,14 @@ def prepare(
     for name in forbidden:
         sys.modules[name] = None  # type: ignore[assignment]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if kind == "saved_model":
+    if kind == "litert":
+        import ai_edge_litert.interpreter  # noqa: F401
+    elif kind == "onnx":
+        import onnxruntime  # noqa: F401
+    else:
         import tensorflow  # noqa: F401
 
+    if kind == "saved_model":
         if artifact is not None:
             with contextlib.suppress(Exception):  # is told when it is asked
                 _load_saved_model(artifact, *op_libraries)

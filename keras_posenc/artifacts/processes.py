@@ -1,0 +1,174 @@
+"""Processes that run scripts: begun anew, or copied from a prepared one."""
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from keras_posenc.artifacts import runner
+
+
+class Spawned:
+    """A process that began with Python's own start."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        files: Sequence[IO[bytes]] = (),
+        passed: Sequence[int] = (),
+    ) -> None:
+        out, errors = files or (subprocess.DEVNULL, subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", runner.__file__, *arguments],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=errors,
+            env={**os.environ, **environment},
+            pass_fds=passed,
+            # A terminal's signals are for who started it, who ends it.
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self.input: Any = self._process.stdin
+
+    def wait(self, seconds: float | None) -> int | None:
+        """Its exit status, or None where it has not ended by then."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self) -> None:
+        """Ends it, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        with contextlib.suppress(OSError):
+            self.input.close()
+
+
+class Forked:
+    """A process that began as the copy of a prepared one.
+
+    Its parent there tells its number and then its exit status by a socket, and
+    ends it when this side of that socket is closed.
+    """
+
+    pid: int | None = None  # as long as its parent is not prepared yet
+
+    def __init__(self, link: socket.socket, stdin: int) -> None:
+        self.input: Any = os.fdopen(stdin, "wb", buffering=0)
+        self._link = link
+        self._status: int | None = None
+
+    def wait(self, seconds: float | None) -> int | None:
+        """Its exit status, or None where it has not ended by then."""
+        self._link.settimeout(None if seconds is None else max(seconds, 0.001))
+        try:
+            while self._status is None:
+                message = self._link.recv(16)
+                if message and self.pid is None:
+                    self.pid = int(message)
+                else:  # nothing where its parent itself was ended
+                    self._status = int(message or -signal.SIGKILL)
+        except TimeoutError:
+            pass
+        return self._status
+
+    def end(self) -> None:
+        """Ends it, whatever it does."""
+        with contextlib.suppress(OSError):
+            self._link.shutdown(socket.SHUT_WR)
+        if self.pid is not None:  # else it ends as soon as it has begun
+            self.wait(None)
+        self._link.close()
+        with contextlib.suppress(OSError):
+            self.input.close()
+
+
+class _ForkServer:
+    """A prepared process, which forks another for each that it is asked for."""
+
+    def __init__(
+        self,
+        script: str,
+        prepared: tuple[Any, ...],
+        environment: Mapping[str, str],
+    ) -> None:
+        self._control, theirs = socket.socketpair(
+            socket.AF_UNIX, socket.SOCK_SEQPACKET
+        )
+        with theirs:
+            self._process = Spawned(
+                [script, json.dumps(prepared), str(theirs.fileno())],
+                environment,
+                passed=[theirs.fileno()],
+            )
+        self._environment = environment
+
+    def fork(self, files: Sequence[IO[bytes]]) -> Forked:
+        """Raises `OSError` where the server has ended."""
+        link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stdin, given = os.pipe()
+        passed = [theirs.fileno(), stdin, *(file.fileno() for file in files)]
+        try:
+            with theirs:
+                socket.send_fds(self._control, [b"fork"], passed)
+        except OSError:
+            link.close()
+            os.close(given)
+            raise
+        finally:
+            os.close(stdin)
+        process = Forked(link, given)
+        # As both are now, and not as they were when the server began.
+        state = {
+            "environment": {**os.environ, **self._environment},
+            "folder": os.getcwd(),
+        }
+        with contextlib.suppress(OSError):  # it has ended
+            process.input.write(json.dumps(state).encode() + b"\n")
+        return process
+
+    def end(self) -> None:
+        self._control.close()
+        self._process.wait(1)  # it first ends those that it forked
+        self._process.end()
+
+
+_servers: dict[Any, _ForkServer] = {}
+_lock = threading.Lock()
+
+
+def fork(
+    script: str,
+    prepared: tuple[Any, ...],
+    environment: Mapping[str, str],
+    files: Sequence[IO[bytes]],
+) -> Forked:
+    """A copy of the prepared process, which is started if need be."""
+    # A copy of this process has no children of its own.
+    key = os.getpid(), script, prepared, tuple(sorted(environment.items()))
+    with _lock:
+        if key in _servers:
+            try:
+                return _servers[key].fork(files)
+            except OSError:  # it was not used for long, or somebody ended it
+                _servers.pop(key).end()
+        _servers[key] = _ForkServer(script, prepared, environment)
+        return _servers[key].fork(files)
+
+
+@atexit.register
+def _end_servers() -> None:
+    for key in list(_servers):
+        if key[0] == os.getpid():
+            _servers.pop(key).end()

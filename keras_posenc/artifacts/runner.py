@@ -1,0 +1,145 @@
+"""Runs scripts as they are told, and ends without tidying.
+
+`python -P runner.py SCRIPT` reads lines of JSON, each the name of one of the
+script's functions, its arguments, and the limits from then on, by the names
+that `resource` has for them. `python -P runner.py SCRIPT PREPARED SOCKET` calls
+the script's `prepare` once, and then forks such a process for each that it is
+asked for. Self-contained, as the scripts are.
+"""
+
+import atexit
+import contextlib
+import functools
+import gc
+import json
+import math
+import os
+import select
+import signal
+import socket
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib import util
+from typing import Any
+
+_UNUSED = 600  # seconds after which a process that only forks others ends
+
+
+def _limit(limits: dict[str, int]) -> None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    for name, value in {"CORE": 0, **limits}.items():
+        if name == "CPU":  # of which the system counts all that it ever did
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            value += math.ceil(used.ru_utime + used.ru_stime)
+        kind = getattr(resource, f"RLIMIT_{name}")
+        _, hard = resource.getrlimit(kind)
+        if hard == resource.RLIM_INFINITY or value < hard:
+            resource.setrlimit(kind, (value, hard))
+
+
+@functools.cache
+def _load(script: str) -> Any:
+    spec = util.spec_from_file_location("script", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _obey(script: str) -> None:
+    module = _load(script)
+    for line in sys.stdin:
+        name, arguments, limits = json.loads(line)
+        _limit(limits)
+        getattr(module, name)(*arguments)
+
+
+def _serve(
+    script: str, prepared: Sequence[Any], control: socket.socket
+) -> None:
+    """Forks whenever asked, and in the copy returns."""
+    with contextlib.suppress(Exception):  # each copy will say so itself
+        _load(script).prepare(*prepared)
+    gc.collect()
+    gc.freeze()  # or each copy would write to, and so have, all of it
+    awake, wake = os.pipe()
+    for end in (awake, wake):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake)
+    links: dict[int, socket.socket] = {}
+    while True:
+        ready, _, _ = select.select(
+            [control, awake, *links.values()], [], [], _UNUSED
+        )
+        if not ready and not links:
+            control.shutdown(socket.SHUT_RD)  # from here on nobody can ask
+            ready = [control]
+        if awake in ready:
+            os.read(awake, 4096)
+            for pid, status in _ended(links):
+                with links.pop(pid) as link, contextlib.suppress(OSError):
+                    link.send(str(os.waitstatus_to_exitcode(status)).encode())
+        for pid, link in links.items():
+            if link in ready:  # it was closed: there is nothing else to say
+                os.kill(pid, signal.SIGKILL)
+        if control not in ready:
+            continue
+        _, passed, _, _ = socket.recv_fds(control, 16, 4)
+        if not passed:  # who asked has ended, or wants no more
+            for pid in links:
+                os.kill(pid, signal.SIGKILL)
+            os._exit(0)
+        link = socket.socket(fileno=passed[0])
+        with warnings.catch_warnings():
+            # Python warns where there are threads. Those of OpenBLAS, which
+            # NumPy has begun, are made for it, and TensorFlow has none yet.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if not pid:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            for each in (control, link, *links.values()):
+                each.close()
+            for number, file in enumerate(passed[1:]):
+                os.dup2(file, number)
+            for each in (awake, wake, *passed[1:]):
+                os.close(each)
+            state = json.loads(sys.stdin.readline())
+            os.environ.clear()
+            os.environ.update(state["environment"])
+            os.chdir(state["folder"])
+            return
+        for each in passed[1:]:
+            os.close(each)
+        with contextlib.suppress(OSError):
+            link.send(str(pid).encode())
+        links[pid] = link
+
+
+def _ended(pids: Mapping[int, Any]) -> list[tuple[int, int]]:
+    return [
+        found
+        for pid in pids
+        if (found := os.waitpid(pid, os.WNOHANG)) != (0, 0)
+    ]
+
+
+if __name__ == "__main__":
+    script, *server = sys.argv[1:]
+    _limit({})  # no core, whatever ends it
+    if server:
+        prepared, number = server
+        _serve(script, json.loads(prepared), socket.socket(fileno=int(number)))
+    _obey(script)
+    # TensorFlow takes most of a second to put itself away.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

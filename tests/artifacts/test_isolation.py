@@ -1,0 +1,323 @@
+"""Scripts in processes of their own, and what these may use."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from keras_posenc.artifacts import isolation, runner, verification
+from keras_posenc.artifacts.isolation import (
+    Isolated,
+    IsolationError,
+    Limits,
+    run_isolated,
+)
+
+pytestmark = pytest.mark.tensorflow
+resource = pytest.importorskip("resource")  # what limits a process
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("while True: pass", "worked for more than 1 s"),
+        ("x = bytearray(10**9)", "needed more than 704 MiB of memory"),
+        (
+            "print('x' * 10**6)",
+            r"failed \(OSError: \[Errno 27\] File too large\)",
+        ),
+        ("import time; time.sleep(99)", "did not answer within 1 s"),
+        ("import ctypes; ctypes.string_at(0)", "was ended by SIGSEGV"),
+        ("import os; os.abort()", "was ended by SIGABRT"),
+        ("raise SystemExit(3)", r"failed \(exit status 3, without an answer\)"),
+        ("1 / 0", r"failed \(ZeroDivisionError: division by zero\)"),
+    ],
+)
+@pytest.mark.parametrize("prepared", [None, []], ids=["spawned", "forked"])
+def test_limit(tmp_path, source, message, prepared):
+    script = tmp_path / "script.py"
+    script.write_text(f"def prepare(): pass\ndef main():\n    {source}\n")
+    timeout = 1 if "sleep" in source else 60
+    limits = Limits(seconds=1, file=10**5, timeout=timeout)
+    with pytest.raises(IsolationError, match=message):
+        run_isolated(script, limits=limits, prepared=prepared)
+
+
+def test_script_within_its_limits(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\n"
+        "def main(*words):\n"
+        "    x = bytearray(10**8)\n"
+        "    print(words, os.environ['WORD'])\n"
+    )
+    assert (
+        run_isolated(script, "a b", "é", limits=Limits(), WORD="kept")
+        == "('a b', 'é') kept\n"
+    )
+
+
+AHEAD = """
+import time
+
+found = []
+
+
+def prepare(size):
+    found.append(len(bytearray(size)))
+    while time.process_time() < 1.6:
+        pass
+
+
+def main():
+    print(found)
+    began = time.process_time()
+    while len(found) == 3 or time.process_time() - began < 0.3:
+        pass
+"""
+
+
+def test_preparation_has_no_limits_and_is_kept(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(AHEAD)
+    limits = Limits(memory=128 * 2**20, seconds=1)
+    with Isolated(script) as process:
+        process.prepare(1)
+        process.prepare(256 * 2**20)
+        assert process.run(limits=limits) == f"[1, {256 * 2**20}]\n"
+    with Isolated(script) as process:
+        for _ in range(3):
+            process.prepare(1)
+        with pytest.raises(IsolationError, match="worked for more than 1 s"):
+            process.run(limits=limits)
+
+
+def test_preparation_that_fails_is_told_by_the_run(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(AHEAD)
+    with Isolated(script) as process:
+        process.prepare("7")
+        process._process.wait(60)
+        process.prepare(1)  # nobody listens any more
+        with pytest.raises(IsolationError, match=r"failed \(TypeError: "):
+            process.run(limits=Limits())
+
+
+def test_process_ends_with_its_block(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import time\ndef prepare(): time.sleep(300)\n")
+    with Isolated(script) as process:
+        process.prepare()
+    assert process._process.wait(0) == -signal.SIGKILL
+
+
+def test_preparation_that_fails_on_windows(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text(AHEAD)
+
+    def fail(order):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    with Isolated(script) as process:
+        # What a pipe that nobody reads raises there.
+        monkeypatch.setattr(
+            process._process, "input", types.SimpleNamespace(write=fail)
+        )
+        process.prepare(1)
+        monkeypatch.undo()
+        assert process.run(limits=Limits()) == "[]\n"
+
+
+def test_preparation_that_crashes_leaves_no_core(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import resource\n"
+        "def prepare(): print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
+        "def main(): pass\n"
+    )
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (limits[1], limits[1]))
+    try:
+        with Isolated(script) as process:
+            process.prepare()
+            assert process.run(limits=Limits()) == "0\n"
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, limits)
+
+
+def test_order_that_is_never_read_leaves_no_pipe(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import time\ntime.sleep(300)\n")
+    with Isolated(script) as process:
+        with pytest.raises(IsolationError, match="did not answer within 1 s"):
+            process.run("longer than a pipe" * 10**5, limits=Limits(timeout=1))
+    assert process._process.input.closed
+
+
+STARTS = """
+import signal, sys
+from keras_posenc.artifacts.isolation import Isolated
+
+process = Isolated(sys.argv[1])
+process.prepare()
+print("started", flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A function: a script's text -> a function that runs it, prepared."""
+
+    def serve(text):
+        script = tmp_path / "script.py"
+        script.write_text(text)
+
+        def run(*arguments):
+            return run_isolated(
+                script, *arguments, limits=Limits(), prepared=[7]
+            )
+
+        return run
+
+    return serve
+
+
+def test_copies_share_the_preparation_and_nothing_else(served, tmp_path):
+    """... and have the environment and folder that there are now."""
+    run = served(
+        "import os\n"
+        "found = []\n"
+        "def prepare(x): found.append((x, os.getpid()))\n"
+        "def main():\n"
+        "    print(found, os.getppid(), os.getcwd(), os.environ['WORD'])\n"
+        "    found.append(0)\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        answers = []
+        for word in ("one", "two"):
+            (tmp_path / word).mkdir()
+            patch.chdir(tmp_path / word)
+            patch.setenv("WORD", word)
+            found, parent, folder, told = run().rsplit(" ", 3)
+            assert folder == str(tmp_path / word)
+            assert told == f"{word}\n"
+            answers.append((found, parent))
+    one, two = answers
+    assert one == two
+    assert one[0] == f"[(7, {one[1]})]"
+
+
+def test_preparation_that_fails_is_told_by_each_copy(served):
+    run = served("def prepare(x): 1 / 0\ndef main(): prepare(7)\n")
+    for _ in range(2):
+        with pytest.raises(IsolationError, match="ZeroDivisionError"):
+            run()
+
+
+def test_who_is_asked_for_a_copy_may_have_ended(served):
+    run = served(
+        "import os\ndef prepare(x): pass\ndef main(): print(os.getppid())\n"
+    )
+    first = int(run())
+    os.kill(first, signal.SIGKILL)
+    while Path(f"/proc/{first}/stat").read_text().split()[2] != "Z":
+        time.sleep(0.01)
+    assert int(run()) != first
+
+
+def test_idle_process_is_ended(served, monkeypatch):
+    """... long before its time is over, and none that works."""
+    monkeypatch.setattr(isolation, "_IDLE", 1)
+    run = served(
+        "import time, threading\n"
+        "def prepare(x): pass\n"
+        "def main(what):\n"
+        "    if what == 'waits': threading.Event().wait()\n"
+        "    end = time.monotonic() + 3\n"
+        "    while time.monotonic() < end: pass\n"
+    )
+    with pytest.raises(IsolationError, match="did nothing for 1 s"):
+        run("waits")
+    run("works")
+
+
+def test_copies_end_with_who_started_them(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, pathlib, time\n"
+        "def prepare(x): pass\n"
+        "def main():\n"
+        f"    path = pathlib.Path({str(tmp_path)!r})\n"
+        "    path.joinpath('copy').write_text(str(os.getpid()))\n"
+        "    path.joinpath('server').write_text(str(os.getppid()))\n"
+        "    time.sleep(300)\n"
+    )
+    start = (
+        "import sys\n"
+        "from keras_posenc.artifacts.isolation import Limits, run_isolated\n"
+        "run_isolated(sys.argv[1], limits=Limits(), prepared=[7])\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", start, script]) as starter:
+        while not (tmp_path / "server").exists():
+            time.sleep(0.05)
+        starter.kill()
+    deadline = time.monotonic() + 60
+    for name in ("copy", "server"):
+        stat = Path("/proc", (tmp_path / name).read_text(), "stat")
+        while stat.exists() and stat.read_text().split()[2] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_process_ends_with_who_started_it(tmp_path):
+    script, ended = tmp_path / "script.py", tmp_path / "ended"
+    script.write_text(
+        "import atexit, pathlib\n"
+        "def prepare():\n"
+        f"    atexit.register(pathlib.Path({str(ended)!r}).touch)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS, script], stdout=subprocess.PIPE
+    ) as starter:
+        assert starter.stdout.readline() == b"started\n"
+        starter.kill()
+    deadline = time.monotonic() + 60
+    while not ended.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_signals_of_the_terminal_do_not_reach_a_process(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\n"
+        "def main(): print(os.getpgrp() == os.getsid(0) == os.getpid())\n"
+    )
+    assert run_isolated(script, limits=Limits()) == "True\n"
+
+
+def test_threads_of_a_large_machine_are_within_the_limits(
+    tmp_path, monkeypatch
+):
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        monkeypatch.setenv(name, "128")  # as where there are 128 cores
+    script = tmp_path / "script.py"
+    script.write_text(
+        "def main():\n"
+        "    import tensorflow as tf\n"
+        "    print(int(tf.constant(7)))\n"
+    )
+    assert run_isolated(script, limits=Limits(seconds=60)) == "7\n"
+
+
+def test_limits_need_no_resource_module(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "resource", None)
+    runner._limit({"CPU": 1})  # as on Windows: nothing happens
+    assert verification._peak_memory() == 0
