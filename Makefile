@@ -18,8 +18,9 @@ ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH)
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test bench bench-gpu lint format test-oldest test-backends \
-	test-jax test-torch test-web test-arm kill-test soak fuzz lock clean
+.PHONY: help venv demo test test-slow coverage bench bench-gpu lint format \
+	test-oldest test-backends test-jax test-torch test-web test-arm kill-test \
+	soak fuzz lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -32,8 +33,17 @@ venv: $(VENV)/.installed ## Install the locked environment
 demo: $(VENV)/.installed ## Run the example to start with
 	$(VENV)/bin/python examples/word_order.py
 
-test: $(VENV)/.installed ## Run the tests and report their coverage
-	$(VENV)/bin/python -m pytest -n $(JOBS) --cov $(PYTEST_ARGS)
+# A file's tests stay in one process, which makes its fixtures once.
+TEST = -m pytest -n $(JOBS) --dist loadfile
+
+test: $(VENV)/.installed ## Run the tests that a change must pass
+	$(VENV)/bin/python $(TEST) -m 'not slow' $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.installed ## Run the long ones
+	$(VENV)/bin/python $(TEST) -m slow $(PYTEST_ARGS)
+
+coverage: $(VENV)/.installed ## Run all tests and report their coverage
+	$(VENV)/bin/python $(TEST) --cov $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed $(TORCH)/.installed ## Time the layers beside peers
 	$(VENV)/bin/python benchmarks/speed.py --torch $(TORCH)/bin/python
@@ -57,17 +67,17 @@ format: $(VENV)/.installed ## Mend what ruff can mend
 
 # Old versions warn of their newer neighbours, and nobody will mend them.
 test-oldest: $(OLDEST)/.installed ## Run the tests on the oldest versions
-	$(OLDEST)/bin/python -m pytest -n $(JOBS) -W default $(PYTEST_ARGS)
+	$(OLDEST)/bin/python $(TEST) -W default $(PYTEST_ARGS)
 
 test-backends: test-jax test-torch ## Run the portable tests without TensorFlow
 
 test-jax: $(JAX)/.installed ## ... on JAX
 	KERAS_BACKEND=jax $(JAX)/bin/python -m pytest -n $(JOBS) \
-		-m 'not tensorflow' $(PYTEST_ARGS) $(PORTABLE)
+		-m 'not tensorflow and not slow' $(PYTEST_ARGS) $(PORTABLE)
 
 test-torch: $(TORCH)/.installed ## ... on PyTorch
 	KERAS_BACKEND=torch $(TORCH)/bin/python -m pytest -n $(JOBS) \
-		-m 'not tensorflow' $(PYTEST_ARGS) $(PORTABLE)
+		-m 'not tensorflow and not slow' $(PYTEST_ARGS) $(PORTABLE)
 
 # The system's Chromium drives the page: apt-get install chromium nodejs npm.
 test-web: $(VENV)/.installed export/web/node_modules tests/web/node_modules ## Try the web page in Chromium

@@ -346,6 +346,12 @@ WITH_TENSORS = [
     for key, entry in LAYERS.items()
     for names in [(), *((name,) for name in entry.tensors)]
 ]
+# For what does not depend on where a mask is found: the tensors all at once.
+TOGETHER = [
+    pytest.param(entry, names, id="-".join([key, *(names or ["mask-alone"])]))
+    for key, entry in LAYERS.items()
+    for names in dict.fromkeys([(), entry.together])
+]
 
 WITH_POSITIONS = [
     pytest.param(entry, id=key)
@@ -608,19 +614,82 @@ def test_shapes_agree(entry, sizes):
     assert symbolic.dtype == keras.backend.standardize_dtype(outputs.dtype)
 
 
-def test_one_function_serves_every_length(entry):
-    model = network(built(entry), entry.together)
-    assert model.output_shape[:-1] == ((None,) if entry.pools else (None,) * 2)
-    for mask in (MASK[:2, :1], np.ones((1, 9), bool)):
-        inputs = feed(model, entry.together, mask)
-        expected = numpy(model(inputs))
-        outputs = model.predict_on_batch(inputs)
-        assert outputs.shape == expected.shape
-        near(outputs, expected, bound(entry, expected))
+class Everything:
+    """One model with an output for each entry, so that it is traced once.
+
+    Attributes:
+        layers: The layers by their keys.
+        model: From the ids and every optional tensor to a dict of outputs.
+    """
+
+    def __init__(self) -> None:
+        self.layers = {key: built(entry) for key, entry in LAYERS.items()}
+        inputs = {
+            name: keras.Input(shape, dtype=dtype, name=name)
+            for name, (shape, dtype) in INPUTS.items()
+        }
+        self.embedding = keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True)
+        x = self.embedding(inputs["ids"])
+        rng = np.random.default_rng(19)
+        self.embedding.set_weights([rng.normal(size=(VOCABULARY, DIM))])
+        outputs = {
+            key.replace("-", "_"): self.layers[key](
+                x, **{name: inputs[name] for name in entry.together}
+            )
+            for key, entry in LAYERS.items()
+        }
+        self.model = keras.Model(list(inputs.values()), outputs)
+
+    def feed(self, mask: np.ndarray) -> dict[str, np.ndarray]:
+        """Its inputs by name."""
+        return {"ids": ids_of(mask), **tensors(tuple(INPUTS)[1:], mask)}
+
+    def check(self, answer: Callable, masks: Any, eager: Any = None) -> None:
+        """Compares what answers to `feed(mask)` with the layers, one by one."""
+        wrong = {}
+        for mask in masks:
+            answers = answer(self.feed(mask))
+            x = self.embedding(ids_of(mask))
+            for key, layer in self.layers.items():
+                entry = LAYERS[key]
+                expected = numpy(layer(x, **tensors(entry.together, mask)))
+                outputs = np.asarray(answers[key.replace("-", "_")])
+                try:
+                    near(outputs, expected, bound(entry, expected))
+                except AssertionError as error:
+                    wrong[key, mask.shape] = str(error)
+        assert not wrong, "\n".join(
+            f"{key}, {shape}: {error}" for (key, shape), error in wrong.items()
+        )
+
+
+@pytest.fixture(scope="module")
+def everything() -> Everything:
+    return Everything()
+
+
+def masks_of_lengths(*lengths: int) -> list[np.ndarray]:
+    """Three rows each: all real, half of it padding, all padding."""
+    return [
+        np.arange(length) < np.array([[length], [(length + 1) // 2], [0]])
+        for length in lengths
+    ]
+
+
+@pytest.mark.slow
+def test_one_function_serves_every_length(everything):
+    for key, entry in LAYERS.items():
+        shape = everything.model.output[key.replace("-", "_")].shape
+        assert shape[:-1] == ((None,) if entry.pools else (None,) * 2)
+    everything.model.compile(jit_compile=False)
+    everything.check(
+        lambda inputs: everything.model.predict_on_batch(list(inputs.values())),
+        (MASK[:2, :1], np.ones((1, 9), bool)),
+    )
 
 
 @pytest.mark.parametrize(
-    "policy", ["float32", "mixed_float16", "mixed_bfloat16", "bfloat16"]
+    "policy", ["mixed_float16", "mixed_bfloat16", "bfloat16"]
 )
 def test_precision(entry, policy):
     dtype = policy.removeprefix("mixed_")
@@ -632,7 +701,7 @@ def test_precision(entry, policy):
     x = sequences()
     symbolic = layer.compute_output_spec(keras.KerasTensor(x.shape))
     assert symbolic.dtype == dtype
-    for names in ((), *((name,) for name in entry.tensors)):
+    for names in dict.fromkeys([(), entry.together]):
         extra = tensors(names, MASK)
         outputs = layer(x, **under(layer, MASK), **extra)
         assert keras.backend.standardize_dtype(outputs.dtype) == dtype
@@ -643,7 +712,7 @@ def test_precision(entry, policy):
 # ---- Masks
 
 
-@pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
+@pytest.mark.parametrize(("entry", "names"), TOGETHER)
 def test_padding_holds_anything(entry, names):
     """Implicit masks: what stands at padded places changes no real token."""
     layer = built(entry)
@@ -728,7 +797,7 @@ def test_mask_passes_on(entry, names):
     assert seen(layer(sequences(), **extra)) is None
 
 
-@pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
+@pytest.mark.parametrize(("entry", "names"), TOGETHER)
 def test_longer_padding_changes_nothing(entry, names):
     layer, x = built(entry), sequences()
     rng = np.random.default_rng(23)
@@ -747,12 +816,12 @@ def test_longer_padding_changes_nothing(entry, names):
     near(real(outputs, entry), expected, bound(entry, expected))
 
 
-@pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
+@pytest.mark.parametrize(("entry", "names"), TOGETHER)
 def test_rows_are_independent(entry, names):
     layer, x = built(entry), sequences()
     extra = tensors(names, MASK)
     together = numpy(layer(x, **under(layer, MASK), **extra))
-    for row in range(BATCH):
+    for row in (1, BATCH - 1):
         one = slice(row, row + 1)
         alone = layer(
             x[one],
@@ -936,14 +1005,14 @@ def test_dropout_drops_in_training_alone(entry):
 # ---- Compilers and exports
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND == "torch", reason="XLA is for TensorFlow and JAX")
-def test_compiled_is_eager(entry):
-    model = network(built(entry), entry.together)
-    inputs = feed(model, entry.together)
-    expected = numpy(model(inputs))
-    model.compile(jit_compile=True)
-    outputs = model.predict_on_batch(inputs)
-    near(outputs, expected, bound(entry, expected))
+def test_compiled_is_eager(everything):
+    everything.model.compile(jit_compile=True)
+    everything.check(
+        lambda inputs: everything.model.predict_on_batch(list(inputs.values())),
+        [MASK],
+    )
 
 
 @pytest.mark.skipif(BACKEND == "torch", reason="XLA is for TensorFlow and JAX")
@@ -962,73 +1031,39 @@ def test_compiled_training_step_is_the_eager_one():
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """A function: an entry's key -> its model and where it was exported to."""
-    done = {}
-
-    def export(key):
-        if key not in done:
-            entry = LAYERS[key]
-            model = network(built(entry), entry.together)
-            path = str(tmp_path_factory.mktemp("exported") / key)
-            model.export(path, format="tf_saved_model", verbose=False)
-            done[key] = model, path
-        return done[key]
-
-    return export
+def exported(everything, tmp_path_factory):
+    """Where all of them were exported to, by Keras itself."""
+    path = str(tmp_path_factory.mktemp("exported") / "everything")
+    everything.model.export(path, format="tf_saved_model", verbose=False)
+    return path
 
 
-def masks_of_lengths(*lengths: int) -> list[np.ndarray]:
-    """Three rows each: all real, half of it padding, all padding."""
-    return [
-        np.arange(length) < np.array([[length], [(length + 1) // 2], [0]])
-        for length in lengths
-    ]
-
-
+@pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("key", LAYERS)
-def test_plain_export_serves_the_same(key, exported):
+def test_plain_export_serves_the_same(everything, exported):
     import tensorflow as tf
 
-    entry = LAYERS[key]
-    model, path = exported(key)
-    served = tf.saved_model.load(path)
-    for mask in (MASK, *masks_of_lengths(1, 65)):
-        inputs = feed(model, entry.together, mask)
-        expected = numpy(model(inputs))
-        outputs = served.serve(inputs).numpy()
-        near(outputs, expected, bound(entry, expected))
+    served = tf.saved_model.load(exported)
+    everything.check(
+        lambda inputs: served.serve(list(inputs.values())),
+        (MASK, *masks_of_lengths(1, 65)),
+    )
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("key", LAYERS)
-def test_runs_in_litert_at_every_length(key, exported):
+def test_runs_in_litert_at_every_length(everything, exported):
     import tensorflow as tf
     from ai_edge_litert.interpreter import Interpreter
 
-    entry = LAYERS[key]
-    model, path = exported(key)
-    converter = tf.lite.TFLiteConverter.from_saved_model(path)
+    converter = tf.lite.TFLiteConverter.from_saved_model(
+        exported, signature_keys=["serving_default"]
+    )
     interpreter = Interpreter(model_content=converter.convert())
-    # "serving_default_ids:0" -> "ids"
-    places = {
-        place["name"].split(":")[0].removeprefix("serving_default_"): place
-        for place in interpreter.get_input_details()
-    }
-    (answer,) = interpreter.get_output_details()
-    for mask in masks_of_lengths(1, 2, 7, 65):
-        values = {"ids": ids_of(mask), **tensors(entry.together, mask)}
-        assert set(values) == set(places)
-        for name, value in values.items():
-            interpreter.resize_tensor_input(places[name]["index"], value.shape)
-        interpreter.allocate_tensors()
-        for name, value in values.items():
-            interpreter.set_tensor(places[name]["index"], value)
-        interpreter.invoke()
-        expected = numpy(model(feed(model, entry.together, mask)))
-        outputs = interpreter.get_tensor(answer["index"])
-        near(outputs, expected, bound(entry, expected))
+    runner = interpreter.get_signature_runner("serving_default")
+    everything.check(
+        lambda inputs: runner(**inputs), masks_of_lengths(1, 2, 7, 65)
+    )
 
 
 # ---- Grids, whose inputs have more axes
@@ -1155,6 +1190,7 @@ def test_compiled_grid_is_eager(grid_options):
     near(model.predict_on_batch(x), expected, bound(ON_GRIDS, expected))
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_grid_runs_in_saved_model_and_litert(grid_options, tmp_path):
     """Of every size; what the converter makes of it needs builtins alone."""

@@ -245,6 +245,7 @@ class TestExports:
         )
         assert 1 <= stored(artifact.path) < 1.01
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
     def test_litert_of_mixed_precision(self, tmp_path, policy):
         ids = keras.Input((None,), dtype="int32", name="ids")

@@ -184,7 +184,7 @@ def _write_last(pipe: Any, line: bytes) -> None:
         pipe.close()
 
 
-def _processor_seconds(pid: int) -> float | None:
+def _processor_seconds(pid: int | None) -> float | None:
     """What a process has used of the processor; None where it is about to.
 
     Also where the system does not tell.

@@ -68,15 +68,14 @@ def _serve(
     gc.collect()
     gc.freeze()  # or each copy would write to, and so have, all of it
     awake, wake = os.pipe()
-    for end in (awake, wake):
-        os.set_blocking(end, False)
+    os.set_blocking(awake, False)
+    os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
     links: dict[int, socket.socket] = {}
     while True:
-        ready, _, _ = select.select(
-            [control, awake, *links.values()], [], [], _UNUSED
-        )
+        watched: list[Any] = [control, awake, *links.values()]
+        ready, _, _ = select.select(watched, [], [], _UNUSED)
         if not ready and not links:
             control.shutdown(socket.SHUT_RD)  # from here on nobody can ask
             ready = [control]
@@ -95,7 +94,8 @@ def _serve(
             for pid in links:
                 os.kill(pid, signal.SIGKILL)
             os._exit(0)
-        link = socket.socket(fileno=passed[0])
+        number, *files = passed
+        link = socket.socket(fileno=number)
         with warnings.catch_warnings():
             # Python warns where there are threads. Those of OpenBLAS, which
             # NumPy has begun, are made for it, and TensorFlow has none yet.
@@ -105,19 +105,19 @@ def _serve(
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
-            for each in (control, link, *links.values()):
-                each.close()
-            for number, file in enumerate(passed[1:]):
-                os.dup2(file, number)
-            for each in (awake, wake, *passed[1:]):
-                os.close(each)
+            for own, file in enumerate(files):
+                os.dup2(file, own)
+            for other in (control, link, *links.values()):
+                other.close()
+            for file in (awake, wake, *files):
+                os.close(file)
             state = json.loads(sys.stdin.readline())
             os.environ.clear()
             os.environ.update(state["environment"])
             os.chdir(state["folder"])
             return
-        for each in passed[1:]:
-            os.close(each)
+        for file in files:
+            os.close(file)
         with contextlib.suppress(OSError):
             link.send(str(pid).encode())
         links[pid] = link

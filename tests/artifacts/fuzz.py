@@ -203,7 +203,7 @@ def judge(kind, path, expected, unseen):
     return "same answers" if others.passed else "wrong answers passed"
 
 
-def run_here(script, *arguments, limits, **environment):
+def run_here(script, *arguments, limits, prepared=None, **environment):
     """Like `run_isolated`, in this process, which is a mutant's own."""
     out = io.StringIO()
     main = runpy.run_path(str(script))["main"]

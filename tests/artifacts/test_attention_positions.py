@@ -69,6 +69,7 @@ def test_all_go_out_in_builtin_operators(tmp_path):
     assert size - 4 * model.count_params() < 80_000 * len(SCHEMES)
 
 
+@pytest.mark.slow
 def test_all_go_out_with_positions_of_64_bits(tmp_path):
     """Such as timestamps: LiteRT has fewer operators for them."""
     x = keras.Input((None, DIM), name="x")
@@ -105,6 +106,7 @@ def test_lengths_may_follow_one_another(tmp_path, run_litert):
         np.testing.assert_array_equal(again, fresh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["litert", "saved_model"])
 def test_all_go_out_from_mixed_precision(kind, tmp_path):
     export = getattr(kp, f"export_{kind}")
@@ -113,6 +115,7 @@ def test_all_go_out_from_mixed_precision(kind, tmp_path):
     assert export(model, path, max_length=70, verbose=False).report.passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["float32", "int8", "float16"])
 @pytest.mark.parametrize("rope_type", ["default", "dynamic"])
 def test_rotation_survives_converters(mode, rope_type, tmp_path):

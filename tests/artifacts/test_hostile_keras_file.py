@@ -154,6 +154,7 @@ def test_limit_of_memory_is_taken_back(write):
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
+@pytest.mark.slow
 def test_limit_of_memory_leaves_room_for_the_threads_of_a_large_machine(write):
     """Their stacks are data too: 2 GiB of them, where there are 128 cores."""
     threads = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")

@@ -82,6 +82,7 @@ def test_readme_model_needs_builtin_operators_alone(readme_files):
     }
 
 
+@pytest.mark.slow
 def test_readme_model_is_verified_up_to_512_tokens(readme_files):
     _, three = readme_files
     assert three.report.passed

@@ -218,6 +218,7 @@ def test_answers_of_each_token_that_never_change(tmp_path):
     assert report.constant == ["serving_default/tags"]
 
 
+@pytest.mark.slow
 def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
     mixed, plain = make.classifier("mixed_bfloat16"), make.classifier()
     path = tmp_path / "m.tflite"

@@ -294,6 +294,7 @@ def test_a_right_file_of_one_number_is_not_refused():
     assert np.median(ratios) > 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recurrent", [layers.LSTM, layers.GRU, layers.SimpleRNN]
 )
@@ -415,6 +416,7 @@ def test_models_of_keras_int8_answer_as_keras(tmp_path, make_model, run_litert):
     assert "quantized_call" not in vars(layer)
 
 
+@pytest.mark.slow
 def test_mixed_precision_of_keras_int8(tmp_path, run_litert):
     keras.utils.set_random_seed(0)
     plain = nested()

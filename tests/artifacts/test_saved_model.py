@@ -264,6 +264,7 @@ for _ in range(5):
 """
 
 
+@pytest.mark.slow
 def test_two_exporters_at_once_get_versions_of_their_own(tmp_path):
     flags = [tmp_path / "one", tmp_path / "other"]
     base = tmp_path / "base"
@@ -315,6 +316,7 @@ print(*won)
 """
 
 
+@pytest.mark.slow
 def test_two_exporters_of_the_same_version(tmp_path):
     """One wins; the other is told, and nothing of it is mixed in."""
     flags = [tmp_path / "zeros", tmp_path / "ones"]

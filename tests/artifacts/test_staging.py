@@ -197,6 +197,7 @@ def exporter(folder, fate):
     return process, process.stdout.readline().strip()
 
 
+@pytest.mark.slow
 def test_leftovers_of_the_killed_are_swept_and_no_living_ones(
     tmp_path, contents
 ):

@@ -27,6 +27,7 @@ def run(script, *arguments, folder):
     )
 
 
+@pytest.mark.slow
 def test_page_shows_every_scheme(tmp_path):
     from keras_posenc import analysis
 
