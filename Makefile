@@ -73,11 +73,11 @@ test-backends: test-jax test-torch ## Run the portable tests without TensorFlow
 
 test-jax: $(JAX)/.installed ## ... on JAX
 	KERAS_BACKEND=jax $(JAX)/bin/python -m pytest -n $(JOBS) \
-		-m 'not tensorflow and not slow' $(PYTEST_ARGS) $(PORTABLE)
+		-m 'not tensorflow' $(PYTEST_ARGS) $(PORTABLE)
 
 test-torch: $(TORCH)/.installed ## ... on PyTorch
 	KERAS_BACKEND=torch $(TORCH)/bin/python -m pytest -n $(JOBS) \
-		-m 'not tensorflow and not slow' $(PYTEST_ARGS) $(PORTABLE)
+		-m 'not tensorflow' $(PYTEST_ARGS) $(PORTABLE)
 
 # The system's Chromium drives the page: apt-get install chromium nodejs npm.
 test-web: $(VENV)/.installed export/web/node_modules tests/web/node_modules ## Try the web page in Chromium

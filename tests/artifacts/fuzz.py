@@ -137,10 +137,184 @@ def mutate(content, rng):
     return bytes(content)
 
 
+def edit_saved_model(content, rng):
+    """A graph that still is one, as somebody would write it on purpose."""
+    import tensorflow as tf
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    model = saved_model_pb2.SavedModel.FromString(content)
+    (graph,) = model.meta_graphs
+    library = graph.graph_def.library.function
+    bodies = [
+        body
+        for body in (graph.graph_def.node, *(f.node_def for f in library))
+        if body
+    ]
+    body = rng.choice(bodies)
+    node, other = rng.choice(body), rng.choice(body)
+    function, twin = rng.choice(library), rng.choice(library)
+    signature = rng.choice(list(graph.signature_def.values()))
+    objects = graph.object_graph_def
+
+    def rename():
+        node.name = rng.choice([other.name, f"{node.name}_"])
+
+    def rewire():
+        source = (
+            f"{other.name}:output:0" if body is not bodies[0] else other.name
+        )
+        if node.input:
+            node.input[rng.randrange(len(node.input))] = rng.choice(
+                [source, rng.choice([*other.input, source])]
+            )
+
+    def swap_signatures():
+        infos = [
+            info
+            for each in graph.signature_def.values()
+            for side in (each.inputs, each.outputs)
+            for info in side.values()
+        ]
+        one, two = rng.choice(infos), rng.choice(infos)
+        one.name, two.name = two.name, one.name
+
+    def insert():
+        known = [name for name in dir(tf.raw_ops) if name[0].isupper()]
+        new = body.add()
+        new.name, new.op = f"new_{rng.randrange(10**6)}", rng.choice(known)
+        new.input.extend(node.input)
+        for name, value in other.attr.items():
+            new.attr[name].CopyFrom(value)
+        if node.input and rng.random() < 0.5:
+            node.input[0] = f"{new.name}:output:0"
+
+    def change_operator():
+        node.op = other.op
+
+    def change_attribute():
+        if node.attr:
+            name = rng.choice(sorted(node.attr))
+            value = node.attr[name]
+            spoilt = mutate(value.SerializeToString(), rng)
+            with contextlib.suppress(Exception):
+                value.ParseFromString(spoilt)
+
+    def swap_functions():
+        one, two = function.signature.name, twin.signature.name
+        function.signature.name, twin.signature.name = two, one
+
+    def swap_results():
+        names = sorted(function.ret)
+        if names:
+            one, two = rng.choice(names), rng.choice(names)
+            function.ret[one], function.ret[two] = (
+                function.ret[two],
+                function.ret[one],
+            )
+
+    def drop():
+        body.remove(node)
+
+    def copy():
+        body.add().CopyFrom(node)
+
+    def change_saver():
+        saver = graph.saver_def
+        place = rng.choice(
+            ["filename_tensor_name", "save_tensor_name", "restore_op_name"]
+        )
+        setattr(saver, place, f"{other.name}:0")
+
+    def change_signature():
+        info = rng.choice(
+            [*signature.inputs.values(), *signature.outputs.values()]
+        )
+        if rng.random() < 0.5 and info.tensor_shape.dim:
+            rng.choice(info.tensor_shape.dim).size = rng.choice([-1, 1, 2])
+        else:
+            info.dtype = rng.choice([1, 2, 3, 7, 9, 10])
+
+    def change_objects():
+        one, two = (rng.choice(objects.nodes) for _ in range(2))
+        if rng.random() < 0.5:
+            one.CopyFrom(two)
+        elif objects.concrete_functions:
+            names = sorted(objects.concrete_functions)
+            objects.concrete_functions[rng.choice(names)].CopyFrom(
+                objects.concrete_functions[rng.choice(names)]
+            )
+
+    rng.choice(
+        [
+            rename,
+            rewire,
+            rewire,
+            swap_signatures,
+            insert,
+            change_operator,
+            change_attribute,
+            change_attribute,
+            swap_functions,
+            swap_results,
+            drop,
+            copy,
+            change_saver,
+            change_signature,
+            change_objects,
+        ]
+    )()
+    return model.SerializeToString()
+
+
+def edit_litert(content, rng):
+    """Likewise, with other tensors, operators and weights."""
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    graph = rng.choice(model.subgraphs)
+    one, two = (rng.choice(graph.operators) for _ in range(2))
+    kind = rng.randrange(6)
+    if kind == 0:
+        one.inputs, two.inputs = two.inputs, one.inputs
+    elif kind == 1:
+        one.inputs = [
+            rng.randrange(len(graph.tensors)) if rng.random() < 0.3 else i
+            for i in one.inputs
+        ]
+    elif kind == 2:
+        one.opcodeIndex = rng.randrange(len(model.operatorCodes))
+    elif kind == 3:
+        code = rng.choice(model.operatorCodes)
+        code.builtinCode = code.deprecatedBuiltinCode = rng.randrange(127)
+    elif kind == 4:
+        tensors = [rng.choice(graph.tensors) for _ in range(2)]
+        tensors[0].buffer, tensors[1].buffer = (
+            tensors[1].buffer,
+            tensors[0].buffer,
+        )
+    else:
+        entries = [
+            entry
+            for signature in model.signatureDefs
+            for entry in (*signature.inputs, *signature.outputs)
+        ]
+        rng.choice(entries).tensorIndex = rng.randrange(len(graph.tensors))
+    builder = flatbuffers.Builder(len(content))
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
 def spoil(kind, source, target, rng):
     """Writes a mutant of the artifact at `source` to `target`."""
+    by_hand = rng.random() < 0.5
     if kind == "litert":
-        target.write_bytes(mutate(source.read_bytes(), rng))
+        spoilt = edit_litert if by_hand else mutate
+        target.write_bytes(spoilt(source.read_bytes(), rng))
+    elif kind == "saved_model" and by_hand:
+        shutil.copytree(source, target)
+        file = target / "saved_model.pb"
+        file.write_bytes(edit_saved_model(file.read_bytes(), rng))
     elif kind == "saved_model":
         shutil.copytree(source, target)
         files = sorted(path for path in target.rglob("*") if path.is_file())
