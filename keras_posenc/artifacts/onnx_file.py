@@ -54,7 +54,7 @@ def export_onnx(
     Needs the extra `onnx`.
 
     Args:
-        model: Any built Keras model. One that takes strings goes out from its
+        model: Any built Keras model. One that takes strings goes out from
             what they become: see `export_litert`.
         path: The file, ending in `.onnx`. An earlier one is replaced; the
             folder is made if need be.
