@@ -405,6 +405,13 @@ def _add_verification(parser: argparse.ArgumentParser) -> None:
         "quantized file, by what its rounding does to the model)",
     )
     parser.add_argument(
+        "--agreement",
+        type=_share,
+        metavar="X",
+        help="least share of rows in which a quantized file's largest score "
+        "must be the model's, where rounding leaves a choice (default: 0.99)",
+    )
+    parser.add_argument(
         "--samples",
         type=Path,
         metavar="FILE.npz",
@@ -427,6 +434,13 @@ def _tolerance(text: str) -> float:
     value = float(text)
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is no finite number from 0")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number from 0 to 1")
     return value
 
 
@@ -496,7 +510,7 @@ def _batching(text: str) -> dict[str, Any]:
 
 # What argparse calls them: "invalid int value".
 _length.__name__ = _lengths.__name__ = "int"
-_tolerance.__name__ = "float"
+_tolerance.__name__ = _share.__name__ = "float"
 
 
 @contextlib.contextmanager
@@ -623,6 +637,7 @@ def _own_options(options: argparse.Namespace) -> dict[str, Any]:
         "keep": ("saved_model",),
         "allow_flex": ("litert",),
         "quantization": ("litert",),
+        "agreement": ("litert",),
         "representative": ("litert",),
         "task": ("litert",),
     }
@@ -670,6 +685,7 @@ def _verify(options: argparse.Namespace) -> int:
         samples=samples,
         max_length=options.max_length,
         tolerance=options.tolerance,
+        agreement=options.agreement,
     )
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)
     return EXIT_OK if report.passed else EXIT_FAILED

@@ -290,6 +290,10 @@ class TestBeforeTensorFlow:
                 "--quantization is for --to litert",
             ),
             (
+                "export model.keras --to onnx --out x --agreement 0.9",
+                "--agreement is for --to litert",
+            ),
+            (
                 "export model.keras --to saved_model --out x --task "
                 "text_classifier",
                 "--task is for --to litert",

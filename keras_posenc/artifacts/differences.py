@@ -19,6 +19,8 @@ class Difference:
         mean: The mean of the differences of all numbers.
         agreeing: How many rows have their largest entry at the wanted place,
         rows: of how many rows of more than one entry.
+        kept: The same of those rows alone in which the wanted entry leads the
+        decided: others by more than the lead that was asked for.
     """
 
     worst: float = 0.0
@@ -26,6 +28,8 @@ class Difference:
     mean: float = 0.0
     agreeing: int = 0
     rows: int = 0
+    kept: int = 0
+    decided: int = 0
 
 
 def difference(
@@ -33,6 +37,7 @@ def difference(
     got: Mapping[str, np.ndarray],
     scales: Mapping[str, float],
     rounded: bool = False,
+    lead: float = 0.0,
 ) -> Difference:
     """Compares answers by the names of their outputs.
 
@@ -42,9 +47,12 @@ def difference(
         scales: The size of each output's numbers.
         rounded: Whether integers may differ, as an arg-max does where two
             scores are all but equal: what counts is the share that does.
+        lead: By how much the largest entry of a row must lead the others for
+            the row to be decided, relative as differences are.
     """
     worst, where = 0.0, ""
-    total, numbers, agreeing, rows = 0.0, 0, 0, 0
+    total, numbers = 0.0, 0
+    agreeing, rows, kept, decided = 0, 0, 0, 0
     for name, right in wanted.items():
         found = got[name]
         distances = _distances(right, found, scales[name])
@@ -66,8 +74,66 @@ def difference(
             same = np.argmax(right, axis=-1) == np.argmax(found, axis=-1)
             agreeing += int(np.sum(same))
             rows += same.size
+            is_decided = _leads(right, scales[name]) > lead
+            kept += int(np.sum(same & is_decided))
+            decided += int(np.sum(is_decided))
     mean = total / max(numbers, 1)
-    return Difference(worst, where, mean, agreeing, rows)
+    return Difference(worst, where, mean, agreeing, rows, kept, decided)
+
+
+class Columns:
+    """What of each output's columns no tolerance of the whole output shows.
+
+    A column is what has one index along the last axis. Beside one of 1, one of
+    1e-6 may be anything: its sign passes for rounding.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[np.ndarray]] = {}
+        self._scales: dict[str, float] = {}
+
+    def add(
+        self, name: str, wanted: np.ndarray, got: np.ndarray, scale: float
+    ) -> None:
+        """Takes up one more answer to an output of that name and scale."""
+        self._scales[name] = scale
+        if not _is_float(wanted) or wanted.ndim < 2 or not wanted.size:
+            return
+        rows = [
+            values.astype("float64").reshape(-1, wanted.shape[-1])
+            for values in (wanted, got)
+        ]
+        with np.errstate(invalid="ignore"):  # an infinity less itself
+            found = [np.abs(rows[0]), np.abs(rows[0] - rows[1])]
+        self._found.setdefault(name, []).append(
+            np.array([np.max(values, axis=0) for values in found])
+        )
+
+    def unseen(self, tolerance: float) -> dict[str, list[int]]:
+        """By output, the columns of which not two digits were shown.
+
+        Those that pass, although they differ by more than a hundredth of their
+        own largest number: beside the others it is small enough.
+        """
+        unseen = {}
+        for name, found in self._found.items():
+            if len({columns.shape for columns in found}) > 1:
+                continue  # along an axis of any length there are no columns
+            sizes, differences = np.max(found, axis=0)
+            passing = differences <= tolerance * self._scales[name]
+            small = np.flatnonzero(passing & (differences > 0.01 * sizes))
+            if small.size:
+                unseen[name] = small.tolist()
+        return unseen
+
+
+def _leads(values: np.ndarray, scale: float) -> np.ndarray:
+    """By how much the largest of each row leads the second."""
+    second, first = np.moveaxis(
+        np.sort(values.astype("float64"), axis=-1)[..., -2:], -1, 0
+    )
+    with np.errstate(invalid="ignore"):  # an infinity less itself
+        return (first - second) / np.maximum(scale, np.abs(first))
 
 
 def _is_float(values: Any) -> bool:

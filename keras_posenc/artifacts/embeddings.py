@@ -1,12 +1,16 @@
 """The embeddings that a model computes on the way to its answer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_posenc.artifacts.signatures import Signature, output_of
+from keras_posenc.artifacts.signatures import (
+    Signature,
+    output_of,
+    steps,
+)
 
 CONTEXTUAL, POOLED, MASK = "contextual", "pooled", "mask"
 
@@ -63,7 +67,7 @@ def _find(outputs: Sequence[keras.KerasTensor]) -> Pair | None:
     """The contextual and the pooled embeddings, if they are unambiguous."""
     found = {
         tuple(map(id, pair)): pair
-        for target, operation, sources in _steps(outputs)
+        for target, operation, sources in steps(outputs)
         if _is_float(target, 2)
         for source in sources
         if _is_float(source, 3)
@@ -73,7 +77,7 @@ def _find(outputs: Sequence[keras.KerasTensor]) -> Pair | None:
         return next(iter(found.values())) if len(found) == 1 else None
     inner = {
         id(target): (operation, sources)
-        for target, operation, sources in _steps(outputs)
+        for target, operation, sources in steps(outputs)
         if isinstance(operation, keras.Model)
         and getattr(operation, "inputs", None)
     }
@@ -86,23 +90,6 @@ def _find(outputs: Sequence[keras.KerasTensor]) -> Pair | None:
             # What comes after the inputs is their masks.
             pairs.append(tuple(cut(sources[: len(model.inputs)])))
     return pairs[0] if len(pairs) == 1 else None
-
-
-def _steps(
-    outputs: Sequence[keras.KerasTensor],
-) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
-    """Each tensor on the way to the outputs, what made it, and out of what."""
-    seen = set()
-    remaining = list(outputs)
-    while remaining:
-        tensor = remaining.pop()
-        if id(tensor) in seen:
-            continue
-        seen.add(id(tensor))
-        operation, node_index, _ = tensor._keras_history
-        sources = operation._inbound_nodes[node_index].input_tensors
-        yield tensor, operation, sources
-        remaining.extend(sources)
 
 
 def _is_float(tensor: keras.KerasTensor, rank: int) -> bool:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import numbers
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,14 @@ import numpy as np
 from keras_posenc.artifacts.differences import difference
 from keras_posenc.artifacts.errors import in_words
 from keras_posenc.artifacts.lengths import IDS, LENGTHS
-from keras_posenc.artifacts.quantization import allowed_difference
+from keras_posenc.artifacts.quantization import (
+    DEVIATIONS,
+    allowed_difference,
+)
 from keras_posenc.artifacts.samples import (
     TEXTS,
     Inputs,
-    check_samples,
-    fitting_samples,
+    fit_samples,
     make_cases,
     split_texts,
 )
@@ -29,6 +31,8 @@ from keras_posenc.artifacts.signatures import (
 from keras_posenc.artifacts.text_tasks import TextTask
 
 TOLERANCE = 1e-5  # of artifacts that compute in float32
+AGREEMENT = 0.99  # of a quantized file's largest scores
+_PADDING = 8  # zeros, to see whether they matter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +70,10 @@ class Expectations:
         quantization: The artifact's mode of quantization, or None.
         seconds: How long the processor worked for the answers.
         padding_matters: Whether zeros behind the ids change the model's answer
-            to them, as they do where id 0 is not masked.
+            to them.
+        lead: By how much the largest score of a row leads the others where a
+            quantized file must not choose another; infinite without one.
+        agreement: In what share of these rows it must not.
     """
 
     signatures: Sequence[Signature]
@@ -77,6 +84,8 @@ class Expectations:
     quantization: str | None = None
     seconds: float = 0.0
     padding_matters: bool = False
+    lead: float = math.inf
+    agreement: float = AGREEMENT
 
     @property
     def scales(self) -> dict[str, dict[str, float]]:
@@ -94,23 +103,41 @@ class Expectations:
 
     @property
     def constant(self) -> list[str]:
-        """Outputs whose rows differ by less than verification can see."""
-        rows: dict[str, list[np.ndarray]] = {}
+        """Outputs whose rows hardly differ, whatever comes in."""
+        tolerance = TOLERANCE if self.quantization else self.tolerance
+        return [n for n, most in self._spreads() if most < 10 * tolerance]
+
+    @property
+    def blurred(self) -> list[str]:
+        """Outputs whose rows differ by no more than quantization may do."""
+        if self.quantization is None:
+            return []
+        return [n for n, most in self._spreads() if most <= self.tolerance]
+
+    def _spreads(self) -> Iterator[tuple[str, float]]:
+        """Each output, and how far its rows are apart, as differences are."""
+        rows: dict[tuple[str, str], list[np.ndarray]] = {}
         samples = [case for case in self.cases if case.is_sample]
         is_held = self.quantization is not None and samples
         for case in samples if is_held else self.cases:
             for name, value in case.answers.items():
                 if "float" in value.dtype.name and value.ndim > 1:
-                    rows.setdefault(f"{case.signature}/{name}", []).append(
+                    rows.setdefault((case.signature, name), []).append(
                         value.astype("float64").reshape(-1, value.shape[-1])
                     )
-        return [
-            name
-            for name, values in rows.items()
-            if len({value.shape[1] for value in values}) == 1
-            and sum(map(len, values)) > 2
-            and np.all(_spread(np.concatenate(values)) < 10 * self.tolerance)
-        ]
+        scales = self.scales
+        for (signature, name), values in rows.items():
+            if (
+                len({value.shape[1] for value in values}) == 1
+                and sum(map(len, values)) > 2
+            ):
+                all_rows = np.concatenate(values)
+                sizes = np.max(np.abs(all_rows), axis=0)
+                with np.errstate(invalid="ignore"):  # an infinity less itself
+                    spreads = np.ptp(all_rows, axis=0) / np.maximum(
+                        sizes, scales[signature][name]
+                    )
+                yield f"{signature}/{name}", float(np.max(spreads, initial=0))
 
 
 def expect(
@@ -121,6 +148,7 @@ def expect(
     in_float32: bool = False,
     quantization: str | None = None,
     task: TextTask | None = None,
+    agreement: float | None = None,
 ) -> Expectations:
     """Asks the model itself; an artifact is asked the same later.
 
@@ -135,6 +163,8 @@ def expect(
         quantization: The artifact's mode of quantization, or None.
         task: The MediaPipe task that the artifact is for. Texts are then put
             to the model as they are, and to the artifact as MediaPipe does.
+        agreement: In what share of decided rows a quantized file must have the
+            model's largest score; `AGREEMENT` by default.
 
     Raises:
         ValueError: An argument that is none of these, or inputs that the model
@@ -143,7 +173,9 @@ def expect(
     texts: list[str] = []
     if task is not None:
         texts, samples = split_texts(samples)
-    check_questions(signatures, samples, max_length, tolerance)
+    given = check_questions(
+        signatures, samples, max_length, tolerance, agreement
+    )
     expectations = Expectations(
         signatures,
         [],
@@ -154,7 +186,7 @@ def expect(
     )
     began = time.process_time()
     for signature in signatures:
-        _ask(signature, samples, int(max_length), expectations)
+        _ask(signature, given[signature.name], int(max_length), expectations)
     if task is not None:
         answer = _model_of(task.text)
         for is_sample, group in ((False, TEXTS), (True, texts)):
@@ -172,16 +204,23 @@ def expect(
     matters = any(
         _padding_matters(signature, expectations) for signature in signatures
     )
-    allowed = expectations.tolerance
-    if quantization is not None and tolerance is None:
-        allowed += allowed_difference(
+    allowed, lead = expectations.tolerance, math.inf
+    if quantization is not None:
+        more = allowed_difference(
             signatures, quantization, _movement(expectations)
         )
+        if tolerance is None:
+            allowed += more
+        # One score may fall as far as rounding usually moves it, and another
+        # rise as far.
+        lead = 2 * more / DEVIATIONS
     return dataclasses.replace(
         expectations,
         tolerance=allowed,
         seconds=seconds,
         padding_matters=matters,
+        lead=lead,
+        agreement=AGREEMENT if agreement is None else float(agreement),
     )
 
 
@@ -190,8 +229,13 @@ def check_questions(
     samples: Any,
     max_length: int,
     tolerance: float | None,
-) -> None:
-    """Raises `ValueError` for arguments that nobody can be asked with."""
+    agreement: float | None = None,
+) -> dict[str, list[Inputs]]:
+    """The samples of each signature; see `fit_samples`.
+
+    Raises:
+        ValueError: Arguments that nobody can be asked with.
+    """
     if (
         isinstance(max_length, bool)
         or not isinstance(max_length, numbers.Integral)
@@ -210,7 +254,16 @@ def check_questions(
             "`tolerance` must be a finite number of at least 0, or None. "
             f"Received: tolerance={tolerance!r}"
         )
-    check_samples(signatures, samples)
+    if agreement is not None and (
+        isinstance(agreement, bool)
+        or not isinstance(agreement, numbers.Real)
+        or not 0 <= agreement <= 1
+    ):
+        raise ValueError(
+            "`agreement` must be a number from 0 to 1, or None. "
+            f"Received: agreement={agreement!r}"
+        )
+    return fit_samples(signatures, samples)
 
 
 def _movement(expectations: Expectations) -> Callable[[], float]:
@@ -238,7 +291,7 @@ def _movement(expectations: Expectations) -> Callable[[], float]:
 
 def _ask(
     signature: Signature,
-    samples: Any,
+    given: Sequence[Inputs],
     max_length: int,
     expectations: Expectations,
 ) -> None:
@@ -254,25 +307,23 @@ def _ask(
 
     error: ValueError | None = None
     taken = 0
-    given = len(fitting_samples(signature, samples))
-    for index, (inputs, is_required) in enumerate(
-        make_cases(signature, samples, max_length, takes)
-    ):
+    for question in make_cases(signature, given, max_length, takes):
+        inputs = question.inputs
         try:
             answers = call(inputs)
         except ValueError as refusal:
             error = refusal
-            if index >= given:
+            if not question.is_sample:
                 error = ValueError(
                     f"{refusal}\nThe longest that is asked by default is "
                     f"`max_length`. Received: max_length={max_length}"
                 )
-            if is_required:
+            if question.is_required:
                 raise error from refusal
             expectations.refused.append(f"{signature.name}, {describe(inputs)}")
         else:
             expectations.cases.append(
-                Case(signature.name, inputs, answers, index < given)
+                Case(signature.name, inputs, answers, question.is_sample)
             )
             taken += 1
     if error is not None and not taken:
@@ -292,9 +343,11 @@ def _padding_matters(signature: Signature, expectations: Expectations) -> bool:
         for case in expectations.cases
         if case.signature == signature.name and len(case.inputs[IDS]) == 1
     ]
+    scales = expectations.scales[signature.name]
     # To the shortest the same padding matters most.
     for case in sorted(alone, key=lambda case: case.inputs[IDS].size)[:3]:
-        ids = np.pad(case.inputs[IDS], [(0, 0), (0, 8)])
+        width = case.inputs[IDS].shape[1]
+        ids = np.pad(case.inputs[IDS], [(0, 0), (0, _PADDING)])
         try:
             answers = call({**case.inputs, IDS: ids})
         except ValueError:  # it is too long for the model
@@ -302,16 +355,18 @@ def _padding_matters(signature: Signature, expectations: Expectations) -> bool:
         for name, answer in case.answers.items():
             if "float" not in answer.dtype.name:
                 continue
-            # Answers of each token are those of the real tokens.
-            length = int(case.inputs[LENGTHS][0])
-            real = np.s_[:, :length] if answer.ndim > 2 else np.s_[:]
-            one = answer[real].astype("float64")
-            other = answers[name][real].astype("float64")
-            with np.errstate(invalid="ignore"):  # an infinity less itself
-                if one.shape != other.shape or np.any(
-                    np.abs(one - other) > 10 * expectations.tolerance
-                ):
-                    return True
+            other = answers[name]
+            # What there is for each token, or window or pair of tokens, counts
+            # for the real ones alone.
+            padded = width - min(max(int(case.inputs[LENGTHS][0]), 0), width)
+            for axis in range(1, answer.ndim):
+                if other.shape[axis] == answer.shape[axis] + _PADDING:
+                    real = range(max(answer.shape[axis] - padded, 0))
+                    answer = np.take(answer, real, axis)
+                    other = np.take(other, real, axis)
+            found = difference({name: answer}, {name: other}, scales)
+            if found.worst > 10 * expectations.tolerance:
+                return True
     return False
 
 
@@ -339,11 +394,6 @@ def _graph_of(signature: Signature) -> Callable[[Inputs], dict[str, Any]]:
     return lambda inputs: _answer(
         signature, lambda tensors: graph(**tensors), inputs
     )
-
-
-def _spread(rows: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # an infinity less itself
-        return np.ptp(rows, axis=0)
 
 
 def _scales(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -67,6 +67,7 @@ def export_litert(
     samples: Any = None,
     max_length: int = 512,
     tolerance: float | None = None,
+    agreement: float | None = None,
     verbose: bool = True,
 ) -> Artifact:
     """Exports a Keras model as a LiteRT file and proves that it is right.
@@ -78,8 +79,10 @@ def export_litert(
     with what it answers in float32; the report says so.
 
     Args:
-        model: Any built Keras model. One that takes strings goes out from its
-            ids: the model is cut at its first numeric tensor.
+        model: Any built Keras model. One that takes strings goes out from what
+            they become: the model is cut at the first numeric tensor of each,
+            which is named `ids` or `features` where there is nothing else, and
+            after its string input where there is.
         path: The file, ending in `.tflite`. An earlier one is replaced; the
             folder is made if need be.
         signatures: As for `export_saved_model`. By default
@@ -114,6 +117,8 @@ def export_litert(
         max_length: The longest sequence to verify with.
         tolerance: The largest difference from the model's own answer; by
             default 1e-5, and more for a quantized file: see `verify`.
+        agreement: How often a quantized file's largest score must be the
+            model's, by default in 0.99 of decided rows; see `verify`.
         verbose: Whether to show progress.
 
     Returns:
@@ -188,6 +193,7 @@ def export_litert(
                 in_float32,
                 BY_KERAS if by_keras else quantization,
                 text_task,
+                agreement,
             )
         step("Converting to LiteRT")
         with int8_in_floats(resolved):

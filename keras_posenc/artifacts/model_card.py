@@ -153,8 +153,8 @@ def _serving(
         )
     if report is not None and report.padding_matters:
         lines.append(
-            "- **Padding changes this model's answers**, since it does not "
-            "mask id 0. Batch rows of one length only."
+            "- **Padding changes this model's answers.** Batch rows of one "
+            "length only."
         )
     if any(LENGTHS in s.specs for s in signatures):
         lines.append(

@@ -54,8 +54,8 @@ def export_onnx(
     Needs the extra `onnx`.
 
     Args:
-        model: Any built Keras model. One that takes strings goes out from its
-            ids: the model is cut at its first numeric tensor.
+        model: Any built Keras model. One that takes strings goes out from
+            what they become: see `export_litert`.
         path: The file, ending in `.onnx`. An earlier one is replaced; the
             folder is made if need be.
         signatures: As for `export_litert`, but one: an ONNX file has no more.

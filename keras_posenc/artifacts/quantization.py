@@ -11,11 +11,7 @@ import keras
 import numpy as np
 
 from keras_posenc.artifacts.errors import ExportError
-from keras_posenc.artifacts.samples import (
-    Inputs,
-    check_samples,
-    fitting_samples,
-)
+from keras_posenc.artifacts.samples import Inputs, fit_samples
 from keras_posenc.artifacts.signatures import (
     Signature,
     flatten_layers,
@@ -28,11 +24,13 @@ MODES = ("float16", "int8", "int8-static")
 BY_KERAS = "keras-int8"
 
 # How many times as far as its weights' rounding usually moves a model's answers
-# a file may be from them. A file of float16 rounds weights and nothing else,
-# so that is six standard deviations. One of int8 also rounds what goes into
-# each product, to 8 bits as well, which about doubles them, but of the range
-# that each row has (dynamic) or that all of them have (static).
-_ALLOWANCE = {"float16": 6, "int8": 12, "int8-static": 24, BY_KERAS: 12}
+# a file usually is from them. One of float16 rounds weights and nothing else.
+# One of int8 also rounds what goes into each product, to 8 bits as well, which
+# about doubles it, but of the range that each row has (dynamic) or that all of
+# them have (static).
+_USUAL = {"float16": 1, "int8": 2, "int8-static": 4, BY_KERAS: 2}
+# How many times as far as usual it may be: six standard deviations.
+DEVIATIONS = 6
 # A draw may happen to move an answer by next to nothing, and so may three.
 _DRAWS = 16
 # Smaller constants stay float32 in a file of dynamic range.
@@ -72,10 +70,10 @@ def check_quantization(
                 f"with. Received: quantization={quantization!r}"
             )
         return {}
-    check_samples(signatures, representative, "representative")
+    fitted = fit_samples(signatures, representative, "representative")
     batches = {}
     for signature in signatures:
-        fitting = fitting_samples(signature, representative)
+        fitting = fitted[signature.name]
         batches[signature.name] = [
             inputs
             for inputs in fitting
@@ -310,7 +308,8 @@ def allowed_difference(
     for _ in range(_DRAWS):
         with _moved_weights(signatures, quantization, rng):
             moved.append(differs())
-    return _ALLOWANCE[quantization] * float(np.sqrt(np.mean(np.square(moved))))
+    usual = _USUAL[quantization] * float(np.sqrt(np.mean(np.square(moved))))
+    return DEVIATIONS * usual
 
 
 @contextlib.contextmanager

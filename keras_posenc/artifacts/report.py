@@ -27,6 +27,8 @@ class CaseReport:
         mean_difference: The mean of all differences.
         agreeing: In how many rows of scores the largest is the model's,
         rows: of how many.
+        kept: The same of the decided rows alone, in which the largest score
+        decided: leads by more than the report's `lead`.
     """
 
     signature: str
@@ -40,6 +42,8 @@ class CaseReport:
     mean_difference: float = 0.0
     agreeing: int = 0
     rows: int = 0
+    kept: int = 0
+    decided: int = 0
 
     def __str__(self) -> str:
         return f"{self.signature}, {self.inputs}: " + (
@@ -99,6 +103,14 @@ class VerificationReport:
             as sequences shorter than a convolution.
         constant: Outputs that hardly depend on what came in, such as scores
             of a saturated softmax: that they agree says little.
+        blurred: Outputs of a quantized file that differ, from input to input,
+            by no more than it may differ from the model.
+        unseen: Columns, in words, so small beside others of their output that
+            what passed there shows not two digits of them.
+        lead: By how much the largest score of a row must lead the others for
+            the row to be decided: by more than rounding usually moves both.
+        agreement: The share of decided rows whose largest score must be the
+            model's, in a quantized file.
         in_float32: Whether a model of mixed precision was asked in float32, as
             its LiteRT file computes.
         quantization: The artifact's mode of quantization, or None.
@@ -126,6 +138,10 @@ class VerificationReport:
     warmup: int | None = 0
     padding_matters: bool = False
     narrower: list[str] = dataclasses.field(default_factory=list)
+    blurred: list[str] = dataclasses.field(default_factory=list)
+    unseen: list[str] = dataclasses.field(default_factory=list)
+    lead: float = math.inf
+    agreement: float = 0.99
 
     @property
     def accuracy(self) -> Accuracy:
@@ -169,20 +185,56 @@ class VerificationReport:
         return self.worst.worst_difference
 
     @property
+    def decided(self) -> tuple[int, int]:
+        """In how many decided rows the largest score is kept, and of how many.
+
+        Of the cases that are judged, for a quantized file; else none.
+        """
+        if self.quantization is None:
+            return 0, 0
+        return (
+            sum(case.kept for case in self.judged),
+            sum(case.decided for case in self.judged),
+        )
+
+    @property
+    def unvaried(self) -> list[str]:
+        """Signatures that were asked nothing but the samples."""
+        invented = {case.signature for case in self.cases if not case.is_sample}
+        asked = dict.fromkeys(case.signature for case in self.cases)
+        return [name for name in asked if name not in invented]
+
+    @property
     def passed(self) -> bool:
         """Whether every difference is within the tolerance.
 
-        Answers that are NaN throughout, equal as they are, prove nothing.
+        And, of a quantized file, the largest score the model's as often as
+        `agreement` says. Answers that are NaN throughout, equal as they are,
+        prove nothing.
         """
-        return self.worst_difference <= self.tolerance and not all(
-            case.is_nan for case in self.cases
+        return (
+            self.worst_difference <= self.tolerance
+            and self._agrees
+            and not all(case.is_nan for case in self.cases)
         )
+
+    @property
+    def _agrees(self) -> bool:
+        kept, decided = self.decided
+        return not decided or kept / decided >= self.agreement
 
     def require_success(self) -> None:
         """Raises `ExportVerificationError` with the worst case, if any."""
         if self.passed:
             return
         worst = self.worst
+        if worst.worst_difference <= self.tolerance and not self._agrees:
+            raise ExportVerificationError(
+                "The file chooses another largest score than the model too "
+                f"often: {self._decisions()}. If that is often enough for "
+                "you, allow it by `agreement` (--agreement)",
+                self,
+            )
         if worst.worst_difference <= self.tolerance:
             raise ExportVerificationError(
                 "The model answers nothing but NaN, which verifies nothing",
@@ -221,6 +273,8 @@ class VerificationReport:
             "path": str(self.path),
             "passed": self.passed,
             "worst_difference": _jsonable(self.worst_difference),
+            "lead": _jsonable(self.lead),
+            "unvaried": self.unvaried,
             "accuracy": _as_jsonable(self.accuracy),
             "cases": [_as_jsonable(case) for case in self.cases],
         }
@@ -241,6 +295,8 @@ class VerificationReport:
                 f"{self.quantization}, beside the model itself: "
                 f"{self.accuracy}; {self.tolerance:.2g} is allowed"
             )
+            if self.accuracy.rows:
+                lines.append(self._decisions())
         if self.quantization == "int8-static" and not self.accuracy.on_samples:
             lines.append(
                 "right only for inputs like those that it was calibrated with: "
@@ -251,16 +307,31 @@ class VerificationReport:
                 "compared with the model in float32, as the file computes: its "
                 "mixed precision rounds otherwise"
             )
-        if self.constant and self.quantization and not self.accuracy.on_samples:
-            lines.append(
-                "says little, since rounding may move the answers as far as "
-                f"these inputs do: {', '.join(self.constant)}. Give inputs "
-                "like those that it is for as `samples` (--samples)"
-            )
-        elif self.constant:
+        hint = (
+            ""
+            if self.accuracy.on_samples
+            else ". Give inputs like those that it is for as `samples` "
+            "(--samples)"
+        )
+        if self.constant:
             lines.append(
                 "says little, since the model's answers hardly depend on the "
-                f"inputs: {', '.join(self.constant)}"
+                f"inputs: {', '.join(self.constant)}{hint}"
+            )
+        elif self.blurred:
+            lines.append(
+                "says little, since rounding may move the answers as far as "
+                f"these inputs do: {', '.join(self.blurred)}{hint}"
+            )
+        if self.unseen:
+            lines.append(
+                "columns too small to be seen beside the others: "
+                f"{', '.join(self.unseen)}"
+            )
+        if self.unvaried:
+            lines.append(
+                "lengths and batches were not varied beyond the samples: "
+                f"{', '.join(self.unvaried)}"
             )
         if self.refused:
             lines.append(
@@ -269,9 +340,8 @@ class VerificationReport:
             )
         if self.padding_matters:
             lines.append(
-                "padding changes its answers, since it does not mask id 0 "
-                "(mask_zero=True): let no server batch rows of different "
-                "lengths"
+                "padding changes its answers: let no server batch rows of "
+                "different lengths"
             )
         if self.warmup is None:
             lines.append(
@@ -298,6 +368,18 @@ class VerificationReport:
                 )
         lines += [f"  {case}" for case in self.cases if not case.is_sample]
         return "\n".join(lines)
+
+    def _decisions(self) -> str:
+        """How often the largest score is kept, and how often it must be."""
+        kept, decided = self.decided
+        rows = sum(case.rows for case in self.judged)
+        text = f"the largest score leads by more than {self.lead:.2g} in "
+        if not decided:
+            return f"{text}none of {rows} rows: which it is says little"
+        return (
+            f"{text}{decided} of {rows} rows, and is the model's in {kept} of "
+            f"these; {100 * self.agreement:.4g}% is required"
+        )
 
     def _summary(self) -> str:
         count = len(self.cases)

@@ -1,5 +1,6 @@
 """Inputs to verify an artifact with."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_posenc.artifacts.lookups import vocabularies
 from keras_posenc.artifacts.signatures import Signature, flatten_layers
 
 _BATCHES = (1, 3)
@@ -26,27 +28,41 @@ TEXTS = (
 Inputs = dict[str, np.ndarray]
 
 
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """One batch of inputs for a signature.
+
+    Attributes:
+        inputs: Arrays by the names of its inputs.
+        is_required: Whether the model must take them.
+        is_sample: Whether they were given, and not invented.
+    """
+
+    inputs: Inputs
+    is_required: bool = True
+    is_sample: bool = True
+
+
 def make_cases(
     signature: Signature,
-    samples: Any,
+    given: Sequence[Inputs],
     max_length: int,
     takes: Callable[[Inputs], bool],
-) -> Iterator[tuple[Inputs, bool]]:
-    """Yields batches of inputs, and whether the model must take them.
+) -> Iterator[Question]:
+    """Yields batches of inputs to ask a model.
 
-    Given samples come first, where they fit the signature. Then, if all inputs
-    can be invented, a grid: batches of 1 and 3 (or the signature's own), each
-    length of 1, 2, an odd one and the longest (or its own; `_longest` says
-    what that is for a grid); rows with padding at their end, and rows of
-    nothing else; the lowest and the highest id.
+    Given samples come first. Then, if all inputs can be invented, a grid:
+    batches of 1 and 3 (or the signature's own), each length of 1, 2, an odd one
+    and the longest (or its own; `_longest` says what that is for a grid); rows
+    with padding at their end, and rows of nothing else; the lowest and the
+    highest id. What the model looks up is of its own vocabulary.
     Samples and the longest are asked for; a shorter length a model may refuse.
     Integers that go to no embedding, and floats that are called a mask, are 1
     where there is a token and 0 where there is padding, or count the tokens.
 
     Args:
         signature: What to make inputs for.
-        samples: None, an array, a dict of arrays by input name, or a list of
-            these.
+        given: The samples that are its inputs; see `fit_samples`.
         max_length: The longest sequence.
         takes: Whether the model takes some inputs. Asked where it has
             embeddings of several sizes, or several integer inputs, to find
@@ -54,27 +70,27 @@ def make_cases(
 
     Raises:
         ValueError: The signature takes integers, and neither an `Embedding`
-            nor samples say which; or samples that fit no input.
+            nor a vocabulary nor samples say which.
     """
+    yield from map(Question, given)
     origin = signature.origin
     if origin is not None:
-        own = _own_samples(signature, samples)
-        yield from ((inputs, True) for inputs in own)
-        if own and not _can_be_asked(origin.signature, samples):
+        if given and not _can_be_asked(origin.signature, None):
             return
-        for inputs, is_required in make_cases(
+        for question in make_cases(
             origin.signature,
-            samples,
+            [],
             max_length,
             lambda inputs: takes(origin.widen(inputs)),
         ):
-            yield origin.widen(inputs), is_required
+            yield dataclasses.replace(
+                question, inputs=origin.widen(question.inputs)
+            )
         return
-    given = fitting_samples(signature, samples)
-    yield from ((inputs, True) for inputs in given)
     max_length = _longest(signature, max_length)
     sizes = _embedding_sizes(signature)
-    if _takes_integers(signature) and not sizes:
+    known = vocabularies(signature)
+    if not sizes and _unknown_integers(signature, known):
         if not given:
             raise ValueError(
                 f"Signature '{signature.name}' takes integers, and no "
@@ -82,7 +98,7 @@ def make_cases(
                 f"(--samples FILE.npz), such as {_example(signature)}"
             )
         return
-    limits = _id_limits(signature, sizes, max_length, takes) if sizes else {}
+    limits = _id_limits(signature, sizes, known, max_length, takes)
     rng = np.random.default_rng(0)
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
     if max_length not in lengths:
@@ -94,7 +110,9 @@ def make_cases(
         if key not in seen:  # a static shape has only one
             seen.add(key)
             inputs = {
-                name: _invent(
+                name: _choose(rng, shape, known[name])
+                if name in known
+                else _invent(
                     rng,
                     shape,
                     signature.specs[name].dtype,
@@ -104,7 +122,9 @@ def make_cases(
                 for name, shape in shapes.items()
             }
             is_static = key == tuple(_shapes(signature, batch, 0).values())
-            yield inputs, is_static or length == max_length
+            yield Question(
+                inputs, is_static or length == max_length, is_sample=False
+            )
 
 
 def _longest(signature: Signature, max_length: int) -> int:
@@ -136,6 +156,16 @@ def _shapes(
         )
         for name, spec in signature.specs.items()
     }
+
+
+def _choose(
+    rng: np.random.Generator, shape: tuple[int, ...], values: np.ndarray
+) -> np.ndarray:
+    """Some of a vocabulary, none twice until it has no more."""
+    count = math.prod(shape)
+    rounds = -(-count // len(values))
+    shuffled = [rng.permutation(values) for _ in range(rounds)]
+    return np.concatenate(shuffled or [values])[:count].reshape(shape)
 
 
 def _invent(
@@ -225,35 +255,47 @@ def without_unknown_ids(
 def _can_be_asked(signature: Signature, samples: Any) -> bool:
     """Whether anything says which integers the signature takes, if any."""
     return bool(
-        not _takes_integers(signature)
-        or _embedding_sizes(signature)
+        _embedding_sizes(signature)
+        or not _unknown_integers(signature, vocabularies(signature))
         or fitting_samples(signature, samples)
     )
 
 
-def _takes_integers(signature: Signature) -> bool:
-    return any("int" in spec.dtype for spec in signature.specs.values())
+def _unknown_integers(
+    signature: Signature, known: Mapping[str, np.ndarray]
+) -> list[str]:
+    """The inputs of integers of which no vocabulary says which."""
+    return [
+        name
+        for name, spec in signature.specs.items()
+        if "int" in spec.dtype and name not in known
+    ]
 
 
 def _id_limits(
     signature: Signature,
     sizes: Sequence[int],
+    known: Mapping[str, np.ndarray],
     max_length: int,
     takes: Callable[[Inputs], bool],
 ) -> dict[str, int | None]:
     """The number of ids that each integer input takes; None for any number.
 
+    Of those that are not known otherwise.
+
     The embedding that an input goes to refuses an id too large for it, however
     deep in the model it is; an input that takes one too large for all of them
     goes to none.
     """
-    integers = [
-        name for name, spec in signature.specs.items() if "int" in spec.dtype
-    ]
+    integers = _unknown_integers(signature, known)
+    if not sizes or not integers:
+        return {}
     shapes = _shapes(signature, 1, max_length)
     lowest = {
         name: (
-            np.full(shape, "", dtype=object)
+            np.full(shape, known[name][0], known[name].dtype)
+            if name in known
+            else np.full(shape, "", dtype=object)
             if (dtype := signature.specs[name].dtype) == "string"
             else np.zeros(shape, dtype)
         )
@@ -269,7 +311,11 @@ def _id_limits(
     for name in integers:
         most = np.iinfo(signature.specs[name].dtype).max + 1
         limits[name] = min(smallest, most)
-        if len(integers) > 1 and sizes[0] < most and accepts(name, sizes[0]):
+        if (
+            len(integers) + len(known) > 1
+            and sizes[0] < most
+            and accepts(name, sizes[0])
+        ):
             limits[name] = None
             continue
         for size in larger:
@@ -345,15 +391,31 @@ def fitting_samples(signature: Signature, samples: Any) -> list[Inputs]:
     return fitting
 
 
-def check_samples(
+def fit_samples(
     signatures: Sequence[Signature], samples: Any, argument: str = "samples"
-) -> None:
-    """Raises `ValueError` for a sample that fits none of the signatures."""
+) -> dict[str, list[Inputs]]:
+    """Samples as inputs of each signature, by its name.
+
+    Args:
+        signatures: What they may be inputs of.
+        samples: None, an array, a dict of arrays by input name, a text, or a
+            list of these.
+        argument: What messages call them.
+
+    Raises:
+        ValueError: A sample that fits none of the signatures.
+    """
+    fitted: dict[str, list[Inputs]] = {each.name: [] for each in signatures}
     for sample in as_list(samples):
-        if not any(
-            fitting_samples(signature, [sample]) for signature in signatures
-        ):
+        found = {
+            signature.name: fitting_samples(signature, [sample])
+            for signature in signatures
+        }
+        if not any(found.values()):
             raise ValueError(_fit(sample, signatures[0], argument))
+        for name, inputs in found.items():
+            fitted[name] += inputs
+    return fitted
 
 
 def _fit(
@@ -361,10 +423,10 @@ def _fit(
 ) -> Inputs | str:
     """A sample as inputs of a signature, or why it does not fit."""
     names = ", ".join(signature.specs)
-    if signature.from_texts is not None:
-        texts = _as_texts(sample)
-        if texts is not None:
-            sample = signature.from_texts(texts)
+    if signature.whole is not None:
+        whole = _fit(sample, signature.whole.signature)
+        if not isinstance(whole, str):
+            sample = signature.whole.cut(whole)
     if not isinstance(sample, Mapping):
         if len(signature.specs) != 1:
             return (
@@ -386,8 +448,8 @@ def _fit(
                 f"`{argument}`: input '{name}' of signature '{signature.name}' "
                 f"is of dtype {spec.dtype}: {error}"
             )
-        if array.dtype == object and array.ndim == 0 and len(spec.shape) == 1:
-            array = array.reshape(1)  # a text alone
+        if array.dtype == object and array.ndim == 0:
+            array = array.reshape([1] * len(spec.shape))  # a text alone
         if array.ndim != len(spec.shape) or any(
             known not in (None, size)
             for known, size in zip(spec.shape, array.shape, strict=True)
@@ -402,6 +464,7 @@ def _fit(
 
 def _as_array(value: Any, dtype: str) -> np.ndarray:
     if dtype == "string":
+        value = value.numpy() if hasattr(value, "numpy") else value
         array = np.asarray(value, dtype=object)
         if not all(isinstance(text, str | bytes) for text in array.ravel()):
             raise ValueError("these are no strings")

@@ -19,7 +19,7 @@ from keras_posenc.artifacts.model_card import CARD_FILE, model_card
 from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.samples import (
-    check_samples,
+    fit_samples,
     without_unknown_ids,
 )
 from keras_posenc.artifacts.serving_signatures import (
@@ -166,7 +166,7 @@ def export_saved_model(
         if signatures is None:
             resolved = without_unknown_ids(resolved, asked)
         if warmup and warmup is not True:
-            check_samples(resolved, warmup, "warmup")
+            fit_samples(resolved, warmup, "warmup")
         check_questions(resolved, asked, max_length, tolerance)
     parameters = resolve_batching(batching, resolved)
     base_path = as_path("base_path", base_path)

@@ -8,6 +8,7 @@ import keras
 from keras_posenc.artifacts.embeddings import encode_signature
 from keras_posenc.artifacts.labels import with_labels
 from keras_posenc.artifacts.lengths import with_lengths
+from keras_posenc.artifacts.lookups import lookups
 from keras_posenc.artifacts.signatures import Signature, resolve_signatures
 
 
@@ -23,7 +24,9 @@ def resolve_serving_signatures(
         signatures: As for `resolve_signatures`, if given. By default
             `serving_default`, the model itself; `from_ids`, from `ids` and
             `lengths`, where the model takes strings or nothing but a sequence
-            of ids; and `encode`, the embeddings, where it has some.
+            of ids; and `encode`, the embeddings, where it has some. Numbers
+            that it looks up in a vocabulary are no ids, and a category, looked
+            up likewise, is no text: there, neither is made.
         labels: The names of a classifier's classes; see `with_labels`.
 
     Raises:
@@ -33,13 +36,18 @@ def resolve_serving_signatures(
     encode = None
     if signatures is None:
         default, *cut = resolved
-        encode = encode_signature(default)
-        if not cut and [spec.shape[1:] for spec in default.specs.values()] == [
-            (None,)
-        ]:
+        looked_up = [default.specs[name] for name in lookups(default)]
+        if all(_is_sequence_of_strings(spec) for spec in looked_up):
+            encode = encode_signature(default)
+        shapes = [spec.shape[1:] for spec in default.specs.values()]
+        if not cut and shapes == [(None,)] and not looked_up:
             cut = [default]
         from_ids = [with_lengths(signature) or signature for signature in cut]
         resolved = [default, *(s for s in from_ids if s is not default)]
     if labels is not None:
         resolved = with_labels(resolved, labels)
     return resolved if encode is None else [*resolved, encode]
+
+
+def _is_sequence_of_strings(spec: keras.InputSpec) -> bool:
+    return spec.dtype == "string" and spec.shape[1:] not in ((), (1,))

@@ -1,6 +1,7 @@
 """A signature is a Keras model with a name, and names for what it takes."""
 
 import dataclasses
+import functools
 import inspect
 import keyword
 import re
@@ -30,7 +31,7 @@ class Signature:
         origin: What it was made of, if it does more than call the model.
         cut_at: The tensor of its model that is its input, where it is not the
             model's own.
-        from_texts: From texts to its inputs, if it stands for such a model.
+        whole: The model of strings that it stands for, if it does.
     """
 
     name: str
@@ -39,7 +40,20 @@ class Signature:
     call: Callable[[Mapping[str, Any]], dict[str, Any]]
     origin: "Origin | None" = None
     cut_at: keras.KerasTensor | None = None
-    from_texts: Callable[[np.ndarray], Arrays] | None = None
+    whole: "Whole | None" = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    """A model of strings for which its part behind them stands.
+
+    Attributes:
+        signature: That of the strings.
+        cut: From its inputs to those of the part.
+    """
+
+    signature: Signature
+    cut: Callable[[Arrays], Arrays]
 
 
 def _same(arrays: Arrays) -> Arrays:
@@ -141,11 +155,11 @@ def resolve_numeric_signatures(
 ) -> list[Signature]:
     """Signatures without strings, for runtimes that cannot tokenize.
 
-    Like `resolve_signatures`, but a model that takes strings goes out from its
-    ids, and shapes are of these.
+    Like `resolve_signatures`, but a model that takes strings goes out from
+    what they become: see `cut_strings`. Shapes are of these inputs.
 
     Raises:
-        ValueError: Also for a signature that takes a string nevertheless.
+        ValueError: Also for a signature that cannot be cut.
     """
     check_model(model)
     given = {DEFAULT: model} if signatures is None else signatures
@@ -154,9 +168,9 @@ def resolve_numeric_signatures(
         for name, spec in signature.specs.items():
             if spec.dtype == "string":
                 raise ValueError(
-                    "LiteRT and ONNX have no operators to tokenize with. "
-                    f"Received: signature '{signature.name}' with the string "
-                    f"input '{name}'; give a model that begins with ids"
+                    "LiteRT and ONNX take no strings. Received: signature "
+                    f"'{signature.name}' with the string input '{name}'; give "
+                    "a model that begins with numbers"
                 )
             if spec.dtype == "bfloat16":
                 raise ValueError(
@@ -173,29 +187,19 @@ def _numeric_signature(
     inputs = getattr(model, "inputs", None) or []
     if any(tensor.dtype == "string" for tensor in inputs):
         whole = _signature(name, model, {})
-        cut = from_ids(whole)
-        if cut is not None:
-            specs = _with_shapes(name, model, cut.specs, shapes)
-            cut = dataclasses.replace(cut, specs=specs)
-            return _for_texts(whole, cut)
+        try:
+            cut = cut_strings(whole)
+        except ValueError as error:
+            raise ValueError(
+                f"LiteRT and ONNX take no strings, and signature '{name}' "
+                f"cannot begin where its strings become numbers: {error}"
+            ) from error
+        specs = _with_shapes(name, model, cut.specs, shapes)
+        return dataclasses.replace(cut, specs=specs)
     return _signature(name, model, shapes)
 
 
-def _for_texts(whole: Signature, cut: Signature) -> Signature:
-    """The cut of a model of texts, in the place of that model."""
-
-    def from_texts(texts: np.ndarray) -> Arrays:
-        import tensorflow as tf
-
-        tokenizer = keras.Model(whole.model.inputs, cut.cut_at)
-        (name,) = cut.specs
-        ids = tokenizer(tf.constant(texts))
-        return {name: keras.ops.convert_to_numpy(ids)}
-
-    return dataclasses.replace(cut, name=whole.name, from_texts=from_texts)
-
-
-def flatten_layers(model: keras.Model) -> Iterator[keras.Layer]:
+def flatten_layers(model: keras.Layer) -> Iterator[keras.Layer]:
     """Every layer of a model, however deep, each once."""
     yield from model._flatten_layers()
 
@@ -351,49 +355,192 @@ def _signature_of_subclass(
 
 def from_ids(signature: Signature) -> Signature | None:
     """The signature cut at its first numeric tensor, if it takes a string."""
-    model = signature.model
-    specs = list(signature.specs.values())
-    if len(specs) != 1 or specs[0].dtype != "string":
+    if [spec.dtype for spec in signature.specs.values()] != ["string"]:
         return None
+    try:
+        cut = cut_strings(signature)
+    except ValueError:
+        return None
+    if len(cut.specs) != 1:
+        return None
+    return dataclasses.replace(cut, name="from_ids", whole=None)
+
+
+def cut_strings(signature: Signature) -> Signature:
+    """The signature cut where its strings become numbers.
+
+    Of a model of one string that becomes one tensor, this is `ids` if it is of
+    integers, else `features`. Elsewhere each tensor has the name of its string
+    input (the names, if it comes of several, joined by underscores), with that
+    of its layer behind it where there are several such tensors. Inputs that
+    are numbers already stay as they are.
+
+    Raises:
+        ValueError: The model cannot be cut, and why.
+    """
+    model = signature.model
     outputs = output_of(model)
     flat = keras.tree.flatten(outputs)
-    cuts = _first_numeric_tensors(flat)
-    if len(cuts) != 1 or any(cuts[0] is output for output in flat):
-        return None
-    (tensor,) = cuts
-    if isinstance(tensor._keras_history[0], keras.Model):
-        return None  # the ids, if there are any, are inside that model
-    try:
-        cut = keras.Model(tensor, outputs, name=f"{model.name}_from_ids")
-    except ValueError:  # some output needs the strings themselves
-        return None
-    cut.supports_masking = True  # else Keras warns of the mask given below
-    is_integer = "int" in tensor.dtype
-    # A tokenizer's mask is cut off with it: its padding is id 0.
-    is_masked = is_integer and (
-        getattr(tensor, "_keras_mask", None) is not None
+    cuts, rest = _first_numeric_tensors(flat)
+    if any(tensor.dtype == "string" for tensor in flat):
+        raise ValueError("an output is of strings")
+    if any(cut is output for cut in cuts for output in flat):
+        raise ValueError("an output is what they become, and no more")
+    for cut in cuts:
+        layer = cut._keras_history[0]
+        if isinstance(layer, keras.Model):
+            raise ValueError(
+                f"that is within model '{layer.name}', which is a layer of "
+                f"'{model.name}'"
+            )
+    inputs = _input_names(model)
+    sources = dict(zip(inputs, model.inputs, strict=True))
+    kept = [
+        (name, tensor)
+        for name, tensor in sources.items()
+        if any(tensor is each for each in rest)
+    ]
+    named = sorted(
+        [*_named(cuts, sources), *kept],
+        key=lambda pair: inputs.index(_roots(pair[1], sources)[0]),
     )
-    name = "ids" if is_integer else "features"
+    _check_names(signature.name, [name for name, _ in named])
+    tensors = dict(named)
+    is_one = len(tensors) == 1
+    part = keras.Model(
+        next(iter(tensors.values())) if is_one else list(tensors.values()),
+        outputs,
+        name=f"{model.name}_from_ids",
+    )
+    part.supports_masking = True  # else Keras warns of the masks given below
+    # A tokenizer's mask is cut off with it: its padding is id 0.
+    masked = {
+        name
+        for name, tensor in tensors.items()
+        if "int" in tensor.dtype
+        and getattr(tensor, "_keras_mask", None) is not None
+    }
 
-    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        ids = tensors[name]
-        mask = keras.ops.not_equal(ids, 0) if is_masked else None
-        return named_outputs(model, cut(ids, mask=mask, training=False))
+    def call(values: Mapping[str, Any]) -> dict[str, Any]:
+        given = [values[name] for name in tensors]
+        masks = [
+            keras.ops.not_equal(values[name], 0) if name in masked else None
+            for name in tensors
+        ]
+        if is_one:
+            found = part(given[0], mask=masks[0], training=False)
+        else:
+            found = part(given, mask=masks if masked else None, training=False)
+        return named_outputs(model, found)
 
-    spec = keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
-    return Signature("from_ids", cut, {name: spec}, call, cut_at=tensor)
+    return Signature(
+        signature.name,
+        part,
+        {
+            name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
+            for name, tensor in tensors.items()
+        },
+        call,
+        cut_at=cuts[0] if is_one else None,
+        whole=Whole(signature, _cutter(tensors, sources)),
+    )
+
+
+def _named(
+    cuts: Sequence[keras.KerasTensor],
+    sources: Mapping[str, keras.KerasTensor],
+) -> list[tuple[str, keras.KerasTensor]]:
+    """Names for the first numeric tensors of a model; see `cut_strings`."""
+    if len(cuts) == len(sources) == 1:
+        return [("ids" if "int" in cuts[0].dtype else "features", cuts[0])]
+    names = [
+        "_".join(
+            name
+            for name in _roots(cut, sources)
+            if sources[name].dtype == "string"
+        )
+        for cut in cuts
+    ]
+    return [
+        (
+            f"{name}_{cut._keras_history[0].name}"
+            if names.count(name) > 1
+            else name,
+            cut,
+        )
+        for name, cut in zip(names, cuts, strict=True)
+    ]
+
+
+def _roots(
+    tensor: keras.KerasTensor, sources: Mapping[str, keras.KerasTensor]
+) -> list[str]:
+    """The names of the inputs that a tensor is made of, in their order."""
+    found = {id(each) for each, _, _ in steps([tensor])}
+    return [name for name, each in sources.items() if id(each) in found]
+
+
+def _cutter(
+    tensors: Mapping[str, keras.KerasTensor],
+    sources: Mapping[str, keras.KerasTensor],
+) -> Callable[[Arrays], Arrays]:
+    """From the inputs of a model of strings to those of it when it is cut."""
+    made = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if tensor is not sources.get(name)
+    }
+    needed = [
+        name
+        for name in sources
+        if any(name in _roots(tensor, sources) for tensor in made.values())
+    ]
+
+    @functools.cache  # made when it is needed, and once
+    def preprocessing() -> keras.Model:
+        return keras.Model([sources[name] for name in needed], dict(made))
+
+    def cut(arrays: Arrays) -> Arrays:
+        import tensorflow as tf
+
+        found = preprocessing()([tf.constant(arrays[name]) for name in needed])
+        return {
+            name: keras.ops.convert_to_numpy(found[name])
+            if name in made
+            else arrays[name]
+            for name in tensors
+        }
+
+    return cut
 
 
 def _first_numeric_tensors(
     outputs: Sequence[keras.KerasTensor],
-) -> list[keras.KerasTensor]:
+) -> tuple[list[keras.KerasTensor], list[keras.KerasTensor]]:
     """The numeric tensors of a graph that come straight from strings.
 
-    None where something else comes from strings as well.
+    And all tensors behind those.
+    """
+    cuts, rest = [], []
+    for tensor, _, sources in steps(outputs, beyond_strings=False):
+        if any(source.dtype == "string" for source in sources):
+            cuts.append(tensor)
+        else:
+            rest.append(tensor)
+    return cuts, rest
+
+
+def steps(
+    outputs: Sequence[keras.KerasTensor], beyond_strings: bool = True
+) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
+    """Each tensor on the way to the outputs, what made it, and out of what.
+
+    Args:
+        outputs: Where to begin.
+        beyond_strings: Whether to go on where something came from strings.
     """
     # By the history of the tensors, since a layer that several models share
     # has several outputs.
-    found: dict[int, keras.KerasTensor] = {}
     seen = set()
     remaining = list(outputs)
     while remaining:
@@ -401,17 +548,11 @@ def _first_numeric_tensors(
         if id(tensor) in seen:
             continue
         seen.add(id(tensor))
-        if tensor.dtype == "string":
-            return []  # an output needs the strings themselves
         operation, node_index, _ = tensor._keras_history
         sources = operation._inbound_nodes[node_index].input_tensors
-        if tensor.dtype != "string" and any(
-            source.dtype == "string" for source in sources
-        ):
-            found[id(tensor)] = tensor
-        else:
+        yield tensor, operation, sources
+        if beyond_strings or all(each.dtype != "string" for each in sources):
             remaining.extend(sources)
-    return list(found.values())
 
 
 def _check_outputs(model: keras.Model, outputs: Any) -> None:

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_posenc.artifacts import worker
-from keras_posenc.artifacts.differences import difference
+from keras_posenc.artifacts.differences import Columns, difference
 from keras_posenc.artifacts.errors import ExportVerificationError, in_words
 from keras_posenc.artifacts.expectations import Case, Expectations, expect
 from keras_posenc.artifacts.float32 import float32_policies
@@ -60,6 +60,7 @@ def verify(
     samples: Any = None,
     max_length: int = 512,
     tolerance: float | None = None,
+    agreement: float | None = None,
 ) -> VerificationReport:
     """Compares an artifact's answers with its model's.
 
@@ -67,7 +68,8 @@ def verify(
     (nor TensorFlow, for a LiteRT file), loads the artifact and runs a grid of
     batches: sizes of 1 and 3; lengths of 1, 2, 17 and `max_length`; rows that
     are padded, and rows that are nothing but padding; the lowest and the
-    highest id that an input's `Embedding` takes. A NaN equals a NaN.
+    highest id that an input's `Embedding` takes; of what a lookup layer takes,
+    its vocabulary. A NaN equals a NaN.
 
     Args:
         model: The model that was exported.
@@ -79,7 +81,7 @@ def verify(
             artifact that has some are not compared, as the report says.
         samples: Further inputs: an array, a dict of arrays by input name, a
             text, or a list of these. They are required where the model takes
-            integers and has no `Embedding` to say how large they may be.
+            integers and has neither `Embedding` nor lookup to say which.
         max_length: The longest sequence. Inputs with several dynamic axes
             besides the batch (images, volumes) go as far along each of them,
             or until they hold 2**23 numbers: 512 by 512 pixels of 3 channels,
@@ -93,6 +95,10 @@ def verify(
             rounding. A quantized file is held to the samples, if there are
             any: elsewhere it must be finite. Of integers the share that
             differs is what counts then.
+        agreement: The least share of rows in which a quantized file's largest
+            score must be the model's, 0.99 by default. Rows count where that
+            score leads by more than the rounding usually moves it and the
+            second: a third of what `tolerance` adds by default.
 
     Returns:
         A `VerificationReport`; print it, or ask `passed`.
@@ -114,7 +120,9 @@ def verify(
                 _present(resolved, inspection), samples
             )
         with start_tensorflow() as runtime:
-            expectations = expect(resolved, samples, max_length, tolerance)
+            expectations = expect(
+                resolved, samples, max_length, tolerance, agreement=agreement
+            )
             return verify_expectations(expectations, inspection, runtime)
     if labels is not None:
         raise ValueError("`labels` are of SavedModels, not of LiteRT files")
@@ -136,6 +144,7 @@ def verify(
             in_float32,
             quantization,
             task,
+            agreement,
         )
     return verify_expectations(expectations, inspection)
 
@@ -177,6 +186,7 @@ def verify_expectations(
             "verify=False (--no-verify), and verify where there is one"
         )
     scales = expectations.scales
+    columns = Columns()
     names = {signature.name for signature in expectations.signatures}
     return VerificationReport(
         path=inspection.path,
@@ -196,7 +206,8 @@ def verify_expectations(
                 scales[case.signature],
                 answer,
                 outputs,
-                expectations.quantization is not None,
+                expectations,
+                columns,
             )
             for case, answer in zip(
                 expectations.cases, response["cases"], strict=True
@@ -204,6 +215,13 @@ def verify_expectations(
         ],
         refused=expectations.refused,
         constant=expectations.constant,
+        blurred=expectations.blurred,
+        # Of a quantized file, `accuracy` says how much is left.
+        unseen=_unseen(columns, expectations.tolerance)
+        if expectations.quantization is None
+        else [],
+        lead=expectations.lead,
+        agreement=expectations.agreement,
         quantization=expectations.quantization,
         warmup=response.get("warmup", 0),
         padding_matters=expectations.padding_matters,
@@ -446,7 +464,8 @@ def _compare(
     scales: Mapping[str, float],
     answer: Mapping[str, Any],
     outputs: Mapping[str, Any],
-    is_rounded: bool,
+    expectations: Expectations,
+    columns: Columns,
 ) -> CaseReport:
     signature, description, expected = case.signature, str(case), case.answers
     error = answer.get("error")
@@ -477,7 +496,11 @@ def _compare(
             return CaseReport(
                 signature, description, math.inf, where, 0.0, error
             )
-    found = difference(expected, got, scales, is_rounded)
+        columns.add(
+            f"{signature}/{name}", expected[name], got[name], scales[name]
+        )
+    is_rounded = expectations.quantization is not None
+    found = difference(expected, got, scales, is_rounded, expectations.lead)
     return CaseReport(
         signature,
         description,
@@ -494,7 +517,18 @@ def _compare(
         mean_difference=found.mean,
         agreeing=found.agreeing,
         rows=found.rows,
+        kept=found.kept,
+        decided=found.decided,
     )
+
+
+def _unseen(columns: Columns, tolerance: float) -> list[str]:
+    """Columns of which too little was seen, in words."""
+    return [
+        f"{name}[..., {', '.join(map(str, indices[:8]))}]"
+        + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
+        for name, indices in columns.unseen(tolerance).items()
+    ]
 
 
 def _unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:

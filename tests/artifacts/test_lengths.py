@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.artifacts.samples import make_cases
+from keras_posenc.artifacts.samples import fit_samples, make_cases
 from keras_posenc.artifacts.serving_signatures import (
     resolve_serving_signatures,
 )
@@ -59,12 +59,14 @@ def test_what_is_past_a_length_is_0(make, length, real, padding):
     np.testing.assert_array_equal(asked["ids"], expected)
 
 
+def questions(signature, samples, max_length):
+    given = fit_samples([signature], samples)[signature.name]
+    return make_cases(signature, given, max_length, lambda inputs: True)
+
+
 def test_verification_pads_as_servers_do(make):
     from_ids = resolve(make.classifier())["from_ids"]
-    cases = [
-        inputs
-        for inputs, _ in make_cases(from_ids, None, 17, lambda inputs: True)
-    ]
+    cases = [question.inputs for question in questions(from_ids, None, 17)]
     shapes = {inputs["ids"].shape for inputs in cases}
     assert shapes == {(batch, n) for batch in (1, 3) for n in (1, 2, 17)}
     (rows,) = (i for i in cases if i["ids"].shape == (3, 17))
@@ -77,8 +79,8 @@ def test_verification_pads_as_servers_do(make):
 def test_sample_of_length_0(make):
     from_ids = resolve(make.classifier())["from_ids"]
     sample = np.zeros((2, 0), "int32")
-    cases = make_cases(from_ids, sample, 5, lambda inputs: True)
-    ((inputs, _),) = (case for case in cases if not case[0]["ids"].size)
+    cases = [question.inputs for question in questions(from_ids, sample, 5)]
+    (inputs,) = (case for case in cases if not case["ids"].size)
     assert inputs["ids"].shape == (2, 0)
     assert inputs["lengths"].tolist() == [0, 0]
 
@@ -96,8 +98,10 @@ def test_samples_of_ids_go_with_lengths_too(make, with_lengths):
     sample = {"ids": [[3, 4, 0], [5, 0, 0]]}
     if with_lengths:
         sample["lengths"] = [2, 3]
-    ((inputs, required),) = make_cases(from_ids, sample, 5, lambda x: True)
-    assert required
+    (question,) = questions(from_ids, sample, 5)
+    inputs = question.inputs
+    assert question.is_required
+    assert question.is_sample
     if with_lengths:
         assert inputs["lengths"].tolist() == [2, 3]
         assert inputs["ids"].tolist() == sample["ids"]

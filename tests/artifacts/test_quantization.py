@@ -1,6 +1,8 @@
 """LiteRT files of fewer bits."""
 
+import dataclasses
 import re
+import types
 import warnings
 
 import keras
@@ -10,7 +12,7 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc import reference
-from keras_posenc.artifacts.expectations import expect
+from keras_posenc.artifacts.expectations import Case, Expectations, expect
 from keras_posenc.artifacts.quantization import MODES, allowed_difference
 from keras_posenc.artifacts.signatures import resolve_signatures
 
@@ -353,6 +355,40 @@ def test_samples_are_what_a_file_is_held_to(tmp_path):
     report = kp.verify(model, wrong, samples=ids)
     assert not report.passed
     assert report.worst_difference == pytest.approx(0.5, abs=0.01)
+    assert right.report.decided == (63, 63)
+    line = "in 63 of 63 rows, and is the model's in 63 of these; 99% is requir"
+    assert line in str(right.report)
+    # Whatever difference is allowed, each answer is the other one now.
+    given = {"samples": ids, "tolerance": 1.0}
+    other = kp.verify(saturated(-2.0), right.path, **given)
+    assert other.worst_difference <= other.tolerance
+    assert not other.passed
+    assert other.decided == (0, 63)
+    with pytest.raises(
+        kp.ExportVerificationError, match=r"in 0 of these; 99% .+ `agreement`"
+    ):
+        other.require_success()
+    other = dataclasses.replace(other, agreement=0.0)
+    assert other.passed
+
+
+@pytest.mark.parametrize(
+    ("spread", "constant", "blurred"),
+    [(5e-5, True, True), (0.01, False, True), (0.6, False, False)],
+)
+def test_whether_answers_depend_on_inputs_is_no_matter_of_rounding(
+    spread, constant, blurred
+):
+    scores = np.array([[0.2, 0.8], [0.2, 0.8], [0.2 + spread, 0.8 - spread]])
+    found = Expectations(
+        [types.SimpleNamespace(name="s")],
+        [Case("s", {}, {"scores": scores}, is_sample=True)],
+        [],
+        tolerance=0.2,
+        quantization="int8",
+    )
+    assert bool(found.constant) is constant
+    assert bool(found.blurred) is blurred
 
 
 def test_many_samples_are_a_line_in_the_report(model, files):
@@ -360,7 +396,9 @@ def test_many_samples_are_a_line_in_the_report(model, files):
     report = kp.verify(model, files["int8"].path, samples=samples, max_length=4)
     assert sum(case.is_sample for case in report.cases) == 30
     worst = max(case.worst_difference for case in report.cases[:30])
-    (line,) = [each for each in str(report).splitlines() if "more" in each]
+    (line,) = [
+        each for each in str(report).splitlines() if "more samples" in each
+    ]
     assert "22 more samples; the worst of all: serving_default, ids" in line
     assert f": {worst:.2g}, " in line
     assert len(str(report).splitlines()) < 20

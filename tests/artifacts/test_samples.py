@@ -8,7 +8,10 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_posenc.artifacts.samples import make_cases
+from keras_posenc.artifacts.samples import fit_samples, make_cases
+from keras_posenc.artifacts.serving_signatures import (
+    resolve_serving_signatures,
+)
 from keras_posenc.artifacts.signatures import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
@@ -16,14 +19,16 @@ pytestmark = pytest.mark.tensorflow
 
 def cases(model, samples=None, max_length=20, signatures=None):
     """All cases of a model's signatures, by signature."""
+    resolved = resolve_signatures(model, signatures)
+    given = fit_samples(resolved, samples)
     return {
-        signature.name: [
-            inputs
-            for inputs, _ in make_cases(
-                signature, samples, max_length, taken_by(signature)
+        each.name: [
+            question.inputs
+            for question in make_cases(
+                each, given[each.name], max_length, taken_by(each)
             )
         ]
-        for signature in resolve_signatures(model, signatures)
+        for each in resolved
     }
 
 
@@ -174,9 +179,12 @@ def test_only_shorter_lengths_may_be_refused(make):
     }
     required = {
         signature.name: [
-            (inputs["ids"].shape[-1], is_required)
-            for inputs, is_required in make_cases(
-                signature, [np.ones((1, 3))], 8, taken_by(signature)
+            (question.inputs["ids"].shape[-1], question.is_required)
+            for question in make_cases(
+                signature,
+                [{"ids": np.ones((1, 3), "int32")}],
+                8,
+                taken_by(signature),
             )
         ]
         for signature in resolve_signatures(model, signatures)
@@ -276,6 +284,78 @@ def test_strings_of_any_shape():
     inputs = keras.Input((None,), dtype="string", name="words")
     model = keras.Model(inputs, layers.Identity()(inputs))
     assert shapes_of(grid(model), "words")[-1] == (3, 20)
+
+
+# ---- Vocabularies
+
+
+def looked_up(layer, name="item", shape=(None,)):
+    """An input of what a layer looks up, and beside it one of ids."""
+    dtype = "string" if isinstance(layer, layers.StringLookup) else "int64"
+    inputs = [
+        keras.Input(shape, dtype=dtype, name=name),
+        keras.Input((None,), dtype="int32", name="ids"),
+    ]
+    nested = keras.Sequential([layers.Embedding(30, 4)])
+    outputs = [
+        layers.Embedding(7, 4)(layer(inputs[0])),
+        nested(inputs[1]),
+    ]
+    return keras.Model(inputs, outputs)
+
+
+@pytest.mark.parametrize(
+    ("layer", "values"),
+    [
+        (layers.IntegerLookup(vocabulary=[1000, 7, -3]), {1000, 7, -3, 1001}),
+        (
+            layers.IntegerLookup(vocabulary=[1000, 7], num_oov_indices=0),
+            {1000, 7},
+        ),
+        (
+            layers.StringLookup(vocabulary=["a", "b"]),
+            {"a", "b", "an unknown one"},
+        ),
+    ],
+)
+def test_what_is_looked_up_is_of_the_vocabulary(layer, values):
+    found = grid(looked_up(layer))
+    assert len(found) == 8
+    for case in found:
+        assert set(case["item"].ravel().tolist()) <= values
+        # The other ids have their own embedding.
+        assert case["ids"].max() == 29
+    assert {x for case in found for x in case["item"].ravel()} == values
+
+
+def test_lookup_without_an_embedding_needs_no_samples():
+    inputs = keras.Input((1,), dtype="int64", name="item")
+    buckets = layers.Hashing(3, output_mode="one_hot")(inputs)
+    found = grid(keras.Model(inputs, layers.Dense(2)(buckets)))
+    assert shapes_of(found, "item") == [(1, 1), (3, 1)]
+    assert len({x for case in found for x in case["item"].ravel()}) > 1
+
+
+def test_numbers_that_are_looked_up_are_no_ids_of_tokens():
+    def names(first):
+        x = layers.Embedding(9, 4)(first)
+        model = keras.Model(inputs, layers.GlobalAveragePooling1D()(x))
+        return [each.name for each in resolve_serving_signatures(model)]
+
+    inputs = keras.Input((None,), dtype="int64", name="item")
+    lookup = layers.IntegerLookup(vocabulary=[1000, 7])
+    assert names(inputs) == ["serving_default", "from_ids", "encode"]
+    assert names(lookup(inputs)) == ["serving_default"]
+    assert names(layers.Hashing(9)(inputs + 1)) == ["serving_default"]
+
+
+def test_ids_that_are_looked_up_besides_are_ids():
+    inputs = keras.Input((None,), dtype="int64", name="ids")
+    hashed = layers.Hashing(3)(inputs)
+    x = layers.Embedding(9, 4)(inputs) + layers.Embedding(3, 4)(hashed)
+    model = keras.Model(inputs, x)
+    assert max(case["ids"].max() for case in grid(model)) < 9
+    assert len(resolve_serving_signatures(model)) == 2
 
 
 # ---- Given samples

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
+from keras_posenc.artifacts.samples import fit_samples
 from keras_posenc.artifacts.signatures import (
     flatten_layers,
     resolve_numeric_signatures,
@@ -334,8 +335,10 @@ def string_to_ids():
 
 def tokens_in_a_nested_model():
     """There are ids, but not where the model could be cut."""
-    inner = keras.Sequential([text(), vectorization(), layers.Embedding(10, 4)])
-    return keras.Sequential([text(), inner, layers.Dense(2)])
+    inner = keras.Sequential(
+        [text(), vectorization(), layers.Embedding(10, 4)], name="inner"
+    )
+    return keras.Sequential([text(), inner, layers.Dense(2)], name="outer")
 
 
 def ids_and_strings():
@@ -347,7 +350,9 @@ def ids_and_strings():
 def two_branches():
     inputs = text()
     embeddings = [
-        layers.Embedding(4, 4)(layers.StringLookup(vocabulary=words)(inputs))
+        layers.Embedding(4, 4)(
+            layers.StringLookup(vocabulary=words, name=words[0])(inputs)
+        )
         for words in (["one", "two"], ["two", "three"])
     ]
     return keras.Model(inputs, layers.Concatenate()(embeddings))
@@ -361,23 +366,31 @@ def text_and_number():
 
 
 @pytest.mark.parametrize(
-    "make_model",
+    ("make_model", "reason"),
     [
-        string_to_string,
-        string_to_ids,
-        tokens_in_a_nested_model,
-        ids_and_strings,
-        two_branches,
-        text_and_number,
+        (string_to_string, "an output is of strings"),
+        (string_to_ids, "an output is what they become, and no more"),
+        (
+            tokens_in_a_nested_model,
+            "that is within model 'inner', which is a layer of 'outer'",
+        ),
+        (ids_and_strings, "an output is of strings"),
+        (two_branches, None),
+        (text_and_number, None),
     ],
 )
-def test_model_that_no_one_tensor_cuts_has_one_signature(make_model):
+def test_model_that_no_one_tensor_cuts_has_one_signature(make_model, reason):
     model = make_model()
     (signature,) = resolve_signatures(model)
     assert signature.name == "serving_default"
     assert signature.model is model
-    with pytest.raises(ValueError, match="LiteRT and ONNX have no operators"):
-        resolve_numeric_signatures(model)
+    if reason is not None:
+        message = (
+            "LiteRT and ONNX take no strings, and signature 'serving_default' "
+            f"cannot begin where its strings become numbers: {reason}"
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            resolve_numeric_signatures(model)
 
 
 # ---- Signatures without strings
@@ -390,6 +403,100 @@ def test_model_of_strings_goes_to_litert_from_its_ids():
     }
 
 
+def columns():
+    """A table's columns, a text among them; age and size are numbers."""
+    names = ("kind", "age", "tags", "size", "text", "city", "street")
+    inputs = {
+        name: keras.Input(
+            (3,) if name == "tags" else () if name == "text" else (1,),
+            dtype="float32" if name in ("age", "size") else "string",
+            name=name,
+        )
+        for name in names
+    }
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two"]
+    tokens = kp.WordpieceTokenizer(vocabulary)(inputs["text"])
+    vectors = layers.Embedding(6, 4, mask_zero=True)(tokens)
+    words = ["a", "b"]
+    found = [
+        layers.StringLookup(vocabulary=words, output_mode="one_hot")(
+            inputs["kind"]
+        ),
+        layers.StringLookup(vocabulary=words, output_mode="multi_hot")(
+            inputs["tags"]
+        ),
+        layers.Normalization(mean=[40.0], variance=[9.0])(inputs["age"]),
+        kp.MaskedAveragePooling1D()(vectors),
+        layers.Flatten()(
+            layers.Embedding(9, 2)(
+                layers.HashedCrossing(9)((inputs["street"], inputs["city"]))
+            )
+        ),
+        inputs["size"],
+    ]
+    return keras.Model(
+        inputs, layers.Dense(2, name="y")(layers.Concatenate()(found))
+    )
+
+
+def test_columns_of_strings_are_each_cut_at_their_first_numeric_tensor():
+    (whole,) = resolve_signatures(columns())
+    (cut,) = resolve_numeric_signatures(whole.model)
+    assert shapes([cut]) == {
+        "serving_default": {
+            "kind": ((None, 3), "float32"),
+            "age": ((None, 1), "float32"),
+            "tags": ((None, 3), "float32"),
+            "size": ((None, 1), "float32"),
+            "text": ((None, None), "int32"),
+            "city_street": ((None, 1), "int64"),
+        }
+    }
+    given = {
+        "kind": [["a"], ["c"]],
+        "age": [[43.0], [39.0]],
+        "tags": [["b", "a", "c"], ["b", "b", "b"]],
+        "size": [[1.0], [2.0]],
+        "text": ["one two two one", "two"],
+        "city": [["a"], ["b"]],
+        "street": [["c"], ["d"]],
+    }
+    given = {
+        name: np.array(x, "float32" if name in ("age", "size") else object)
+        for name, x in given.items()
+    }
+    expected = answer(whole, **given)["y"]
+    inputs = cut.whole.cut(given)
+    np.testing.assert_array_equal(inputs["kind"], [[0, 1, 0], [1, 0, 0]])
+    np.testing.assert_array_equal(inputs["age"], given["age"])
+    near = np.testing.assert_allclose
+    near(answer(cut, **inputs)["y"], expected, rtol=1e-5, atol=1e-6)
+    # The shorter text is padded beside the longer, and its mask made again.
+    alone = answer(cut, **{k: v[1:] for k, v in inputs.items()})["y"]
+    near(alone, expected[1:], rtol=1e-5, atol=1e-6)
+
+
+def test_tensors_of_one_string_are_told_apart_by_their_layers():
+    (cut,) = resolve_numeric_signatures(two_branches())
+    assert set(cut.specs) == {"text_one", "text_two"}
+
+
+def test_texts_are_cut_by_one_model(monkeypatch):
+    """However many they are: each model of Keras takes its time."""
+    (cut,) = resolve_numeric_signatures(functional_of_text())
+    made = []
+    build = keras.Model.__init__
+
+    def count(self, *args, **kwargs):
+        made.append(None)
+        build(self, *args, **kwargs)
+
+    monkeypatch.setattr(keras.Model, "__init__", count)
+    fitted = fit_samples([cut], ["one two", "three", {"text": "four"}])
+    assert [each["ids"].shape for each in fitted[cut.name]] == [(1, 4)] * 3
+    assert len(made) <= 2  # a functional model's own base class is one, too
+
+
 def test_model_of_ids_goes_to_litert_as_it_is(make):
     model = make.embedder()
     assert shapes(resolve_numeric_signatures(model)) == shapes(
@@ -400,9 +507,9 @@ def test_model_of_ids_goes_to_litert_as_it_is(make):
 def test_given_signature_of_strings_cannot_go_to_litert(make):
     signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
     message = (
-        "LiteRT and ONNX have no operators to tokenize with. Received: "
-        "signature 'raw' with the string input 'text'; give a model that "
-        "begins with ids"
+        "LiteRT and ONNX take no strings, and signature 'raw' cannot begin "
+        "where its strings become numbers: an output is what they become, and "
+        "no more"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         resolve_numeric_signatures(make.embedder(), signatures)

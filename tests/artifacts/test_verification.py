@@ -18,7 +18,11 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.artifacts import verification, worker
-from keras_posenc.artifacts.differences import difference
+from keras_posenc.artifacts.differences import Columns, difference
+from keras_posenc.artifacts.expectations import expect
+from keras_posenc.artifacts.serving_signatures import (
+    resolve_serving_signatures,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -247,6 +251,88 @@ def test_difference_of_rounded_answers_in_numbers():
     assert (found.agreeing, found.rows) == (2, 3)
 
 
+def test_columns_that_are_too_small_to_be_seen():
+    columns = Columns()
+    wanted = np.array([[1.0, 1e-6, 1e-6, 0.0], [0.5, 0.0, 1e-6, 0.0]])
+    got = np.array([[1.0, -1e-6, 1.001e-6, 0.0], [0.5, 0.0, 1e-6, 0.0]])
+    columns.add("y", wanted, got, scale=1.0)
+    # Of an output whose last axis is a length, there are no columns.
+    columns.add("z", wanted, got, scale=1.0)
+    columns.add("z", wanted[:, :2], got[:, :2], scale=1.0)
+    assert columns.unseen(1e-5) == {"y": [1]}
+    assert columns.unseen(1e-7) == {}  # seen, and wrong
+
+
+def test_small_column_of_the_wrong_sign_is_named(tmp_path):
+    def two_columns(small):
+        kernel = np.array([[1.0, small]], "float32")
+        x = keras.Input((1,), name="x")
+        y = layers.Dense(2, use_bias=False, name="y")
+        model = keras.Model(x, y(x))
+        y.set_weights([kernel])
+        return model
+
+    path = export(two_columns(1e-6), tmp_path / "m.tflite")
+    report = kp.verify(two_columns(1e-6), path)
+    assert report.passed
+    assert report.unseen == []
+    report = kp.verify(two_columns(-1e-6), path)
+    assert report.passed
+    assert report.unseen == ["serving_default/y[..., 1]"]
+    assert "too small to be seen beside the others: serving" in str(report)
+
+
+def masked_vectors(ids, mask=True):
+    return layers.Embedding(50, 4, mask_zero=mask)(ids)
+
+
+def attention_scores(ids):
+    x = masked_vectors(ids)
+    return layers.Dot(2)([x, x])
+
+
+def attention_of_tokens(ids):
+    x = masked_vectors(ids)
+    scores = layers.Dot(2)([x, x])
+    return ops.softmax(ops.where(ops.not_equal(ids, 0)[:, None], scores, -1e9))
+
+
+def windows(ids):
+    return layers.Conv1D(2, 2, padding="valid")(masked_vectors(ids, False))
+
+
+def mixing_convolution(ids):
+    x = layers.Conv1D(2, 3, padding="same")(masked_vectors(ids))
+    return layers.GlobalMaxPooling1D()(x)
+
+
+def summed_pairs(ids):
+    x = masked_vectors(ids)
+    return layers.Dot(1)([x, x])
+
+
+@pytest.mark.filterwarnings("ignore:.*does not support masking")
+@pytest.mark.parametrize(
+    ("outputs", "matters"),
+    [
+        (attention_scores, False),
+        (attention_of_tokens, False),
+        (windows, False),
+        (mixing_convolution, True),
+        (summed_pairs, True),
+    ],
+)
+def test_whether_padding_matters(make, outputs, matters):
+    inputs = make.ids()
+    model = keras.Model(inputs, outputs(inputs))
+    signatures = [
+        each
+        for each in resolve_serving_signatures(model)
+        if each.name == "from_ids"
+    ]
+    assert expect(signatures, max_length=5).padding_matters is matters
+
+
 def test_report_of_a_failure_is_still_json(scaled):
     assert not scaled.passed
     assert scaled.worst_difference == math.inf
@@ -391,7 +477,10 @@ def test_answers_that_never_change_are_told(make, tmp_path):
     ).report
     assert report.passed
     assert report.constant == ["a/scores"]
-    assert "hardly depend on the inputs: a/scores" in str(report)
+    assert (
+        "hardly depend on the inputs: a/scores. Give inputs like those that it "
+        "is for as `samples` (--samples)"
+    ) in str(report)
     assert report.to_dict()["constant"] == ["a/scores"]
 
 
@@ -1048,6 +1137,36 @@ def test_integers_without_an_embedding_need_samples(make, tmp_path, contents):
         model, path, samples=np.array([[4, 0, 3]]), verbose=False
     ).report
     assert [case.inputs for case in report.cases] == ["ids of shape (1, 3)"]
+    assert (
+        "lengths and batches were not varied beyond the samples: "
+        "serving_default"
+    ) in str(report)
+
+
+def test_columns_of_strings_leave_as_numbers(tmp_path, run_litert):
+    kind = keras.Input((1,), dtype="string", name="kind")
+    age = keras.Input((1,), name="age")
+    hot = layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")
+    scaled = layers.Normalization(mean=[40.0], variance=[9.0])
+    model = keras.Model(
+        {"kind": kind, "age": age},
+        layers.Dense(2, name="y")(
+            layers.Concatenate()([hot(kind), scaled(age)])
+        ),
+    )
+    table = {"kind": [["a"], ["b"], ["?"]], "age": [[31.0], [52.0], [0.0]]}
+    artifact = kp.export_litert(
+        model, tmp_path / "m.tflite", samples=table, verbose=False
+    )
+    assert artifact.report.passed
+    assert "age of shape (3, 1), kind of shape (3, 3)" in str(artifact)
+    assert artifact.report.unvaried == []
+    actual = run_litert(artifact.path)(
+        kind=np.eye(3, dtype="float32")[[1, 2, 0]],
+        age=np.array(table["age"], "float32"),
+    )
+    expected = model({k: tf.constant(v) for k, v in table.items()})
+    np.testing.assert_allclose(actual["y"], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_each_signature_of_a_model_of_strings_takes_its_samples(tmp_path):
