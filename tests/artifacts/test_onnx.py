@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from keras import layers
+from keras import layers, ops
 
 import keras_posenc as kp
 
@@ -70,6 +70,100 @@ def test_positions_inside_attention(onnxruntime, tmp_path, make):
         keras.Model(ids, x), tmp_path / "m.onnx", max_length=20, verbose=False
     ).report
     assert report.passed
+
+
+def looped(x):
+    def body(count, y):
+        y = ops.gelu(ops.einsum("ab,ac->ab", y, y), approximate=False)
+        return count + 1, y
+
+    return ops.while_loop(lambda count, y: count < 2, body, (0, x))[1]
+
+
+def test_numbers_that_a_layer_holds(onnxruntime, tmp_path):
+    """No weights, they were inputs of the file; Erfc is TensorFlow's gelu."""
+    x = keras.Input((3,), name="x")
+    adapted = layers.Normalization()
+    adapted.adapt(np.random.default_rng(0).normal(3.0, 2.0, (50, 3)))
+    each = layers.Normalization(mean=[1.0, 2.0, 3.0], variance=[4.0, 5.0, 6.0])
+    all_alike = layers.Normalization(axis=None, mean=1.0, variance=2.0)
+    y = ops.gelu(each(x), approximate=False)
+    outputs = {
+        "a": layers.Dense(4, activation=keras.activations.gelu)(adapted(x)),
+        "b": all_alike(y),
+        "c": ops.where(x > 0, 1.0 / x, 0.0),
+        "weight0": layers.Lambda(looped)(x),
+    }
+    path = tmp_path / "m.onnx"
+    model = keras.Model(x, outputs)
+    kp.export_onnx(model, path, verify=False, verbose=False)
+    report = kp.verify(model, path)
+    assert report.passed
+    ((_, sides),) = kp.inspect(path).signatures.items()
+    assert list(sides["inputs"]) == ["x"]
+    # What is not selected does not matter, an infinity neither.
+    session = onnxruntime.InferenceSession(path)
+    (selected,) = session.run(["c"], {"x": np.array([[0, -1, 2]], "float32")})
+    assert selected.tolist() == [[0.0, 0.0, 0.5]]
+
+
+def test_models_of_keras_hub(onnxruntime, tmp_path):
+    models = pytest.importorskip("keras_hub").models
+    vit = models.ViTBackbone(
+        image_shape=(8, 8, 3),
+        patch_size=4,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=8,
+        mlp_dim=16,
+    )
+    bert = models.BertBackbone(
+        vocabulary_size=30,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=8,
+        intermediate_dim=16,
+        max_sequence_length=9,
+    )
+    model = keras.Model(
+        [*bert.inputs, *vit.inputs], {**bert.output, "patches": vit.output}
+    )
+    path = tmp_path / "m.onnx"
+    kp.export_onnx(model, path, verify=False, verbose=False)
+    report = kp.verify(model, path, max_length=9)
+    assert report.passed
+
+
+def test_every_shape_is_known_where_the_inputs_are(onnxruntime, tmp_path, make):
+    """As importers want it that plan for one shape."""
+    import onnx
+
+    ids = make.ids()
+    x = layers.Embedding(50, 16, mask_zero=True)(ids)
+    x = kp.TransformerEncoder(1, 2, 32, activation="gelu")(
+        kp.PositionalEncoding()(x)
+    )
+    model = keras.Model(ids, layers.MultiHeadAttention(2, 8)(x, x))
+    kp.export_onnx(
+        model,
+        tmp_path / "m.onnx",
+        signatures={"short": (model, {"ids": (1, 8)})},
+        verify=False,
+        verbose=False,
+    )
+    graph = onnx.shape_inference.infer_shapes(
+        onnx.load(tmp_path / "m.onnx"),
+        check_type=True,
+        strict_mode=True,
+        data_prop=True,
+    ).graph
+    shapes = {
+        value.name: value.type.tensor_type.shape.dim
+        for value in (*graph.value_info, *graph.output)
+    }
+    for node in graph.node:
+        for name in node.output:
+            assert all(size.HasField("dim_value") for size in shapes[name])
 
 
 def test_operators_that_onnx_lacks(onnxruntime, tmp_path, make):
