@@ -99,6 +99,7 @@ def test_numbers_that_a_layer_holds(onnxruntime, tmp_path):
     kp.export_onnx(model, path, verify=False, verbose=False)
     report = kp.verify(model, path)
     assert report.passed
+    assert report.unverified == []
     ((_, sides),) = kp.inspect(path).signatures.items()
     assert list(sides["inputs"]) == ["x"]
     # What is not selected does not matter, an infinity neither.
@@ -132,6 +133,7 @@ def test_models_of_keras_hub(onnxruntime, tmp_path):
     kp.export_onnx(model, path, verify=False, verbose=False)
     report = kp.verify(model, path, max_length=9)
     assert report.passed
+    assert report.unverified == []
 
 
 def test_every_shape_is_known_where_the_inputs_are(onnxruntime, tmp_path, make):
@@ -164,6 +166,106 @@ def test_every_shape_is_known_where_the_inputs_are(onnxruntime, tmp_path, make):
     for node in graph.node:
         for name in node.output:
             assert all(size.HasField("dim_value") for size in shapes[name])
+
+
+@pytest.fixture(scope="module")
+def weighed(onnxruntime, tmp_path_factory):
+    """A model with an embedding of many rows, and its file as a message."""
+    import onnx
+
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            layers.Embedding(500, 8, name="rows"),
+            layers.LSTM(4),
+            layers.LayerNormalization(epsilon=1e-12),
+            layers.Dense(3, name="scores"),
+        ]
+    )
+    path = tmp_path_factory.mktemp("onnx") / "m.onnx"
+    kp.export_onnx(model, path, verify=False, verbose=False)
+    assert kp.verify(model, path, max_length=4).unverified == []
+    return model, onnx.load(path)
+
+
+def low_bits(values):
+    values.view("uint32").flat[5] ^= 0xFF
+
+
+def last_but_one_row(values):
+    values[-2] += 1.0
+
+
+def ten_times(values):
+    values *= 10
+
+
+@pytest.mark.parametrize(
+    ("which", "change", "match"),
+    [
+        ("lstm_cell/recurrent_kernel", low_bits, "lstm_cell/recurrent_kernel"),
+        ("rows/embeddings", last_but_one_row, "rows/embeddings"),
+        ("add/y:0", ten_times, r"add/y:0 is 9.99\d*e-12, not 9.99\d*e-13"),
+    ],
+)
+def test_what_the_answers_do_not_tell(weighed, tmp_path, which, change, match):
+    import onnx
+
+    model, original = weighed
+    message = onnx.ModelProto.FromString(original.SerializeToString())
+    (tensor,) = (
+        each
+        for each in message.graph.initializer
+        if each.name.endswith(which) and each.data_type == 1
+    )
+    values = onnx.numpy_helper.to_array(tensor).copy()
+    change(values)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    path = tmp_path / "m.onnx"
+    onnx.save(message, path)
+    match = f"gives the model's answers, but .*{match}"
+    with pytest.raises(kp.ExportVerificationError, match=match):
+        kp.verify(model, path, max_length=4)
+
+
+def test_graph_of_another_converter(weighed, tmp_path):
+    """Its weights are found wherever they are, and nothing else compared."""
+    import onnx
+
+    model, original = weighed
+    message = onnx.ModelProto.FromString(original.SerializeToString())
+    node = message.graph.node[-1]
+    (name,) = node.output
+    node.output[0] = "half"
+    message.graph.node.append(
+        onnx.helper.make_node("Neg", ["half"], ["negative"])
+    )
+    message.graph.node.append(
+        onnx.helper.make_node("Neg", ["negative"], [name])
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(message, path)
+    (note,) = kp.verify(model, path, max_length=4).unverified
+    assert "all of the graph but its weights" in note
+    # Nor is a weight found that nothing comes from.
+    for node in message.graph.node:
+        for index, source in enumerate(node.input):
+            if source.endswith("embeddings"):
+                node.input[index] = "mine"
+    (tensor,) = (
+        each
+        for each in message.graph.initializer
+        if each.name.endswith("embeddings")
+    )
+    values = onnx.numpy_helper.to_array(tensor).copy()
+    last_but_one_row(values)
+    message.graph.initializer.append(
+        onnx.numpy_helper.from_array(values, "mine")
+    )
+    onnx.save(message, path)
+    with pytest.raises(kp.ExportVerificationError, match="rows/embeddings"):
+        kp.verify(model, path, max_length=4)
 
 
 def test_operators_that_onnx_lacks(onnxruntime, tmp_path, make):
