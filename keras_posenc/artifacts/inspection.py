@@ -12,6 +12,7 @@ from typing import Any
 
 from keras_posenc.artifacts import reading
 from keras_posenc.artifacts.isolation import (
+    MIB,
     IsolationError,
     Limits,
     run_isolated,
@@ -142,9 +143,16 @@ def inspect(artifact: str | Path) -> Inspection:
         sizes = {
             Path(entry.path): entry.stat().st_size for entry in _files(path)
         }
+    limits = Limits()
+    if kind == "onnx":  # whose weights are a part of the message
+        limits = dataclasses.replace(
+            limits,
+            memory=limits.memory + 4 * sizes[path],
+            seconds=limits.seconds + sizes[path] // (50 * MIB),
+        )
     try:
         found = json.loads(
-            run_isolated(reading.__file__, kind, str(path), limits=Limits())
+            run_isolated(reading.__file__, kind, str(path), limits=limits)
         )
         if "error" in found:
             raise ValueError(found["error"])

@@ -301,6 +301,83 @@ def test_what_is_no_onnx_file(onnxruntime, tmp_path):
         kp.inspect(path)
 
 
+@pytest.mark.parametrize(
+    ("body", "unsafe"),
+    [
+        ("y = mine.Op(x)", ["Op"]),
+        ("y = If(b) <then_branch = g () => (float[n] z) {z = mine.Op(x)}, "
+         "else_branch = h () => (float[n] w) {w = Neg(x)}>", ["Op"]),
+        ("y = mine.Twice(x)", ["Op"]),
+        ("y = ai.onnx.ml.Normalizer(x)", []),
+    ],
+)  # fmt: skip
+def test_operators_of_other_domains(onnxruntime, tmp_path, body, unsafe):
+    import onnx
+
+    path = tmp_path / "m.onnx"
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18, "mine": 1, "ai.onnx.ml": 3]>'
+        f"g (float[n] x, bool b) => (float[n] y) {{{body}}}"
+    )
+    if "Twice" in body:
+        model.functions.append(
+            onnx.parser.parse_function(
+                '<domain: "mine", opset_import: ["": 18, "mine": 1]>'
+                "Twice (x) => (y) {z = Add(x, x) y = mine.Op(z)}"
+            )
+        )
+    onnx.save(model, path)
+    found = kp.inspect(path)
+    assert found.unsafe_operators == found.foreign_operators == unsafe
+    assert "Twice" not in found.operators
+
+
+@pytest.mark.parametrize("where", ["initializer", "attribute", "sparse"])
+def test_numbers_in_other_files(onnxruntime, tmp_path, where):
+    import onnx
+
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]>'
+        "g (float[n] x, bool b) => (float[n] y) {"
+        "y = If(b) <then_branch = h () => (float[n] z) {"
+        "c = Constant<value = float[1] {1.0}>() z = Add(x, c)}, "
+        "else_branch = i () => (float[n] w) {w = Neg(x)}>}"
+    )
+    branch = model.graph.node[0].attribute[0].g
+    if where == "initializer":
+        tensor = branch.initializer.add()
+    elif where == "sparse":
+        tensor = model.graph.sparse_initializer.add().values
+    else:
+        tensor = branch.node[0].attribute[0].t
+    tensor.name, tensor.data_type = "far", 1
+    tensor.ClearField("float_data")
+    tensor.dims[:] = [1]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    (tmp_path / "w.bin").write_bytes(bytes(4))
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match="'far' are in another file"):
+        kp.inspect(tmp_path / "m.onnx")
+
+
+@pytest.mark.slow
+def test_file_larger_than_the_memory_to_read_one(onnxruntime, tmp_path):
+    import onnx
+
+    size = 3 * 2**27
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]>'
+        "g (uint8[n] x) => (uint8[n] y) {y = Max(x, w)}"
+    )
+    model.graph.initializer.append(
+        onnx.TensorProto(name="w", data_type=2, dims=[size])
+    )
+    model.graph.initializer[0].raw_data = bytes(size)
+    onnx.save(model, tmp_path / "m.onnx")
+    assert kp.inspect(tmp_path / "m.onnx").weight_bytes == size
+
+
 def test_extra_that_is_missing(monkeypatch, tmp_path, make):
     import sys
 
