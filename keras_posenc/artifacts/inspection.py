@@ -12,6 +12,7 @@ from typing import Any
 
 from keras_posenc.artifacts import reading
 from keras_posenc.artifacts.isolation import (
+    MIB,
     IsolationError,
     Limits,
     run_isolated,
@@ -142,13 +143,20 @@ def inspect(artifact: str | Path) -> Inspection:
         sizes = {
             Path(entry.path): entry.stat().st_size for entry in _files(path)
         }
+    limits = Limits()
+    if kind == "onnx":  # whose weights are a part of the message
+        limits = dataclasses.replace(
+            limits,
+            memory=limits.memory + 4 * sizes[path],
+            seconds=limits.seconds + sizes[path] // (50 * MIB),
+        )
     try:
         found = json.loads(
             run_isolated(
                 reading.__file__,
                 kind,
                 str(path),
-                limits=Limits(),
+                limits=limits,
                 prepared=[kind],
             )
         )

@@ -34,6 +34,9 @@ _UNSAFE = re.compile(
     r")"
 )
 
+# What the standard of ONNX defines computes, and does nothing else.
+_ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+
 
 def prepare(kind: str) -> None:
     """Imports what knows a kind's format ahead of time."""
@@ -227,13 +230,16 @@ def read_onnx(path: Path) -> dict[str, Any]:
     import onnx
 
     model = onnx.load(path, load_external_data=False)
+    for tensor in _messages(model, onnx.TensorProto):
+        if (
+            tensor.data_location == onnx.TensorProto.EXTERNAL
+            or tensor.external_data
+        ):
+            raise ValueError(
+                f"the numbers of its tensor {tensor.name!r} are in another file"
+            )
     onnx.checker.check_model(model)
     graph = model.graph
-    if any(
-        each.data_location == onnx.TensorProto.EXTERNAL
-        for each in graph.initializer
-    ):
-        raise ValueError("its weights are in other files")
 
     def tensors(values: Any) -> dict[str, Any]:
         return {
@@ -251,7 +257,17 @@ def read_onnx(path: Path) -> dict[str, Any]:
             for value in values
         }
 
-    operators = collections.Counter(node.op_type for node in graph.node)
+    own = {(each.domain, each.name) for each in model.functions}
+    nodes = [
+        node
+        for node in _messages(model, onnx.NodeProto)
+        if (node.domain, node.op_type) not in own
+    ]
+    operators = collections.Counter(node.op_type for node in nodes)
+    # Those of other domains are whatever somebody has made them.
+    foreign = sorted(
+        {node.op_type for node in nodes if node.domain not in _ONNX_DOMAINS}
+    )
     return {
         "weight_bytes": sum(
             onnx.numpy_helper.to_array(each).nbytes
@@ -264,9 +280,20 @@ def read_onnx(path: Path) -> dict[str, Any]:
             }
         },
         "operators": dict(operators.most_common()),
-        "custom": sorted({node.op_type for node in graph.node if node.domain}),
-        "unsafe": [],
+        "custom": foreign,
+        "unsafe": foreign,
     }
+
+
+def _messages(message: Any, kind: type) -> Iterator[Any]:
+    """Each message of a kind inside of another, wherever it is."""
+    if isinstance(message, kind):
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            is_one = hasattr(value, "ListFields")
+            for each in [value] if is_one else value:
+                yield from _messages(each, kind)
 
 
 def _check_assets(graph: Any) -> None:

@@ -1,6 +1,7 @@
 """The proof that an artifact gives its model's own answers."""
 
 import base64
+import dataclasses
 import json
 import math
 import sys
@@ -28,6 +29,7 @@ from keras_posenc.artifacts.isolation import (
 )
 from keras_posenc.artifacts.keras_int8 import is_quantized
 from keras_posenc.artifacts.labels import is_labels
+from keras_posenc.artifacts.onnx_proof import compare_with_conversion
 from keras_posenc.artifacts.quantization import BY_KERAS
 from keras_posenc.artifacts.report import CaseReport, VerificationReport
 from keras_posenc.artifacts.samples import without_unknown_ids
@@ -107,7 +109,9 @@ def verify(
         ValueError: No artifact at the path, a signature that it does not have,
             or inputs that the model itself does not take.
         ExportVerificationError: The artifact does not load, crashes or hangs,
-            or does more than compute.
+            or does more than compute. Or an ONNX file gives the model's
+            answers, but does not hold, bit for bit, its weights, or the other
+            numbers that it computes with.
     """
     require_tensorflow_backend("verify")
     check_model(model)
@@ -146,7 +150,12 @@ def verify(
             task,
             agreement,
         )
-    return verify_expectations(expectations, inspection)
+        report = verify_expectations(expectations, inspection)
+        if report.passed and inspection.kind == "onnx":
+            others = compare_with_conversion(resolved, inspection.path)
+            unverified = [*report.unverified, *others]
+            report = dataclasses.replace(report, unverified=unverified)
+    return report
 
 
 def start_tensorflow() -> Isolated:

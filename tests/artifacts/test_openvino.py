@@ -1,4 +1,4 @@
-"""OpenVINO, an independent reader, gives an exported SavedModel's answers."""
+"""OpenVINO, an independent reader, gives an exported model's answers."""
 
 import runpy
 from pathlib import Path
@@ -30,16 +30,18 @@ def model():
     )
 
 
-@pytest.fixture(scope="module")
-def compiled(model, tmp_path_factory):
+@pytest.fixture(scope="module", params=["saved_model", "onnx"])
+def compiled(request, model, tmp_path_factory):
     """Its one signature: OpenVINO reads `serving_default` alone."""
-    artifact = kp.export_saved_model(
-        model,
-        tmp_path_factory.mktemp("openvino"),
-        verify=False,  # by another runtime below
-        verbose=False,
-    )
-    read_model = runpy.run_path(str(READER))["read_model"]
+    folder = tmp_path_factory.mktemp("openvino")
+    options = {"verify": False, "verbose": False}  # another runtime does below
+    if request.param == "onnx":
+        pytest.importorskip("tf2onnx")
+        artifact = kp.export_onnx(model, folder / "m.onnx", **options)
+        read_model = openvino.Core().read_model
+    else:
+        artifact = kp.export_saved_model(model, folder, **options)
+        read_model = runpy.run_path(str(READER))["read_model"]
     return openvino.compile_model(
         read_model(artifact.path),
         "CPU",
