@@ -75,11 +75,17 @@ class AllHooks(kp.AttentionPosition):
         return mean * ops.cast(self.offset, weights.dtype)
 
     def distance(self, dtype, query_positions, key_positions):
-        difference = ops.expand_dims(query_positions, -1) - ops.expand_dims(
-            key_positions, -2
-        )
         wide = keras.backend.result_type(dtype, "float32")
-        distance = ops.tanh(ops.abs(ops.cast(difference, wide)))
+        query_positions, key_positions = (
+            ops.cast(positions, wide)
+            for positions in (query_positions, key_positions)
+        )
+        distance = ops.tanh(
+            ops.abs(
+                ops.expand_dims(query_positions, -1)
+                - ops.expand_dims(key_positions, -2)
+            )
+        )
         return ops.cast(ops.expand_dims(distance, 1), dtype)
 
 
@@ -690,6 +696,18 @@ def test_a_token_at_nan_is_nan(entry):
     assert np.isnan(outputs[1, 2]).any() == looks_at_positions
     others = np.arange(BATCH) != 1
     near(outputs[others], expected[others], bound(entry, expected))
+
+
+@pytest.mark.tensorflow  # Keras computes in float64 there alone
+@pytest.mark.parametrize("entry", WITH_POSITIONS)
+def test_float64_reads_float32_positions_exactly(entry):
+    layer, x = built(entry, dtype="float64"), sequences(dtype="float64")
+    rng = np.random.default_rng(41)
+    # The fraction of one below 0 needs more bits than itself.
+    positions = rng.uniform(-3, 3, (BATCH, SEQ)).astype("float32")
+    expected = numpy(layer(x, positions=positions.astype("float64")))
+    outputs = numpy(layer(x, positions=positions))
+    near(outputs, expected, bound(entry, expected, "float64"))
 
 
 @pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)

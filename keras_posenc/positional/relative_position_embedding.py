@@ -92,7 +92,9 @@ class RelativePositionEmbedding(AttentionPosition):
         scores = ops.matmul(ops.cast(query, dtype), ops.transpose(table))
         bias = take_by_distance(
             scores,
-            clipped_index(query_positions, key_positions, self.max_distance),
+            clipped_index(
+                query_positions, key_positions, self.max_distance, dtype
+            ),
         )
         return nan_where_unknown(bias, query_positions, key_positions)
 
@@ -103,7 +105,9 @@ class RelativePositionEmbedding(AttentionPosition):
         table = ops.cast(self.value_embeddings, dtype)
         sums = sum_by_distance(
             ops.cast(weights, dtype),
-            clipped_index(query_positions, key_positions, self.max_distance),
+            clipped_index(
+                query_positions, key_positions, self.max_distance, dtype
+            ),
             table.shape[0],
         )
         # (batch, heads, query, rows) -> (batch, heads, query, dim)
