@@ -6,6 +6,7 @@ before a test that is marked as needing it.
 
 import dataclasses
 import inspect
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -596,6 +597,45 @@ def test_builds_from_a_list(entry):
     assert len(layer.weights) == count
 
 
+# ---- Initial weights
+
+
+def seeded(config: Any) -> Any:
+    """The same config, where every initializer draws by one seed."""
+    normal = keras.initializers.RandomNormal(seed=3)
+    if isinstance(config, list | tuple):
+        return [seeded(value) for value in config]
+    if not isinstance(config, dict):
+        return config
+    return {
+        key: keras.saving.serialize_keras_object(normal)
+        if key.endswith("_initializer")
+        else seeded(value)
+        for key, value in config.items()
+    }
+
+
+def initial_weights(layer: keras.Layer, shape: tuple[Any, ...]) -> list[Any]:
+    """Those that are drawn, of a layer of this config with a seed."""
+    twin = type(layer).from_config(seeded(layer.get_config()))
+    twin.build(shape)
+    weights = [numpy(weight) for weight in twin.trainable_weights]
+    return [weight for weight in weights if np.ptp(weight)]
+
+
+def check_initial_weights(layer: keras.Layer, shape: tuple[Any, ...]) -> None:
+    """One seed gives the same layer, no two weights of which are equal."""
+    weights = initial_weights(layer, shape)
+    for one, two in zip(weights, initial_weights(layer, shape), strict=True):
+        np.testing.assert_array_equal(one, two)
+    for one, two in itertools.combinations(weights, 2):
+        assert not np.array_equal(one, two)
+
+
+def test_no_two_weights_begin_equal(entry):
+    check_initial_weights(entry.make(), (None, None, DIM))
+
+
 # ---- Shapes and dtypes
 
 
@@ -1060,7 +1100,7 @@ GRIDS = {
         "layout": "halves",
         "last_axis_first": True,
     },
-    "axial-2-learned": {"num_axes": 2, "grid_shape": (9, 70)},
+    "axial-2-learned": {"num_axes": 2, "grid_shape": (9, 9)},
     "axial-3": {"num_axes": 3, "max_wavelength": 100},
     "axial-3-learned-alone": {
         "num_axes": 3,
@@ -1103,6 +1143,12 @@ def test_grid_keras_file_round_trip(grid_options, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
+
+
+def test_no_two_tables_of_a_grid_begin_equal(grid_options):
+    layer = kp.AxialPositionalEncoding(**grid_options)
+    shape = (*[None] * (layer.num_axes + 1), GRID_DIM)
+    check_initial_weights(layer, shape)
 
 
 def test_grid_of_any_size(grid_options):

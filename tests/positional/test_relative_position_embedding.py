@@ -68,14 +68,6 @@ def test_is_the_paper(values, given, near):
     near(got, joined @ kernel + bias, FLOAT32)
 
 
-def test_tables_differ():
-    layer = kp.RelativePositionEmbedding(REACH)
-    layer.build((None, HEADS, None, DIM))
-    keys, values = layer.get_weights()
-    assert keys.shape == values.shape == (2 * REACH + 1, DIM)
-    assert np.abs(keys - values).max() > 0.1
-
-
 def test_without_values_the_hook_is_absent():
     assert kp.RelativePositionEmbedding(REACH, values=False).values is None
     layer = kp.RelativePositionEmbedding(REACH)
