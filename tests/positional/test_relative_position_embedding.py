@@ -53,6 +53,7 @@ def test_is_the_paper(values, given, near):
         ]
 
     kernel, bias = weights_of(layer.query_key_value)
+    x = np.where(mask[..., np.newaxis], x, 0)  # as padding counts
     projected = np.reshape(x @ kernel + bias, (3, 9, 3, HEADS, DIM // HEADS))
     # (batch, seq, three, heads, dim) -> three of (batch, heads, seq, dim)
     q, k, v = np.transpose(projected, (2, 0, 3, 1, 4))
