@@ -867,16 +867,15 @@ def gradients_of(
     layer: keras.Layer, x: np.ndarray, total: Callable, **kwargs: Any
 ) -> list[np.ndarray]:
     """Of `total(layer(x, **kwargs))` by the trainable weights, then by x."""
-    x = ops.convert_to_tensor(x)
-    variables = [weight.value for weight in layer.trainable_variables]
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
+    return gradients_at([x], layer, total, **kwargs)[0]
 
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            value = total(layer(x, **kwargs))
-        gradients = tape.gradient(value, [*variables, x])
-    elif BACKEND == "jax":
+
+def gradients_at(
+    points: list[np.ndarray], layer: keras.Layer, total: Callable, **kwargs: Any
+) -> list[list[np.ndarray]]:
+    """`gradients_of` at several x of one shape, compiled once."""
+    variables = [weight.value for weight in layer.trainable_variables]
+    if BACKEND == "jax":
         import jax
 
         state = [v.value for v in layer.non_trainable_variables]
@@ -885,35 +884,49 @@ def gradients_of(
             outputs, _ = layer.stateless_call(variables, state, x, **kwargs)
             return total(outputs)
 
-        by_weights, by_x = jax.jit(jax.grad(value_of, (0, 1)))(variables, x)
-        gradients = [*by_weights, by_x]
-    else:
+        differentiated = jax.jit(jax.grad(value_of, (0, 1)))
+
+    def gradients(x):
+        if BACKEND == "tensorflow":
+            import tensorflow as tf
+
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                value = total(layer(x, **kwargs))
+            return tape.gradient(value, [*variables, x])
+        if BACKEND == "jax":
+            by_weights, by_x = differentiated(variables, x)
+            return [*by_weights, by_x]
         x = x.clone().requires_grad_()
         layer.zero_grad()
         value = total(layer(x, **kwargs))
         if value.requires_grad:
             value.backward()
-        gradients = [*(variable.grad for variable in variables), x.grad]
-    *by_weights, by_x = gradients
-    assert all(gradient is not None for gradient in by_weights)
-    if by_x is None:  # outputs that do not look at the inputs at all
-        by_x = ops.zeros_like(x)
-    return [numpy(gradient) for gradient in (*by_weights, by_x)]
+        return [*(variable.grad for variable in variables), x.grad]
+
+    answers = []
+    for x in map(ops.convert_to_tensor, points):
+        *by_weights, by_x = gradients(x)
+        assert all(gradient is not None for gradient in by_weights)
+        if by_x is None:  # outputs that do not look at the inputs at all
+            by_x = ops.zeros_like(x)
+        answers.append([numpy(gradient) for gradient in (*by_weights, by_x)])
+    return answers
 
 
 def test_gradients_come_from_real_tokens(entry):
     """Padding has none, and what it holds is in those of nothing else."""
     layer, x = built(entry), sequences()
     garbage = np.where(np.arange(SEQ) % 2, np.nan, np.inf)[:, np.newaxis]
-    expected, (*by_weights, by_x) = (
-        gradients_of(
-            layer,
-            np.where(MASK[..., np.newaxis], x, padding).astype("float32"),
-            lambda outputs: weighted_sum(outputs, MASK),
-            **under(layer, MASK),
-            **tensors(entry.together, MASK),
-        )
-        for padding in (0, garbage)
+    expected, (*by_weights, by_x) = gradients_at(
+        [
+            np.where(MASK[..., np.newaxis], x, padding).astype("float32")
+            for padding in (0, garbage)
+        ],
+        layer,
+        lambda outputs: weighted_sum(outputs, MASK),
+        **under(layer, MASK),
+        **tensors(entry.together, MASK),
     )
     assert len(by_weights) == len(layer.trainable_variables)
     for gradient, same in zip((*by_weights, by_x), expected, strict=True):
