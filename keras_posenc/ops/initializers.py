@@ -29,3 +29,11 @@ def initializer_of(initializer: Any, name: str) -> Any:
         # Of 31 bits, which every backend takes.
         config["seed"] = zlib.crc32(f"{seed}/{name}".encode()) >> 1
     return type(initializer).from_config(config)
+
+
+def is_seeded(initializer: Any) -> bool:
+    """Whether there is a seed that clones of an initializer would share."""
+    return (
+        hasattr(initializer, "get_config")
+        and initializer.get_config().get("seed") is not None
+    )

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import check_choice
-from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.ops.initializers import initializer_of, is_seeded
 
 NORMS = ("layer", "rms")
 
@@ -94,9 +94,12 @@ def projection_options(
 
 
 def options_of(options: dict[str, Any], name: str) -> dict[str, Any]:
-    """The options of one of the sublayers that share `projection_options`."""
+    """The options of one of the sublayers that share `projection_options`.
+
+    Without a seed the projections draw one each, and nothing else needs one.
+    """
     return {
-        key: initializer_of(value, name) if "initializer" in key else value
+        key: initializer_of(value, name) if is_seeded(value) else value
         for key, value in options.items()
     }
 
