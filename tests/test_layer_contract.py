@@ -6,6 +6,7 @@ before a test that is marked as needing it.
 
 import dataclasses
 import inspect
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -20,14 +21,15 @@ import keras_posenc as kp
 BACKEND = keras.config.backend()
 DIM = 8
 VOCABULARY = 50
-# Which tokens are real: all, padding behind, before and between, none.
+# Which tokens are real: padding before, none, between, everywhere, behind. The
+# very first token is padding, and a row that begins with some follows a token.
 MASK = np.array(
     [
-        [1, 1, 1, 1, 1, 1, 1],
-        [1, 1, 1, 1, 0, 0, 0],
         [0, 0, 1, 1, 1, 1, 1],
-        [1, 0, 1, 1, 0, 1, 0],
+        [1, 1, 1, 1, 1, 1, 1],
+        [0, 1, 0, 1, 1, 0, 1],
         [0, 0, 0, 0, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0, 0],
     ],
     bool,
 )
@@ -75,11 +77,17 @@ class AllHooks(kp.AttentionPosition):
         return mean * ops.cast(self.offset, weights.dtype)
 
     def distance(self, dtype, query_positions, key_positions):
-        difference = ops.expand_dims(query_positions, -1) - ops.expand_dims(
-            key_positions, -2
-        )
         wide = keras.backend.result_type(dtype, "float32")
-        distance = ops.tanh(ops.abs(ops.cast(difference, wide)))
+        query_positions, key_positions = (
+            ops.cast(positions, wide)
+            for positions in (query_positions, key_positions)
+        )
+        distance = ops.tanh(
+            ops.abs(
+                ops.expand_dims(query_positions, -1)
+                - ops.expand_dims(key_positions, -2)
+            )
+        )
         return ops.cast(ops.expand_dims(distance, 1), dtype)
 
 
@@ -304,6 +312,7 @@ LAYERS = {
         norm="rms",
         num_key_value_heads=2,
         attention_position=AllHooks,
+        skip_padding=False,
     ),
     "rotary": rotary(),
     "rotary-yarn-interleaved": rotary(layout="interleaved", **YARN),
@@ -596,6 +605,45 @@ def test_builds_from_a_list(entry):
     assert len(layer.weights) == count
 
 
+# ---- Initial weights
+
+
+def seeded(config: Any) -> Any:
+    """The same config, where every initializer draws by one seed."""
+    normal = keras.initializers.RandomNormal(seed=3)
+    if isinstance(config, list | tuple):
+        return [seeded(value) for value in config]
+    if not isinstance(config, dict):
+        return config
+    return {
+        key: keras.saving.serialize_keras_object(normal)
+        if key.endswith("_initializer")
+        else seeded(value)
+        for key, value in config.items()
+    }
+
+
+def initial_weights(layer: keras.Layer, shape: tuple[Any, ...]) -> list[Any]:
+    """Those that are drawn, of a layer of this config with a seed."""
+    twin = type(layer).from_config(seeded(layer.get_config()))
+    twin.build(shape)
+    weights = [numpy(weight) for weight in twin.trainable_weights]
+    return [weight for weight in weights if np.ptp(weight)]
+
+
+def check_initial_weights(layer: keras.Layer, shape: tuple[Any, ...]) -> None:
+    """One seed gives the same layer, no two weights of which are equal."""
+    weights = initial_weights(layer, shape)
+    for one, two in zip(weights, initial_weights(layer, shape), strict=True):
+        np.testing.assert_array_equal(one, two)
+    for one, two in itertools.combinations(weights, 2):
+        assert not np.array_equal(one, two)
+
+
+def test_no_two_weights_begin_equal(entry):
+    check_initial_weights(entry.make(), (None, None, DIM))
+
+
 # ---- Shapes and dtypes
 
 
@@ -720,12 +768,15 @@ def test_padding_holds_anything(entry, names):
     embedding = model.get_layer("embedding")
     (table,) = embedding.get_weights()
     answers = []
-    for padded, garbage in enumerate((0.0, 1e6)):
+    for padded, garbage in ((0, 0.0), (1, np.nan), (1, np.inf)):
         embedding.set_weights([np.vstack([0 * table[:1] + garbage, table[1:]])])
         outputs = numpy(model(feed(model, names, padded=padded)))
-        assert np.isfinite(outputs).all()
+        # Each by itself, padding may stay what it is.
+        if entry.mixes:
+            assert np.isfinite(outputs).all()
         answers.append(real(outputs, entry))
-    np.testing.assert_array_equal(*answers)
+    for answer in answers[1:]:
+        np.testing.assert_array_equal(answer, answers[0])
 
 
 @pytest.mark.parametrize("entry", WITH_POSITIONS)
@@ -759,6 +810,18 @@ def test_a_token_at_nan_is_nan(entry):
     assert np.isnan(outputs[1, 2]).any() == looks_at_positions
     others = np.arange(BATCH) != 1
     near(outputs[others], expected[others], bound(entry, expected))
+
+
+@pytest.mark.tensorflow  # Keras computes in float64 there alone
+@pytest.mark.parametrize("entry", WITH_POSITIONS)
+def test_float64_reads_float32_positions_exactly(entry):
+    layer, x = built(entry, dtype="float64"), sequences(dtype="float64")
+    rng = np.random.default_rng(41)
+    # The fraction of one below 0 needs more bits than itself.
+    positions = rng.uniform(-3, 3, (BATCH, SEQ)).astype("float32")
+    expected = numpy(layer(x, positions=positions.astype("float64")))
+    outputs = numpy(layer(x, positions=positions))
+    near(outputs, expected, bound(entry, expected, "float64"))
 
 
 @pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
@@ -818,9 +881,17 @@ def test_longer_padding_changes_nothing(entry, names):
 
 @pytest.mark.parametrize(("entry", "names"), TOGETHER)
 def test_rows_are_independent(entry, names):
+    """... of how many there are, and of NaN in the tokens of another."""
     layer, x = built(entry), sequences()
     extra = tensors(names, MASK)
     together = numpy(layer(x, **under(layer, MASK), **extra))
+    poisoned = x.copy()
+    poisoned[1, -1] = np.nan
+    outputs = numpy(layer(poisoned, **under(layer, MASK), **extra))
+    others = np.arange(BATCH) != 1
+    np.testing.assert_array_equal(outputs[others], together[others])
+    # Its own row knows, unless the layer looks at no inputs.
+    assert np.isnan(outputs[1]).any() or (outputs[1] == together[1]).all()
     for row in (1, BATCH - 1):
         one = slice(row, row + 1)
         alone = layer(
@@ -856,8 +927,8 @@ def test_tokens_influence_one_another_or_not(entry):
 def weighted_sum(outputs: Any, mask: np.ndarray | None = None) -> Any:
     """One number from all the outputs, or from those of the real tokens."""
     factors = np.random.default_rng(29).normal(size=tuple(outputs.shape))
-    if mask is not None and factors.ndim == 3:
-        factors *= mask[..., np.newaxis]
+    if mask is not None and factors.ndim == 3:  # no product with NaN
+        outputs = ops.where(mask[..., np.newaxis], outputs, 0)
     return ops.sum(outputs * ops.convert_to_tensor(factors, outputs.dtype))
 
 
@@ -865,16 +936,15 @@ def gradients_of(
     layer: keras.Layer, x: np.ndarray, total: Callable, **kwargs: Any
 ) -> list[np.ndarray]:
     """Of `total(layer(x, **kwargs))` by the trainable weights, then by x."""
-    x = ops.convert_to_tensor(x)
-    variables = [weight.value for weight in layer.trainable_variables]
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
+    return gradients_at([x], layer, total, **kwargs)[0]
 
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            value = total(layer(x, **kwargs))
-        gradients = tape.gradient(value, [*variables, x])
-    elif BACKEND == "jax":
+
+def gradients_at(
+    points: list[np.ndarray], layer: keras.Layer, total: Callable, **kwargs: Any
+) -> list[list[np.ndarray]]:
+    """`gradients_of` at several x of one shape, compiled once."""
+    variables = [weight.value for weight in layer.trainable_variables]
+    if BACKEND == "jax":
         import jax
 
         state = [v.value for v in layer.non_trainable_variables]
@@ -883,34 +953,54 @@ def gradients_of(
             outputs, _ = layer.stateless_call(variables, state, x, **kwargs)
             return total(outputs)
 
-        by_weights, by_x = jax.jit(jax.grad(value_of, (0, 1)))(variables, x)
-        gradients = [*by_weights, by_x]
-    else:
+        differentiated = jax.jit(jax.grad(value_of, (0, 1)))
+
+    def gradients(x):
+        if BACKEND == "tensorflow":
+            import tensorflow as tf
+
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                value = total(layer(x, **kwargs))
+            return tape.gradient(value, [*variables, x])
+        if BACKEND == "jax":
+            by_weights, by_x = differentiated(variables, x)
+            return [*by_weights, by_x]
         x = x.clone().requires_grad_()
         layer.zero_grad()
         value = total(layer(x, **kwargs))
         if value.requires_grad:
             value.backward()
-        gradients = [*(variable.grad for variable in variables), x.grad]
-    *by_weights, by_x = gradients
-    assert all(gradient is not None for gradient in by_weights)
-    if by_x is None:  # outputs that do not look at the inputs at all
-        by_x = ops.zeros_like(x)
-    return [numpy(gradient) for gradient in (*by_weights, by_x)]
+        return [*(variable.grad for variable in variables), x.grad]
+
+    answers = []
+    for x in map(ops.convert_to_tensor, points):
+        *by_weights, by_x = gradients(x)
+        assert all(gradient is not None for gradient in by_weights)
+        if by_x is None:  # outputs that do not look at the inputs at all
+            by_x = ops.zeros_like(x)
+        answers.append([numpy(gradient) for gradient in (*by_weights, by_x)])
+    return answers
 
 
 def test_gradients_come_from_real_tokens(entry):
-    layer = built(entry)
-    *by_weights, by_x = gradients_of(
+    """Padding has none, and what it holds is in those of nothing else."""
+    layer, x = built(entry), sequences()
+    garbage = np.where(np.arange(SEQ) % 2, np.nan, np.inf)[:, np.newaxis]
+    expected, (*by_weights, by_x) = gradients_at(
+        [
+            np.where(MASK[..., np.newaxis], x, padding).astype("float32")
+            for padding in (0, garbage)
+        ],
         layer,
-        sequences(),
         lambda outputs: weighted_sum(outputs, MASK),
         **under(layer, MASK),
         **tensors(entry.together, MASK),
     )
     assert len(by_weights) == len(layer.trainable_variables)
-    for gradient in (*by_weights, by_x):
+    for gradient, same in zip((*by_weights, by_x), expected, strict=True):
         assert np.isfinite(gradient).all()
+        np.testing.assert_array_equal(gradient, same)
     assert all(gradient.any() for gradient in by_weights)
     assert not by_x[~MASK].any()
 
@@ -1077,7 +1167,7 @@ GRIDS = {
         "layout": "halves",
         "last_axis_first": True,
     },
-    "axial-2-learned": {"num_axes": 2, "grid_shape": (9, 70)},
+    "axial-2-learned": {"num_axes": 2, "grid_shape": (9, 9)},
     "axial-3": {"num_axes": 3, "max_wavelength": 100},
     "axial-3-learned-alone": {
         "num_axes": 3,
@@ -1120,6 +1210,12 @@ def test_grid_keras_file_round_trip(grid_options, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
+
+
+def test_no_two_tables_of_a_grid_begin_equal(grid_options):
+    layer = kp.AxialPositionalEncoding(**grid_options)
+    shape = (*[None] * (layer.num_axes + 1), GRID_DIM)
+    check_initial_weights(layer, shape)
 
 
 def test_grid_of_any_size(grid_options):

@@ -6,16 +6,19 @@ import keras
 from keras import ops
 
 
-def relative_positions(query_positions: Any, key_positions: Any) -> Any:
+def relative_positions(
+    query_positions: Any, key_positions: Any, exact: str = "float32"
+) -> Any:
     """Key minus query: `(batch, query)` and `(batch, key)` -> all pairs.
 
-    Integers are subtracted as integers, reals in float32 at least.
+    Integers are subtracted as integers, reals in the exact dtype at least.
 
     Returns:
         `(batch, query, key)`.
     """
     query_positions, key_positions = (
-        _wide(positions) for positions in (query_positions, key_positions)
+        _wide(positions, exact)
+        for positions in (query_positions, key_positions)
     )
     return ops.subtract(
         ops.expand_dims(key_positions, -2), ops.expand_dims(query_positions, -1)
@@ -42,7 +45,7 @@ def distances(
     """
     # Cast first: LiteRT has no absolute value of int64.
     relative = ops.cast(
-        relative_positions(query_positions, key_positions), dtype
+        relative_positions(query_positions, key_positions, dtype), dtype
     )
     if bidirectional:
         return ops.abs(relative)
@@ -50,18 +53,22 @@ def distances(
 
 
 def clipped_index(
-    query_positions: Any, key_positions: Any, max_distance: int
+    query_positions: Any,
+    key_positions: Any,
+    max_distance: int,
+    exact: str = "float32",
 ) -> Any:
     """Relative positions as rows of a table of `2 * max_distance + 1` rows.
 
-    Real ones count by their whole part. NaN is a row too, any one: see
+    Real ones count by the whole part of their difference, which is taken in
+    the exact dtype at least. NaN is a row too, any one: see
     `nan_where_unknown`.
 
     Returns:
         int32 `(batch, query, key)`, from 0 (far before) to the last row (far
         behind).
     """
-    relative = relative_positions(query_positions, key_positions)
+    relative = relative_positions(query_positions, key_positions, exact)
     relative = ops.clip(relative, -max_distance, max_distance)
     whole = ops.cast(relative, "int32")
     # Again, since NaN may become any integer.
@@ -92,10 +99,10 @@ def arithmetic_dtype(x: Any) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def _wide(positions: Any) -> Any:
+def _wide(positions: Any, exact: str) -> Any:
     dtype = keras.backend.standardize_dtype(positions.dtype)
     if "int" not in dtype:
-        return ops.cast(positions, arithmetic_dtype(positions))
+        return ops.cast(positions, dtype if dtype == "float64" else exact)
     # int32 would make large ones negative.
     is_wide = dtype in ("int64", "uint32", "uint64")
     return ops.cast(positions, "int64" if is_wide else "int32")

@@ -22,7 +22,7 @@ def index_encoding(
         Tensor of shape `(*positions.shape, 1)`. A position that is NaN, or
         whose magnitude exceeds 2**24, gives NaN.
     """
-    whole, fraction, valid = split_positions(positions)
+    whole, fraction, valid = split_positions(positions, dtype)
     index = ops.cast(whole, dtype)
     if fraction is not None:
         index = index + ops.cast(fraction, dtype)

@@ -61,6 +61,15 @@ def hide_masked(positions: Any, *masks: Any) -> Any:
     return positions
 
 
+def hide_padding(x: Any, mask: Any) -> Any:
+    """`(..., dim)` with 0 where a mask of shape `(...)` is False.
+
+    Selected and not multiplied: padding may hold NaN, of which no product is
+    0, neither a weight of 0 times a value nor a gradient of 0 times an input.
+    """
+    return ops.where(ops.expand_dims(mask, -1), x, ops.zeros_like(x))
+
+
 def combine_masks(
     *,
     mask: Any = None,

@@ -4,12 +4,16 @@ from typing import Any
 
 from keras import ops
 
+from keras_posenc.ops.masks import hide_padding
+
 
 class Packing:
     """Lays `(batch, seq, dim)` out as one row, `(1, tokens, dim)`, and back.
 
-    What works token by token then never sees padding. Both ways are gathers,
-    and so are both gradients: a scatter would cost several times as much.
+    What works token by token then never sees padding, but for padding that
+    begins a row: it stands in for the rest of its row's, so that nothing of
+    another row ever does. Both ways are gathers, and so are both gradients: a
+    scatter would cost several times as much.
 
     Args:
         mask: Bool `(batch, seq)`, True for a token.
@@ -21,11 +25,11 @@ class Packing:
         self.training = bool(training)
         self.shape = ops.shape(mask)
         self.mask = ops.reshape(mask, (-1,))
-        # A batch of nothing but padding still has a token to gather from.
         index = ops.arange(ops.shape(self.mask)[0], dtype="int32")
-        packed = ops.logical_or(self.mask, ops.equal(index, 0))
+        begins = ops.equal(ops.arange(self.shape[1], dtype="int32"), 0)
+        packed = ops.reshape(ops.logical_or(mask, begins), (-1,))
         # Of each packed token, where it stood; of each place, the packed
-        # token that stands there, or stood there last.
+        # token that stands there, or stood there last in the same row.
         counted = ops.cast(packed, "int32")
         self.places = ops.cumsum(counted) - 1
         # Not ops.nonzero, for which LiteRT has no operator.
@@ -40,15 +44,18 @@ class Packing:
         """`(batch, seq, dim)` -> `(1, tokens, dim)`."""
 
         def gradient(upstream: Any) -> Any:
-            return self._hide_padding(ops.take(upstream, self.places, axis=0))
+            return hide_padding(
+                ops.take(upstream, self.places, axis=0), self.mask
+            )
 
         rows = self._take(_rows(x), self.sources, gradient)
         return ops.expand_dims(rows, 0)
 
     def unpack(self, x: Any) -> Any:
-        """`(1, tokens, dim)` -> `(batch, seq, dim)`, padding like some token.
+        """`(1, tokens, dim)` -> `(batch, seq, dim)`.
 
-        Attention is to mask the padding: its gradient is taken for 0.
+        Padding is like some token of its own row. Attention is to mask it: its
+        gradient is taken for 0.
         """
 
         def gradient(upstream: Any) -> Any:
@@ -68,11 +75,6 @@ class Packing:
             return ops.take(x, rows, axis=0), backward
 
         return ops.custom_gradient(take)(x)
-
-    def _hide_padding(self, rows: Any) -> Any:
-        return ops.where(
-            ops.expand_dims(self.mask, -1), rows, ops.zeros_like(rows)
-        )
 
 
 def _rows(x: Any) -> Any:

@@ -143,7 +143,7 @@ def _fractions_of_turns(positions: Any, turns: Any, dtype: str) -> Any:
     def centred(x: Any) -> Any:
         return x - ops.round(x)
 
-    whole, fraction, _ = split_positions(positions)
+    whole, fraction, _ = split_positions(positions, dtype)
     high, low = (
         ops.expand_dims(ops.cast(digit, dtype), -1)
         for digit in (ops.floor_divide(whole, 4096), ops.mod(whole, 4096))

@@ -63,7 +63,7 @@ class Phases:
         Returns:
             Two tensors of shape `(*positions.shape, pairs)`.
         """
-        whole, fraction, valid = split_positions(positions)
+        whole, fraction, valid = split_positions(positions, self.dtype)
         return add_angles(
             self.compose(ops.floor_divide(whole, _BASE), fraction, valid),
             self.look_up(_LOW + ops.mod(whole, _BASE)),
@@ -225,8 +225,16 @@ def _first(x: Any, count: int) -> Any:
     return x[(*[slice(None)] * (len(x.shape) - 1), slice(count))]
 
 
-def split_positions(positions: Any) -> tuple[Any, Any, Any]:
-    """Positions -> (whole part as int32, fraction or None, validity)."""
+def split_positions(
+    positions: Any, exact: str = "float32"
+) -> tuple[Any, Any, Any]:
+    """Positions -> (whole part as int32, fraction or None, validity).
+
+    Args:
+        positions: Tensor of any shape, integers or reals.
+        exact: The dtype in which reals are split, at least: the fraction of
+            -1e-9 is 1 in float32.
+    """
     if not hasattr(positions, "dtype"):
         positions = np.asarray(positions)  # a list of reals stays float64
     positions = ops.convert_to_tensor(positions)
@@ -239,8 +247,8 @@ def split_positions(positions: Any) -> tuple[Any, Any, Any]:
         valid = ops.logical_and(positions >= -LIMIT, positions <= LIMIT)
         whole = ops.cast(ops.clip(positions, -LIMIT, LIMIT), "int32")
         return whole, None, valid
-    if dtype in ("float16", "bfloat16"):
-        positions = ops.cast(positions, "float32")
+    if dtype != "float64":
+        positions = ops.cast(positions, exact)
     # In two steps of 2**12, since a file with float16 constants could not
     # hold 2**24. False for NaN.
     valid = ops.abs(positions / 4096) <= 4096

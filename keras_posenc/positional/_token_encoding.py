@@ -18,6 +18,9 @@ from keras_posenc.positional._merged_encoding import MergedEncoding
 class TokenEncoding(MergedEncoding):
     """Base of the encodings of `(batch, seq, dim)` by position.
 
+    Each token is merged with its own encoding alone, so that whatever padding
+    holds stays where it is, and reaches no gradient of a weight.
+
     A subclass defines `encode`, whose arguments have been checked; it finds
     the mask resolved, and positions as `place` returns them.
     `PositionalEncoding` says what they mean.

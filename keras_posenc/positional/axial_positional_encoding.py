@@ -14,6 +14,7 @@ from keras_posenc.ops.arguments import (
     check_positive_int,
 )
 from keras_posenc.ops.axial import axis_width, axis_widths, joined_axes
+from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.positional_encoding import LAYOUTS
 from keras_posenc.ops.sinusoids import Sinusoids
 from keras_posenc.ops.tables import resized_table, rows_at
@@ -144,10 +145,11 @@ class AxialPositionalEncoding(MergedEncoding):
         if self.grid_shape is None:
             return
         for axis, size in enumerate(self.grid_shape):
+            name = f"{self.axes[axis + 1]}_embeddings"
             table = self.add_weight(
                 shape=(size, widths[axis]),
-                initializer=self.embeddings_initializer,
-                name=f"{self.axes[axis + 1]}_embeddings",
+                initializer=initializer_of(self.embeddings_initializer, name),
+                name=name,
             )
             self.embeddings.append(table)
 

@@ -13,6 +13,7 @@ from keras_posenc.ops.arguments import (
     check_positive_int,
 )
 from keras_posenc.ops.distances import arithmetic_dtype, distances
+from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.learned_biases import fire_bias
 from keras_posenc.positional.attention_position import AttentionPosition
 
@@ -83,7 +84,9 @@ class FireBias(AttentionPosition):
             ("output_kernel", (self.hidden_dim, heads), kernel),
         ):
             weight = self.add_weight(
-                shape=shape, initializer=initializer, name=name
+                shape=shape,
+                initializer=initializer_of(initializer, name),
+                name=name,
             )
             setattr(self, name, weight)
         self.built = True

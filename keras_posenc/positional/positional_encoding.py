@@ -58,7 +58,9 @@ class PositionalEncoding(TokenEncoding):
             at `start_index` with each segment of a packed row; segments are
             contiguous. Not together with `skip_masked`.
         mask: Bool `(batch, seq)`, True for a token. By default the mask that
-            the inputs carry.
+            the inputs carry. It says what counts and what is hidden from
+            `positions`; the inputs' padding is encoded as any token, and NaN
+            there stays there.
         training: Whether dropout is active.
 
     Returns:

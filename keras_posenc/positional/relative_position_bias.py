@@ -10,7 +10,11 @@ from keras_posenc.ops.arguments import (
     check_built_for,
     check_positive_int,
 )
-from keras_posenc.ops.distances import clipped_index, nan_where_unknown
+from keras_posenc.ops.distances import (
+    arithmetic_dtype,
+    clipped_index,
+    nan_where_unknown,
+)
 from keras_posenc.ops.relative import bucket_table, take_rows_as_heads
 from keras_posenc.positional.attention_position import AttentionPosition
 
@@ -104,7 +108,12 @@ class RelativePositionBias(AttentionPosition):
         )
         bias = take_rows_as_heads(
             by_distance,
-            clipped_index(query_positions, key_positions, self.max_distance),
+            clipped_index(
+                query_positions,
+                key_positions,
+                self.max_distance,
+                arithmetic_dtype(query),
+            ),
         )
         return nan_where_unknown(bias, query_positions, key_positions)
 

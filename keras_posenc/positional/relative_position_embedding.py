@@ -15,6 +15,7 @@ from keras_posenc.ops.distances import (
     clipped_index,
     nan_where_unknown,
 )
+from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.relative import sum_by_distance, take_by_distance
 from keras_posenc.positional.attention_position import AttentionPosition
 
@@ -76,7 +77,9 @@ class RelativePositionEmbedding(AttentionPosition):
             if name == "key_embeddings" or self.has_values:
                 weight = self.add_weight(
                     shape=(2 * self.max_distance + 1, input_shape[-1]),
-                    initializer=_fresh(self.embeddings_initializer),
+                    initializer=initializer_of(
+                        self.embeddings_initializer, name
+                    ),
                     name=name,
                 )
                 setattr(self, name, weight)
@@ -92,7 +95,9 @@ class RelativePositionEmbedding(AttentionPosition):
         scores = ops.matmul(ops.cast(query, dtype), ops.transpose(table))
         bias = take_by_distance(
             scores,
-            clipped_index(query_positions, key_positions, self.max_distance),
+            clipped_index(
+                query_positions, key_positions, self.max_distance, dtype
+            ),
         )
         return nan_where_unknown(bias, query_positions, key_positions)
 
@@ -103,7 +108,9 @@ class RelativePositionEmbedding(AttentionPosition):
         table = ops.cast(self.value_embeddings, dtype)
         sums = sum_by_distance(
             ops.cast(weights, dtype),
-            clipped_index(query_positions, key_positions, self.max_distance),
+            clipped_index(
+                query_positions, key_positions, self.max_distance, dtype
+            ),
             table.shape[0],
         )
         # (batch, heads, query, rows) -> (batch, heads, query, dim)
@@ -118,8 +125,3 @@ class RelativePositionEmbedding(AttentionPosition):
                 self.embeddings_initializer
             ),
         }
-
-
-def _fresh(initializer: Any) -> Any:
-    # An initializer that is used twice gives the same numbers twice.
-    return initializer.clone() if hasattr(initializer, "clone") else initializer

@@ -96,7 +96,8 @@ class RotaryEmbedding(AttentionPosition):
         segment_ids: Integers `(batch, seq)`. Positions start again at
             `start_index` with each segment of a packed row.
         mask: Bool `(batch, seq)`, True for a token; by default the mask that
-            the inputs carry. Padding does not count as length.
+            the inputs carry. Padding does not count as length; it turns as
+            any token, and NaN there stays there.
 
     Returns:
         A tensor like `inputs`, in the compute dtype. The mask passes through.

@@ -12,6 +12,7 @@ from keras_posenc.ops.arguments import (
 )
 from keras_posenc.ops.attention import matmul_by_groups
 from keras_posenc.ops.distances import arithmetic_dtype
+from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.ops.transformer_xl import transformer_xl_scores
 from keras_posenc.positional.attention_position import AttentionPosition
@@ -89,7 +90,7 @@ class TransformerXLBias(AttentionPosition):
         self.content_bias, self.position_bias = (
             self.add_weight(
                 shape=(heads, dim),
-                initializer=self.bias_initializer,
+                initializer=initializer_of(self.bias_initializer, name),
                 name=name,
             )
             for name in ("content_bias", "position_bias")

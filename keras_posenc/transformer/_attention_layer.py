@@ -58,6 +58,7 @@ class AttentionLayer(keras.Layer):
         training: bool | None = None,
         context: Context | None = None,
     ) -> Any:
+        x = ops.cast(inputs, self.compute_dtype)
         if context is None:
             mask = resolve_mask(mask, inputs)
             self._check_call(
@@ -80,8 +81,10 @@ class AttentionLayer(keras.Layer):
                 attention_positions=self._attention_positions(),
                 data_dependent_shapes=self.data_dependent_shapes,
             )
+            # Once for all that is inside, whose padding then stays finite.
+            x = context.hide_padding(x)
         return self.attend(
-            ops.cast(inputs, self.compute_dtype),
+            x,
             context,
             return_attention_scores=return_attention_scores,
             training=training,

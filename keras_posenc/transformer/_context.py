@@ -7,7 +7,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.masks import combine_masks, hide_masked
+from keras_posenc.ops.masks import (
+    combine_masks,
+    hide_masked,
+    hide_padding,
+)
 from keras_posenc.ops.packing import Packing
 from keras_posenc.ops.positions import count_positions
 from keras_posenc.positional.attention_position import AttentionPosition
@@ -107,6 +111,4 @@ class Context:
 
     def hide_padding(self, x: Any) -> Any:
         """`(batch, seq, dim)` with 0 for every padded token."""
-        if self.tokens is None:
-            return x
-        return ops.where(ops.expand_dims(self.tokens, -1), x, ops.zeros_like(x))
+        return x if self.tokens is None else hide_padding(x, self.tokens)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import check_choice
+from keras_posenc.ops.initializers import initializer_of, is_seeded
 
 NORMS = ("layer", "rms")
 
@@ -18,8 +19,8 @@ def make_dense(
         units,
         activation=activation,
         use_bias=owner.use_bias,
-        kernel_initializer=_fresh(owner.kernel_initializer),
-        bias_initializer=_fresh(owner.bias_initializer),
+        kernel_initializer=initializer_of(owner.kernel_initializer, name),
+        bias_initializer=initializer_of(owner.bias_initializer, name),
         kernel_regularizer=owner.kernel_regularizer,
         dtype=owner.dtype_policy,
         name=name,
@@ -92,6 +93,17 @@ def projection_options(
     }
 
 
+def options_of(options: dict[str, Any], name: str) -> dict[str, Any]:
+    """The options of one of the sublayers that share `projection_options`.
+
+    Without a seed the projections draw one each, and nothing else needs one.
+    """
+    return {
+        key: initializer_of(value, name) if is_seeded(value) else value
+        for key, value in options.items()
+    }
+
+
 def projection_config(owner: Any) -> dict[str, Any]:
     """The config entries of the three options of every projection."""
     return {
@@ -105,13 +117,3 @@ def projection_config(owner: Any) -> dict[str, Any]:
             owner.kernel_regularizer
         ),
     }
-
-
-def _fresh(initializer: Any) -> Any:
-    # An initializer that is used twice gives the same numbers twice, unless a
-    # SeedGenerator moves it on, of which a clone would be a copy.
-    if not hasattr(initializer, "clone") or isinstance(
-        getattr(initializer, "seed", None), keras.random.SeedGenerator
-    ):
-        return initializer
-    return initializer.clone()

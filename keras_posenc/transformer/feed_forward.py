@@ -8,10 +8,13 @@ from keras import ops
 from keras_posenc.ops.arguments import (
     check_bool,
     check_inputs,
+    check_mask,
     check_positive_int,
     check_rate,
     check_sequence_shape,
+    check_shape,
 )
+from keras_posenc.ops.masks import hide_padding
 from keras_posenc.transformer._sublayers import (
     make_activation,
     make_dense,
@@ -37,6 +40,9 @@ class FeedForward(keras.Layer):
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
         training: Whether dropout is active.
+        mask: Bool `(batch, seq)`, True for a token; by default the mask that
+            the inputs carry. Padding counts as zeros, whatever it holds, lest
+            it reach the gradients of the weights.
 
     Returns:
         `(batch, seq, dim)` in the compute dtype.
@@ -98,8 +104,12 @@ class FeedForward(keras.Layer):
         self.dropout_layer.build((*outer, dim))
         self.built = True
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
-        check_inputs(self, inputs)
+    def call(
+        self, inputs: Any, training: bool | None = None, mask: Any = None
+    ) -> Any:
+        self._check_call(inputs, mask)
+        if mask is not None:
+            inputs = hide_padding(inputs, ops.cast(mask, "bool"))
         *outer, dim = ops.shape(inputs)
         # Of two axes: of more, Keras makes a graph of many small operators.
         x = self.intermediate(ops.reshape(inputs, (-1, dim)))
@@ -109,8 +119,10 @@ class FeedForward(keras.Layer):
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         return tuple(input_shape)
 
-    def compute_output_spec(self, inputs: Any, training: Any = None) -> Any:
-        check_inputs(self, inputs)
+    def compute_output_spec(
+        self, inputs: Any, training: Any = None, mask: Any = None
+    ) -> Any:
+        self._check_call(inputs, mask)
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
@@ -122,3 +134,10 @@ class FeedForward(keras.Layer):
             "use_bias": self.use_bias,
             **projection_config(self),
         }
+
+    def _check_call(self, inputs: Any, mask: Any) -> None:
+        check_inputs(self, inputs)
+        batch, seq, _ = inputs.shape
+        sizes = {"batch": batch, "seq": seq}
+        check_shape("mask", mask, ("batch", "seq"), sizes=sizes)
+        check_mask("mask", mask)

@@ -10,7 +10,7 @@ from keras_posenc.ops.arguments import (
     check_sequence_shape,
     check_shape,
 )
-from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.ops.masks import hide_padding, resolve_mask
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -58,9 +58,8 @@ class MaskedAveragePooling1D(keras.Layer):
         x = ops.cast(inputs, wide)
         if mask is None:
             mask = ops.ones(ops.shape(x)[:2], dtype="bool")
-        mask = ops.expand_dims(mask, -1)
-        total = ops.sum(ops.where(mask, x, ops.zeros_like(x)), axis=1)
-        count = ops.sum(ops.cast(mask, wide), axis=1)
+        total = ops.sum(hide_padding(x, mask), axis=1)
+        count = ops.sum(ops.cast(mask, wide), axis=1, keepdims=True)
         return ops.cast(
             total / ops.maximum(count, ops.ones_like(count)),
             self.compute_dtype,

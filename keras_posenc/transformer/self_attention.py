@@ -39,8 +39,10 @@ class SelfAttention(AttentionLayer):
     """Every token looks at the tokens of its own sequence.
 
     Queries, keys and values come from one projection; the scores are scaled by
-    `1 / sqrt(dim / num_heads)`. A padded token is never attended to, and a row
-    of nothing but padding gives finite numbers.
+    `1 / sqrt(dim / num_heads)`. A padded token is never attended to, and
+    counts as zeros, whatever it holds: NaN in padding reaches no token and no
+    gradient. NaN in a token stays in its own row. A row of nothing but padding
+    gives finite numbers.
 
     Args:
         num_heads: Number of heads; divides the width of the inputs.
@@ -68,7 +70,8 @@ class SelfAttention(AttentionLayer):
         padding_mask: Bool `(batch, seq)`, True for a token.
         attention_mask: Bool `(batch, seq, seq)`: which query (second axis) may
             attend to which key (third axis). A query that may attend to
-            nothing attends to everything alike, padding included.
+            nothing attends to everything alike, padding included, which counts
+            as zeros.
         use_causal_mask: Whether a token sees only itself and what is before.
         return_attention_scores: Whether to return the weights as well.
         mask: The same as `padding_mask`; by default the mask that the inputs

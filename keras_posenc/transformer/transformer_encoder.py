@@ -16,7 +16,12 @@ from keras_posenc.positional.attention_position import (
 )
 from keras_posenc.transformer._attention_layer import AttentionLayer
 from keras_posenc.transformer._context import Context
-from keras_posenc.transformer._sublayers import make_norm, projection_options
+from keras_posenc.transformer._sublayers import (
+    make_norm,
+    options_of,
+    projection_config,
+    projection_options,
+)
 from keras_posenc.transformer.transformer_encoder_block import (
     TransformerEncoderBlock,
 )
@@ -127,7 +132,7 @@ class TransformerEncoder(AttentionLayer):
                 use_bias=use_bias,
                 num_key_value_heads=num_key_value_heads,
                 attention_position=position,
-                **options,
+                **options_of(options, f"block_{index}"),
                 dtype=self.dtype_policy,
                 name=f"block_{index}",
             )
@@ -142,9 +147,9 @@ class TransformerEncoder(AttentionLayer):
         self.layer_norm_epsilon = first.layer_norm_epsilon
         self.norm = first.norm
         self.use_bias = first.use_bias
-        self.kernel_initializer = first.kernel_initializer
-        self.bias_initializer = first.bias_initializer
-        self.kernel_regularizer = first.kernel_regularizer
+        self.kernel_initializer = options["kernel_initializer"]
+        self.bias_initializer = options["bias_initializer"]
+        self.kernel_regularizer = options["kernel_regularizer"]
         self.final_norm = None
         if self.normalize_first:
             self.final_norm = make_norm(
@@ -196,6 +201,7 @@ class TransformerEncoder(AttentionLayer):
             "attention_position": keras.saving.serialize_keras_object(
                 self.attention_position
             ),
+            **projection_config(self),
         }
 
 

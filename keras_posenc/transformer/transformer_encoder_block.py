@@ -12,7 +12,12 @@ from keras_posenc.ops.arguments import (
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attention_layer import AttentionLayer
 from keras_posenc.transformer._context import Context
-from keras_posenc.transformer._sublayers import make_norm, projection_config
+from keras_posenc.transformer._sublayers import (
+    make_norm,
+    options_of,
+    projection_config,
+    projection_options,
+)
 from keras_posenc.transformer.feed_forward import FeedForward
 from keras_posenc.transformer.self_attention import SelfAttention
 
@@ -90,12 +95,15 @@ class TransformerEncoderBlock(AttentionLayer):
             "layer_norm_epsilon", layer_norm_epsilon
         )
         self.norm = norm
-        projections = {
+        options = projection_options(
+            kernel_initializer, bias_initializer, kernel_regularizer
+        )
+        self.kernel_initializer = options["kernel_initializer"]
+        self.bias_initializer = options["bias_initializer"]
+        self.kernel_regularizer = options["kernel_regularizer"]
+        common = {
             "dropout": dropout,
             "use_bias": use_bias,
-            "kernel_initializer": kernel_initializer,
-            "bias_initializer": bias_initializer,
-            "kernel_regularizer": kernel_regularizer,
             "dtype": self.dtype_policy,
         }
         self.attention = SelfAttention(
@@ -103,22 +111,21 @@ class TransformerEncoderBlock(AttentionLayer):
             num_key_value_heads=num_key_value_heads,
             attention_position=attention_position,
             name="attention",
-            **projections,
+            **common,
+            **options_of(options, "attention"),
         )
         self.feed_forward = FeedForward(
             intermediate_dim,
             activation=activation,
             name="feed_forward",
-            **projections,
+            **common,
+            **options_of(options, "feed_forward"),
         )
         self.num_heads = self.attention.num_heads
         self.num_key_value_heads = self.attention.num_key_value_heads
         self.attention_position = self.attention.attention_position
         self.dropout = self.attention.dropout
         self.use_bias = self.attention.use_bias
-        self.kernel_initializer = self.attention.kernel_initializer
-        self.bias_initializer = self.attention.bias_initializer
-        self.kernel_regularizer = self.attention.kernel_regularizer
         self.intermediate_dim = self.feed_forward.intermediate_dim
         self.activation = self.feed_forward.activation
         self.attention_norm, self.feed_forward_norm = (

@@ -155,10 +155,11 @@ def test_attention_and_its_masks(case):
     chosen = {
         name: value for name, value in given_masks.items() if rng.random() < 0.6
     }
-    allowed = np.ones((batch, seq, seq), bool)
+    tokens = np.ones((batch, seq), bool)
     for name in ("mask", "padding_mask"):
         if name in chosen:
-            allowed &= chosen[name][:, np.newaxis, :]
+            tokens &= chosen[name]
+    allowed = np.repeat(tokens[:, np.newaxis, :], seq, axis=1)
     if "attention_mask" in chosen:
         allowed &= chosen["attention_mask"]
     if "segment_ids" in chosen:
@@ -167,7 +168,7 @@ def test_attention_and_its_masks(case):
     if chosen.get("use_causal_mask"):
         allowed &= np.tril(np.ones((seq, seq), bool))
     expected = ref.multi_head_attention(
-        x,
+        np.where(tokens[..., np.newaxis], x, 0),  # as padding counts
         attention_weights(attention, dim),
         case["num_heads"],
         case["num_key_value_heads"],

@@ -169,7 +169,8 @@ def test_hooks_give_their_terms(hook, kv_heads, given):
         positions = np.array([[0, 1, 0, 1, 2, 0], [0, 1, 2, 3, 0, 1]])
         extra = {"segment_ids": ids}
         allowed = allowed & (ids[:, :, np.newaxis] == ids[:, np.newaxis])
-    expected = attention_in_numpy(layer, x, positions, allowed)
+    tokens = np.where(mask[..., np.newaxis], x, 0)  # as padding counts
+    expected = attention_in_numpy(layer, tokens, positions, allowed)
     near(layer(x, mask=mask, **extra), expected)
     outputs, _ = layer(x, mask=mask, return_attention_scores=True, **extra)
     near(outputs, expected)

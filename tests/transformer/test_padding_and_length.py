@@ -50,6 +50,11 @@ def inputs(seq: int = SEQ) -> np.ndarray:
     return rng.normal(size=(len(MASK), seq, DIM)).astype("float32")
 
 
+def with_garbage(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Padding that holds what no number times anything is 0 for."""
+    return np.where(mask[..., np.newaxis], x, np.nan).astype("float32")
+
+
 def encoders(position, **options):
     """Two that differ in `skip_padding` alone."""
     pair = [
@@ -83,8 +88,10 @@ def test_tokens_are_answered_alike(position, normalize_first):
         POSITIONS[position], normalize_first=normalize_first
     )
     for mask in (MASK, NOTHING):
-        got = ops.convert_to_numpy(skipping(inputs(), mask=mask))
-        want = ops.convert_to_numpy(dense(inputs(), mask=mask))
+        x = with_garbage(inputs(), mask)
+        got = ops.convert_to_numpy(skipping(x, mask=mask))
+        want = ops.convert_to_numpy(dense(x, mask=mask))
+        assert np.isfinite(want).all()
         # Sums of up to 32 products of numbers near 1, in another order.
         np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
         assert np.all(got[~mask] == 0)
@@ -121,14 +128,26 @@ def test_gradients_are_the_dense_ones(position, jit_compile):
                 )
             return tape.gradient(loss, [x, *encoder.trainable_variables])
 
+        x = with_garbage(inputs(), MASK)
+        by_x, *by_weights = run(tf.constant(x), tf.constant(MASK))
+        # NaN in a token that stands before a row that begins with padding.
+        assert MASK[4, -1]
+        assert not MASK[5, 0]
+        x[4, -1] = np.nan
+        of_nan, *_ = run(tf.constant(x), tf.constant(MASK))
+        others = np.arange(len(MASK)) != 4
+        np.testing.assert_array_equal(
+            of_nan.numpy()[others], by_x.numpy()[others]
+        )
         return [
             np.zeros(1) if gradient is None else gradient.numpy()
-            for gradient in run(tf.constant(inputs()), tf.constant(MASK))
+            for gradient in (by_x, *by_weights)
         ]
 
     for got, want in zip(
         *map(gradients, encoders(POSITIONS[position])), strict=True
     ):
+        assert np.isfinite(want).all()
         largest = np.max(np.abs(want))
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * largest)
 
@@ -165,7 +184,10 @@ def test_one_row_of_a_mask_stands_for_all():
 
 @pytest.mark.tensorflow
 def test_padding_is_no_work():
-    """The products of the blocks have as many rows as there are tokens."""
+    """The products of the blocks have as many rows as there are tokens.
+
+    And one more for each row of the batch that begins with padding.
+    """
     import tensorflow as tf
 
     encoder, _ = encoders(POSITIONS["none"])
@@ -185,7 +207,7 @@ def test_padding_is_no_work():
             watch(layer, layer.call)
     encoder(tf.constant(inputs()), mask=MASK)
     assert len(rows) == 2 * 6
-    assert set(rows) == {MASK.sum()}
+    assert set(rows) == {(MASK | (np.arange(SEQ) == 0)).sum()}
 
 
 @pytest.mark.tensorflow

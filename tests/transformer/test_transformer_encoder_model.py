@@ -356,3 +356,16 @@ def test_dropout_in_training_alone():
     near(model(IDS, training=False), exact(IDS))
     changed = numpy(model(IDS, training=True)) != numpy(exact(IDS))
     assert changed.mean() > 0.5
+
+
+@pytest.mark.parametrize("skip_padding", [False, True])
+def test_nan_stays_in_its_row(skip_padding):
+    """That of padding's embedding nowhere, that of a token's in its rows."""
+    model = kp.TransformerEncoderModel(**SIZES, skip_padding=skip_padding)
+    expected = ops.convert_to_numpy(model(IDS))
+    (table,) = model.embedding.get_weights()
+    table[[0, 5]] = np.nan
+    model.embedding.set_weights([table])
+    outputs = ops.convert_to_numpy(model(IDS))
+    np.testing.assert_array_equal(outputs[2], expected[2])
+    assert np.isnan(outputs[:2][REAL[:2]]).all()
