@@ -1,6 +1,7 @@
 """The proof that an artifact gives its model's own answers."""
 
 import base64
+import dataclasses
 import json
 import math
 import sys
@@ -41,6 +42,7 @@ from keras_posenc.artifacts.signatures import (
 )
 from keras_posenc.artifacts.staging import working_folder, writing_to
 from keras_posenc.artifacts.task_metadata import packed_task
+from keras_posenc.artifacts.task_verification import verify_in_mediapipe
 
 _TIMEOUT = 600  # seconds by the clock, on a machine however busy
 _TIMES = 5
@@ -75,7 +77,8 @@ def verify(
             versions, of which the highest is taken.
         signatures: Those given to the export, if any. Else those that the
             export makes by itself are compared, as far as they are there.
-        labels: Those given to the export, if any. Else the labels of an
+        labels: Those given to the export, if any, of a SavedModel or of a
+            file for MediaPipe's text classifier. Else the labels of an
             artifact that has some are not compared, as the report says.
         samples: Further inputs: an array, a dict of arrays by input name, a
             text, or a list of these. They are required where the model takes
@@ -116,9 +119,7 @@ def verify(
         with start_tensorflow() as runtime:
             expectations = expect(resolved, samples, max_length, tolerance)
             return verify_expectations(expectations, inspection, runtime)
-    if labels is not None:
-        raise ValueError("`labels` are of SavedModels, not of LiteRT files")
-    task = packed_task(model, path, signatures)
+    task, unverified = packed_task(model, path, signatures, labels)
     resolved = (
         resolve_numeric_signatures(model, signatures)
         if task is None
@@ -137,7 +138,12 @@ def verify(
             quantization,
             task,
         )
-    return verify_expectations(expectations, inspection)
+    report = verify_expectations(expectations, inspection)
+    if task is not None and report.passed:
+        verify_in_mediapipe(path, task, expectations)
+    return dataclasses.replace(
+        report, unverified=[*report.unverified, *unverified]
+    )
 
 
 def start_tensorflow() -> Isolated:

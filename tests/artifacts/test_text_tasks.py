@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.artifacts import litert
+from keras_posenc.artifacts import litert, task_metadata
 from keras_posenc.artifacts.task_metadata import with_metadata
 from keras_posenc.artifacts.text_tasks import resolve_task
 
@@ -241,14 +241,50 @@ def test_quantized_classifier(mediapipe, tmp_path):
     assert 1e-4 < np.max(difference) <= report.tolerance
 
 
-def test_what_is_packed_and_verified(mediapipe, tmp_path):
+@pytest.fixture(scope="module")
+def made(mediapipe, tmp_path_factory):
+    """A model, its file, and what the file was packed from."""
+    packed = []
+
+    def pack(*arguments):
+        packed.extend(arguments)
+        return with_metadata(*arguments)
+
     model = classifier()
-    path = export(model, tmp_path / "m.tflite", labels=LABELS).path
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(litert, "with_metadata", pack)
+        path = export(model, folder / "m.tflite", labels=LABELS).path
+    return model, path, *packed
+
+
+def repacked(path, folder, method=zipfile.ZIP_STORED, **changes):
+    """The same graph, with other contents of `vocab` and `labels`, or none."""
+    with zipfile.ZipFile(path) as archive:
+        end = archive.infolist()[0].header_offset
+        files = {name: archive.read(name) for name in archive.namelist()}
+    files |= {f"{name}.txt": value for name, value in changes.items()}
+    found = folder / "again.tflite"
+    found.write_bytes(path.read_bytes()[:end])
+    with zipfile.ZipFile(found, "a", method) as archive:
+        for name, content in files.items():
+            if content is not None:
+                archive.writestr(name, content)
+    return found
+
+
+def test_what_is_packed_and_verified(made, tmp_path):
+    model, path, *_ = made
     with zipfile.ZipFile(path) as archive:
         vocabulary = archive.read("vocab.txt").decode().splitlines()
         assert archive.read("labels.txt").decode() == "bad\nfair\ngood\n"
     assert vocabulary == model.layers[0].get_vocabulary()
-    assert kp.verify(model, path, max_length=32).passed
+    report = kp.verify(model, path, max_length=32)
+    assert report.passed
+    assert report.unverified == ["labels"]
+    report = kp.verify(model, path, max_length=32, labels=LABELS)
+    assert report.passed
+    assert report.unverified == []
     again = export(model, tmp_path / "n.tflite", labels=LABELS).path
     assert again.read_bytes() == path.read_bytes()
 
@@ -263,6 +299,101 @@ def test_what_is_packed_and_verified(mediapipe, tmp_path):
     )
     with pytest.raises(kp.ExportVerificationError, match="vocabulary in"):
         kp.verify(stranger, path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("fair\nbad\ngood\n", "['fair', 'bad', 'good'], and not those given"),
+        ("bad\nfair\n", "['bad', 'fair'], and not those given"),
+        (None, "must hold 'labels.txt' once, which its metadata names"),
+    ],
+)
+def test_labels_that_are_others(made, tmp_path, labels, message):
+    model, path, *_ = made
+    found = repacked(path, tmp_path, labels=labels)
+    with pytest.raises(kp.ExportVerificationError, match=re.escape(message)):
+        kp.verify(model, found, labels=LABELS)
+
+
+def test_labels_of_a_file_that_has_none(made, tmp_path):
+    model, _, content, task = made
+    path = tmp_path / "m.tflite"
+    path.write_bytes(
+        with_metadata(content, dataclasses.replace(task, labels=None))
+    )
+    with pytest.raises(kp.ExportVerificationError, match="are none, and not"):
+        kp.verify(model, path, labels=LABELS)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="`labels` are of SavedModels, and of"):
+        kp.verify(model, path, labels=LABELS)
+
+
+def test_labels_that_mediapipe_would_find(made, tmp_path, monkeypatch):
+    def pack(content, task):
+        labels = ["good", *task.labels[1:-1], "bad"]
+        return with_metadata(content, dataclasses.replace(task, labels=labels))
+
+    monkeypatch.setattr(litert, "with_metadata", pack)
+    with pytest.raises(kp.ExportVerificationError, match="MediaPipe finds the"):
+        export(made[0], tmp_path / "m.tflite", labels=LABELS)
+
+
+def test_metadata_that_mediapipe_does_not_take(made, tmp_path, monkeypatch):
+    """Of which the file's own signature tells nothing."""
+    model, _, content, task = made
+    names = task_metadata._metadata
+    monkeypatch.setattr(
+        task_metadata,
+        "_metadata",
+        lambda task, inputs: names(task, inputs[:2]),
+    )
+    path = tmp_path / "m.tflite"
+    path.write_bytes(with_metadata(content, task))
+    with pytest.raises(kp.ExportVerificationError, match="MediaPipe"):
+        kp.verify(model, path, max_length=8)
+
+
+def test_vocabulary_that_grows(made, tmp_path):
+    model, path, *_ = made
+    found = repacked(
+        path, tmp_path, zipfile.ZIP_DEFLATED, vocab=bytes(33 * 2**20)
+    )
+    assert found.stat().st_size < 2**20
+    with pytest.raises(kp.ExportVerificationError, match="more than 32 MiB"):
+        kp.verify(model, found)
+
+
+def encrypted(content, end):
+    at = content.rindex(b"PK\1\2")
+    return content[: at + 8] + b"\1" + content[at + 9 :]
+
+
+def method_unknown(content, end):
+    at = content.rindex(b"PK\1\2")
+    return content[: at + 10] + b"\x63" + content[at + 11 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        encrypted,
+        method_unknown,
+        lambda content, end: content[:-1],
+        lambda content, end: content[:end],
+        lambda content, end: content[:end] + bytes(9) + content[end + 9 :],
+        lambda content, end: content.replace(b"PK\1\2", b"PK\1\3"),
+        lambda content, end: content.replace(b"good", b"goof"),
+    ],
+)
+def test_archive_that_is_damaged(made, tmp_path, damage):
+    model, path, *_ = made
+    with zipfile.ZipFile(path) as archive:
+        end = archive.infolist()[0].header_offset
+    found = tmp_path / "m.tflite"
+    found.write_bytes(damage(path.read_bytes(), end))
+    with pytest.raises(kp.ExportVerificationError, match="no readable vocab"):
+        kp.verify(model, found)
 
 
 class Tokenizer(layers.Layer):
