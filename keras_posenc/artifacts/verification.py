@@ -43,6 +43,7 @@ from keras_posenc.artifacts.signatures import (
 from keras_posenc.artifacts.staging import working_folder, writing_to
 from keras_posenc.artifacts.task_metadata import packed_task
 from keras_posenc.artifacts.task_verification import verify_in_mediapipe
+from keras_posenc.artifacts.versions import check_no_pattern
 
 _TIMEOUT = 600  # seconds by the clock, on a machine however busy
 _TIMES = 5
@@ -108,7 +109,9 @@ def verify(
     """
     require_tensorflow_backend("verify")
     check_model(model)
-    path, _ = locate(artifact)
+    path, kind = locate(artifact)
+    if kind == "saved_model":
+        check_no_pattern(path)
     inspection = inspect_safe(path)
     if inspection.kind == "saved_model":
         resolved = resolve_serving_signatures(model, signatures, labels)
