@@ -222,6 +222,110 @@ def test_accents_are_what_mediapipe_keeps(mediapipe, tmp_path):
     np.testing.assert_allclose(second, unknown[0], rtol=0, atol=1e-5)
 
 
+def test_normalize_is_what_the_tokenizer_does(characters, mediapipe_normalize):
+    """Every character; tests/web asks the page the same."""
+    tensorflow_text = pytest.importorskip("tensorflow_text")
+    normalizer = tensorflow_text.FastBertNormalizer(
+        lower_case_nfd_strip_accents=True
+    )
+    found = normalizer.normalize(tf.constant(characters)).numpy()
+    # Between words, which is what the tokenizer makes of it, too.
+    blank = re.compile("[\u1680\u2028\u2029]")
+    for given, text in zip(characters, found, strict=True):
+        assert mediapipe_normalize(given) == blank.sub(" ", text.decode())
+
+
+def between(mark, count=1):
+    """Puts a mark between every few letters."""
+    return lambda text: re.sub(f"(\\w{{{count}}})(?=\\w)", rf"\1{mark}", text)
+
+
+def shifted(start, letter="a"):
+    """Letters of ASCII from another place of Unicode."""
+    return lambda text: re.sub(
+        f"[{letter}-{chr(ord(letter) + 25)}]",
+        lambda found: chr(start + ord(found[0]) - ord(letter)),
+        text,
+    )
+
+
+# What people, and what they copy from, make of a text.
+KINDS = {
+    "plain": str,
+    "capitals": str.upper,
+    "accents": lambda text: text.translate(
+        str.maketrans("aeioucn", "\u00e1\u00ea\u00ef\u014d\u016f\u00e7\u00f1")
+    ),
+    "accents apart": between("\u0301"),
+    "accented capitals": lambda text: text.upper().replace("E", "\u00c9"),
+    "full width": shifted(0xFF41),
+    "full width and blank": lambda text: shifted(0xFF41)(text).replace(
+        " ", "\u3000"
+    ),
+    "bold": shifted(0x1D41A),
+    "in circles": shifted(0x24D0),
+    "ligatures": lambda text: text.replace("fi", "\ufb01").replace(
+        "st", "\ufb06"
+    ),
+    "unbreakable": lambda text: text.replace(" ", "\u00a0"),
+    "thin blanks": lambda text: text.replace(" ", "\u2009"),
+    "lines": lambda text: text.replace(" ", "\u2028"),
+    "zero width": between("\u200b", 2),
+    "soft hyphens": between("\u00ad", 3),
+    "controls": lambda text: text.replace(" ", "\x07") + "\x00 the exam",
+    "marks of order": lambda text: f"\ufeff\u202b{text}\u202c",
+    "Chinese": between("\u4f60", 4),
+    "Korean": lambda text: f"{text} \ud55c\uad6d\uc5b4",
+    "emoji": between("\U0001f468\u200d\U0001f469\ufe0f", 5),
+    "Greek": lambda text: f"{text.upper()} \u039f\u0394\u039f\u03a3 \u1fb3",
+    "Cyrillic": lambda text: f"{text} \u0419\u041e\u0416\u0418\u041a \u1c81",
+    "German and Turkish": lambda text: f"{text} STRA\u1e9eE \u0130\u0131",
+    "quotes": lambda text: f"\u201c{text}\u201d \u2014 \u2026 \u00bd \u2122",
+    "Hindi": lambda text: f"\u0939\u093f\u0928\u094d\u0926\u0940 {text}",
+    "Arabic": lambda text: f"\u0645\u064f\u062d\u0640 {text} \u060c \ufefb",
+}
+
+
+def test_texts_of_all_kinds_once_they_are_normalised(
+    mediapipe, tmp_path, mediapipe_normalize
+):
+    rng = np.random.default_rng(0)
+    words = sorted(set(re.findall(r"\w+", " ".join(TEXTS))))
+    texts = [
+        kind(" ".join(rng.choice(words, 6)))
+        for kind in KINDS.values()
+        for _ in range(16)
+    ]
+    letters = sorted(set(map(mediapipe_normalize, "".join(texts))) - {"", " "})
+    pieces = {p for letter in letters for p in (*letter, f"##{letter[-1]}")}
+    vocabulary = tokenizer().get_vocabulary()
+    vocabulary += sorted(pieces - {*vocabulary})
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            kp.WordpieceTokenizer(vocabulary),
+            layers.Embedding(len(vocabulary), 8, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(3, activation="softmax", name="scores"),
+        ]
+    )
+    _, table, _, dense = model.layers
+    table.set_weights([rng.standard_normal(table.embeddings.shape)])
+    dense.set_weights([4 * rng.standard_normal((8, 3)), np.zeros(3)])
+    path = export(
+        model, tmp_path / "m.tflite", labels=LABELS, verify=False
+    ).path
+    expected = model.predict(tf.constant(texts), verbose=0)
+    winners = np.argmax(expected, axis=1)
+    assert min(np.bincount(winners, minlength=3)) > 20
+
+    as_they_are = classify(path, texts)
+    assert np.mean(np.argmax(as_they_are, axis=1) == winners) < 0.9
+    normalised = classify(path, [*map(mediapipe_normalize, texts)])
+    assert np.mean(np.argmax(normalised, axis=1) == winners) >= 0.995
+    np.testing.assert_allclose(normalised, expected, rtol=0, atol=1e-5)
+
+
 def test_quantized_classifier(mediapipe, tmp_path):
     model = classifier()
     artifact = export(
