@@ -684,7 +684,7 @@ def test_worker_starts_afresh(model, litert, monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", Recorded)
     assert kp.verify(model, litert.path, max_length=1).passed
-    _, (command, environment, order, timeout, *_) = calls
+    *_, (command, environment, order, timeout, *_) = calls
     python, safe, _, script = command
     assert python == sys.executable
     assert safe == "-P"  # no imports from where the user happens to be
