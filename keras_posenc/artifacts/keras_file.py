@@ -21,8 +21,9 @@ _PER_SECOND = 4 * _MIB
 def load_keras_file(path: Path) -> Any:
     """Loads a model, of registered layers alone, in bounded memory and time.
 
-    The work is bounded in the main thread alone. Native code that does not
-    come back for as long again ends the process, by SIGXCPU.
+    The work is bounded in the main thread alone. Native code ends the process
+    by a signal where it does not come back for as long again, and may where it
+    finds no memory.
 
     Args:
         path: The file.
