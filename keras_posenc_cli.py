@@ -64,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
+    for name, value in vars(options).items():
+        if isinstance(value, Path):  # a shell leaves --out=~/models as it is
+            setattr(options, name, Path(os.path.expanduser(value)))
     # Both before Keras is imported. Exports need TensorFlow, whatever backend
     # the model was trained on.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -664,7 +667,7 @@ def _own_options(options: argparse.Namespace) -> dict[str, Any]:
             f"--out of --to {options.to} must end in '{ending}'. Received: "
             f"'{options.out}'"
         )
-    if ending is None and options.out.is_file():
+    if ending is None and os.path.isfile(options.out):
         raise _UsageError(
             f"--out of --to {options.to} must be a folder, and "
             f"'{options.out}' is a file"

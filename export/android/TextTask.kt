@@ -4,6 +4,7 @@
 // package com.example.app: the first line, with your own.
 
 import android.content.Context
+import android.icu.text.Normalizer2
 import com.google.mediapipe.tasks.text.textclassifier.TextClassifier
 
 class TextTask(context: Context) : AutoCloseable {
@@ -12,11 +13,25 @@ class TextTask(context: Context) : AutoCloseable {
 
     /** The labels of the model, else their numbers, and the scores, best first. */
     fun classify(text: String): Map<String, Float> =
-        classifier.classify(text)
+        classifier.classify(normalize(text))
             .classificationResult()
             .classifications()[0]
             .categories()
             .associate { it.categoryName().ifEmpty { "${it.index()}" } to it.score() }
 
     override fun close() = classifier.close()
+}
+
+private val dropped = Regex("\\p{Mn}+")
+private val blank = Regex("[\\p{Cc}\\p{Cf}\\p{Z}]")
+
+/**
+ * The text as the model's WordpieceTokenizer normalises it. MediaPipe lowers the
+ * letters of ASCII alone, folds no accents, and cuts at white space of ASCII alone.
+ */
+fun normalize(text: String): String {
+    val folded = Normalizer2.getNFKCCasefoldInstance().normalize(text)
+    return Normalizer2.getNFDInstance().normalize(folded)
+        .replace(dropped, "")
+        .replace(blank, " ")
 }

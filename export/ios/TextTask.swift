@@ -16,9 +16,39 @@ final class TextTask {
 
     /// The labels of the model, else their numbers, and the scores, best first.
     func classify(_ text: String) throws -> [(label: String, score: Float)] {
-        let result = try classifier.classify(text: text)
+        let result = try classifier.classify(text: normalize(text))
         return result.classificationResult.classifications[0].categories.map {
             ($0.categoryName ?? "\($0.index)", $0.score)
         }
+    }
+}
+
+/// The text as the model's WordpieceTokenizer normalises it. MediaPipe lowers the
+/// letters of ASCII alone, folds no accents, and cuts at white space of ASCII alone.
+func normalize(_ text: String) -> String {
+    let folded = text.decomposedStringWithCompatibilityMapping.unicodeScalars
+        .map(foldCase).joined().decomposedStringWithCompatibilityMapping
+    var result = String.UnicodeScalarView()
+    for scalar in folded.unicodeScalars {
+        if scalar.properties.isDefaultIgnorableCodePoint { continue }
+        switch scalar.properties.generalCategory {
+        case .nonspacingMark: continue
+        case .control, .format, .spaceSeparator, .lineSeparator, .paragraphSeparator:
+            result.append(" ")
+        default: result.append(scalar)
+        }
+    }
+    return String(result)
+}
+
+/// Unicode's case folding of a letter: not always its lower case.
+private func foldCase(_ letter: Unicode.Scalar) -> String {
+    switch letter.value {
+    case 0x131: return String(letter) // the dotless i, whose capital is that of i
+    case 0x13A0...0x13FF, 0xAB70...0xABBF: return letter.properties.uppercaseMapping // Cherokee
+    default:
+        let lower = letter.properties.lowercaseMapping
+        let upper = lower.unicodeScalars.map(\.properties.uppercaseMapping).joined()
+        return upper.unicodeScalars.map(\.properties.lowercaseMapping).joined()
     }
 }

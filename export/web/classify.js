@@ -154,11 +154,15 @@ function readVocabulary(bytes, name) {
   );
 }
 
-/** The WordPiece tokens of a text, as MediaPipe cuts it. */
+// Each a token of its own: punctuation, signs of ASCII, Chinese characters.
+const ALONE =
+  "\\p{P}$+<=>^`|~\\u3400-\\u4DBF\\u4E00-\\u9FFF\\uF900-\\uFAFF" +
+  "\\u{20000}-\\u{2A6DF}\\u{2A700}-\\u{2CEAF}\\u{2F800}-\\u{2FA1F}";
+const WORDS = new RegExp(`[${ALONE}]|[^ ${ALONE}]+`, "gu");
+
+/** The WordPiece tokens of a normalised text, as MediaPipe cuts it. */
 function tokenize(text) {
-  const words = text
-    .replace(/[A-Z]/g, (letter) => letter.toLowerCase())
-    .match(/\p{P}|[$+<=>^`|~]|\p{Script=Han}|[^\s\p{P}$+<=>^`|~\p{Script=Han}]+/gu);
+  const words = text.match(WORDS);
   return ["[CLS]", ...(words ?? []).flatMap(pieces), "[SEP]"];
 }
 
@@ -186,9 +190,10 @@ function answer() {
     return;
   }
   const start = performance.now();
+  const normalized = normalize(text);
   let categories;
   try {
-    ({ categories } = classifier.classify(text).classifications[0]);
+    ({ categories } = classifier.classify(normalized).classifications[0]);
   } catch (cause) {
     showError(new Trouble("MediaPipe cannot classify this text.", { cause }));
     return;
@@ -202,7 +207,7 @@ function answer() {
   );
   byId("status").textContent = `${labelOf(best)}, ${percent(best.score)}`;
   byId("time").textContent = `Answered in ${time.toFixed(1)} ms.`;
-  showEncoding(tokenize(text));
+  showEncoding(tokenize(normalized));
   byId("result").hidden = false;
   byId("result").dataset.text = text;
 }

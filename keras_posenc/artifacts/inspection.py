@@ -21,6 +21,7 @@ from keras_posenc.artifacts.staging import as_path
 from keras_posenc.artifacts.versions import versions
 
 _MAX_FILES = 10_000
+_MAX_DEPTH = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +142,7 @@ def inspect(artifact: str | Path) -> Inspection:
     sizes = {path: path.stat().st_size}
     if kind == "saved_model":
         sizes = {
-            Path(entry.path): entry.stat().st_size for entry in _files(path)
+            Path(entry.path): entry.stat().st_size for entry in files(path)
         }
     limits = Limits()
     if kind == "onnx":  # whose weights are a part of the message
@@ -202,15 +203,31 @@ def inspect(artifact: str | Path) -> Inspection:
     )
 
 
-def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
+def files(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Every file of a version folder, however deep.
 
     Raises:
-        ValueError: There is anything but files and folders, or no end of them.
+        ValueError: There is anything but files and folders, or no end of them,
+            or they cannot be read.
     """
-    remaining, count = [folder], 0
+    try:
+        yield from _files(folder)
+    except OSError as error:
+        raise ValueError(
+            f"'{folder}' is no readable SavedModel: {error.strerror}"
+        ) from error
+
+
+def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
+    remaining, count = [(folder, 1)], 0
     while remaining:
-        with os.scandir(remaining.pop()) as entries:
+        path, depth = remaining.pop()
+        if depth > _MAX_DEPTH:
+            raise ValueError(
+                f"'{folder}' is no readable SavedModel: it holds more than "
+                f"{_MAX_DEPTH} folders inside of one another"
+            )
+        with os.scandir(path) as entries:
             for entry in entries:
                 count += 1
                 if count > _MAX_FILES:
@@ -219,7 +236,7 @@ def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
                         f"than {_MAX_FILES} files"
                     )
                 if entry.is_dir(follow_symlinks=False):
-                    remaining.append(Path(entry.path))
+                    remaining.append((Path(entry.path), depth + 1))
                 elif entry.is_file(follow_symlinks=False):
                     yield entry
                 else:
@@ -301,15 +318,20 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
             f"'{path}' is a part of a SavedModel: give the folder, "
             f"'{path.parent}'"
         )
-    with path.open("rb") as file:
-        first = file.read(8)
-        if first[:1] == b"\x08":  # the tag of the version, in ONNX's protobuf
-            return path, "onnx"
-        if first[4:] != b"TFL3":
-            raise ValueError(
-                f"'{path}' is no LiteRT file, as its first bytes tell, and no "
-                "ONNX file. An artifact is a .tflite or .onnx file, a "
-                "SavedModel folder, or the folder of a SavedModel's versions; "
-                "a .keras file is a model, to export"
-            )
+    try:
+        with path.open("rb") as file:
+            first = file.read(8)
+    except OSError as error:
+        raise ValueError(
+            f"'{path}' cannot be read: {error.strerror}"
+        ) from error
+    if first[:1] == b"\x08":  # the tag of the version, in ONNX's protobuf
+        return path, "onnx"
+    if first[4:] != b"TFL3":
+        raise ValueError(
+            f"'{path}' is no LiteRT file, as its first bytes tell, and no "
+            "ONNX file. An artifact is a .tflite or .onnx file, a "
+            "SavedModel folder, or the folder of a SavedModel's versions; "
+            "a .keras file is a model, to export"
+        )
     return path, "litert"

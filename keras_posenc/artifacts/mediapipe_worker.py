@@ -17,8 +17,8 @@ def main(request: str) -> None:
     print(json.dumps(_answer(json.loads(request))))
 
 
-def _answer(request: dict[str, Any]) -> list[list[float]]:
-    """The scores of each text in the order of the classes, or its vector."""
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    """For each text its vector, or its scores, with the labels of these."""
     from mediapipe.tasks.python import text
     from mediapipe.tasks.python.core.base_options import BaseOptions
 
@@ -26,16 +26,22 @@ def _answer(request: dict[str, Any]) -> list[list[float]]:
     if request["task"] == "text_embedder":
         embedder = text.TextEmbedderOptions(base_options=base)
         with text.TextEmbedder.create_from_options(embedder) as task:
-            return [
-                task.embed(each).embeddings[0].embedding.tolist()
-                for each in request["texts"]
-            ]
+            return {
+                "answers": [
+                    task.embed(each).embeddings[0].embedding.tolist()
+                    for each in request["texts"]
+                ]
+            }
     classifier = text.TextClassifierOptions(base_options=base)
     with text.TextClassifier.create_from_options(classifier) as task:
         heads = [
-            task.classify(each).classifications[0] for each in request["texts"]
+            sorted(
+                task.classify(each).classifications[0].categories,
+                key=lambda category: category.index,
+            )
+            for each in ("", *request["texts"])
         ]
-    return [
-        [c.score for c in sorted(head.categories, key=lambda c: c.index)]
-        for head in heads
-    ]
+    return {
+        "labels": [category.category_name for category in heads[0]],
+        "answers": [[each.score for each in head] for head in heads[1:]],
+    }

@@ -1,9 +1,11 @@
 """The way back to an older version of a model."""
 
+import os
 import shutil
 from pathlib import Path
 
 from keras_posenc.artifacts.errors import ExportVerificationError
+from keras_posenc.artifacts.inspection import files
 from keras_posenc.artifacts.model_card import tell_origin
 from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.report import Artifact
@@ -48,7 +50,8 @@ def rollback(
         None, since no answers were compared.
 
     Raises:
-        ValueError: There is no such version, or it is the newest.
+        ValueError: There is no such version, or it is the newest, or it holds
+            links.
         ExportError: The folder cannot be written to.
         ExportVerificationError: The version does not load any more.
 
@@ -68,7 +71,7 @@ def rollback(
     version = check_version(version)
     source = base_path / str(version)
     present = versions(base_path)
-    if not base_path.is_dir():
+    if not os.path.isdir(base_path):  # unlike Path's, for any name
         raise ValueError(
             "`base_path` must be the folder of a model's versions. "
             f"Received: base_path='{base_path}', which is no folder"
@@ -84,6 +87,8 @@ def rollback(
             f"Version {version} is the newest in '{base_path}': there is "
             "nothing to go back from"
         )
+    for _ in files(source):  # refuses links, and folders without end
+        pass
     with progress(verbose) as step, staging_beside(base_path) as staged:
         if verify:
             step(f"Loading version {version} in a fresh process")

@@ -18,9 +18,11 @@ _LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.(partial|lock)")
 
 
 def as_path(name: str, value: Any) -> Path:
-    """Returns a path, or raises `ValueError` for what is none."""
+    """Returns a path, from `~` on; raises `ValueError` for what is none."""
     if isinstance(value, str | os.PathLike):
-        return Path(value)
+        path = os.fspath(value)
+        if isinstance(path, str):
+            return Path(os.path.expanduser(path))
     raise ValueError(
         f"`{name}` must be a path. Received: {name} of type "
         f"{type(value).__name__}"

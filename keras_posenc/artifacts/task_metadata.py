@@ -5,6 +5,7 @@ and the labels, which are packed behind the file as a zip archive.
 """
 
 import io
+import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +13,15 @@ from typing import Any
 
 import keras
 
+from keras_posenc.artifacts import task_reading
 from keras_posenc.artifacts.errors import (
     ExportError,
     ExportVerificationError,
+)
+from keras_posenc.artifacts.isolation import (
+    IsolationError,
+    Limits,
+    run_isolated,
 )
 from keras_posenc.artifacts.text_tasks import (
     IDS,
@@ -22,11 +29,13 @@ from keras_posenc.artifacts.text_tasks import (
     SEGMENTS,
     TASKS,
     TextTask,
+    check_task,
     resolve_task,
 )
 
 _METADATA = "TFLITE_METADATA"
 _VOCABULARY, _LABELS = "vocab.txt", "labels.txt"
+_SCORES, _VECTOR = "probability", "embedding"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # lest the same export give other bytes
 
 
@@ -89,27 +98,68 @@ def with_metadata(content: bytes, task: TextTask) -> bytes:
 
 
 def packed_task(
-    model: keras.Model, path: Path, signatures: Mapping[str, Any] | None
-) -> TextTask | None:
+    model: keras.Model,
+    path: Path,
+    signatures: Mapping[str, Any] | None,
+    labels: Any,
+) -> tuple[TextTask | None, list[str]]:
     """The task that a file is for, if one is, as its model would have it.
 
+    Args:
+        model: The model.
+        path: The file, which a process of its own reads.
+        signatures: As for `resolve_task`.
+        labels: Those that the file must have, or None.
+
+    Returns:
+        The task, and the names of what the file has and nothing was compared
+        with.
+
     Raises:
-        ExportVerificationError: The vocabulary in the file is of another
-            model.
+        ValueError: The model is for no task, or `labels` are given and the
+            file is for none.
+        ExportVerificationError: The file's vocabulary is another than the
+            model's, or its labels than those given, or they cannot be read.
     """
-    if not zipfile.is_zipfile(path):
-        return None
-    with zipfile.ZipFile(path) as archive:
-        if _VOCABULARY not in archive.namelist():
-            return None
-        vocabulary = archive.read(_VOCABULARY).decode().split("\n")[:-1]
-    # Which of them does not matter: they differ in how MediaPipe answers.
-    task = resolve_task(model, TASKS[1], signatures=signatures)
-    if vocabulary != task.vocabulary:
+    found = _read(path)
+    if not found:
+        if labels is not None:
+            raise ValueError(
+                "`labels` are of SavedModels, and of LiteRT files exported "
+                f"with task='text_classifier', and '{path}' is neither"
+            )
+        return None, []
+    if labels is not None:
+        check_task("text_classifier", labels)
+    name = "text_embedder" if found["output"] == _VECTOR else TASKS[0]
+    task = resolve_task(model, name, labels, signatures=signatures)
+    if found["vocabulary"] != task.vocabulary:
         raise ExportVerificationError(
             f"The vocabulary in '{path}' is not the one of model '{model.name}'"
         )
-    return task
+    if labels is None:
+        return task, ["labels"] * (found["labels"] is not None)
+    if found["labels"] != task.labels:
+        raise ExportVerificationError(
+            f"The labels in '{path}' are {found['labels'] or 'none'}, and not "
+            f"those given, {task.labels}"
+        )
+    return task, []
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(
+            run_isolated(task_reading.__file__, str(path), limits=Limits())
+        )
+    except IsolationError as error:
+        found = {"error": f"its reading {error}"}
+    if "error" in found:
+        raise ExportVerificationError(
+            f"'{path}' holds no readable vocabulary and labels for MediaPipe: "
+            f"{found['error']}"
+        )
+    return found
 
 
 def _metadata(task: TextTask, inputs: list[str]) -> bytes:
@@ -140,7 +190,7 @@ def _metadata(task: TextTask, inputs: list[str]) -> bytes:
     ]
     is_classifier = task.name == "text_classifier"
     output = tensor(
-        "probability" if is_classifier else "embedding",
+        _SCORES if is_classifier else _VECTOR,
         "A score for each label."
         if is_classifier
         else "What the text is like.",

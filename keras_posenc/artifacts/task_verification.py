@@ -27,8 +27,8 @@ def verify_in_mediapipe(
     by batches, what is far from these is only asked, as it is in LiteRT.
 
     Raises:
-        ExportVerificationError: MediaPipe does not take the file, or its
-            answers are not the model's.
+        ExportVerificationError: MediaPipe does not take the file, or finds
+            other labels in it, or its answers are not the model's.
     """
     cases = [
         case
@@ -42,7 +42,7 @@ def verify_in_mediapipe(
         "texts": [case.text for case in cases],
     }
     try:
-        answers = json.loads(
+        found = json.loads(
             run_isolated(
                 mediapipe_worker.__file__,
                 json.dumps(request),
@@ -61,16 +61,21 @@ def verify_in_mediapipe(
         raise ExportVerificationError(
             f"MediaPipe {error} while it ran '{file}'"
         ) from error
+    if task.labels is not None and found["labels"] != task.labels:
+        raise ExportVerificationError(
+            f"MediaPipe finds the labels {found['labels']} in '{file}', and "
+            f"they should be {task.labels}"
+        )
     scales = expectations.scales[task.signature.name]
-    for case, answer in zip(cases, answers, strict=True):
+    for case, answer in zip(cases, found["answers"], strict=True):
         ((name, right),) = case.answers.items()
-        found = difference(
+        differs = difference(
             case.answers, {name: np.array([answer], right.dtype)}, scales
         )
         is_judged = case.is_sample or not is_static
-        if is_judged and not found.worst <= expectations.tolerance:
+        if is_judged and not differs.worst <= expectations.tolerance:
             raise ExportVerificationError(
-                f"MediaPipe's answers are not the model's: {found.worst:.3g} "
-                f"in {found.where} for {case.text!r}, and "
+                f"MediaPipe's answers are not the model's: {differs.worst:.3g} "
+                f"in {differs.where} for {case.text!r}, and "
                 f"{expectations.tolerance:.3g} is allowed"
             )

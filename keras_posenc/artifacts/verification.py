@@ -43,6 +43,8 @@ from keras_posenc.artifacts.signatures import (
 )
 from keras_posenc.artifacts.staging import working_folder, writing_to
 from keras_posenc.artifacts.task_metadata import packed_task
+from keras_posenc.artifacts.task_verification import verify_in_mediapipe
+from keras_posenc.artifacts.versions import check_no_pattern
 
 _TIMEOUT = 600  # seconds by the clock, on a machine however busy
 _TIMES = 5
@@ -79,7 +81,8 @@ def verify(
             versions, of which the highest is taken.
         signatures: Those given to the export, if any. Else those that the
             export makes by itself are compared, as far as they are there.
-        labels: Those given to the export, if any. Else the labels of an
+        labels: Those given to the export, if any, of a SavedModel or of a
+            file for MediaPipe's text classifier. Else the labels of an
             artifact that has some are not compared, as the report says.
         samples: Further inputs: an array, a dict of arrays by input name, a
             text, or a list of these. They are required where the model takes
@@ -115,7 +118,9 @@ def verify(
     """
     require_tensorflow_backend("verify")
     check_model(model)
-    path, _ = locate(artifact)
+    path, kind = locate(artifact)
+    if kind == "saved_model":
+        check_no_pattern(path)
     inspection = inspect_safe(path)
     if inspection.kind == "saved_model":
         resolved = resolve_serving_signatures(model, signatures, labels)
@@ -128,9 +133,7 @@ def verify(
                 resolved, samples, max_length, tolerance, agreement=agreement
             )
             return verify_expectations(expectations, inspection, runtime)
-    if labels is not None:
-        raise ValueError("`labels` are of SavedModels, not of LiteRT files")
-    task = packed_task(model, path, signatures)
+    task, unverified = packed_task(model, path, signatures, labels)
     resolved = (
         resolve_numeric_signatures(model, signatures)
         if task is None
@@ -152,10 +155,12 @@ def verify(
         )
         report = verify_expectations(expectations, inspection)
         if report.passed and inspection.kind == "onnx":
-            others = compare_with_conversion(resolved, inspection.path)
-            unverified = [*report.unverified, *others]
-            report = dataclasses.replace(report, unverified=unverified)
-    return report
+            unverified += compare_with_conversion(resolved, inspection.path)
+    if task is not None and report.passed:
+        verify_in_mediapipe(path, task, expectations)
+    return dataclasses.replace(
+        report, unverified=[*report.unverified, *unverified]
+    )
 
 
 def start_tensorflow() -> Isolated:

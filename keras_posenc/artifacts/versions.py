@@ -4,6 +4,7 @@ Servers take the highest, and look again every second.
 """
 
 import numbers
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -82,15 +83,31 @@ def _remove_version(base_path: Path, version: int) -> None:
 
 
 def check_base(base_path: Path) -> None:
-    """Raises `ValueError` for a version's own folder, or one inside of it."""
+    """Raises `ValueError` for what can be no folder of versions.
+
+    Such as a version's own folder, or one inside of it.
+    """
+    check_no_pattern(base_path)
     path = base_path.absolute()
     for folder in (path, *path.parents):
-        if (folder / "saved_model.pb").exists():
+        # Here and below unlike Path's, for any name.
+        if os.path.exists(folder / "saved_model.pb"):
             within = "is" if folder == path else "is in"
             raise ValueError(
                 "`base_path` must be the folder of a model's versions, and "
                 f"'{base_path}' {within} one of them: give '{folder.parent}'"
             )
+
+
+def check_no_pattern(folder: Path) -> None:
+    """Raises `ValueError` for a path at which TensorFlow loads nothing."""
+    path = folder.resolve().as_posix()
+    if re.search(r"\\|\[[^/]*\]", path):
+        raise ValueError(
+            "TensorFlow takes brackets, and backslashes, in the path of a "
+            "SavedModel for a pattern, and finds no weights there. Rename the "
+            f"folder: '{path}'"
+        )
 
 
 def check_version(version: Any, or_none: str = "") -> int:
@@ -136,7 +153,7 @@ def next_version(base_path: Path) -> int:
 
 def versions(base_path: Path) -> list[int]:
     """The numbers of the versions in a folder, sorted."""
-    if not base_path.is_dir():
+    if not os.path.isdir(base_path):
         return []
     # As servers read them: in ASCII digits, as 64 bits.
     return sorted(
@@ -151,7 +168,9 @@ def versions(base_path: Path) -> list[int]:
 
 def check_free(base_path: Path, version: int) -> None:
     """Raises `FileExistsError` if a version exists already."""
-    if version in versions(base_path) or (base_path / str(version)).exists():
+    if version in versions(base_path) or os.path.exists(
+        base_path / str(version)
+    ):
         raise FileExistsError(
             f"Version {version} exists in '{base_path}', and a published "
             "version is never changed. Leave `version` out for the next free "

@@ -27,7 +27,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     Raises:
         FileNotFoundError: if there is no such file.
     """
-    file = pathlib.Path(path)
+    file = pathlib.Path(os.path.expanduser(path))
     if not file.is_file():
         raise FileNotFoundError(
             "`vocabulary` must be a list of tokens or the path of a file "

@@ -4,13 +4,16 @@ import base64
 import json
 import marshal
 import os
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 
 import keras
 import pytest
 
+from keras_posenc.artifacts import keras_file
 from keras_posenc.artifacts.keras_file import load_keras_file
 
 pytestmark = pytest.mark.tensorflow
@@ -80,6 +83,71 @@ def test_weights_that_grow(write, tmp_path):
 def test_configuration_without_end(write):
     with pytest.raises(RecursionError):
         load_keras_file(write(config="[" * 200_000))
+
+
+def test_layers_that_take_long_to_begin(write, parts, monkeypatch):
+    """Orthogonal kernels, each a second of work and a line of the file."""
+    config = json.loads(parts["config.json"])
+    layers = config["config"]["layers"]
+    *_, dense = layers
+    for index in range(60):
+        layer = json.loads(json.dumps(dense))
+        layer["config"] |= {
+            "name": f"more_{index}",
+            "units": 1500,
+            "kernel_initializer": {
+                "module": "keras.initializers",
+                "class_name": "Orthogonal",
+                "config": {"gain": 1.0, "seed": None},
+                "registered_name": None,
+            },
+        }
+        layer["build_config"] = {"input_shape": [None, 1500 if index else 3]}
+        layers.append(layer)
+    path = write(config=json.dumps(config))
+    monkeypatch.setattr(keras_file, "_SECONDS", 2)
+    start = time.process_time()
+    with pytest.raises(ValueError, match="takes more work than a file of its"):
+        load_keras_file(path)
+    assert time.process_time() - start < 2 + 4
+
+
+def test_limit_of_work_is_taken_back(write):
+    resource = pytest.importorskip("resource")
+    limits = (resource.RLIMIT_CPU, resource.RLIMIT_CORE)
+    before = [resource.getrlimit(limit) for limit in limits]
+    handler = signal.getsignal(signal.SIGPROF)
+    load_keras_file(write())
+    assert [resource.getrlimit(limit) for limit in limits] == before
+    assert signal.getsignal(signal.SIGPROF) is handler
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("work", "end"),
+    [
+        # Python that catches everything, and native code that never returns.
+        ("while True:\n  try: pass\n  except Exception: pass", "_TimeIsUp"),
+        ("sum(range(10**15))", "SIGXCPU"),
+    ],
+)
+def test_work_without_end(work, end):
+    pytest.importorskip("resource")
+    program = (
+        "import runpy, sys\n"
+        "limit = runpy.run_path(sys.argv[1])['_time_limit']\n"
+        "with limit(1):\n " + work.replace("\n", "\n ")
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", program, keras_file.__file__],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if end == "SIGXCPU":
+        assert process.returncode == -signal.SIGXCPU
+    else:
+        assert end in process.stderr
 
 
 @pytest.mark.parametrize("part", [0, 1, 100, 0.5, -1])

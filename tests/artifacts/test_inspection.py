@@ -1,6 +1,7 @@
 """What is in an artifact, read from the file itself."""
 
 import dataclasses
+import os
 import re
 import shutil
 
@@ -219,6 +220,14 @@ def test_file_that_is_none(tmp_path, content):
         "export"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.inspect(path)
+
+
+def test_file_that_cannot_be_read():
+    path = "/proc/self/mem"  # for root, too
+    if not os.path.exists(path):
+        pytest.skip("there is no such file here")
+    with pytest.raises(ValueError, match=f"^'{path}' cannot be read: Input/ou"):
         kp.inspect(path)
 
 

@@ -1,8 +1,10 @@
 """The way back to an older version of a model."""
 
 import errno
+import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,33 @@ def test_rollback_where_there_is_nothing(tmp_path, contents):
     with pytest.raises(ValueError, match="`base_path` must be a path"):
         rollback(7, 1)
     assert contents(tmp_path) == []
+
+
+def test_rollback_to_folders_without_end(tmp_path):
+    for name in (1, 2):
+        make_version(tmp_path, name)
+    folder = os.open(tmp_path / "1", os.O_RDONLY)
+    for _ in range(2000):
+        os.mkdir("more", dir_fd=folder)
+        inner = os.open("more", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    with pytest.raises(ValueError, match="more than 100 folders inside of one"):
+        rollback(tmp_path, 1, verify=False)
+    assert versions(tmp_path) == [1, 2]
+    # pytest itself does not get that deep.
+    subprocess.run(["rm", "-r", tmp_path / "1"], check=True)
+
+
+def test_rollback_to_links(tmp_path):
+    for name in (1, 2):
+        make_version(tmp_path, name)
+    (tmp_path / "1" / "assets").symlink_to("/etc")
+    with pytest.raises(
+        ValueError, match=r"files and folders only, and .* link"
+    ):
+        rollback(tmp_path, 1, verify=False)
 
 
 def test_rollback_to_what_cannot_be_copied_says_why(

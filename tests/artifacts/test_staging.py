@@ -9,6 +9,7 @@ import pytest
 
 from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.staging import (
+    as_path,
     publish,
     publish_file,
     staging_beside,
@@ -19,6 +20,17 @@ from keras_posenc.artifacts.staging import (
 def stage(path, text="staged"):
     path.mkdir()
     (path / "saved_model.pb").write_text(text)
+
+
+# ---- Paths
+
+
+def test_path_from_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert as_path("path", "~/m.tflite") == tmp_path / "m.tflite"
+    assert as_path("path", tmp_path / "~") == tmp_path / "~"
+    with pytest.raises(ValueError, match="`path` must be a path"):
+        as_path("path", b"~/m.tflite")
 
 
 # ---- Beside the folder

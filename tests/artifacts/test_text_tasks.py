@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.artifacts import litert
+from keras_posenc.artifacts import litert, task_metadata
 from keras_posenc.artifacts.task_metadata import with_metadata
 from keras_posenc.artifacts.text_tasks import resolve_task
 
@@ -226,6 +226,110 @@ def test_accents_are_what_mediapipe_keeps(mediapipe, tmp_path):
     np.testing.assert_allclose(second, unknown[0], rtol=0, atol=1e-5)
 
 
+def test_normalize_is_what_the_tokenizer_does(characters, mediapipe_normalize):
+    """Every character; tests/web asks the page the same."""
+    tensorflow_text = pytest.importorskip("tensorflow_text")
+    normalizer = tensorflow_text.FastBertNormalizer(
+        lower_case_nfd_strip_accents=True
+    )
+    found = normalizer.normalize(tf.constant(characters)).numpy()
+    # Between words, which is what the tokenizer makes of it, too.
+    blank = re.compile("[\u1680\u2028\u2029]")
+    for given, text in zip(characters, found, strict=True):
+        assert mediapipe_normalize(given) == blank.sub(" ", text.decode())
+
+
+def between(mark, count=1):
+    """Puts a mark between every few letters."""
+    return lambda text: re.sub(f"(\\w{{{count}}})(?=\\w)", rf"\1{mark}", text)
+
+
+def shifted(start, letter="a"):
+    """Letters of ASCII from another place of Unicode."""
+    return lambda text: re.sub(
+        f"[{letter}-{chr(ord(letter) + 25)}]",
+        lambda found: chr(start + ord(found[0]) - ord(letter)),
+        text,
+    )
+
+
+# What people, and what they copy from, make of a text.
+KINDS = {
+    "plain": str,
+    "capitals": str.upper,
+    "accents": lambda text: text.translate(
+        str.maketrans("aeioucn", "\u00e1\u00ea\u00ef\u014d\u016f\u00e7\u00f1")
+    ),
+    "accents apart": between("\u0301"),
+    "accented capitals": lambda text: text.upper().replace("E", "\u00c9"),
+    "full width": shifted(0xFF41),
+    "full width and blank": lambda text: shifted(0xFF41)(text).replace(
+        " ", "\u3000"
+    ),
+    "bold": shifted(0x1D41A),
+    "in circles": shifted(0x24D0),
+    "ligatures": lambda text: text.replace("fi", "\ufb01").replace(
+        "st", "\ufb06"
+    ),
+    "unbreakable": lambda text: text.replace(" ", "\u00a0"),
+    "thin blanks": lambda text: text.replace(" ", "\u2009"),
+    "lines": lambda text: text.replace(" ", "\u2028"),
+    "zero width": between("\u200b", 2),
+    "soft hyphens": between("\u00ad", 3),
+    "controls": lambda text: text.replace(" ", "\x07") + "\x00 the exam",
+    "marks of order": lambda text: f"\ufeff\u202b{text}\u202c",
+    "Chinese": between("\u4f60", 4),
+    "Korean": lambda text: f"{text} \ud55c\uad6d\uc5b4",
+    "emoji": between("\U0001f468\u200d\U0001f469\ufe0f", 5),
+    "Greek": lambda text: f"{text.upper()} \u039f\u0394\u039f\u03a3 \u1fb3",
+    "Cyrillic": lambda text: f"{text} \u0419\u041e\u0416\u0418\u041a \u1c81",
+    "German and Turkish": lambda text: f"{text} STRA\u1e9eE \u0130\u0131",
+    "quotes": lambda text: f"\u201c{text}\u201d \u2014 \u2026 \u00bd \u2122",
+    "Hindi": lambda text: f"\u0939\u093f\u0928\u094d\u0926\u0940 {text}",
+    "Arabic": lambda text: f"\u0645\u064f\u062d\u0640 {text} \u060c \ufefb",
+}
+
+
+def test_texts_of_all_kinds_once_they_are_normalised(
+    mediapipe, tmp_path, mediapipe_normalize
+):
+    rng = np.random.default_rng(0)
+    words = sorted(set(re.findall(r"\w+", " ".join(TEXTS))))
+    texts = [
+        kind(" ".join(rng.choice(words, 6)))
+        for kind in KINDS.values()
+        for _ in range(16)
+    ]
+    letters = sorted(set(map(mediapipe_normalize, "".join(texts))) - {"", " "})
+    pieces = {p for letter in letters for p in (*letter, f"##{letter[-1]}")}
+    vocabulary = tokenizer().get_vocabulary()
+    vocabulary += sorted(pieces - {*vocabulary})
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            kp.WordpieceTokenizer(vocabulary),
+            layers.Embedding(len(vocabulary), 8, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(3, activation="softmax", name="scores"),
+        ]
+    )
+    _, table, _, dense = model.layers
+    table.set_weights([rng.standard_normal(table.embeddings.shape)])
+    dense.set_weights([4 * rng.standard_normal((8, 3)), np.zeros(3)])
+    path = export(
+        model, tmp_path / "m.tflite", labels=LABELS, verify=False
+    ).path
+    expected = model.predict(tf.constant(texts), verbose=0)
+    winners = np.argmax(expected, axis=1)
+    assert min(np.bincount(winners, minlength=3)) > 20
+
+    as_they_are = classify(path, texts)
+    assert np.mean(np.argmax(as_they_are, axis=1) == winners) < 0.9
+    normalised = classify(path, [*map(mediapipe_normalize, texts)])
+    assert np.mean(np.argmax(normalised, axis=1) == winners) >= 0.995
+    np.testing.assert_allclose(normalised, expected, rtol=0, atol=1e-5)
+
+
 def test_quantized_classifier(mediapipe, tmp_path):
     model = classifier()
     artifact = export(
@@ -245,14 +349,50 @@ def test_quantized_classifier(mediapipe, tmp_path):
     assert 1e-4 < np.max(difference) <= report.tolerance
 
 
-def test_what_is_packed_and_verified(mediapipe, tmp_path):
+@pytest.fixture(scope="module")
+def made(mediapipe, tmp_path_factory):
+    """A model, its file, and what the file was packed from."""
+    packed = []
+
+    def pack(*arguments):
+        packed.extend(arguments)
+        return with_metadata(*arguments)
+
     model = classifier()
-    path = export(model, tmp_path / "m.tflite", labels=LABELS).path
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(litert, "with_metadata", pack)
+        path = export(model, folder / "m.tflite", labels=LABELS).path
+    return model, path, *packed
+
+
+def repacked(path, folder, method=zipfile.ZIP_STORED, **changes):
+    """The same graph, with other contents of `vocab` and `labels`, or none."""
+    with zipfile.ZipFile(path) as archive:
+        end = archive.infolist()[0].header_offset
+        files = {name: archive.read(name) for name in archive.namelist()}
+    files |= {f"{name}.txt": value for name, value in changes.items()}
+    found = folder / "again.tflite"
+    found.write_bytes(path.read_bytes()[:end])
+    with zipfile.ZipFile(found, "a", method) as archive:
+        for name, content in files.items():
+            if content is not None:
+                archive.writestr(name, content)
+    return found
+
+
+def test_what_is_packed_and_verified(made, tmp_path):
+    model, path, *_ = made
     with zipfile.ZipFile(path) as archive:
         vocabulary = archive.read("vocab.txt").decode().splitlines()
         assert archive.read("labels.txt").decode() == "bad\nfair\ngood\n"
     assert vocabulary == model.layers[0].get_vocabulary()
-    assert kp.verify(model, path, max_length=32).passed
+    report = kp.verify(model, path, max_length=32)
+    assert report.passed
+    assert report.unverified == ["labels"]
+    report = kp.verify(model, path, max_length=32, labels=LABELS)
+    assert report.passed
+    assert report.unverified == []
     again = export(model, tmp_path / "n.tflite", labels=LABELS).path
     assert again.read_bytes() == path.read_bytes()
 
@@ -267,6 +407,101 @@ def test_what_is_packed_and_verified(mediapipe, tmp_path):
     )
     with pytest.raises(kp.ExportVerificationError, match="vocabulary in"):
         kp.verify(stranger, path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("fair\nbad\ngood\n", "['fair', 'bad', 'good'], and not those given"),
+        ("bad\nfair\n", "['bad', 'fair'], and not those given"),
+        (None, "must hold 'labels.txt' once, which its metadata names"),
+    ],
+)
+def test_labels_that_are_others(made, tmp_path, labels, message):
+    model, path, *_ = made
+    found = repacked(path, tmp_path, labels=labels)
+    with pytest.raises(kp.ExportVerificationError, match=re.escape(message)):
+        kp.verify(model, found, labels=LABELS)
+
+
+def test_labels_of_a_file_that_has_none(made, tmp_path):
+    model, _, content, task = made
+    path = tmp_path / "m.tflite"
+    path.write_bytes(
+        with_metadata(content, dataclasses.replace(task, labels=None))
+    )
+    with pytest.raises(kp.ExportVerificationError, match="are none, and not"):
+        kp.verify(model, path, labels=LABELS)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="`labels` are of SavedModels, and of"):
+        kp.verify(model, path, labels=LABELS)
+
+
+def test_labels_that_mediapipe_would_find(made, tmp_path, monkeypatch):
+    def pack(content, task):
+        labels = ["good", *task.labels[1:-1], "bad"]
+        return with_metadata(content, dataclasses.replace(task, labels=labels))
+
+    monkeypatch.setattr(litert, "with_metadata", pack)
+    with pytest.raises(kp.ExportVerificationError, match="MediaPipe finds the"):
+        export(made[0], tmp_path / "m.tflite", labels=LABELS)
+
+
+def test_metadata_that_mediapipe_does_not_take(made, tmp_path, monkeypatch):
+    """Of which the file's own signature tells nothing."""
+    model, _, content, task = made
+    names = task_metadata._metadata
+    monkeypatch.setattr(
+        task_metadata,
+        "_metadata",
+        lambda task, inputs: names(task, inputs[:2]),
+    )
+    path = tmp_path / "m.tflite"
+    path.write_bytes(with_metadata(content, task))
+    with pytest.raises(kp.ExportVerificationError, match="MediaPipe"):
+        kp.verify(model, path, max_length=8)
+
+
+def test_vocabulary_that_grows(made, tmp_path):
+    model, path, *_ = made
+    found = repacked(
+        path, tmp_path, zipfile.ZIP_DEFLATED, vocab=bytes(33 * 2**20)
+    )
+    assert found.stat().st_size < 2**20
+    with pytest.raises(kp.ExportVerificationError, match="more than 32 MiB"):
+        kp.verify(model, found)
+
+
+def encrypted(content, end):
+    at = content.rindex(b"PK\1\2")
+    return content[: at + 8] + b"\1" + content[at + 9 :]
+
+
+def method_unknown(content, end):
+    at = content.rindex(b"PK\1\2")
+    return content[: at + 10] + b"\x63" + content[at + 11 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        encrypted,
+        method_unknown,
+        lambda content, end: content[:-1],
+        lambda content, end: content[:end],
+        lambda content, end: content[:end] + bytes(9) + content[end + 9 :],
+        lambda content, end: content.replace(b"PK\1\2", b"PK\1\3"),
+        lambda content, end: content.replace(b"good", b"goof"),
+    ],
+)
+def test_archive_that_is_damaged(made, tmp_path, damage):
+    model, path, *_ = made
+    with zipfile.ZipFile(path) as archive:
+        end = archive.infolist()[0].header_offset
+    found = tmp_path / "m.tflite"
+    found.write_bytes(damage(path.read_bytes(), end))
+    with pytest.raises(kp.ExportVerificationError, match="no readable vocab"):
+        kp.verify(model, found)
 
 
 class Tokenizer(layers.Layer):

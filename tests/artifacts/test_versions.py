@@ -4,6 +4,7 @@ import errno
 import itertools
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from keras_posenc.artifacts import versions as module
 from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.staging import staging_beside
 from keras_posenc.artifacts.versions import (
+    check_base,
     check_free,
     next_version,
     publish_version,
@@ -28,6 +30,29 @@ def make_version(base, name="1", text="published"):
 def stage(path, text="staged"):
     path.mkdir()
     (path / "saved_model.pb").write_text(text)
+
+
+# ---- The folder
+
+
+@pytest.mark.skipif(os.name == "nt", reason="backslashes part names there")
+@pytest.mark.parametrize("name", ["v[1]", "[a-z]/models", "back\\slash"])
+def test_folder_that_tensorflow_takes_for_a_pattern(
+    tmp_path, name, monkeypatch
+):
+    with pytest.raises(ValueError, match="brackets, and backslashes, in the"):
+        check_base(tmp_path / name)
+    (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / name)
+    with pytest.raises(ValueError, match=r"Rename the folder: '.*'"):
+        check_base(Path("."))
+
+
+@pytest.mark.parametrize("name", ["v[1", "a*b?", "]1[", "[/]", "x" * 256])
+def test_folder_that_tensorflow_finds(tmp_path, name):
+    check_base(tmp_path / name)
+    assert next_version(tmp_path / name) == 1
+    check_free(tmp_path / name, 1)
 
 
 # ---- The next number

@@ -80,6 +80,21 @@ def test_plain_kotlin_has_the_length_of_its_export(signatures):
     assert f'{{"ids": (1, {length})}}' in readme
 
 
+@pytest.mark.parametrize(
+    ("snippet", "call"),
+    [
+        ("android/TextTask.kt", r"classify\(normalize\(text\)\)"),
+        ("ios/TextTask.swift", r"classify\(text: normalize\(text\)\)"),
+        ("web/classify.js", r"normalized = normalize\(text\)"),
+    ],
+)
+def test_text_is_normalised_before_mediapipe_sees_it(snippet, call):
+    text = (EXPORT / snippet).read_text()
+    assert re.search(call, text)
+    if not snippet.startswith("web"):
+        assert re.search(r"fun[c]? normalize\(", text)
+
+
 @pytest.mark.parametrize("platform", ["android", "ios", "web"])
 def test_readme_names_each_file_and_a_file_of_the_right_name(platform):
     folder = EXPORT / platform
@@ -92,6 +107,7 @@ def test_readme_names_each_file_and_a_file_of_the_right_name(platform):
         file.read_text()
         for file in folder.iterdir()
         if file.suffix in {".kt", ".swift", ".js"}
+        and file.name != "normalize.js"
     ]
     assert code
     assert all(loads.search(text) for text in code)

@@ -1,8 +1,8 @@
 // Drives the page in Chromium by keyboard, and prints what it shows as JSON.
 //
 // node drive_page.mjs SETTINGS.json, where the settings are: chromium, profile,
-// url (of a server of the page), file (of index.html), texts, model (a good
-// file), out (a folder for screenshots).
+// url (of a server of the page), file (of index.html), texts, characters (texts
+// to normalise), model (a good file), out (a folder for screenshots).
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -78,6 +78,9 @@ async function classifies(page) {
   }
   return { before, answers };
 }
+
+const normalized = (page) =>
+  page.evaluate((texts) => texts.map(normalize), settings.characters);
 
 async function tabs(page) {
   const stops = [];
@@ -194,6 +197,7 @@ async function troubles() {
 try {
   const page = context.pages()[0] ?? (await context.newPage());
   const report = { ...(await classifies(page)), ...(await tabs(page)) };
+  report.normalized = await normalized(page);
   report.widths = await screenshots(page);
   report.metrics = await metrics(page);
   report.troubles = await troubles();

@@ -40,6 +40,10 @@ TEXTS = [
     "don't e-mail me@example.com $5.00 50% [CLS] [SEP] ##the",
     "the cat sat on the mat " * 40,
     "a < b + c = `d` | ~e^f \u2014 the \u201ccat\u201d\n\tsat",
+    # What MediaPipe by itself takes for other words.
+    "The C\u00c1T s\u00e5t \u2026 on the m\u0430t",
+    "\uff34\uff28\uff25\u3000\uff43\uff41\uff54\u00a0sat \U0001d41e\u1e9e",
+    "the\u200b c\u00adat\u2028sat\x07on \u0130t, \u03c3\u03a3 \ud55c \u3005",
 ]
 LABELS = ["bad", "fair", "good"]
 
@@ -94,7 +98,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def shown(model, tmp_path_factory):
+def shown(model, characters, tmp_path_factory):
     """What the page shows to someone at its keyboard."""
     chromium = browser()
     folder = tmp_path_factory.mktemp("web")
@@ -130,6 +134,7 @@ def shown(model, tmp_path_factory):
                     "url": f"http://127.0.0.1:{server.server_port}",
                     "file": str(site / "index.html"),
                     "texts": TEXTS,
+                    "characters": characters,
                     "model": str(path),
                     "out": str(SCREENSHOTS),
                 }
@@ -167,6 +172,12 @@ def test_tokens_are_keras(shown, model):
     for text, answer in zip(TEXTS, shown["answers"], strict=True):
         ids = np.asarray(tokenizer([text]))[0]
         assert answer["tokens"] == [vocabulary[index] for index in ids]
+
+
+def test_texts_are_normalised_as_the_tokenizer_does(
+    shown, characters, mediapipe_normalize
+):
+    assert shown["normalized"] == [*map(mediapipe_normalize, characters)]
 
 
 def test_heat_map_is_the_encoding(shown):

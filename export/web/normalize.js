@@ -1,0 +1,21 @@
+"use strict";
+
+// What MediaPipe leaves to the app: of a text's letters it lowers those of ASCII
+// alone, and cuts at white space of ASCII alone. A model's WordpieceTokenizer
+// folds all case, width and accents; so must a text before MediaPipe sees it.
+
+/** The text as the tokenizer of the model normalises it. */
+function normalize(text) {
+  return Array.from(text.normalize("NFKD"), foldCase)
+    .join("")
+    .normalize("NFKD")
+    .replace(/[\p{Mn}\p{Default_Ignorable_Code_Point}]/gu, "")
+    .replace(/[\p{Cc}\p{Cf}\p{Z}]/gu, " ");
+}
+
+/** Unicode's case folding of a letter: not always its lower case. */
+function foldCase(letter) {
+  if (letter === "ı") return letter; // whose capital is that of i
+  if (/\p{Script=Cherokee}/u.test(letter)) return letter.toUpperCase();
+  return letter.toLowerCase().toUpperCase().toLowerCase();
+}
