@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.expectations import expect
-from keras_posenc.artifacts.float32 import float32_policies
+from keras_posenc.artifacts.float32 import to_float32
 from keras_posenc.artifacts.keras_int8 import int8_in_floats, is_quantized
 from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.quantization import BY_KERAS
@@ -19,6 +19,7 @@ from keras_posenc.artifacts.signatures import (
     Signature,
     resolve_numeric_signatures,
 )
+from keras_posenc.artifacts.snapshot import snapshot
 from keras_posenc.artifacts.staging import (
     as_path,
     publish_file,
@@ -51,7 +52,8 @@ def export_onnx(
     The file appears in one step, after a fresh process without Keras or
     TensorFlow has loaded it in ONNX Runtime and given the model's own answers.
     Batch and length stay dynamic; inputs and outputs have the model's names.
-    Needs the extra `onnx`.
+    `model` is not touched: what goes out is a copy of it as it was at the call,
+    and another thread may train it meanwhile. Needs the extra `onnx`.
 
     Args:
         model: Any built Keras model. One that takes strings goes out from its
@@ -80,6 +82,7 @@ def export_onnx(
     require_tensorflow_backend("export_onnx")
     check_verify(verify, samples)
     require_onnx()
+    model, signatures = snapshot(model, signatures)
     resolved = resolve_numeric_signatures(model, signatures)
     if len(resolved) != 1:
         raise ValueError(
@@ -91,9 +94,9 @@ def export_onnx(
         raise ValueError(f"`path` must end in '.onnx'. Received: path='{path}'")
     if os.path.isdir(path):  # unlike Path's, for any name
         raise ValueError(f"`path` must be a file, and '{path}' is a folder")
+    in_float32 = to_float32(resolved)
     report = None
     with (
-        float32_policies(resolved) as in_float32,
         progress(verbose) as step,
         staging_beside(path.parent) as staged,
     ):
@@ -108,8 +111,8 @@ def export_onnx(
                 BY_KERAS if is_quantized(resolved) else None,
             )
         step("Converting to ONNX")
-        with int8_in_floats(resolved):
-            content = _convert(resolved[0])
+        int8_in_floats(resolved)
+        content = _convert(resolved[0])
         with writing_to(path.parent):
             staged.write_bytes(content)
         if verify:

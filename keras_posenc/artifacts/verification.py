@@ -16,7 +16,7 @@ from keras_posenc.artifacts import worker
 from keras_posenc.artifacts.differences import difference
 from keras_posenc.artifacts.errors import ExportVerificationError, in_words
 from keras_posenc.artifacts.expectations import Case, Expectations, expect
-from keras_posenc.artifacts.float32 import float32_policies
+from keras_posenc.artifacts.float32 import to_float32
 from keras_posenc.artifacts.inspection import Inspection, inspect, locate
 from keras_posenc.artifacts.isolation import (
     MEMORY,
@@ -39,6 +39,7 @@ from keras_posenc.artifacts.signatures import (
     check_model,
     resolve_numeric_signatures,
 )
+from keras_posenc.artifacts.snapshot import snapshot
 from keras_posenc.artifacts.staging import working_folder, writing_to
 from keras_posenc.artifacts.task_metadata import packed_task
 
@@ -67,7 +68,8 @@ def verify(
     (nor TensorFlow, for a LiteRT file), loads the artifact and runs a grid of
     batches: sizes of 1 and 3; lengths of 1, 2, 17 and `max_length`; rows that
     are padded, and rows that are nothing but padding; the lowest and the
-    highest id that an input's `Embedding` takes. A NaN equals a NaN.
+    highest id that an input's `Embedding` takes. A NaN equals a NaN. `model` is
+    not touched: asked is a copy of it as it was at the call.
 
     Args:
         model: The model that was exported.
@@ -107,6 +109,7 @@ def verify(
     check_model(model)
     path, _ = locate(artifact)
     inspection = inspect_safe(path)
+    model, signatures = snapshot(model, signatures)
     if inspection.kind == "saved_model":
         resolved = resolve_serving_signatures(model, signatures, labels)
         if signatures is None:
@@ -127,16 +130,15 @@ def verify(
     quantization = (
         BY_KERAS if is_quantized(resolved) else inspection.quantization
     )
-    with float32_policies(resolved) as in_float32:
-        expectations = expect(
-            resolved,
-            samples,
-            max_length,
-            tolerance,
-            in_float32,
-            quantization,
-            task,
-        )
+    expectations = expect(
+        resolved,
+        samples,
+        max_length,
+        tolerance,
+        to_float32(resolved),
+        quantization,
+        task,
+    )
     return verify_expectations(expectations, inspection)
 
 
