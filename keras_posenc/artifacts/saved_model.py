@@ -229,7 +229,7 @@ def write_saved_model(signatures: Sequence[Signature], folder: Path) -> None:
     """Writes a SavedModel with the given signatures, each weight once.
 
     Args:
-        signatures: The entry points.
+        signatures: The entry points, of a snapshot.
         folder: A path at which nothing exists.
 
     Raises:

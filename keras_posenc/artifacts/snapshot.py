@@ -29,7 +29,9 @@ _PICKLED_AS_FILES = tuple(
     for kind in keras.Operation.__mro__
     if kind is not object and "__reduce__" in vars(kind)
 )
-_PATIENCE = 1.0  # seconds
+# For how many seconds weights should have rested: what holds for the longest is
+# the time between two updates, not one within.
+_RESTS = [0.016 / 2**step for step in range(7) for _ in range(3)]
 _ATOMS = {
     bool,
     bytes,
@@ -54,10 +56,12 @@ def snapshot(*values: Any) -> tuple[Any, ...]:
     Everything that a model reaches is copied: layers, their graph, weights,
     the states of random numbers, metrics, functions that are called (what a
     `tf.function` was traced to stays behind), whether Keras could save it or
-    not. Weights are those of one instant, between two steps of a training that
-    goes on meanwhile; where they do not rest for as long as reading them twice
-    takes, within a second, those that are read last. The memory of a weight is
-    shared until either side changes it.
+    not. The memory of a weight is shared until either side changes it.
+
+    Weights are those of an instant before which none changed for 16 ms, or for
+    less where a training in another thread leaves less between its updates:
+    each of these is then in all weights or in none. If they never rest for
+    0.25 ms, they are as they were read last.
 
     What no computation writes is shared: tensors, lookup tables, modules and
     their global names, traced functions with the variables in them, and what
@@ -173,7 +177,7 @@ class _Copier:
             return self._cell(value)
         if kind is weakref.ref:
             target = value()
-            return value if target is None else kind(self.copy(target))
+            return value if target is None else _Reference(self.copy(target))
         if issubclass(kind, self._traced):
             # It keeps how it is to be traced, and not what it was traced to.
             return value._clone(self.copy(value.python_function))
@@ -264,10 +268,8 @@ class _Copier:
         reduced = value.__reduce_ex__(4)
         if isinstance(reduced, str):  # a global name
             return value
-        make, arguments, state, items, pairs, restore = (
-            *reduced,
-            *[None] * (6 - len(reduced)),
-        )
+        parts: list[Any] = [*reduced, None, None, None, None]
+        make, arguments, state, items, pairs, restore = parts[:6]
         copied = make(*self._filled(arguments))
         if restore is None:
             restore = getattr(kind, "__setstate__", None)
@@ -299,7 +301,7 @@ class _Copier:
                 copied.__dict__.update(copies)
             for key, part in (slots or {}).items():
                 object.__setattr__(copied, key, self.copy(part))
-            if "stored_ids" in copies:
+            if copies.keys() >= {"config", "stored_ids"}:
                 self._restore.append(lambda: _track(copied))
 
         self._fill.append(fill)
@@ -321,13 +323,15 @@ class _Copier:
     def _settle(self) -> None:
         """Gives all variables the values of one instant.
 
-        At which they were if two readings of all, one after the other, are
-        the same. A reading is no copy: TensorFlow copies when it writes.
+        Two readings of all that are the same, one after the other, are of the
+        time between. To read is not to copy: TensorFlow copies when it writes.
         """
-        ends = time.monotonic() + _PATIENCE
-        last, values = None, self._read()
-        while not _same(last, values) and time.monotonic() < ends:
+        values = self._read()
+        for rest in _RESTS:
+            time.sleep(rest)
             last, values = values, self._read()
+            if _same(last, values):
+                break
         for (_, copied), value in zip(self._variables, values, strict=True):
             copied.assign(value)
 
@@ -335,15 +339,24 @@ class _Copier:
         return [variable.read_value() for variable, _ in self._variables]
 
 
-def _same(one: list[Any] | None, other: list[Any]) -> bool:
+class _Reference(weakref.ref[Any]):
+    """A weak reference in a copy, where nobody else may hold what it is to."""
+
+    def __init__(self, target: Any) -> None:
+        super().__init__()
+        self._target = target
+
+
+def _same(one: list[Any], other: list[Any]) -> bool:
     """Whether tensors are the same, bit for bit."""
-    return one is not None and all(
-        np.array_equal(*(_bits(np.asarray(each)) for each in pair))
-        for pair in zip(one, other, strict=True)
+    return all(
+        np.array_equal(_bits(before), _bits(after))
+        for before, after in zip(one, other, strict=True)
     )
 
 
-def _bits(array: np.ndarray) -> np.ndarray:
+def _bits(tensor: Any) -> np.ndarray:
+    array = np.asarray(tensor)
     return array if array.dtype == object else array.reshape(-1).view("uint8")
 
 
