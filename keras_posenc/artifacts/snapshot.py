@@ -177,7 +177,11 @@ class _Copier:
             return self._cell(value)
         if kind is weakref.ref:
             target = value()
-            return value if target is None else _Reference(self.copy(target))
+            if target is None:
+                return value
+            reference = _Reference(self.copy(target))
+            reference.target = self.copy(target)
+            return reference
         if issubclass(kind, self._traced):
             # It keeps how it is to be traced, and not what it was traced to.
             return value._clone(self.copy(value.python_function))
@@ -342,9 +346,7 @@ class _Copier:
 class _Reference(weakref.ref[Any]):
     """A weak reference in a copy, where nobody else may hold what it is to."""
 
-    def __init__(self, target: Any) -> None:
-        super().__init__()
-        self._target = target
+    target: Any
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:
