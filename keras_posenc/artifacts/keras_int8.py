@@ -5,9 +5,8 @@ of such layers. In floats they are the same: integers of 8 bits, and the sums of
 their products, are exact there.
 """
 
-import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -22,9 +21,8 @@ def is_quantized(signatures: Sequence[Signature]) -> bool:
     return any(map(_quantized_layers, signatures))
 
 
-@contextlib.contextmanager
-def int8_in_floats(signatures: Sequence[Signature]) -> Iterator[None]:
-    """Makes Keras's int8 layers compute the same in floats for a while.
+def int8_in_floats(signatures: Sequence[Signature]) -> None:
+    """Makes Keras's int8 layers of a snapshot compute the same in floats.
 
     Their weights stay integers, and so as small in a file as they are.
 
@@ -42,26 +40,18 @@ def int8_in_floats(signatures: Sequence[Signature]) -> Iterator[None]:
         keras.layers.EinsumDense: _einsum_dense,
         keras.layers.Embedding: _embedding,
     }
-    changed = []
-    try:
-        for layer in layers:
-            mode = layer.quantization_mode
-            if mode != "int8" or type(layer) not in calls:
-                what = f"quantized to {mode}"
-                if mode == "int8":
-                    what += f", and of type {type(layer).__name__}"
-                raise ExportError(
-                    f"Layer '{layer.path or layer.name}' is {what}, which "
-                    "neither LiteRT nor ONNX takes. Export the model as it was "
-                    "before quantize(), to LiteRT with `quantization`"
-                )
-            call = functools.partial(calls[type(layer)], layer)
-            layer.quantized_call = call
-            changed.append(layer)
-        yield
-    finally:
-        for layer in changed:
-            del layer.quantized_call
+    for layer in layers:
+        mode = layer.quantization_mode
+        if mode != "int8" or type(layer) not in calls:
+            what = f"quantized to {mode}"
+            if mode == "int8":
+                what += f", and of type {type(layer).__name__}"
+            raise ExportError(
+                f"Layer '{layer.path or layer.name}' is {what}, which "
+                "neither LiteRT nor ONNX takes. Export the model as it was "
+                "before quantize(), to LiteRT with `quantization`"
+            )
+        layer.quantized_call = functools.partial(calls[type(layer)], layer)
 
 
 def _quantized_layers(signature: Signature) -> list[keras.Layer]:

@@ -10,7 +10,7 @@ import keras
 
 from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.expectations import expect
-from keras_posenc.artifacts.float32 import float32_policies
+from keras_posenc.artifacts.float32 import to_float32
 from keras_posenc.artifacts.keras_int8 import int8_in_floats, is_quantized
 from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.quantization import (
@@ -28,6 +28,7 @@ from keras_posenc.artifacts.signatures import (
     flatten_layers,
     resolve_numeric_signatures,
 )
+from keras_posenc.artifacts.snapshot import snapshot
 from keras_posenc.artifacts.staging import (
     as_path,
     publish_file,
@@ -76,7 +77,9 @@ def export_litert(
     plain runtime of any platform. It appears in one step, after a fresh
     process without Keras or TensorFlow has loaded it and given the model's own
     answers. A model under a mixed policy goes out in float32, and is compared
-    with what it answers in float32; the report says so.
+    with what it answers in float32; the report says so. `model` is not touched:
+    what goes out is a copy of it as it was at the call, and another thread may
+    train it meanwhile.
 
     Args:
         model: Any built Keras model. One that takes strings goes out from what
@@ -155,6 +158,7 @@ def export_litert(
     check_task(task, labels)
     if task is not None:
         require_schema()
+    model, signatures = snapshot(model, signatures)
     resolved, text_task = _resolve(model, signatures, task, labels)
     path = as_path("path", path)
     if path.suffix != ".tflite":
@@ -175,9 +179,9 @@ def export_litert(
     if batches:  # what it must be right for
         calibration = [batch for group in batches.values() for batch in group]
         samples = [*as_list(samples), *calibration]
+    in_float32 = to_float32(resolved)
     report = None
     with (
-        float32_policies(resolved) as in_float32,
         progress(verbose) as step,
         staging_beside(path.parent) as staged,
     ):
@@ -196,12 +200,12 @@ def export_litert(
                 agreement,
             )
         step("Converting to LiteRT")
-        with int8_in_floats(resolved):
-            content = _convert(
-                resolved,
-                allow_flex,
-                lambda converter: convert(converter, quantization, batches),
-            )
+        int8_in_floats(resolved)
+        content = _convert(
+            resolved,
+            allow_flex,
+            lambda converter: convert(converter, quantization, batches),
+        )
         if text_task is not None:
             content = with_metadata(content, text_task)
         with writing_to(path.parent):

@@ -46,8 +46,8 @@ def convert(signature: Signature) -> tuple[bytes, list[str]]:
         ExportError: The model needs operators that ONNX lacks, or does not
             take its inputs as a graph.
     """
-    with int8_in_floats([signature]):
-        model, values = _converted(signature)
+    int8_in_floats([signature])
+    model, values = _converted(signature)
     graph = model.graph
     weights = with_values(graph, values, reserved=signature.specs)
     with_float_tables(graph)

@@ -8,13 +8,14 @@ from typing import Any
 import keras
 
 from keras_posenc.artifacts.expectations import expect
-from keras_posenc.artifacts.float32 import float32_policies
+from keras_posenc.artifacts.float32 import to_float32
 from keras_posenc.artifacts.keras_int8 import is_quantized
 from keras_posenc.artifacts.onnx_conversion import convert, require_onnx
 from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.quantization import BY_KERAS
 from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.signatures import resolve_numeric_signatures
+from keras_posenc.artifacts.snapshot import snapshot
 from keras_posenc.artifacts.staging import (
     as_path,
     publish_file,
@@ -46,8 +47,9 @@ def export_onnx(
     TensorFlow has loaded it in ONNX Runtime and given the model's own answers.
     Batch and length stay dynamic; inputs and outputs have the model's names,
     and its weights stand in the file bit for bit, by their paths in the model:
-    `verify` compares them, and all other numbers of the file. Needs the extra
-    `onnx`.
+    `verify` compares them, and all other numbers of the file. `model` is not
+    touched: what goes out is a copy of it as it was at the call, and another
+    thread may train it meanwhile. Needs the extra `onnx`.
 
     Args:
         model: Any built Keras model. One that takes strings goes out from
@@ -79,6 +81,7 @@ def export_onnx(
     require_tensorflow_backend("export_onnx")
     check_verify(verify, samples)
     require_onnx()
+    model, signatures = snapshot(model, signatures)
     resolved = resolve_numeric_signatures(model, signatures)
     if len(resolved) != 1:
         raise ValueError(
@@ -90,9 +93,9 @@ def export_onnx(
         raise ValueError(f"`path` must end in '.onnx'. Received: path='{path}'")
     if os.path.isdir(path):  # unlike Path's, for any name
         raise ValueError(f"`path` must be a file, and '{path}' is a folder")
+    in_float32 = to_float32(resolved)
     report = None
     with (
-        float32_policies(resolved) as in_float32,
         progress(verbose) as step,
         staging_beside(path.parent) as staged,
     ):

@@ -1,6 +1,5 @@
 """LiteRT files of fewer bits: how they are made, and what they may lose."""
 
-import contextlib
 import copy
 import itertools
 import warnings
@@ -298,43 +297,40 @@ def allowed_difference(
     few times of that. One with a wrong scale differs by far more.
 
     Args:
-        signatures: Whose models to move the weights of.
+        signatures: Whose models, a snapshot, to move the weights of.
         quantization: The mode.
         differs: A function that asks the models again, and returns how far
             their answers are from the first ones.
     """
     rng = np.random.default_rng(0)
+    rounded = list(_rounded_weights(signatures, quantization))
     moved = []
     for _ in range(_DRAWS):
-        with _moved_weights(signatures, quantization, rng):
-            moved.append(differs())
+        for variable, value, half_step in rounded:
+            variable.assign(value + rng.uniform(-1, 1, value.shape) * half_step)
+        moved.append(differs())
+    for variable, value, _ in rounded:
+        variable.assign(value)
     usual = _USUAL[quantization] * float(np.sqrt(np.mean(np.square(moved))))
     return DEVIATIONS * usual
 
 
-@contextlib.contextmanager
-def _moved_weights(
-    signatures: Sequence[Signature], quantization: str, rng: np.random.Generator
-) -> Iterator[None]:
-    originals = []
-    try:
-        for variable, axis in _weights(signatures):
-            value = keras.ops.convert_to_numpy(variable)
-            if value.size < (_SMALLEST if quantization == "int8" else 1):
-                continue
-            if quantization == "float16":
-                half_step = np.abs(value) * 2.0**-11
-            elif quantization == BY_KERAS:
-                half_step = np.abs(value) * 2.0**-22
-            else:
-                largest = np.max(np.abs(value), axis=axis, keepdims=True)
-                half_step = largest / 127 / 2
-            originals.append((variable, value))
-            variable.assign(value + rng.uniform(-1, 1, value.shape) * half_step)
-        yield
-    finally:
-        for variable, value in originals:
-            variable.assign(value)
+def _rounded_weights(
+    signatures: Sequence[Signature], quantization: str
+) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+    """Each variable that a file rounds, its value, and half a step of that."""
+    for variable, axis in _weights(signatures):
+        value = keras.ops.convert_to_numpy(variable)
+        if value.size < (_SMALLEST if quantization == "int8" else 1):
+            continue
+        if quantization == "float16":
+            half_step = np.abs(value) * 2.0**-11
+        elif quantization == BY_KERAS:
+            half_step = np.abs(value) * 2.0**-22
+        else:
+            largest = np.max(np.abs(value), axis=axis, keepdims=True)
+            half_step = largest / 127 / 2
+        yield variable, value, half_step
 
 
 def _weights(

@@ -31,6 +31,7 @@ from keras_posenc.artifacts.signatures import (
     flatten_layers,
     trace,
 )
+from keras_posenc.artifacts.snapshot import snapshot
 from keras_posenc.artifacts.staging import (
     as_path,
     staging_beside,
@@ -82,6 +83,8 @@ def export_saved_model(
     weight is stored once. `MODEL_CARD.md` in it describes every signature,
     with a request to copy. If the process is killed, or the disk is full,
     there is no new version, and the next export removes what was begun.
+    `model` is not touched: what goes out is a copy of it as it was at the call,
+    and another thread may train it meanwhile.
 
     Args:
         model: Any built Keras model.
@@ -159,6 +162,7 @@ def export_saved_model(
     require_tensorflow_backend("export_saved_model")
     check_verify(verify, samples)
     check_keep(keep)
+    model, signatures = snapshot(model, signatures)
     resolved = resolve_serving_signatures(model, signatures, labels)
     check_warmup(warmup, verify)
     asked = with_warmup(samples, warmup)
@@ -225,7 +229,7 @@ def write_saved_model(signatures: Sequence[Signature], folder: Path) -> None:
     """Writes a SavedModel with the given signatures, each weight once.
 
     Args:
-        signatures: The entry points.
+        signatures: The entry points, of a snapshot.
         folder: A path at which nothing exists.
 
     Raises:

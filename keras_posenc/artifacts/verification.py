@@ -17,7 +17,7 @@ from keras_posenc.artifacts import worker
 from keras_posenc.artifacts.differences import Columns, difference
 from keras_posenc.artifacts.errors import ExportVerificationError, in_words
 from keras_posenc.artifacts.expectations import Case, Expectations, expect
-from keras_posenc.artifacts.float32 import float32_policies
+from keras_posenc.artifacts.float32 import to_float32
 from keras_posenc.artifacts.inspection import Inspection, inspect, locate
 from keras_posenc.artifacts.isolation import (
     MEMORY,
@@ -41,6 +41,7 @@ from keras_posenc.artifacts.signatures import (
     check_model,
     resolve_numeric_signatures,
 )
+from keras_posenc.artifacts.snapshot import snapshot
 from keras_posenc.artifacts.staging import working_folder, writing_to
 from keras_posenc.artifacts.task_metadata import packed_task
 from keras_posenc.artifacts.task_verification import verify_in_mediapipe
@@ -73,7 +74,8 @@ def verify(
     batches: sizes of 1 and 3; lengths of 1, 2, 17 and `max_length`; rows that
     are padded, and rows that are nothing but padding; the lowest and the
     highest id that an input's `Embedding` takes; of what a lookup layer takes,
-    its vocabulary. A NaN equals a NaN.
+    its vocabulary. A NaN equals a NaN. `model` is
+    not touched: asked is a copy of it as it was at the call.
 
     Args:
         model: The model that was exported.
@@ -122,6 +124,7 @@ def verify(
     if kind == "saved_model":
         check_no_pattern(path)
     inspection = inspect_safe(path)
+    model, signatures = snapshot(model, signatures)
     if inspection.kind == "saved_model":
         resolved = resolve_serving_signatures(model, signatures, labels)
         if signatures is None:
@@ -142,20 +145,19 @@ def verify(
     quantization = (
         BY_KERAS if is_quantized(resolved) else inspection.quantization
     )
-    with float32_policies(resolved) as in_float32:
-        expectations = expect(
-            resolved,
-            samples,
-            max_length,
-            tolerance,
-            in_float32,
-            quantization,
-            task,
-            agreement,
-        )
-        report = verify_expectations(expectations, inspection)
-        if report.passed and inspection.kind == "onnx":
-            unverified += compare_with_conversion(resolved, inspection.path)
+    expectations = expect(
+        resolved,
+        samples,
+        max_length,
+        tolerance,
+        to_float32(resolved),
+        quantization,
+        task,
+        agreement,
+    )
+    report = verify_expectations(expectations, inspection)
+    if report.passed and inspection.kind == "onnx":
+        unverified += compare_with_conversion(resolved, inspection.path)
     if task is not None and report.passed:
         verify_in_mediapipe(path, task, expectations)
     return dataclasses.replace(

@@ -13,12 +13,13 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc import reference
-from keras_posenc.artifacts.float32 import float32_policies
+from keras_posenc.artifacts.float32 import to_float32
 from keras_posenc.artifacts.saved_model import write_saved_model
 from keras_posenc.artifacts.signatures import (
     flatten_layers,
     resolve_signatures,
 )
+from keras_posenc.artifacts.snapshot import snapshot
 
 pytestmark = pytest.mark.tensorflow
 
@@ -429,45 +430,39 @@ def test_mixed_precision_goes_out_in_float32(
     assert model(ids).dtype == policy.removeprefix("mixed_")
 
 
-def test_policies_come_back_after_a_failure(make, tmp_path):
+def test_policies_stay_after_a_failure(make, tmp_path):
     model = make.classifier("mixed_float16")
-    before = [layer.dtype_policy.name for layer in flatten_layers(model)]
+    before = [layer.dtype_policy for layer in flatten_layers(model)]
     with pytest.raises(kp.ExportError, match="it is not a folder"):
         export(model, "/dev/null/model.tflite")
     last = make.classifier("float16")
     signatures = {"serving_default": model, "pure": last}
     with pytest.raises(kp.ExportError, match="dtype policy 'float16'"):
         export(model, tmp_path / "model.tflite", signatures=signatures)
-    after = [layer.dtype_policy.name for layer in flatten_layers(model)]
-    assert after == before
-
-
-def test_policies_of_shared_layers_come_back(make):
-    model = make.classifier("mixed_float16")
-    signatures = resolve_signatures(
-        model, {"a": model, "b": (model, {"ids": (1, 4)})}
-    )
-    before = [layer.dtype_policy for layer in flatten_layers(model)]
-    with float32_policies(signatures):
-        inside = {layer.compute_dtype for layer in flatten_layers(model)}
-    assert inside == {"float32"}
     after = [layer.dtype_policy for layer in flatten_layers(model)]
     assert all(one is other for one, other in zip(before, after, strict=True))
 
 
-def test_policies_of_a_map_come_back(make):
+def test_policies_of_shared_layers_change_on_the_copy(make):
+    model = make.classifier("mixed_float16")
+    before = [layer.dtype_policy for layer in flatten_layers(model)]
+    copied, pairs = snapshot(model, {"a": model, "b": (model, {"ids": (1, 4)})})
+    assert to_float32(resolve_signatures(copied, pairs))
+    assert {each.compute_dtype for each in flatten_layers(copied)} == {
+        "float32"
+    }
+    after = [layer.dtype_policy for layer in flatten_layers(model)]
+    assert all(one is other for one, other in zip(before, after, strict=True))
+
+
+def test_policies_of_a_map(make):
     policies = keras.dtype_policies.DTypePolicyMap(
         default_policy="mixed_bfloat16"
     )
     model = make.classifier(policies)
-    before = [layer.compute_dtype for layer in flatten_layers(model)]
-    assert "bfloat16" in before
-    with float32_policies(resolve_signatures(model)) as changed:
-        inside = {layer.compute_dtype for layer in flatten_layers(model)}
-    assert changed
-    assert inside == {"float32"}
-    after = [layer.compute_dtype for layer in flatten_layers(model)]
-    assert after == before
+    assert "bfloat16" in {each.compute_dtype for each in flatten_layers(model)}
+    assert to_float32(resolve_signatures(model))
+    assert {each.compute_dtype for each in flatten_layers(model)} == {"float32"}
 
 
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])
