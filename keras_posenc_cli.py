@@ -47,7 +47,13 @@ class _UsageError(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
+    """Runs the command and returns its exit code.
+
+    Args:
+        arguments: Those after the command's name. By default those of the
+            process, whose last act this is then: once the code is settled,
+            the signals that ask a process to end change it no more.
+    """
     if sys.stderr is None:  # closed by the shell: 2>&-
         sys.stderr = open(os.devnull, "w")
     try:
@@ -69,7 +75,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
-        with _ended_in_order(), native_logs_silenced():
+        is_last = arguments is None
+        with _ended_in_order(is_last), native_logs_silenced():
             return options.run(options)
     except BrokenPipeError:
         raise
@@ -528,18 +535,26 @@ def native_logs_silenced() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ended_in_order() -> Iterator[None]:
+def _ended_in_order(is_last: bool) -> Iterator[None]:
     """Makes signals an exit, after which nothing half made is left.
 
     What is raised while TensorFlow's native code calls Python may come out as
     any other error, or as none: hence it is kept which signal there was.
+
+    Args:
+        is_last: Whether the process ends after this. Then signals are ignored
+            from here on: Python and TensorFlow take a while to end, and the
+            exit code is to tell what was done.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     received: list[int] = []
+    is_over = False
 
     def end(number: int, _: Any) -> None:
+        if is_over:
+            return
         received.append(number)
         sys.exit(128 + number)
 
@@ -554,7 +569,9 @@ def _ended_in_order() -> Iterator[None]:
         signal.signal(number, end)
     try:
         yield
+        is_over = True
     except BaseException:
+        is_over = True
         if not received:
             raise
         if received[0] == signal.SIGINT:
@@ -562,7 +579,8 @@ def _ended_in_order() -> Iterator[None]:
         sys.exit(128 + received[0])
     finally:
         for number, handler in earlier.items():
-            signal.signal(number, handler)
+            # Not a function: Python takes its own away as it ends.
+            signal.signal(number, signal.SIG_IGN if is_last else handler)
 
 
 def _export(options: argparse.Namespace) -> int:

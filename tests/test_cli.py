@@ -1263,3 +1263,35 @@ class TestStreams:
         said = "keras-posenc: interrupted\n"
         assert err == (said if ended == signal.SIGINT else "")
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("work", "code"),
+        [
+            ("return 0", 0),
+            ("return 1", 1),
+            ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+        ],
+    )
+    def test_signal_while_the_process_ends(self, tmp_path, work, code):
+        # TensorFlow takes a while to end; here three stages of Python's end.
+        program = (
+            "import atexit, os, signal, sys, keras_posenc_cli as cli\n"
+            "kill, pid, number = os.kill, os.getpid(), signal.SIGTERM\n"
+            "class Last:\n"
+            "    def __del__(self, kill=kill, pid=pid, number=number):\n"
+            "        kill(pid, number)\n"
+            f"def inspect(options):\n    {work}\n"
+            "cli._inspect, last, sys.last = inspect, Last(), Last()\n"
+            "atexit.register(kill, pid, number)\n"
+            "sys.exit(cli.main())"
+        )
+        process = subprocess.run(
+            [sys.executable, "-c", program, "inspect", "x.tflite"],
+            cwd=tmp_path,
+            env=shell(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert process.returncode == code, process.stderr
+        assert process.stdout == process.stderr == ""
