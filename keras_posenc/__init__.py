@@ -145,5 +145,18 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+# Type checkers read the public names off the imports instead.
+if not TYPE_CHECKING:
+    __all__ = sorted(
+        {
+            name
+            for name, value in globals().items()
+            if getattr(value, "__module__", "").startswith(f"{__name__}.")
+        }
+        | set(_LATE)
+    )
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE})
+    hidden = {name for name in globals() if name.startswith("_")}
+    return sorted({*hidden, *globals()["__all__"]})

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_posenc.artifacts import benchmark_worker
 from keras_posenc.artifacts.inspection import inspect
-from keras_posenc.artifacts.progress import progress
+from keras_posenc.progress import progress
 
 _TIMEOUT = 600  # seconds, of one process
 

@@ -12,7 +12,6 @@ from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.expectations import expect
 from keras_posenc.artifacts.float32 import float32_policies
 from keras_posenc.artifacts.keras_int8 import int8_in_floats, is_quantized
-from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.quantization import (
     BY_KERAS,
     check_quantization,
@@ -51,6 +50,7 @@ from keras_posenc.artifacts.verification import (
     require_tensorflow_backend,
     verify_expectations,
 )
+from keras_posenc.progress import progress
 
 
 def export_litert(

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from keras_posenc.artifacts.errors import ExportVerificationError
 from keras_posenc.artifacts.model_card import tell_origin
-from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.staging import (
     as_path,
@@ -19,6 +18,7 @@ from keras_posenc.artifacts.versions import (
     publish_version,
     versions,
 )
+from keras_posenc.progress import progress
 
 
 def rollback(

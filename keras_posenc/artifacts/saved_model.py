@@ -16,7 +16,6 @@ from keras_posenc.artifacts.expectations import (
     expect,
 )
 from keras_posenc.artifacts.model_card import CARD_FILE, model_card
-from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.samples import (
     check_samples,
@@ -57,6 +56,7 @@ from keras_posenc.artifacts.warmup import (
     with_warmup,
     write_warmup,
 )
+from keras_posenc.progress import progress
 
 
 def export_saved_model(

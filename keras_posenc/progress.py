@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def progress(visible: bool) -> Iterator[Callable[[str], None]]:
+def progress(verbose: int) -> Iterator[Callable[[str], None]]:
     """A function that shows a step of long work on standard error.
 
     Args:
-        visible: Whether to show anything.
+        verbose: Whether to show anything.
 
     Yields:
         A function that takes what is being done now.
     """
-    if not visible:
+    if not verbose:
         yield lambda message: None
         return
     from rich.console import Console

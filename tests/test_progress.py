@@ -1,11 +1,14 @@
 """What is being done, for whoever waits."""
 
+import keras
+import pytest
+
 import keras_posenc as kp
-from keras_posenc.artifacts.progress import progress
+from keras_posenc.progress import progress
 
 
 def test_steps_are_lines_on_standard_error(capsys):
-    with progress(visible=True) as step:
+    with progress(verbose=True) as step:
         step("Writing")
         step("Verifying")
     captured = capsys.readouterr()
@@ -14,7 +17,7 @@ def test_steps_are_lines_on_standard_error(capsys):
 
 
 def test_nothing_is_shown_unless_wanted(capsys):
-    with progress(visible=False) as step:
+    with progress(verbose=False) as step:
         step("Writing")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
@@ -22,7 +25,7 @@ def test_nothing_is_shown_unless_wanted(capsys):
 
 def test_terminal_shows_the_last_step_alone(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
-    with progress(visible=True) as step:
+    with progress(verbose=True) as step:
         step("Writing")
         step("Verifying")
     captured = capsys.readouterr()
@@ -31,8 +34,11 @@ def test_terminal_shows_the_last_step_alone(capsys, monkeypatch):
     assert captured.out == ""
 
 
-def test_exports_show_their_steps(capsys, make, tmp_path):
-    kp.export_litert(make.embedder(), tmp_path / "a.tflite", max_length=1)
+@pytest.mark.tensorflow
+def test_exports_show_their_steps(capsys, tmp_path):
+    x = keras.Input((4,), name="x")
+    model = keras.Model(x, keras.layers.Dense(2)(x))
+    kp.export_litert(model, tmp_path / "a.tflite")
     lines = capsys.readouterr().err.splitlines()
     steps = [line for line in lines if line.endswith(" ...")]
     assert steps == [
@@ -40,5 +46,5 @@ def test_exports_show_their_steps(capsys, make, tmp_path):
         "Converting to LiteRT ...",
         "Verifying it in a fresh process ...",
     ]
-    kp.export_saved_model(make.embedder(), tmp_path / "b", verify=False)
+    kp.export_saved_model(model, tmp_path / "b", verify=False)
     assert "Writing the SavedModel ..." in capsys.readouterr().err
