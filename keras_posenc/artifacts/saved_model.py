@@ -107,9 +107,11 @@ def export_saved_model(
             in the artifact. Batch and length stay dynamic unless the model or a
             shape fixes them.
         labels: The names of a classifier's classes, in the order of its
-            scores; a dict of such lists by output where it has several. They
-            become an output of strings beside the scores: `classes`, or
-            `<output>_classes`.
+            scores, `(batch, classes)` or `(batch, seq, classes)`; a dict of
+            such lists by output where it has several. They become two outputs
+            of strings beside the scores: `classes`, of their shape and in
+            their order, and `label`, the class of the highest; of a dict,
+            `<output>_classes` and `<output>_label`.
         warmup: Requests that a server answers to itself when it loads the
             version, at most 1000: True for the inputs that the export is
             verified with, or a list of samples, each for every signature that
