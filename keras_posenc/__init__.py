@@ -115,6 +115,9 @@ if TYPE_CHECKING:
     from keras_posenc.artifacts.saved_model import (
         export_saved_model as export_saved_model,
     )
+    from keras_posenc.artifacts.text_predictions import (
+        predict_texts as predict_texts,
+    )
     from keras_posenc.artifacts.verification import (
         verify as verify,
     )
@@ -132,6 +135,7 @@ _LATE = {
     "Artifact": "report",
     "VerificationReport": "report",
     "export_saved_model": "saved_model",
+    "predict_texts": "text_predictions",
     "verify": "verification",
     "rollback": "rollback",
 }
