@@ -67,7 +67,7 @@ def export_litert(
     samples: Any = None,
     max_length: int = 512,
     tolerance: float | None = None,
-    verbose: bool = True,
+    verbose: int = True,
 ) -> Artifact:
     """Exports a Keras model as a LiteRT file and proves that it is right.
 
@@ -114,7 +114,7 @@ def export_litert(
         max_length: The longest sequence to verify with.
         tolerance: The largest difference from the model's own answer; by
             default 1e-5, and more for a quantized file: see `verify`.
-        verbose: Whether to show progress.
+        verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
         An `Artifact`: its `path` and its `report`.

@@ -44,7 +44,7 @@ def export_onnx(
     samples: Any = None,
     max_length: int = 512,
     tolerance: float | None = None,
-    verbose: bool = True,
+    verbose: int = True,
 ) -> Artifact:
     """Exports a Keras model as an ONNX file and proves that it is right.
 
@@ -64,7 +64,7 @@ def export_onnx(
         max_length: The longest sequence to verify with.
         tolerance: The largest difference from the model's own answer; see
             `verify`.
-        verbose: Whether to show progress.
+        verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
         An `Artifact`: its `path` and its `report`.

@@ -26,7 +26,7 @@ def rollback(
     version: int,
     *,
     verify: bool = True,
-    verbose: bool = True,
+    verbose: int = True,
 ) -> Artifact:
     """Publishes an older version of a model once more, as the newest.
 
@@ -41,7 +41,7 @@ def rollback(
         version: The number of the version to go back to.
         verify: Whether to load the version first. Its answers are not
             compared, which needs the model: `kp.verify` does.
-        verbose: Whether to show progress.
+        verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
         An `Artifact`: its `path` is the new version folder, and its `report`

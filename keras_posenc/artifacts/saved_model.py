@@ -73,7 +73,7 @@ def export_saved_model(
     samples: Any = None,
     max_length: int = 512,
     tolerance: float | None = None,
-    verbose: bool = True,
+    verbose: int = True,
 ) -> Artifact:
     """Exports a Keras model as a SavedModel and proves that it is right.
 
@@ -130,7 +130,7 @@ def export_saved_model(
         samples: Inputs to verify with; see `verify`.
         max_length: The longest sequence to verify with.
         tolerance: The largest difference from the model's own answer.
-        verbose: Whether to show progress.
+        verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
         An `Artifact`: its `path`, the version folder, and its `report`.
