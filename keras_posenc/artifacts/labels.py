@@ -162,7 +162,9 @@ def _describe(outputs: Sequence[Mapping[str, tuple[int | None, ...]]]) -> str:
 
 
 def _has_scores(shape: Sequence[int | None] | None, labels: Any) -> bool:
-    return bool(shape) and len(shape) > 1 and shape[-1] == len(labels)
+    if shape is None or len(shape) < 2:
+        return False
+    return shape[-1] == len(labels)
 
 
 @dataclasses.dataclass(frozen=True)

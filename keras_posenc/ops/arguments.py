@@ -28,8 +28,9 @@ class NamedArguments:
             known = {
                 name
                 for each in type(self).__mro__[:-1]
+                if "__init__" in vars(each)
                 for name, parameter in inspect.signature(
-                    each.__init__
+                    vars(each)["__init__"]
                 ).parameters.items()
                 if parameter.kind is parameter.KEYWORD_ONLY
                 or parameter.kind is parameter.POSITIONAL_OR_KEYWORD

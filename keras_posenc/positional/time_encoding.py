@@ -307,7 +307,7 @@ class TimeEncoding(TokenEncoding):
 
 def _without_dates(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Call arguments whose `positions` are seconds since 1970, if dates."""
-    dates = kwargs.get("positions")
+    dates: Any = kwargs.get("positions")
     if getattr(getattr(dates, "dtype", None), "kind", None) != "M":
         return kwargs
     if kwargs.get("fractions") is not None:
