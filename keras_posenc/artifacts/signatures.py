@@ -315,10 +315,10 @@ def _signature_of_subclass(
     ):
         raise ValueError(
             f"Model '{model.name}' does not know its inputs: build it with "
-            "keras.Input, or give a keras.InputSpec for each input, as "
+            "keras.Input, or give a keras.InputSpec for each input (--input "
+            "ids:int32:?x?), as "
             f"signatures={{'{name}': (model, {{'ids': keras.InputSpec("
-            "shape=(None, None), dtype='int32')})}; to the command, "
-            "--input ids:int32:?x?"
+            "shape=(None, None), dtype='int32')})}"
         )
     for input_name, spec in specs.items():
         if spec.shape is None or spec.dtype is None:
