@@ -79,21 +79,27 @@ test-torch: $(TORCH)/.installed ## ... on PyTorch
 	KERAS_BACKEND=torch $(TORCH)/bin/python -m pytest -n $(JOBS) \
 		-m 'not tensorflow' $(PYTEST_ARGS) $(PORTABLE)
 
-# The system's Chromium drives the page: apt-get install chromium nodejs npm.
-test-web: $(VENV)/.installed export/web/node_modules tests/web/node_modules ## Try the web page in Chromium
+# The page's libraries come by npm, and the system's Chromium drives it.
+.PHONY: have-browser
+have-browser:
+	@command -v npm >/dev/null || { \
+		echo 'npm is missing. It comes with Node.js: https://nodejs.org, or' \
+			'apt-get install npm where Node.js is of apt too'; exit 1; }
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+		|| command -v google-chrome >/dev/null || { \
+		echo 'Chromium is missing: apt-get install chromium'; exit 1; }
+
+test-web: have-browser $(VENV)/.installed export/web/node_modules tests/web/node_modules ## Try the web page in Chromium
 	$(VENV)/bin/python -m pytest -rs $(PYTEST_ARGS) tests/web
 
 test-arm: $(VENV)/.installed build/arm/.installed ## Try LiteRT files on Arm, under qemu
 	$(VENV)/bin/python -m pytest -rs -s $(PYTEST_ARGS) tests/arm/check_arm.py
 
-# Where there can be no Arm system, the tests are skipped and say why.
 build/arm/.installed: tests/arm/make_root.sh requirements/dev.txt
 	tests/arm/make_root.sh $(CURDIR)/build/arm $(VENV)/bin/python
 
-# Without npm the tests are skipped, and say so.
 %/node_modules: %/package-lock.json
-	! command -v npm >/dev/null || \
-		{ cd $* && npm ci --no-audit --no-fund && touch node_modules; }
+	cd $* && npm ci --no-audit --no-fund && touch node_modules
 
 kill-test: $(VENV)/.installed ## Kill 200 exporters at random instants
 	$(VENV)/bin/python tests/artifacts/kill_test.py --kills 200

@@ -41,13 +41,26 @@ _PICTURES = (
     "winding",
 )
 
+_DTYPES = (
+    "bool",
+    *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)),
+    *("bfloat16", "float16", "float32", "float64"),
+    "string",
+)
+
 
 class _UsageError(Exception):
     """Something that the user gave, and the user can mend."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
+    """Runs the command and returns its exit code.
+
+    Args:
+        arguments: Those after the command's name. By default those of the
+            process, whose last act this is then: once the code is settled,
+            the signals that ask a process to end change it no more.
+    """
     if sys.stderr is None:  # closed by the shell: 2>&-
         sys.stderr = open(os.devnull, "w")
     try:
@@ -72,7 +85,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
-        with _ended_in_order(), native_logs_silenced():
+        is_last = arguments is None
+        with _ended_in_order(is_last), native_logs_silenced():
             return options.run(options)
     except BrokenPipeError:
         raise
@@ -88,7 +102,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="keras-posenc",
-        description="Keras models as verified SavedModel and LiteRT artifacts.",
+        description="Keras models as verified SavedModel, LiteRT and ONNX "
+        "artifacts.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -103,8 +118,8 @@ def _parser() -> argparse.ArgumentParser:
         "export",
         help="write a .keras model as a verified artifact",
         description="Writes a .keras model as a SavedModel version folder or "
-        "as a LiteRT file, once a fresh process without Keras has given the "
-        "model's own answers with it.",
+        "as a LiteRT or ONNX file, once a fresh process without Keras has "
+        "given the model's own answers with it.",
     )
     export.set_defaults(run=_export)
     _add_model(export)
@@ -240,7 +255,7 @@ def _parser() -> argparse.ArgumentParser:
         "inspect",
         help="show inputs, outputs, operators and sizes of an artifact",
         description="Shows the signatures, operators and sizes of a SavedModel "
-        "folder or LiteRT file, or the layers of a .keras model.",
+        "folder, LiteRT or ONNX file, or the layers of a .keras model.",
     )
     inspection.set_defaults(run=_inspect)
     inspection.add_argument(
@@ -387,7 +402,7 @@ def _add_verification(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--signature",
         type=_signature,
-        action=_Signatures,
+        action=_ByName,
         metavar="NAME[=INPUT:SHAPE,...]",
         help="a signature of the artifact, its inputs of the model's shapes or "
         "of these: one=ids:1x64, or ids:?x64 for any batch; may be repeated, "
@@ -413,6 +428,16 @@ def _add_verification(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="least share of rows in which a quantized file's largest score "
         "must be the model's, where rounding leaves a choice (default: 0.99)",
+    )
+    parser.add_argument(
+        "--input",
+        type=_input,
+        action=_ByName,
+        dest="inputs",
+        metavar="NAME:DTYPE:SHAPE",
+        help="an input of a model that does not know its own, a subclass of "
+        "keras.Model or a Sequential without keras.Input: ids:int32:?x?, where "
+        "? is any size and the first is the batch; may be repeated",
     )
     parser.add_argument(
         "--samples",
@@ -454,16 +479,30 @@ def _signature(text: str) -> tuple[str, dict[str, tuple[int | None, ...]]]:
         found = re.fullmatch(r"([^:]+):((?:\d+|\?)(?:x(?:\d+|\?))*)", item)
         if found is None:
             raise argparse.ArgumentTypeError(f"'{item}' is not INPUT:1x64")
-        shapes[found[1]] = tuple(
-            None if size == "?" else int(size) for size in found[2].split("x")
-        )
+        shapes[found[1]] = _shape(found[2])
     if not name or (inputs == "" and "=" in text):
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME=INPUT:1x64")
     return name, shapes
 
 
-class _Signatures(argparse.Action):
-    """Several signatures by name."""
+def _input(text: str) -> tuple[str, tuple[str, tuple[int | None, ...]]]:
+    found = re.fullmatch(r"([^:]+):([^:]+):((?:\d+|\?)(?:x(?:\d+|\?))*)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME:int32:?x?")
+    if found[2] not in _DTYPES:
+        raise argparse.ArgumentTypeError(
+            f"'{found[2]}' of '{text}' is no dtype. There are: "
+            f"{', '.join(_DTYPES)}"
+        )
+    return found[1], (found[2], _shape(found[3]))
+
+
+def _shape(text: str) -> tuple[int | None, ...]:
+    return tuple(None if size == "?" else int(size) for size in text.split("x"))
+
+
+class _ByName(argparse.Action):
+    """What may be repeated, under another name each time."""
 
     def __call__(
         self,
@@ -472,11 +511,11 @@ class _Signatures(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        name, shapes = values
+        name, value = values
         earlier = getattr(namespace, self.dest) or {}
         if name in earlier:
             parser.error(f"{option_string}: '{name}' is there twice")
-        setattr(namespace, self.dest, {**earlier, name: shapes})
+        setattr(namespace, self.dest, {**earlier, name: value})
 
 
 def _labels(text: str) -> list[str]:
@@ -545,18 +584,26 @@ def native_logs_silenced() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ended_in_order() -> Iterator[None]:
+def _ended_in_order(is_last: bool) -> Iterator[None]:
     """Makes signals an exit, after which nothing half made is left.
 
     What is raised while TensorFlow's native code calls Python may come out as
     any other error, or as none: hence it is kept which signal there was.
+
+    Args:
+        is_last: Whether the process ends after this. Then signals are ignored
+            from here on: Python and TensorFlow take a while to end, and the
+            exit code is to tell what was done.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     received: list[int] = []
+    is_over = False
 
     def end(number: int, _: Any) -> None:
+        if is_over:
+            return
         received.append(number)
         sys.exit(128 + number)
 
@@ -571,7 +618,9 @@ def _ended_in_order() -> Iterator[None]:
         signal.signal(number, end)
     try:
         yield
+        is_over = True
     except BaseException:
+        is_over = True
         if not received:
             raise
         if received[0] == signal.SIGINT:
@@ -579,7 +628,8 @@ def _ended_in_order() -> Iterator[None]:
         sys.exit(128 + received[0])
     finally:
         for number, handler in earlier.items():
-            signal.signal(number, handler)
+            # Not a function: Python takes its own away as it ends.
+            signal.signal(number, signal.SIG_IGN if is_last else handler)
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -593,7 +643,7 @@ def _export(options: argparse.Namespace) -> int:
         from keras_posenc.artifacts.versions import check_free, check_version
 
         check_free(options.out, check_version(options.version))
-    model = _load_model(options)
+    model = _with_inputs(options, _load_model(options))
     import keras_posenc as kp
 
     export = getattr(kp, f"export_{options.to}")
@@ -622,12 +672,52 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _signatures(options: argparse.Namespace, model: Any) -> Any:
-    if not options.signature:
-        return None
-    return {
-        name: (model, shapes) if shapes else model
-        for name, shapes in options.signature.items()
-    }
+    given = options.signature or {}
+    if not options.inputs or getattr(model, "inputs", None):
+        return {
+            name: (model, shapes) if shapes else model
+            for name, shapes in given.items()
+        } or None
+    import keras
+
+    from keras_posenc.artifacts.signatures import DEFAULT
+
+    def specs(shapes: dict[str, Any]) -> dict[str, Any]:
+        for name in shapes:
+            if name not in options.inputs:
+                raise _UsageError(f"--signature: no --input names '{name}'")
+        return {
+            name: keras.InputSpec(shape=shapes.get(name, shape), dtype=dtype)
+            for name, (dtype, shape) in options.inputs.items()
+        }
+
+    given = given or {DEFAULT: {}}
+    return {name: (model, specs(shapes)) for name, shapes in given.items()}
+
+
+def _with_inputs(options: argparse.Namespace, model: Any) -> Any:
+    """A `Sequential` that begins with what `--input` says, if it is one."""
+    if not options.inputs or not getattr(model, "inputs", None):
+        return model
+    import keras
+
+    if not isinstance(model, keras.Sequential):
+        names = ", ".join(tensor.name for tensor in model.inputs)
+        raise _UsageError(
+            f"--input: '{options.model}' knows its inputs: {names}. "
+            "--signature fixes their shapes"
+        )
+    if len(options.inputs) > 1:
+        raise _UsageError("--input: a Sequential takes one")
+    ((name, (dtype, shape)),) = options.inputs.items()
+    begin = keras.Input(batch_shape=shape, dtype=dtype, name=name)
+    try:
+        return keras.Sequential([begin, *model.layers], name=model.name)
+    except Exception as error:  # of whatever layer does not take it
+        raise _UsageError(
+            f"--input: '{options.model}' does not take {name} of shape "
+            f"{shape} and dtype {dtype}: {_reason(error)}"
+        ) from error
 
 
 def _own_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -677,7 +767,7 @@ def _own_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def _verify(options: argparse.Namespace) -> int:
     samples = _load_samples(options)
-    model = _load_model(options)
+    model = _with_inputs(options, _load_model(options))
     import keras_posenc as kp
 
     report = kp.verify(
@@ -745,9 +835,9 @@ def _plot(options: argparse.Namespace) -> int:
         for name in ("length", "dim", "num_heads", "head")
         if (value := getattr(options, name)) is not None
     }
-    from keras_posenc.artifacts.progress import progress
+    from keras_posenc.progress import progress
 
-    with progress(visible=True) as step:
+    with progress(True) as step:
         step(f"Drawing {options.out}")
         from keras_posenc import analysis
 
@@ -771,47 +861,17 @@ def _plot(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from keras_posenc.artifacts.progress import progress
+    from keras_posenc.progress import progress
 
-    found = {}
-    with progress(visible=True) as step:
-        step("Measuring every scheme")
+    with progress(True) as step:
+        step("Loading Keras")
         import keras
 
         from keras_posenc import analysis
 
-        keras.utils.set_random_seed(0)  # of those that learn
-        for name in analysis.SCHEMES:
-            scheme = analysis.make_scheme(name, options.length)
-            found[name] = analysis.properties(
-                scheme, options.length, options.dim
-            ).to_dict()
-    if options.json:
-        print(json.dumps(found, indent=2))
-        return EXIT_OK
-    from rich.console import Console
-    from rich.table import Column, Table
-
-    columns = [
-        name for name in next(iter(found.values())) if name != "similarity"
-    ]
-    table = Table(
-        Column("scheme", no_wrap=True),
-        *(Column(name.replace("_", " "), justify="right") for name in columns),
-    )
-    for scheme, numbers in found.items():
-        table.add_row(
-            scheme,
-            *(
-                "-" if numbers[name] is None else f"{numbers[name]:.2g}"
-                for name in columns
-            ),
-        )
-    # Wide enough for every number, where there is no terminal to fit.
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    with console.capture() as capture:
-        console.print(table)
-    print(capture.get(), end="")
+    keras.utils.set_random_seed(0)  # of those that learn
+    found = analysis.compare(options.length, options.dim)
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
     return EXIT_OK
 
 
@@ -823,9 +883,9 @@ def _load_model(options: argparse.Namespace) -> Any:
         raise _UsageError(f"'{path}' does not exist")
     if path.suffix != ".keras":
         raise _UsageError(f"'{path}' is no .keras file")
-    from keras_posenc.artifacts.progress import progress
+    from keras_posenc.progress import progress
 
-    with progress(visible=True) as step:
+    with progress(True) as step:
         step(f"Loading {path}")
         import keras_posenc  # noqa: F401  registers our layers with Keras
         from keras_posenc.artifacts.keras_file import load_keras_file
@@ -852,6 +912,13 @@ def _reason(error: Exception) -> str:
         return (
             f"'{unknown[1]}' is unknown. If it is of yours, name the module "
             "that registers it: --import MODULE"
+        )
+    if "Lambda" in str(error) and "arbitrary code" in str(error):
+        return (
+            "its Lambda layer is arbitrary code, and the command runs none "
+            "that comes in a file. Export the model in Python, where it was "
+            "made, or after keras.saving.load_model(path, safe_mode=False) if "
+            "you trust the file; or make the layer a registered class"
         )
     # What Keras says of each layer whose variables are not those expected.
     lost = re.match(r"A total of \d+ objects could not be loaded", str(error))

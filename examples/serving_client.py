@@ -128,7 +128,7 @@ def main(arguments=None):
         said = "No answer from {}:" if is_alone else "{} answers"
         sys.exit(f"{said.format(options.address)} {code}: {error.details()}")
     for index, text in enumerate(options.texts):
-        row = {name: value[index].tolist() for name, value in outputs.items()}
+        row = {name: value.tolist()[index] for name, value in outputs.items()}
         print(f"{text!r}: {row}")
     return 0
 

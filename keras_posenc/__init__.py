@@ -115,6 +115,9 @@ if TYPE_CHECKING:
     from keras_posenc.artifacts.saved_model import (
         export_saved_model as export_saved_model,
     )
+    from keras_posenc.artifacts.text_predictions import (
+        predict_texts as predict_texts,
+    )
     from keras_posenc.artifacts.verification import (
         verify as verify,
     )
@@ -132,6 +135,7 @@ _LATE = {
     "Artifact": "report",
     "VerificationReport": "report",
     "export_saved_model": "saved_model",
+    "predict_texts": "text_predictions",
     "verify": "verification",
     "rollback": "rollback",
 }
@@ -145,5 +149,18 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+# Type checkers read the public names off the imports instead.
+if not TYPE_CHECKING:
+    __all__ = sorted(
+        {
+            name
+            for name, value in globals().items()
+            if getattr(value, "__module__", "").startswith(f"{__name__}.")
+        }
+        | set(_LATE)
+    )
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE})
+    hidden = {name for name in globals() if name.startswith("_")}
+    return sorted({*hidden, *globals()["__all__"]})

@@ -14,15 +14,17 @@ PACKAGE = "keras_posenc"
 COMMAND = "keras_posenc_cli"
 
 # Which rooms each room may import, besides itself. Folders all, but for
-# __init__.py (the public names), reference.py (the tests' oracle) and the
-# command, which stands beside the package to parse before importing it.
+# __init__.py (the public names), progress.py (what others show), reference.py
+# (the tests' oracle) and the command, which stands beside the package to parse
+# before importing it.
 MAP = {
     "ops": set(),
     "positional": {"ops"},
     "transformer": {"positional", "ops"},
-    "text": {"ops"},
-    "analysis": {"ops", "positional"},
-    "artifacts": set(),
+    "text": {"ops", "progress"},
+    "analysis": {"ops", "positional", "progress"},
+    "artifacts": {"progress"},
+    "progress": set(),
     "reference": set(),
 }
 ROOMS = set(MAP) - {"reference"}
@@ -176,6 +178,7 @@ REFUSED = [
     ("artifacts/a.py", "from keras_posenc.transformer.b import c", "transfo"),
     ("artifacts/a.py", "from keras_posenc.text.b import c", "text"),
     ("ops/a.py", "def f():\n  import keras_posenc.text", "text"),
+    ("progress.py", "from keras_posenc.ops.b import c", "import ops"),
     ("attic/a.py", "", "attic is not on the map"),
     ("helpers.py", "", "helpers is not on the map"),
     # By whole names.
@@ -258,3 +261,19 @@ def test_every_room_has_a_refusal():
         for path, *_ in REFUSED
     }
     assert rooms >= set(MAP)
+
+
+def test_public_names_are_listed():
+    import keras_posenc as kp
+
+    public = {name for name in dir(kp) if not name.startswith("_")}
+    assert public == set(kp.__all__)
+    source = ast.parse((ROOT / PACKAGE / "__init__.py").read_text())
+    assert public == {
+        alias.asname
+        for node in ast.walk(source)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert all(hasattr(kp, name) for name in kp.__all__)

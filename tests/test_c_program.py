@@ -96,7 +96,7 @@ def answers(process):
     found = []
     for line in process.stdout.splitlines():
         signature, output, shape, *values = line.split(" ")
-        if output == "classes":
+        if output in ("classes", "label"):
             values = [bytes.fromhex(value).decode() for value in values]
         else:
             values = np.array(values, "float32")
@@ -135,10 +135,12 @@ def test_strings(program, model, version, requests):
         record("serving_default", text=TEXTS), record("", text=["a"])
     )
     found = answers(run(program, version, file, *operator_libraries()))
-    scores = {output: value for _, output, value in found[:2]}
+    scores = {output: value for _, output, value in found[:3]}
     wanted = model.predict(tf.constant(TEXTS), verbose=0)
     np.testing.assert_allclose(scores["scores"], wanted, rtol=0, atol=1e-6)
     assert scores["classes"].tolist() == [LABELS] * 4
+    winners = [LABELS[place] for place in np.argmax(wanted, axis=-1)]
+    assert scores["label"].tolist() == winners
     # Else this would prove little.
     assert np.abs(np.diff(wanted[:, 0])).min() > 1e-3
 

@@ -163,6 +163,7 @@ class TestBeforeTensorFlow:
         assert result.code == 0
         assert "--import MODULE" in result.out
         assert "--json" in result.out
+        assert "ONNX" in result.out or ".onnx" in result.out
 
     @pytest.mark.parametrize(
         ("arguments", "reason"),
@@ -192,6 +193,16 @@ class TestBeforeTensorFlow:
                     ("one=ids:-1x64", "ids:-1x64"),
                     ("one=", "one="),
                     ("=ids:1x64", "=ids:1x64"),
+                ]
+            ),
+            *(
+                (f"verify model.keras m.onnx --input {given}", reason)
+                for given, reason in [
+                    ("ids", "--input: 'ids' is not NAME:int32:?x?"),
+                    ("ids:int32", "'ids:int32' is not NAME:"),
+                    ("ids:int32:", "'ids:int32:' is not NAME:"),
+                    ("ids:long:?", "'long' of 'ids:long:?' is no dtype"),
+                    ("a:bool:? --input a:bool:?", "'a' is there twice"),
                 ]
             ),
             (
@@ -771,7 +782,108 @@ class TestModelsThatDoNotLoad:
         assert "lambda.keras' cannot be loaded: " in last
         assert "Lambda" in last
         assert "arbitrary code" in last
+        assert "Export the model in Python" in last
         assert "--import" not in last
+
+
+OWN_MODEL = """
+import keras
+
+@keras.saving.register_keras_serializable(package="own")
+class Judge(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.embedding = keras.layers.Embedding(20, 4)
+        self.scores = keras.layers.Dense(2, name="scores")
+
+    def call(self, ids):
+        return self.scores(self.embedding(ids))
+"""
+
+
+@pytest.fixture(scope="module")
+def own_models(tmp_path_factory):
+    """A subclass of `keras.Model`, and a `Sequential` built by data."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_model.py").write_text(OWN_MODEL)
+    ids = np.array([[1, 2, 3]], "int32")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        import own_model
+
+        model = own_model.Judge()
+    model(ids)
+    model.save(folder / "own.keras")
+    model = keras.Sequential(
+        [
+            model.embedding,
+            keras.layers.GlobalAveragePooling1D(),
+            model.scores,
+        ]
+    )
+    model(ids)
+    model.save(folder / "built.keras")
+    return folder
+
+
+class TestModelsThatDoNotKnowTheirInputs:
+    @pytest.mark.parametrize("name", ["own", "built"])
+    def test_inputs_are_named(
+        self, cli, own_models, tmp_path, monkeypatch, name
+    ):
+        monkeypatch.chdir(own_models)
+        imported = ("--import", "own_model", "--max-length", 4)
+        path = tmp_path / "m.tflite"
+        to = ("export", f"{name}.keras", "--to", "litert", "--out", path)
+        result = cli(*to, *imported)
+        assert result.code == 2
+        assert "--input ids:int32:?x?" in result.err.splitlines()[-1]
+        given = (*imported, "--input", "ids:int32:?x?")
+        result = cli(*to, *given)
+        assert result.code == 0, result.err
+        inputs = kp.inspect(path).signatures["serving_default"]["inputs"]
+        assert str(inputs["ids"]) == "int32 (None, None)"
+        result = cli("verify", f"{name}.keras", path, *given)
+        assert result.code == 0, result.err
+        short = ("--signature", "one=ids:1x3", "--no-verify")
+        result = cli(*to, *given, *short)
+        assert result.code == 0, result.err
+        inputs = kp.inspect(path).signatures["one"]["inputs"]
+        assert str(inputs["ids"]) == "int32 (1, 3)"
+
+    @pytest.mark.parametrize(
+        ("model", "options", "reason"),
+        [
+            ("built", "--input a:int32:? --input b:int32:?", "takes one"),
+            ("built", "--input a:int32:?", "does not take a of shape (None,)"),
+            (
+                "own",
+                "--input ids:int32:?x? --signature one=x:1x3",
+                "no --input names 'x'",
+            ),
+        ],
+    )
+    def test_inputs_that_are_none(
+        self, cli, own_models, monkeypatch, tmp_path, model, options, reason
+    ):
+        monkeypatch.chdir(own_models)
+        out = tmp_path / "m.tflite"
+        result = cli(
+            *("export", f"{model}.keras", "--to", "litert", "--out", out),
+            *("--import", "own_model", *options.split()),
+        )
+        assert result.code == 2
+        assert reason in result.err.splitlines()[-1]
+
+    def test_model_that_knows_its_inputs(self, cli, tmp_path):
+        x = keras.Input((4,), name="x")
+        keras.Model(x, keras.layers.Dense(2)(x)).save(tmp_path / "m.keras")
+        result = cli(
+            *("verify", tmp_path / "m.keras", "model.tflite"),
+            *("--input", "ids:int32:?x?"),
+        )
+        assert result.code == 2
+        assert "knows its inputs: x. --signature fixes" in result.err
 
 
 class TestImport:
@@ -1267,3 +1379,35 @@ class TestStreams:
         said = "keras-posenc: interrupted\n"
         assert err == (said if ended == signal.SIGINT else "")
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("work", "code"),
+        [
+            ("return 0", 0),
+            ("return 1", 1),
+            ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+        ],
+    )
+    def test_signal_while_the_process_ends(self, tmp_path, work, code):
+        # TensorFlow takes a while to end; here three stages of Python's end.
+        program = (
+            "import atexit, os, signal, sys, keras_posenc_cli as cli\n"
+            "kill, pid, number = os.kill, os.getpid(), signal.SIGTERM\n"
+            "class Last:\n"
+            "    def __del__(self, kill=kill, pid=pid, number=number):\n"
+            "        kill(pid, number)\n"
+            f"def inspect(options):\n    {work}\n"
+            "cli._inspect, last, sys.last = inspect, Last(), Last()\n"
+            "atexit.register(kill, pid, number)\n"
+            "sys.exit(cli.main())"
+        )
+        process = subprocess.run(
+            [sys.executable, "-c", program, "inspect", "x.tflite"],
+            cwd=tmp_path,
+            env=shell(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert process.returncode == code, process.stderr
+        assert process.stdout == process.stderr == ""

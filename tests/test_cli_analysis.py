@@ -16,7 +16,6 @@ def cli(tmp_path, monkeypatch, capfd):
     """Runs the command in an empty folder."""
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
 
     def run(line):
@@ -104,6 +103,18 @@ def test_compare(cli):
         analysis.make_scheme("sinusoidal", 24), 24, 8
     )
     assert numbers["sinusoidal"] == sinusoid.to_dict()
-    for name in numbers:
-        assert f"│ {name} " in table.out
-    assert table.out.count("residual") == 2
+    lines = table.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    columns = [name for name in sinusoid.to_dict() if name != "similarity"]
+    rows = {
+        name: [None if cell == "-" else float(cell) for cell in cells]
+        for name, *cells in map(str.split, lines[2:])
+    }
+    assert rows == {
+        name: [
+            value and pytest.approx(value, rel=0.05)
+            for value in map(found.get, columns)
+        ]
+        for name, found in numbers.items()
+    }
+    assert "Measuring sinusoidal ..." in table.err

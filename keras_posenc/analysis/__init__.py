@@ -5,6 +5,12 @@
 Pictures need matplotlib: `pip install 'keras-posenc[plot]'`.
 """
 
+from keras_posenc.analysis.comparison import (
+    Comparison as Comparison,
+)
+from keras_posenc.analysis.comparison import (
+    compare as compare,
+)
 from keras_posenc.analysis.plots import (
     plot_bias as plot_bias,
 )

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_posenc.artifacts import benchmark_worker
 from keras_posenc.artifacts.inspection import inspect
-from keras_posenc.artifacts.progress import progress
+from keras_posenc.progress import progress
 
 _TIMEOUT = 600  # seconds, of one process
 
@@ -123,7 +123,7 @@ def benchmark_litert(
     lengths: Sequence[int] = (16, 64, 128, 512),
     threads: Sequence[int] | None = None,
     repeats: int = 50,
-    verbose: bool = True,
+    verbose: int = True,
 ) -> Benchmark:
     """Times a LiteRT file on this machine's processor.
 
@@ -139,7 +139,7 @@ def benchmark_litert(
         threads: Numbers of threads; by default 1, and as many as there are
             processors, at most 4.
         repeats: How often each is run, after three runs to warm up.
-        verbose: Whether to show progress.
+        verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
         A `Benchmark`; print it, or ask `to_dict()`.

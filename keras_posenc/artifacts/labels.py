@@ -1,8 +1,8 @@
 """The names of a classifier's classes, beside their scores."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -17,11 +17,15 @@ from keras_posenc.artifacts.signatures import (
 )
 
 CLASSES = "classes"
+LABEL = "label"
+
+# Scores so near one another are the same to rounding, and either may win.
+_NEAR = 1e-4
 
 
 def is_labels(output: str) -> bool:
     """Whether an output is named as those are that hold labels."""
-    return output == CLASSES or output.endswith(f"_{CLASSES}")
+    return output.rpartition("_")[2] in (CLASSES, LABEL)
 
 
 def with_labels(
@@ -29,9 +33,12 @@ def with_labels(
 ) -> list[Signature]:
     """Signatures that also say which class each of their scores is of.
 
-    As TensorFlow's own Classify signatures do, beside the scores `(batch,
-    classes)` stands an output of strings of the same shape, in the order of
-    the scores: `classes`, or `<output>_classes` where `labels` is a dict.
+    Beside the scores `(batch, classes)`, or `(batch, seq, classes)` of tokens,
+    stand two outputs of strings: `classes`, as in TensorFlow's own Classify
+    signatures of the same shape and in the order of the scores; and `label`,
+    without the last dimension: the class of the highest score, the first of
+    several. Where `labels` is a dict they are `<output>_classes` and
+    `<output>_label`.
 
     Args:
         signatures: Those of one artifact.
@@ -52,35 +59,34 @@ def with_labels(
             name
             for names in outputs
             for name, shape in names.items()
-            if len(names) == 1 and len(shape) == 2 and shape[-1] == len(labels)
+            if len(names) == 1 and _has_scores(shape, labels)
         }
         if not found:
             raise ValueError(
                 f"`labels` are {len(labels)}, and no signature's one output "
-                f"is of shape (batch, {len(labels)}): {_describe(outputs)}. "
+                f"is of shape (batch, ..., {len(labels)}): "
+                f"{_describe(outputs)}. "
                 "Where there are several outputs, give a dict of labels by "
                 "output"
             )
         by_output = dict.fromkeys(found, labels)
     for name, names in by_output.items():
-        sizes = {shapes[name] for shapes in outputs if name in shapes}
-        if not any(len(s) == 2 and s[-1] == len(names) for s in sizes):
+        if not any(_has_scores(shapes.get(name), names) for shapes in outputs):
             raise ValueError(
                 f"`labels` of '{name}' are {len(names)}, and no signature has "
-                f"an output '{name}' of shape (batch, {len(names)}): "
+                f"an output '{name}' of shape (batch, ..., {len(names)}): "
                 f"{_describe(outputs)}"
             )
     is_one = not isinstance(labels, Mapping)
     resolved = []
     for signature, shapes in zip(signatures, outputs, strict=True):
-        added = {
-            CLASSES if is_one else f"{name}_{CLASSES}": (name, names)
+        added = [
+            _Labels(name, "" if is_one else f"{name}_", names)
             for name, names in by_output.items()
-            if len(shapes.get(name, ())) == 2
-            and shapes[name][-1] == len(names)
+            if _has_scores(shapes.get(name), names)
             and not (is_one and len(shapes) > 1)
-        }
-        for name in added:
+        ]
+        for name in (name for each in added for name in each.outputs):
             if name in shapes:
                 raise ValueError(
                     f"`labels` would be the output '{name}', which the model "
@@ -88,6 +94,20 @@ def with_labels(
                 )
         resolved.append(_labelled(signature, added) if added else signature)
     return resolved
+
+
+def meaning_of(labels: Any, output: str) -> str | None:
+    """What an output of a labelled signature says, if it is of labels."""
+    scores, _, kind = output.rpartition("_")
+    if isinstance(labels, Mapping):
+        labels = labels.get(scores)
+    elif scores:
+        return None
+    if labels and kind == CLASSES:
+        return f"the class of each score, in their order: {', '.join(labels)}"
+    if labels and kind == LABEL:
+        return "the class of the highest score"
+    return None
 
 
 def check_labels(labels: Any) -> None:
@@ -141,30 +161,82 @@ def _describe(outputs: Sequence[Mapping[str, tuple[int | None, ...]]]) -> str:
     return ", ".join(dict.fromkeys(texts))
 
 
-def _labelled(
-    signature: Signature, added: Mapping[str, tuple[str, Sequence[str]]]
-) -> Signature:
-    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _has_scores(shape: Sequence[int | None] | None, labels: Any) -> bool:
+    if shape is None or len(shape) < 2:
+        return False
+    return shape[-1] == len(labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Labels:
+    """The labels of one output: its name, a prefix of theirs, the labels."""
+
+    scores: str
+    prefix: str
+    labels: Sequence[str]
+
+    @property
+    def outputs(self) -> tuple[str, str]:
+        return f"{self.prefix}{CLASSES}", f"{self.prefix}{LABEL}"
+
+    def in_tensorflow(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         import tensorflow as tf
 
+        scores = outputs[self.scores]
+        labels = tf.constant(self.labels)
+        classes = tf.broadcast_to(labels, keras.ops.shape(scores))
+        winners = tf.gather(labels, tf.argmax(scores, axis=-1))
+        return dict(zip(self.outputs, (classes, winners), strict=True))
+
+    def in_numpy(self, answers: Arrays) -> Arrays:
+        scores = answers[self.scores]
+        labels = np.array([label.encode() for label in self.labels], object)
+        classes = np.empty(scores.shape, object)
+        classes[...] = labels
+        scores = scores.astype("float64")
+        winners = labels[np.argmax(scores, axis=-1)]
+        best = np.max(scores, axis=-1, keepdims=True)
+        # True for NaN, too, of which nobody can say that it is less.
+        near = ~(best - scores > _NEAR * np.maximum(1, np.abs(best)))
+        for index in zip(*np.nonzero(np.sum(near, -1) > 1), strict=True):
+            winners[index] = _Winner(winners[index], labels[near[index]])
+        return dict(zip(self.outputs, (classes, winners), strict=True))
+
+
+class _Winner(bytes):
+    """The label of the highest score, where others are as high to rounding.
+
+    It equals each of them: which of them is the highest, the model says in
+    its rounding, and the artifact in its own.
+    """
+
+    def __new__(cls, label: bytes, near: Iterable[bytes]) -> Self:
+        winner = super().__new__(cls, label)
+        winner.near = frozenset(near)
+        return winner
+
+    near: frozenset[bytes]
+
+    def __eq__(self, other: object) -> bool:
+        return other in self.near
+
+    def __ne__(self, other: object) -> bool:
+        return other not in self.near
+
+    __hash__ = bytes.__hash__
+
+
+def _labelled(signature: Signature, added: Sequence[_Labels]) -> Signature:
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         outputs = signature.call(tensors)
-        for name, (scores, labels) in added.items():
-            shape = keras.ops.shape(outputs[scores])
-            outputs[name] = tf.broadcast_to(tf.constant(labels), shape)
+        for each in added:
+            outputs.update(each.in_tensorflow(outputs))
         return outputs
 
     def tell(answers: Arrays) -> Arrays:
-        return {
-            **answers,
-            **{
-                name: np.array(
-                    [[label.encode() for label in labels]]
-                    * len(answers[scores]),
-                    dtype=object,
-                ).reshape(-1, len(labels))
-                for name, (scores, labels) in added.items()
-            },
-        }
+        for each in added:
+            answers = {**answers, **each.in_numpy(answers)}
+        return answers
 
     return dataclasses.replace(
         signature, call=call, origin=Origin(signature, tell=tell)

@@ -12,7 +12,6 @@ from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.expectations import expect
 from keras_posenc.artifacts.float32 import to_float32
 from keras_posenc.artifacts.keras_int8 import int8_in_floats, is_quantized
-from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.quantization import (
     BY_KERAS,
     check_quantization,
@@ -52,6 +51,7 @@ from keras_posenc.artifacts.verification import (
     require_tensorflow_backend,
     verify_expectations,
 )
+from keras_posenc.progress import progress
 
 
 def export_litert(
@@ -69,7 +69,7 @@ def export_litert(
     max_length: int = 512,
     tolerance: float | None = None,
     agreement: float | None = None,
-    verbose: bool = True,
+    verbose: int = True,
 ) -> Artifact:
     """Exports a Keras model as a LiteRT file and proves that it is right.
 
@@ -122,7 +122,7 @@ def export_litert(
             default 1e-5, and more for a quantized file: see `verify`.
         agreement: How often a quantized file's largest score must be the
             model's, by default in 0.99 of decided rows; see `verify`.
-        verbose: Whether to show progress.
+        verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
         An `Artifact`: its `path` and its `report`.

@@ -13,7 +13,7 @@ from keras_posenc.artifacts.batching import BATCHING_FILE, is_padded_wrongly
 from keras_posenc.artifacts.embeddings import CONTEXTUAL, MASK, POOLED
 from keras_posenc.artifacts.expectations import Case, Expectations
 from keras_posenc.artifacts.inspection import Inspection
-from keras_posenc.artifacts.labels import CLASSES, is_labels
+from keras_posenc.artifacts.labels import meaning_of
 from keras_posenc.artifacts.lengths import IDS, LENGTHS
 from keras_posenc.artifacts.report import VerificationReport
 from keras_posenc.artifacts.signatures import DEFAULT, Signature
@@ -53,7 +53,8 @@ def model_card(
         signatures: Its signatures.
         inspection: What is in the version.
         report: What verification found, if it was verified.
-        expectations: What it was verified with; gives the examples.
+        expectations: What it was verified with; gives the examples, of what
+            was invented for it alone.
         labels: The names of the classes, if they were given.
         batching: The parameters of batching, if they were written.
         warmup: The number of warm-up requests.
@@ -97,7 +98,9 @@ def _operators(inspection: Inspection) -> str:
         return "TensorFlow's own operators are enough."
     return (
         "Needs operators that TensorFlow Serving has built in, and TensorFlow "
-        f"alone has not: {', '.join(inspection.foreign_operators)}."
+        f"alone has not: {', '.join(inspection.foreign_operators)}. In Python "
+        "`import tensorflow_text`, which registers them, comes before "
+        "`tf.saved_model.load`."
     )
 
 
@@ -178,8 +181,8 @@ def _signature(
             meaning = f"the model's {side[:-1]}"
             if side == "inputs" or signature.name == "encode":
                 meaning = meanings.get(tensor, meaning)
-            if labels and side == "outputs" and is_labels(tensor):
-                meaning = _labels(labels, tensor)
+            if labels and side == "outputs":
+                meaning = meaning_of(labels, tensor) or meaning
             rows.append(f"| {side[:-1]} | `{tensor}` | {info} | {meaning} |")
     example = {
         tensor: value.tolist()
@@ -225,37 +228,28 @@ def _grpc(name: str, signature: Signature, example: Mapping[str, Any]) -> str:
 def _example(
     signature: Signature, cases: Sequence[Case]
 ) -> dict[str, np.ndarray]:
-    """The smallest inputs that were tried, without a quote; else zeros."""
-    tried = [
+    """The smallest inputs that verification invented; else zeros.
+
+    What somebody else thought of is not quoted: samples may be private.
+    """
+    invented = [
         case.inputs
         for case in cases
-        if case.signature == signature.name
-        and all(_is_short(value) for value in case.inputs.values())
+        if case.signature == signature.name and not case.is_sample
     ]
-    if tried:
-        return min(tried, key=lambda case: sum(v.size for v in case.values()))
+    numbers = min(
+        invented,
+        key=lambda case: sum(v.size for v in case.values()),
+        default={},
+    )
     return {
-        name: np.full(
-            tuple(size or 1 for size in spec.shape),
-            "a text" if spec.dtype == "string" else 0,
-            object if spec.dtype == "string" else spec.dtype,
+        name: np.full(tuple(size or 1 for size in spec.shape), "a text", object)
+        if spec.dtype == "string"
+        else numbers.get(
+            name, np.zeros([size or 1 for size in spec.shape], spec.dtype)
         )
         for name, spec in signature.specs.items()
     }
-
-
-def _is_short(value: np.ndarray) -> bool:
-    texts = value.ravel().tolist() if value.dtype == object else []
-    return value.size <= 16 and all(
-        isinstance(text, str) and text.isascii() and "'" not in text
-        for text in texts
-    )
-
-
-def _labels(labels: Any, output: str) -> str:
-    if isinstance(labels, Mapping):
-        labels = labels[output.removesuffix(f"_{CLASSES}")]
-    return f"the class of each score, in their order: {', '.join(labels)}"
 
 
 def _code(names: Sequence[str]) -> str:

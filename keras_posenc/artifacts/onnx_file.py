@@ -11,7 +11,6 @@ from keras_posenc.artifacts.expectations import expect
 from keras_posenc.artifacts.float32 import to_float32
 from keras_posenc.artifacts.keras_int8 import is_quantized
 from keras_posenc.artifacts.onnx_conversion import convert, require_onnx
-from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.quantization import BY_KERAS
 from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.signatures import resolve_numeric_signatures
@@ -28,6 +27,7 @@ from keras_posenc.artifacts.verification import (
     require_tensorflow_backend,
     verify_expectations,
 )
+from keras_posenc.progress import progress
 
 
 def export_onnx(
@@ -39,7 +39,7 @@ def export_onnx(
     samples: Any = None,
     max_length: int = 512,
     tolerance: float | None = None,
-    verbose: bool = True,
+    verbose: int = True,
 ) -> Artifact:
     """Exports a Keras model as an ONNX file and proves that it is right.
 
@@ -64,7 +64,7 @@ def export_onnx(
         max_length: The longest sequence to verify with.
         tolerance: The largest difference from the model's own answer; see
             `verify`.
-        verbose: Whether to show progress.
+        verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
         An `Artifact`: its `path` and its `report`.

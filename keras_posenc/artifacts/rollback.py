@@ -7,7 +7,6 @@ from pathlib import Path
 from keras_posenc.artifacts.errors import ExportVerificationError
 from keras_posenc.artifacts.inspection import files
 from keras_posenc.artifacts.model_card import tell_origin
-from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.staging import (
     as_path,
@@ -21,6 +20,7 @@ from keras_posenc.artifacts.versions import (
     publish_version,
     versions,
 )
+from keras_posenc.progress import progress
 
 
 def rollback(
@@ -28,7 +28,7 @@ def rollback(
     version: int,
     *,
     verify: bool = True,
-    verbose: bool = True,
+    verbose: int = True,
 ) -> Artifact:
     """Publishes an older version of a model once more, as the newest.
 
@@ -43,7 +43,7 @@ def rollback(
         version: The number of the version to go back to.
         verify: Whether to load the version first. Its answers are not
             compared, which needs the model: `kp.verify` does.
-        verbose: Whether to show progress.
+        verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
         An `Artifact`: its `path` is the new version folder, and its `report`

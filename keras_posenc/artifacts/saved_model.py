@@ -16,7 +16,6 @@ from keras_posenc.artifacts.expectations import (
     expect,
 )
 from keras_posenc.artifacts.model_card import CARD_FILE, model_card
-from keras_posenc.artifacts.progress import progress
 from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.samples import (
     fit_samples,
@@ -58,6 +57,7 @@ from keras_posenc.artifacts.warmup import (
     with_warmup,
     write_warmup,
 )
+from keras_posenc.progress import progress
 
 
 def export_saved_model(
@@ -74,7 +74,7 @@ def export_saved_model(
     samples: Any = None,
     max_length: int = 512,
     tolerance: float | None = None,
-    verbose: bool = True,
+    verbose: int = True,
 ) -> Artifact:
     """Exports a Keras model as a SavedModel and proves that it is right.
 
@@ -110,9 +110,11 @@ def export_saved_model(
             in the artifact. Batch and length stay dynamic unless the model or a
             shape fixes them.
         labels: The names of a classifier's classes, in the order of its
-            scores; a dict of such lists by output where it has several. They
-            become an output of strings beside the scores: `classes`, or
-            `<output>_classes`.
+            scores, `(batch, classes)` or `(batch, seq, classes)`; a dict of
+            such lists by output where it has several. They become two outputs
+            of strings beside the scores: `classes`, of their shape and in
+            their order, and `label`, the class of the highest; of a dict,
+            `<output>_classes` and `<output>_label`.
         warmup: Requests that a server answers to itself when it loads the
             version, at most 1000: True for the inputs that the export is
             verified with, or a list of samples, each for every signature that
@@ -131,7 +133,7 @@ def export_saved_model(
         samples: Inputs to verify with; see `verify`.
         max_length: The longest sequence to verify with.
         tolerance: The largest difference from the model's own answer.
-        verbose: Whether to show progress.
+        verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
         An `Artifact`: its `path`, the version folder, and its `report`.

@@ -301,7 +301,7 @@ def _check_inputs(name: str, model: keras.Model) -> None:
             "was built from data. Begin it with what it is to take, such as "
             "keras.Input((None,), dtype='int32', name='ids'): "
             "keras.Sequential([keras.Input(...), *model.layers]) keeps the "
-            "weights"
+            "weights, as --input ids:int32:?x? does for the command"
         )
 
 
@@ -319,8 +319,8 @@ def _signature_of_subclass(
     ):
         raise ValueError(
             f"Model '{model.name}' does not know its inputs: build it with "
-            "keras.Input, or give (in Python, not by the command) a "
-            "keras.InputSpec for each input, as "
+            "keras.Input, or give a keras.InputSpec for each input (--input "
+            "ids:int32:?x?), as "
             f"signatures={{'{name}': (model, {{'ids': keras.InputSpec("
             "shape=(None, None), dtype='int32')})}"
         )

@@ -3,6 +3,8 @@
 Every message names the argument, what it must be, and what came.
 """
 
+import difflib
+import inspect
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -11,6 +13,40 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+
+
+class NamedArguments:
+    """Base of layers, before Keras's own: says what an unknown argument is.
+
+    Keras says no more of it than that it is unrecognized.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        try:
+            super().__init__(**kwargs)
+        except ValueError as error:
+            known = {
+                name
+                for each in type(self).__mro__[:-1]
+                if "__init__" in vars(each)
+                for name, parameter in inspect.signature(
+                    vars(each)["__init__"]
+                ).parameters.items()
+                if parameter.kind is parameter.KEYWORD_ONLY
+                or parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            } - {"self"}
+            unknown = next((name for name in kwargs if name not in known), None)
+            if unknown is None or "Unrecognized keyword" not in str(error):
+                raise
+            near = difflib.get_close_matches(unknown, sorted(known), n=1)
+            raise ValueError(
+                f"{type(self).__name__} has no argument `{unknown}`. "
+                + (
+                    f"Did you mean `{near[0]}`?"
+                    if near
+                    else f"It has: {', '.join(sorted(known))}"
+                )
+            ) from None
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
+    NamedArguments,
     check_choice,
     check_input_shape,
     check_inputs,
@@ -17,7 +18,7 @@ from keras_posenc.ops.broadcasting import spread
 MERGE_MODES = ("add", "concat", None)
 
 
-class MergedEncoding(keras.Layer):
+class MergedEncoding(NamedArguments, keras.Layer):
     """Base of the layers that merge an encoding with their inputs.
 
     A subclass names the axes of its inputs in `axes`, makes the encoding in

@@ -5,8 +5,10 @@ from typing import Any, ClassVar
 
 import keras
 
+from keras_posenc.ops.arguments import NamedArguments
 
-class AttentionPosition(keras.Layer):
+
+class AttentionPosition(NamedArguments, keras.Layer):
     """Base class of positions inside attention.
 
     A subclass defines any of three hooks as methods; a hook that stays None is

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
+    NamedArguments,
     check_bool,
     check_choice,
     check_positive_int,
@@ -25,7 +26,7 @@ INFERENCE = ("spread", "count")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class RandomizedPositions(keras.Layer):
+class RandomizedPositions(NamedArguments, keras.Layer):
     """Positions for other layers: random but sorted in training, else even.
 
     In training each row of the batch gets as many different positions as it

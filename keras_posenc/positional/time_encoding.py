@@ -69,7 +69,9 @@ class TimeEncoding(TokenEncoding):
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
-        positions: The times: integers or reals, `(seq,)` or `(batch, seq)`.
+        positions: The times: integers or reals, `(seq,)` or `(batch, seq)`;
+            or an array of dtype datetime64, of any unit, which is read as
+            seconds since 1970 and their `fractions`, and NaT as NaN.
             A time that is NaN or beyond 2**48 in magnitude is encoded as NaN,
             but that of a masked token as 0, whatever it is; negative ones are
             as good as others. By default tokens are counted,
@@ -185,6 +187,10 @@ class TimeEncoding(TokenEncoding):
         count = len(self.periods)
         return count + 1 if self.kind == "time2vec" else 2 * count
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        # Here and not in `call`: Keras takes only tensors, which have no dates.
+        return super().__call__(inputs, *args, **_without_dates(kwargs))
+
     def call(
         self,
         inputs: Any,
@@ -297,6 +303,26 @@ class TimeEncoding(TokenEncoding):
         row = ("batch", "seq")
         check_shape("fractions", fractions, ("seq",), row, sizes=sizes)
         check_real("fractions", fractions)
+
+
+def _without_dates(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Call arguments whose `positions` are seconds since 1970, if dates."""
+    dates: Any = kwargs.get("positions")
+    if getattr(getattr(dates, "dtype", None), "kind", None) != "M":
+        return kwargs
+    if kwargs.get("fractions") is not None:
+        raise ValueError(
+            "`fractions` of dates are read off them, and cannot be given "
+            f"beside `positions` of dtype {dates.dtype}"
+        )
+    dates = np.asarray(dates)
+    whole = dates.astype("datetime64[s]")
+    rest = (dates - whole) / np.timedelta64(1, "s")  # NaN where NaT is
+    seconds = np.where(np.isnat(dates), 0, whole.astype("int64"))
+    kwargs = {**kwargs, "positions": seconds}
+    if np.any(rest != 0):
+        kwargs["fractions"] = rest.astype("float32")
+    return kwargs
 
 
 def _check_periods(value: Any) -> tuple[float, ...] | None:

@@ -2,12 +2,14 @@
 
 import operator
 import os
+import threading
 from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
 
-from keras_posenc.ops.arguments import check_bool
+from keras_posenc.ops.arguments import NamedArguments, check_bool
+from keras_posenc.progress import progress
 from keras_posenc.text.wordpiece_vocabulary import (
     CLS,
     PAD,
@@ -19,9 +21,12 @@ from keras_posenc.text.wordpiece_vocabulary import (
     read_vocabulary,
 )
 
+# Seconds until what takes long is named.
+_PATIENCE = 2.0
+
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class WordpieceTokenizer(keras.layers.Layer):
+class WordpieceTokenizer(NamedArguments, keras.layers.Layer):
     """Turns strings into BERT's token ids, inside the model.
 
     A text is lowercased and stripped of accents (if `lowercase`) and split at
@@ -114,6 +119,7 @@ class WordpieceTokenizer(keras.layers.Layer):
         *,
         sequence_length: int | None = None,
         lowercase: bool = True,
+        verbose: int = True,
         **kwargs: Any,
     ) -> Self:
         """A tokenizer whose vocabulary is learned from a corpus.
@@ -128,6 +134,8 @@ class WordpieceTokenizer(keras.layers.Layer):
                 included. The result may be smaller.
             sequence_length: as for the constructor.
             lowercase: as for the constructor.
+            verbose: whether to say on standard error what takes long, if it
+                does; 2 also shows what native code logs.
             **kwargs: as for the constructor.
 
         Returns:
@@ -146,7 +154,22 @@ class WordpieceTokenizer(keras.layers.Layer):
             ['to be [UNK] or to see [UNK]']
         """
         _import_tensorflow_text()
-        vocabulary = learn_vocabulary(corpus, vocabulary_size, lowercase)
+        with progress(verbose) as step:
+            # Half a minute for some thousand texts, and nothing to say of few.
+            patience = threading.Timer(
+                _PATIENCE,
+                step,
+                [f"Learning a vocabulary of {vocabulary_size} tokens"],
+            )
+            patience.daemon = True
+            patience.start()
+            try:
+                vocabulary = learn_vocabulary(
+                    corpus, vocabulary_size, lowercase
+                )
+            finally:
+                patience.cancel()
+                patience.join()
         return cls(
             vocabulary,
             sequence_length=sequence_length,

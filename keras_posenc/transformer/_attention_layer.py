@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
+    NamedArguments,
     check_inputs,
     check_integers,
     check_mask,
@@ -18,7 +19,7 @@ from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._context import Context
 
 
-class AttentionLayer(keras.Layer):
+class AttentionLayer(NamedArguments, keras.Layer):
     """Base of the layers that take a sequence and attend within it.
 
     A subclass defines `attend(x, context, *, return_attention_scores,

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
+    NamedArguments,
     check_bool,
     check_inputs,
     check_mask,
@@ -24,7 +25,7 @@ from keras_posenc.transformer._sublayers import (
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class FeedForward(keras.Layer):
+class FeedForward(NamedArguments, keras.Layer):
     """Two projections with an activation between them, token by token.
 
     Args:

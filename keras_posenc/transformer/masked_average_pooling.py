@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
+    NamedArguments,
     check_inputs,
     check_sequence_shape,
     check_shape,
@@ -14,7 +15,7 @@ from keras_posenc.ops.masks import hide_padding, resolve_mask
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class MaskedAveragePooling1D(keras.Layer):
+class MaskedAveragePooling1D(NamedArguments, keras.Layer):
     """Averages the unmasked tokens of each row; zeros if there are none.
 
     Keras's `GlobalAveragePooling1D` divides 0 by 0 on a row of nothing but

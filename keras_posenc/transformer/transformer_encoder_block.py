@@ -11,6 +11,7 @@ from keras_posenc.ops.arguments import (
 )
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attention_layer import AttentionLayer
+from keras_posenc.transformer._bfloat16 import warn_of_slow_bfloat16
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._sublayers import (
     make_norm,
@@ -138,6 +139,8 @@ class TransformerEncoderBlock(AttentionLayer):
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
+        if self.compute_dtype == "bfloat16":
+            warn_of_slow_bfloat16()
         for sublayer in (
             self.attention,
             self.attention_norm,

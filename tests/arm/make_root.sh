@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Puts Debian's Python and the LiteRT runtime, both for aarch64, into a folder,
 # for qemu-aarch64-static to run. Needs a network; installs nothing, save qemu
-# itself where it is missing and root runs this. Leaves a line in the file
-# REASON where it cannot.
+# itself where it is missing and root runs this. Says why where it cannot.
 #
 # make_root.sh FOLDER PYTHON, where the Python says which LiteRT version.
 set -euo pipefail
@@ -16,8 +15,8 @@ keys=/usr/share/keyrings/debian-archive-keyring.gpg
 rm -rf "$folder"
 mkdir -p "$folder"/{state/lists/partial,cache/archives/partial,root,site}
 cannot() {
-	echo "$1" | tee "$folder/REASON"
-	exit 0
+	echo "$1" >&2
+	exit 1
 }
 
 if ! command -v qemu-aarch64-static >/dev/null; then

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.artifacts.labels import _Labels
 from keras_posenc.artifacts.serving_signatures import (
     resolve_serving_signatures,
 )
@@ -41,6 +42,8 @@ def test_each_row_has_every_class_in_the_order_of_its_scores(
     np.testing.assert_allclose(answer["scores"], scores, rtol=0, atol=1e-6)
     for row in answer["classes"]:
         assert [name.decode() for name in row] == LABELS
+    winners = [LABELS[place] for place in np.argmax(scores, axis=-1)]
+    assert [name.decode() for name in answer["label"]] == winners
     ids = {"ids": [[2, 5, 3]], "lengths": [3]}
     assert run_saved_model(served.path, "from_ids")(ids)["classes"].shape == (
         1,
@@ -53,7 +56,11 @@ def test_verification_compares_labels(text_model, served):
     # Those of the export: without them, the rest.
     report = kp.verify(text_model, served.path, max_length=2)
     assert report.passed
-    assert report.unverified == ["from_ids/classes", "serving_default/classes"]
+    assert report.unverified == [
+        f"{signature}/{output}"
+        for signature in ("from_ids", "serving_default")
+        for output in ("classes", "label")
+    ]
     report = kp.verify(text_model, served.path, labels=LABELS, max_length=2)
     assert report.passed
     assert report.unverified == []
@@ -94,11 +101,12 @@ def two_heads(make):
 
 def test_several_outputs_have_labels_by_name(make):
     found = outputs(two_heads(make), {"topic": ["a", "b", "c"]})
-    assert set(found["serving_default"]) == {"mood", "topic", "topic_classes"}
+    both = {"mood", "topic", "topic_classes", "topic_label"}
+    assert set(found["serving_default"]) == both
     assert found["serving_default"]["topic_classes"].numpy().tolist() == (
         [[b"a", b"b", b"c"]] * 2
     )
-    assert set(found["from_ids"]) == {"mood", "topic", "topic_classes"}
+    assert set(found["from_ids"]) == both
     assert set(found["encode"]) == {"contextual", "pooled", "mask"}
 
 
@@ -106,7 +114,7 @@ def test_given_signatures_have_labels_where_they_have_scores(make):
     model = make.classifier()
     given = {"classify": model, "embed": make.embedder()}
     found = outputs(model, ["a", "b", "c"], signatures=given)
-    assert set(found["classify"]) == {"scores", "classes"}
+    assert set(found["classify"]) == {"scores", "classes", "label"}
     assert set(found["embed"]) == {"vectors"}
 
 
@@ -126,12 +134,12 @@ def test_given_signatures_have_labels_where_they_have_scores(make):
         (
             ["a", "b"],
             "`labels` are 2, and no signature's one output is of shape "
-            "(batch, 2): scores of shape (None, 3)",
+            "(batch, ..., 2): scores of shape (None, 3)",
         ),
         (
             {"score": ["a", "b", "c"]},
             "`labels` of 'score' are 3, and no signature has an output "
-            "'score' of shape (batch, 3): scores of shape (None, 3)",
+            "'score' of shape (batch, ..., 3): scores of shape (None, 3)",
         ),
     ],
 )
@@ -148,11 +156,36 @@ def test_scores_of_several_outputs_need_names(make):
         outputs(two_heads(make), ["a", "b"])
 
 
-def test_scores_of_each_token_have_no_labels(make):
-    with pytest.raises(
-        ValueError, match=re.escape("vectors of shape (None, N")
-    ):
-        outputs(make.embedder(), ["a", "b", "c", "d"])
+def test_scores_of_each_token_have_labels(make, tmp_path, run_saved_model):
+    model = make.embedder()
+    labels = ["a", "b", "c", "d"]
+    artifact = kp.export_saved_model(
+        model, tmp_path, labels=labels, max_length=5, verbose=False
+    )
+    ids = np.array([[3, 1, 4], [1, 5, 9]], "int32")
+    answer = run_saved_model(artifact.path)({"ids": ids})
+    best = np.argmax(model.predict(ids, verbose=0), axis=-1)  # (batch, seq)
+    assert len(np.unique(best)) > 1  # else it proves little
+    wanted = np.array(labels, "S")[best].astype(object)
+    np.testing.assert_array_equal(answer["label"], wanted)
+    assert answer["classes"].shape == (2, 3, 4)
+    assert (answer["classes"] == np.array([b"a", b"b", b"c", b"d"])).all()
+
+
+def test_scores_all_but_equal_have_either_label():
+    # Rounding decides them, and not alike in Keras and in a server.
+    found = _Labels("scores", "", ["a", "b", "c"])
+    scores = [[1, 1 + 1e-7, 0], [0.9, 0, 1], [0, np.nan, 0]]
+    label = found.in_numpy({"scores": np.array(scores, "float32")})["label"]
+    got = [np.array(list(text), "S").astype(object) for text in ("aca", "bcb")]
+    assert not any((label != each).any() for each in got)
+    assert (label == got[0]).all()
+    wrong = label != np.array([b"c", b"a", b"c"], object)
+    assert wrong.tolist() == [True, True, False]
+    # As TensorFlow has it, the first of several is the highest.
+    tied = {"scores": np.ones((2, 3), "float32")}
+    for in_one in (found.in_numpy, found.in_tensorflow):
+        assert [*np.asarray(in_one(tied)["label"])] == [b"a", b"a"]
 
 
 def test_output_that_is_there_already(make):
@@ -161,4 +194,7 @@ def test_output_that_is_there_already(make):
     scores = layers.GlobalAveragePooling1D()(vectors)
     model = keras.Model(inputs, {"a": scores, "a_classes": scores})
     with pytest.raises(ValueError, match="the output 'a_classes', which the"):
+        outputs(model, {"a": list("abcd")})
+    model = keras.Model(inputs, {"a": scores, "a_label": scores})
+    with pytest.raises(ValueError, match="the output 'a_label', which the"):
         outputs(model, {"a": list("abcd")})

@@ -43,6 +43,10 @@ def test_every_signature_is_described(served, card):
                 row = f"| {side[:-1]} | `{tensor}` | {info} | "
                 assert row in parts[name]
     assert "in their order: yes, no, vielleicht, später |" in card
+    row = (
+        "| output | `label` | string (None) | the class of the highest score |"
+    )
+    assert row in parts["from_ids"]
     assert "at or past the row's length are taken as 0" in parts["from_ids"]
     assert "which tokens are real" in parts["encode"]
 
@@ -53,6 +57,14 @@ def test_an_output_of_ones_own_is_not_taken_for_another(tmp_path):
     path = kp.export_saved_model(model, tmp_path, verbose=False).path
     row = "| output | `mask` | float32 (None, 3) | the model's output |"
     assert row in (path / "MODEL_CARD.md").read_text()
+
+
+def test_samples_are_never_quoted(served, card):
+    assert served.report.cases[0].is_sample
+    # Those of `served`, in whatever words the card writes them.
+    for sample in ("one two", '"x"', "'x'", "[[2, 5, 3]]", "[2, 5, 3]"):
+        assert sample not in card
+    assert '{"text": ["a text"]}' in card
 
 
 def test_requests_to_copy_can_be_answered(card, served, run_saved_model):
@@ -105,6 +117,7 @@ def test_what_was_proved_is_told(served, card):
     assert "Warm-up: 3 requests" in card
     assert "At most 32 rows in a batch" in card
     assert "FastWordpieceTokenizeWithOffsets" in card
+    assert "In Python `import tensorflow_text`, which registers them" in card
     assert f"TensorFlow {tf.__version__} and Keras {keras.__version__}" in card
 
 
@@ -120,6 +133,7 @@ def test_padding_that_is_wrong_is_warned_of(make, card, tmp_path):
         make.classifier(), tmp_path / "ids", verify=False, verbose=False
     ).path
     text = (path / "MODEL_CARD.md").read_text()
+    assert "tensorflow_text" not in text
     assert "lengths are wrong in `serving_default`, `encode`**" in text
     assert "send `from_ids` with `lengths`" in text
     assert "Not verified" in text

@@ -458,3 +458,29 @@ def test_bad_calls(config, call, message):
     layer = kp.TimeEncoding(**config, name="where")
     with pytest.raises(ValueError, match=message):
         layer(np.zeros((2, 6, 5), "float32"), **call)
+
+
+def test_dates_are_seconds_and_fractions(near):
+    layer = kp.TimeEncoding(merge_mode=None)
+    x = np.zeros((2, 3, 8), "float32")
+    dates = np.array(
+        [
+            ["2026-01-01T00:00:00.250", "1970-01-01", "1969-12-31T23:59:59.5"],
+            ["2100-06-01T12:00:00", "NaT", "1900-01-01"],
+        ],
+        "datetime64[ms]",
+    )
+    seconds = np.array([[1767225600, 0, -1], [4115534400, 0, -2208988800]])
+    fractions = np.array([[0.25, 0, 0.5], [0, np.nan, 0]], "float32")
+    found = layer(x, positions=dates)
+    wanted = layer(x, positions=seconds, fractions=fractions)
+    assert np.isnan(found[1, 1]).all()
+    np.testing.assert_array_equal(found, wanted)
+    days = dates[0].astype("datetime64[D]")
+    wanted = layer(x, positions=days.astype("int64") * 86400)
+    np.testing.assert_array_equal(layer(x, positions=days), wanted)
+    # What is masked may be any date, or none.
+    mask = np.array([[True] * 3, [True, False, True]])
+    near(layer(x, positions=dates, mask=mask)[1, 1], layer(x)[0, 0], 1e-6)
+    with pytest.raises(ValueError, match="`fractions` of dates are read off"):
+        layer(x, positions=dates, fractions=fractions)

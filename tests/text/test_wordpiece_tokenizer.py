@@ -650,3 +650,14 @@ class TestRefusals:
         monkeypatch.setitem(sys.modules, "tensorflow_text", None)
         with pytest.raises(ImportError, match=r"pip install .* for Windows"):
             make()
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_learning_says_what_takes_long(monkeypatch, capsys, verbose):
+    monkeypatch.setattr(module, "_PATIENCE", 0.0)
+    WordpieceTokenizer.learn(["to be or not to be"], 30, verbose=verbose)
+    said = "Learning a vocabulary of 30 tokens ...\n"
+    assert capsys.readouterr().err == said * verbose
+    monkeypatch.setattr(module, "_PATIENCE", 60.0)
+    WordpieceTokenizer.learn(["to be or not to be"], 30)
+    assert capsys.readouterr().err == ""

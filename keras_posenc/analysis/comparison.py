@@ -1,0 +1,113 @@
+"""Every scheme beside the others, as numbers."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from keras_posenc.analysis.properties import Properties, properties
+from keras_posenc.analysis.schemes import SCHEMES, make_scheme
+from keras_posenc.progress import progress
+
+_WIDTH = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What every scheme does with the same positions.
+
+    As a string it is a table of at most 80 columns, in two digits and more.
+
+    Attributes:
+        length: How many positions.
+        dim: Width of the encodings, and of a head.
+        schemes: The `Properties` of each scheme by its name.
+    """
+
+    length: int
+    dim: int
+    schemes: Mapping[str, Properties]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as what JSON can hold, by the name of the scheme."""
+        return {name: found.to_dict() for name, found in self.schemes.items()}
+
+    def __str__(self) -> str:
+        names = ["scheme", "", *self.schemes]
+        columns = [
+            [*_two_lines(field.name), *map(_number, values)]
+            for field in dataclasses.fields(Properties)
+            if field.name != "similarity"
+            for values in [
+                [getattr(found, field.name) for found in self.schemes.values()]
+            ]
+        ]
+        # Digits are never cut: what is too wide becomes several tables.
+        for tables in range(1, len(columns) + 1):
+            size = math.ceil(len(columns) / tables)
+            texts = [
+                _table(names, columns[begin : begin + size])
+                for begin in range(0, len(columns), size)
+            ]
+            if all(len(row) <= _WIDTH for text in texts for row in text):
+                break
+        return "\n\n".join("\n".join(text) for text in texts)
+
+
+def compare(
+    length: int = 128, dim: int = 64, *, verbose: int = True
+) -> Comparison:
+    """Measures every scheme against the conditions of a good encoding.
+
+    Those that learn are measured as they begin, which is random: seed Keras
+    for the same numbers again.
+
+    Args:
+        length: How many positions; at least 2.
+        dim: Width of the encodings, and of a head.
+        verbose: Whether to show progress.
+
+    Returns:
+        A `Comparison`: print it, or ask it for `to_dict()`.
+
+    Raises:
+        ValueError: A length or a width that some scheme cannot have.
+
+    Example:
+    >>> from keras_posenc import analysis
+    >>> found = analysis.compare(length=9, dim=4, verbose=False)
+    >>> round(found.schemes["sinusoidal"].norm, 4)
+    1.4142
+    """
+    found = {}
+    with progress(verbose) as step:
+        for name in SCHEMES:
+            step(f"Measuring {name}")
+            found[name] = properties(make_scheme(name, length), length, dim)
+    return Comparison(length, dim, found)
+
+
+def _two_lines(name: str) -> tuple[str, str]:
+    first, _, second = name.partition("_")
+    return first, second
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:.0f}" if 100 <= value < 1e5 else f"{value:.2g}"
+
+
+def _table(names: list[str], columns: list[list[str]]) -> list[str]:
+    """The lines of a table: names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in columns]
+    left = max(map(len, names))
+    return [
+        " ".join(
+            [
+                name.ljust(left),
+                *(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True)),
+            ]
+        ).rstrip()
+        for name, *cells in zip(names, *columns, strict=True)
+    ]

@@ -1,0 +1,50 @@
+"""Targets that need what a machine may lack say what to install."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a command with nothing but some programs in its path."""
+
+    def run(command, *programs):
+        for name in programs:
+            target = shutil.which(name) or shutil.which("true")
+            (tmp_path / name).symlink_to(target)
+        return subprocess.run(
+            [shutil.which(command[0]) or command[0], *command[1:]],
+            cwd=ROOT,
+            env={"PATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
+def test_web_page_without_a_browser(run):
+    process = run(["make", "test-web", "VENV=none"])
+    assert process.returncode == 2
+    assert "npm is missing" in process.stdout
+    process = run(["make", "test-web", "VENV=none"], "npm")
+    assert process.returncode == 2
+    assert "apt-get install chromium\n" in process.stdout
+    assert not (ROOT / "none").exists()
+
+
+def test_arm_without_qemu(run, tmp_path):
+    script = ROOT / "tests" / "arm" / "make_root.sh"
+    folder = tmp_path / "arm"
+    programs = ("bash", "rm", "mkdir", "id")  # no apt-get
+    process = run(["bash", str(script), str(folder), "python"], *programs)
+    assert process.returncode == 1
+    assert "apt-get install qemu-user-static" in process.stderr
+    assert not (folder / ".installed").exists()

@@ -1,0 +1,51 @@
+"""A warning where bfloat16 is slower than float32."""
+
+import keras
+import pytest
+
+import keras_posenc as kp
+from keras_posenc.transformer import _bfloat16
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def processor(tmp_path, monkeypatch):
+    """Lets Linux describe another processor, of a machine without a GPU."""
+    path = tmp_path / "cpuinfo"
+    monkeypatch.setattr(_bfloat16, "_PROCESSOR", path)
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda kind: [])
+    _bfloat16.warn_of_slow_bfloat16.cache_clear()
+    yield path
+    _bfloat16.warn_of_slow_bfloat16.cache_clear()
+
+
+def build(policy):
+    kp.TransformerEncoderBlock(2, 8, dtype=policy).build((None, None, 4))
+
+
+@pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16"])
+def test_processor_without_bfloat16(processor, policy, recwarn):
+    processor.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512f\n")
+    build("float32")
+    assert not recwarn
+    with pytest.warns(UserWarning, match="bfloat16 is slower than float32"):
+        build(policy)
+    build(policy)  # once is enough
+    assert len(recwarn) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "flags\t\t: fpu avx2 avx512_bf16\n",
+        "flags\t\t: fpu avx2 amx_bf16 amx_tile\n",
+        "Features\t: fp asimd\n",  # of Arm: nobody has measured it
+        None,
+    ],
+)
+def test_processors_with_bfloat16_or_unknown(processor, text, recwarn):
+    if text is not None:
+        processor.write_text(text)
+    build("mixed_bfloat16")
+    assert not recwarn
