@@ -8,6 +8,7 @@ and does not belong here.
 import argparse
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -601,11 +602,11 @@ def run_all(
         finally:
             file.write_text(text)
             copies.put(place)
-        verdict = in_words(code)
+        verdict = in_words(code, output)
         done.append(mutant)
         print(
-            f"{len(done):3}/{len(mutants)} {verdict} in {seconds:.0f} s: "
-            f"{mutant.file}: {mutant.fault}",
+            f"{len(done):3}/{len(mutants)} {mutant.file}: {mutant.fault}: "
+            f"{verdict} in {seconds:.0f} s",
             flush=True,
         )
         if not verdict.startswith(("killed", "survived")):
@@ -657,7 +658,8 @@ def run(
     }
     began = time.monotonic()
     with subprocess.Popen(
-        [*PYTEST, *tests],
+        # Temporary folders of its own: pytest sweeps those of others.
+        [*PYTEST, f"--basetemp={place}-tmp", *tests],
         cwd=place,
         env=environment,
         stdout=subprocess.PIPE,
@@ -676,13 +678,16 @@ def run(
     return process.returncode, time.monotonic() - began, output
 
 
-def in_words(code: int | None) -> str:
-    """What pytest's exit code says of a mutant."""
+def in_words(code: int | None, output: str) -> str:
+    """What pytest's exit code, and what it printed, say of a mutant."""
     if code is None:
-        return f"killed (by the time-out of {TIMEOUT} s)"
+        return f"killed by the time-out of {TIMEOUT} s"
     if code < 0:
-        return f"killed (signal {-code})"
-    known = {0: "survived", 1: "killed", 5: "no test ran"}
+        return f"killed by signal {-code}"
+    failed = re.search(r"^(?:FAILED|ERROR) \S*::(\w+)", output, re.MULTILINE)
+    if code == 1 and failed:
+        return f"killed by {failed[1]}"
+    known = {0: "survived", 5: "no test ran"}
     return known.get(code, f"pytest failed ({code})")
 
 
