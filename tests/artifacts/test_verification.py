@@ -565,7 +565,7 @@ def wrong_saved_model(tmp_path_factory):
         ("weight", "ids of shape (1, 1)", "mean[0, 3] differs by"),
         ("frozen", "ids of shape (1, 2)", "InvalidArgumentError"),
         ("outputs", "ids of shape (1, 1)", "its outputs are average"),
-        ("more", "ids of shape (1, 1)", "its outputs are mean, more"),
+        ("more", "ids of shape (1, 1)", "its outputs are "),
         ("static", "ids of shape (1, 2)", "InvalidArgumentError"),
     ],
 )
