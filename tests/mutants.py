@@ -553,7 +553,7 @@ def find(
         (there if count == 1 else elsewhere).append(mutant)
         if count > 1:
             wrong.append(f"{mutant.file} has {count} times: {mutant.old}")
-        if tree == ROOT and tests_of(mutant, tree) != wanted_tests(mutant):
+        if tree == ROOT and present_tests(mutant, tree) != wanted_tests(mutant):
             wrong.append(f"{mutant.file}: no such tests: {mutant.tests}")
     return there, elsewhere, wrong
 
@@ -562,7 +562,7 @@ def wanted_tests(mutant: Mutant) -> list[str]:
     return [f"tests/{test}" for test in mutant.tests.split()]
 
 
-def tests_of(mutant: Mutant, tree: Path) -> list[str]:
+def present_tests(mutant: Mutant, tree: Path) -> list[str]:
     """Its tests; where a tree has not got one of them, the whole file."""
     found = []
     for test in wanted_tests(mutant):
@@ -581,7 +581,7 @@ def run_all(
     jobs: int,
 ) -> int:
     places = [copy(tree, folder / str(job)) for job in range(jobs)]
-    every = [test for mutant in mutants for test in tests_of(mutant, tree)]
+    every = [test for mutant in mutants for test in present_tests(mutant, tree)]
     code, seconds, output = run(list(dict.fromkeys(every)), places[0])
     if code != 0:
         print(f"{output}\nThe tests fail without a mutant.")
@@ -598,7 +598,9 @@ def run_all(
         text = file.read_text()
         try:
             file.write_text(text.replace(mutant.old, mutant.new))
-            code, seconds, output = run(tests_of(mutant, tree), place, TIMEOUT)
+            code, seconds, output = run(
+                present_tests(mutant, tree), place, TIMEOUT
+            )
         finally:
             file.write_text(text)
             copies.put(place)
