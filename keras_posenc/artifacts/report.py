@@ -109,6 +109,9 @@ class VerificationReport:
             to a row, so that no server should batch rows of different lengths.
         narrower: Inputs that the artifact takes in one shape only, and the
             model in any, in words.
+        altered: Weights, tables and constants that are not the model's, in
+            words: an artifact that has any has not passed.
+        folded: Those that could not be compared, in words.
     """
 
     path: Path
@@ -126,6 +129,8 @@ class VerificationReport:
     warmup: int | None = 0
     padding_matters: bool = False
     narrower: list[str] = dataclasses.field(default_factory=list)
+    altered: list[str] = dataclasses.field(default_factory=list)
+    folded: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def accuracy(self) -> Accuracy:
@@ -172,10 +177,13 @@ class VerificationReport:
     def passed(self) -> bool:
         """Whether every difference is within the tolerance.
 
-        Answers that are NaN throughout, equal as they are, prove nothing.
+        Answers that are NaN throughout, equal as they are, prove nothing. Nor
+        do answers prove what no question reached: see `altered`.
         """
-        return self.worst_difference <= self.tolerance and not all(
-            case.is_nan for case in self.cases
+        return (
+            self.worst_difference <= self.tolerance
+            and not self.altered
+            and not all(case.is_nan for case in self.cases)
         )
 
     def require_success(self) -> None:
@@ -183,6 +191,13 @@ class VerificationReport:
         if self.passed:
             return
         worst = self.worst
+        if worst.worst_difference <= self.tolerance and self.altered:
+            raise ExportVerificationError(
+                "The artifact gives the model's answers, and is not made of "
+                f"the same: {'; '.join(self.altered)}. If another version of "
+                "Keras, or of the model's code, wrote it, export it anew",
+                self,
+            )
         if worst.worst_difference <= self.tolerance:
             raise ExportVerificationError(
                 "The model answers nothing but NaN, which verifies nothing",
@@ -231,6 +246,9 @@ class VerificationReport:
     def __str__(self) -> str:
         lines = [self._summary()]
         lines += self.narrower
+        lines += [f"not the model's own: {each}" for each in self.altered]
+        if self.folded:
+            lines.append(f"not compared: {'; '.join(self.folded)}")
         if self.foreign_operators:
             lines.append(
                 f"needs operators beyond the plain runtime: "

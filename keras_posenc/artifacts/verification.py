@@ -1,6 +1,7 @@
 """The proof that an artifact gives its model's own answers."""
 
 import base64
+import dataclasses
 import json
 import math
 import sys
@@ -13,6 +14,7 @@ import keras
 import numpy as np
 
 from keras_posenc.artifacts import worker
+from keras_posenc.artifacts.contents import compare_contents, contents_of
 from keras_posenc.artifacts.differences import difference
 from keras_posenc.artifacts.errors import ExportVerificationError, in_words
 from keras_posenc.artifacts.expectations import Case, Expectations, expect
@@ -31,9 +33,11 @@ from keras_posenc.artifacts.labels import is_labels
 from keras_posenc.artifacts.quantization import BY_KERAS
 from keras_posenc.artifacts.report import CaseReport, VerificationReport
 from keras_posenc.artifacts.samples import without_unknown_ids
+from keras_posenc.artifacts.saved_model_session import Contents
 from keras_posenc.artifacts.serving_signatures import (
     resolve_serving_signatures,
 )
+from keras_posenc.artifacts.shared_layers import trace_all
 from keras_posenc.artifacts.signatures import (
     Signature,
     check_model,
@@ -60,6 +64,7 @@ def verify(
     samples: Any = None,
     max_length: int = 512,
     tolerance: float | None = None,
+    allow_operators: Sequence[str] = (),
 ) -> VerificationReport:
     """Compares an artifact's answers with its model's.
 
@@ -68,6 +73,11 @@ def verify(
     batches: sizes of 1 and 3; lengths of 1, 2, 17 and `max_length`; rows that
     are padded, and rows that are nothing but padding; the lowest and the
     highest id that an input's `Embedding` takes. A NaN equals a NaN.
+
+    A SavedModel is asked as a server asks it, by a session of its
+    `signature_def`; `tf.saved_model.load` must give the same. The weights, the
+    tables and the constants of each signature are compared as well, bit for
+    bit: `VerificationReport.altered` names what is not the model's.
 
     Args:
         model: The model that was exported.
@@ -93,6 +103,7 @@ def verify(
             rounding. A quantized file is held to the samples, if there are
             any: elsewhere it must be finite. Of integers the share that
             differs is what counts then.
+        allow_operators: As for `export_saved_model`.
 
     Returns:
         A `VerificationReport`; print it, or ask `passed`.
@@ -101,12 +112,14 @@ def verify(
         ValueError: No artifact at the path, a signature that it does not have,
             or inputs that the model itself does not take.
         ExportVerificationError: The artifact does not load, crashes or hangs,
-            or does more than compute.
+            does more than compute, or is one model for servers and another for
+            Python.
     """
     require_tensorflow_backend("verify")
+    check_operators(allow_operators)
     check_model(model)
     path, _ = locate(artifact)
-    inspection = inspect_safe(path)
+    inspection = inspect_safe(path, allow_operators)
     if inspection.kind == "saved_model":
         resolved = resolve_serving_signatures(model, signatures, labels)
         if signatures is None:
@@ -115,7 +128,10 @@ def verify(
             )
         with start_tensorflow() as runtime:
             expectations = expect(resolved, samples, max_length, tolerance)
-            return verify_expectations(expectations, inspection, runtime)
+            contents = contents_of(resolved, trace_all(resolved))
+            return verify_expectations(
+                expectations, inspection, runtime, contents
+            )
     if labels is not None:
         raise ValueError("`labels` are of SavedModels, not of LiteRT files")
     task = packed_task(model, path, signatures)
@@ -156,8 +172,16 @@ def verify_expectations(
     expectations: Expectations,
     inspection: Inspection,
     runtime: Isolated | None = None,
+    contents: Mapping[str, Contents] | None = None,
 ) -> VerificationReport:
-    """`verify`, for a model that has given its answers already."""
+    """`verify`, for a model that has given its answers already.
+
+    Args:
+        expectations: The model's answers.
+        inspection: The artifact.
+        runtime: What was started to run it.
+        contents: What a SavedModel's signatures should be made of.
+    """
     _check_signatures(expectations, inspection)
     kind = inspection.kind
     if kind == "litert" and inspection.foreign_operators:
@@ -179,6 +203,14 @@ def verify_expectations(
             "verify=False (--no-verify), and verify where there is one"
         )
     scales = expectations.scales
+    altered, folded = [], []
+    if contents is not None:
+        _check_readers(expectations, response, outputs)
+        altered, folded = compare_contents(
+            contents,
+            response["contents"],
+            response["version"] == _tensorflow_version(),
+        )
     names = {signature.name for signature in expectations.signatures}
     return VerificationReport(
         path=inspection.path,
@@ -210,16 +242,58 @@ def verify_expectations(
         warmup=response.get("warmup", 0),
         padding_matters=expectations.padding_matters,
         narrower=_narrower(expectations, inspection),
+        altered=altered,
+        folded=folded,
     )
 
 
-def check_loads(artifact: Path) -> None:
+def _check_readers(
+    expectations: Expectations,
+    response: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+) -> None:
+    """Raises `ExportVerificationError` where Python is answered otherwise."""
+    for index, answer in response["by_python"].items():
+        case = expectations.cases[int(index)]
+        served = response["cases"][int(index)]
+        if "error" in served:
+            continue  # which is told in its place
+        answers = {
+            name: _output(value, outputs)
+            for name, value in served["outputs"].items()
+        }
+        found = _compare(
+            dataclasses.replace(case, answers=answers),
+            expectations.scales[case.signature],
+            answer,
+            outputs,
+            is_rounded=False,
+        )
+        if found.worst_difference > expectations.tolerance:
+            raise ExportVerificationError(
+                "The artifact answers servers and Python differently: "
+                f"signature '{case.signature}', {case}: "
+                + (
+                    found.error
+                    or f"{found.worst_output} differs by "
+                    f"{found.worst_difference:.3g}"
+                )
+            )
+
+
+def _tensorflow_version() -> str:
+    import tensorflow as tf
+
+    return tf.__version__
+
+
+def check_loads(artifact: Path, allow_operators: Sequence[str]) -> None:
     """Loads a SavedModel, as a server would, and replays its warm-up.
 
     Raises:
         ExportVerificationError: It does not load, or does more than compute.
     """
-    inspection = inspect_safe(artifact)
+    inspection = inspect_safe(artifact, allow_operators)
     limits = Limits(
         # What its warm-up needs, nobody knows here.
         memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
@@ -229,7 +303,21 @@ def check_loads(artifact: Path) -> None:
     _run_worker("saved_model", inspection.path, [], limits, None)
 
 
-def inspect_safe(artifact: Path) -> Inspection:
+def check_operators(allow_operators: Any) -> None:
+    """Raises `ValueError` for what are no names of operators."""
+    if isinstance(allow_operators, str) or not (
+        isinstance(allow_operators, Sequence)
+        and all(isinstance(name, str) for name in allow_operators)
+    ):
+        raise ValueError(
+            "`allow_operators` must be a list of the names of operators. "
+            f"Received: allow_operators={allow_operators!r}"
+        )
+
+
+def inspect_safe(
+    artifact: Path, allow_operators: Sequence[str] = ()
+) -> Inspection:
     """`inspect`, of an artifact that is going to be run or published.
 
     Raises:
@@ -239,11 +327,14 @@ def inspect_safe(artifact: Path) -> Inspection:
         inspection = inspect(artifact)
     except ValueError as error:  # it is there, and cannot be read
         raise ExportVerificationError(str(error)) from error
-    if inspection.unsafe_operators:
+    unsafe = set(inspection.unsafe_operators).difference(allow_operators)
+    if unsafe:
+        names = sorted(unsafe)
         raise ExportVerificationError(
             "An artifact may only compute, and not run Python, read or write "
             "files, or talk to others. This one has the operators "
-            f"{', '.join(inspection.unsafe_operators)}"
+            f"{', '.join(names)}. If you know what they do, and trust it: "
+            f"allow_operators={names} (--allow-op {' --allow-op '.join(names)})"
         )
     return inspection
 
@@ -432,6 +523,12 @@ def _run_worker(
             ) from error
         response = json.loads((folder / "response.json").read_text())
         if "error" in response:
+            kind, _, reason = response["error"].partition(": ")
+            if kind == "Disagreement":
+                raise ExportVerificationError(
+                    f"'{artifact}' is not the same to servers and to Python: "
+                    f"{reason}"
+                )
             raise ExportVerificationError(
                 f"'{artifact}' does not load: {in_words(response['error'])}"
             )
@@ -462,14 +559,7 @@ def _compare(
         return CaseReport(signature, description, math.inf, "", 0.0, error)
     got = {}
     for name in expected:
-        reference = answer["outputs"][name]
-        if isinstance(reference, str):
-            got[name] = outputs[reference]
-        else:
-            texts = [base64.b64decode(text) for text in reference["strings"]]
-            got[name] = np.array(texts, dtype=object).reshape(
-                reference["shape"]
-            )
+        got[name] = _output(answer["outputs"][name], outputs)
         where, error = _unlike(name, got[name], expected[name])
         if error is not None:
             return CaseReport(
@@ -493,6 +583,14 @@ def _compare(
         agreeing=found.agreeing,
         rows=found.rows,
     )
+
+
+def _output(reference: Any, outputs: Mapping[str, Any]) -> Any:
+    """The array that an answer of the worker refers to."""
+    if isinstance(reference, str):
+        return outputs[reference]
+    texts = [base64.b64decode(text) for text in reference["strings"]]
+    return np.array(texts, dtype=object).reshape(reference["shape"])
 
 
 def _unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
