@@ -97,6 +97,10 @@ def load(artifact: str, *op_libraries: str) -> Served:
     calls = _check_agreement(meta)
     session = _session(meta, Path(artifact))
     seconds = time.perf_counter() - began
+    # To optimize these graphs too would take longer than to ask them.
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": True}
+    )
     module = tf.saved_model.load(artifact)
     functions = dict(module.signatures.items())
     _check_specs(meta, session.graph, functions)

@@ -74,7 +74,9 @@ def main(path: str) -> None:
             served = _load_saved_model(artifact, *request["op_libraries"])
             runners, load_seconds = served.runners, served.seconds
             by_python = served.by_python
-            _plan(runners, cases)
+            with ThreadPoolExecutor(2) as pool:
+                for each in (runners, by_python):
+                    pool.submit(_plan, each, cases)
             response["warmup"] = _replay_warmup(artifact, served)
             response["version"] = served.version
             response["contents"] = {
@@ -177,19 +179,8 @@ def _smallest(
     by_python: dict[str, Runner], cases: list[tuple[str, dict[str, Any]]]
 ) -> list[int]:
     """The smallest case of each signature that Python's reader has, too."""
-    if not by_python:
-        return []
-    import tensorflow as tf
-
-    # To optimize the graphs once more would take longer than to ask them.
-    tf.config.optimizer.set_experimental_options(
-        {"disable_meta_optimizer": True}
-    )
-    found = {}
-    for index, (name, _) in sorted(
-        enumerate(cases), key=lambda case: -_size(case[1][1])
-    ):
-        found[name] = index
+    order = sorted(range(len(cases)), key=lambda i: -_size(cases[i][1]))
+    found = {cases[index][0]: index for index in order}
     return sorted(index for name, index in found.items() if name in by_python)
 
 
