@@ -203,7 +203,9 @@ def export_saved_model(
         found = inspect_safe(staged, allow_operators)
         if expected is not None:
             step("Verifying it in a fresh process")
-            report = verify_expectations(expected, found, runtime, contents)
+            report = verify_expectations(
+                expected, found, runtime, contents, is_own=True
+            )
             report.require_success()
         card = model_card(
             name,

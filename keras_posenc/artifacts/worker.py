@@ -73,7 +73,8 @@ def main(path: str) -> None:
         if kind == "saved_model":
             served = _load_saved_model(artifact, *request["op_libraries"])
             runners, load_seconds = served.runners, served.seconds
-            by_python = served.by_python
+            if request["by_python"]:
+                by_python = served.by_python
             with ThreadPoolExecutor(2) as pool:
                 for each in (runners, by_python):
                     pool.submit(_plan, each, cases)
