@@ -255,7 +255,8 @@ def _check_agreement(meta: Any) -> dict[str, Any]:
             signature.outputs[key].name for key in sorted(signature.outputs)
         ]
         node = nodes.get(outputs[0].partition(":")[0]) if outputs else None
-        check(node is not None, "its outputs are no tensors of the graph")
+        if node is None:
+            raise Disagreement(f"signature '{name}' has no outputs")
         check(
             node.op in ("PartitionedCall", "StatefulPartitionedCall")
             and node.attr["f"].func.name == called,
@@ -475,8 +476,13 @@ def digest(value: Any) -> str:
     """What an array, or a table's keys and values, is equal by, bit for bit."""
     import numpy as np
 
-    arrays = value if isinstance(value, tuple) else (value,)
-    arrays = [np.asarray(each) for each in arrays]
+    values = value if isinstance(value, tuple) else (value,)
+    arrays = [
+        np.array(each, dtype=object)  # else it would lose zeros at its end
+        if isinstance(each, bytes)
+        else np.asarray(each)
+        for each in (getattr(v, "numpy", lambda v=v: v)() for v in values)
+    ]
     if isinstance(value, tuple) and arrays[0].ndim == 1:
         order = np.argsort(arrays[0], kind="stable")  # tables have none
         arrays = [each[order] for each in arrays]
@@ -488,7 +494,7 @@ def digest(value: Any) -> str:
                 found.update(b"%d;" % len(text) + text)
         else:
             flat = np.ascontiguousarray(array).reshape(-1)
-            found.update(flat.view(np.uint8))
+            found.update(flat.view(np.uint8).data)
     return found.hexdigest()
 
 

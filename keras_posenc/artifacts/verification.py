@@ -207,13 +207,16 @@ def verify_expectations(
             "verify=False (--no-verify), and verify where there is one"
         )
     scales = expectations.scales
-    altered, folded = [], []
+    labels = _unknown_labels(expectations, inspection)
+    altered: list[str] = []
+    folded: list[str] = []
     if contents is not None:
         _check_readers(expectations, response, outputs)
         altered, folded = compare_contents(
             contents,
             response["contents"],
             response["version"] == _tensorflow_version(),
+            {each.partition("/")[0] for each in labels},
         )
     names = {signature.name for signature in expectations.signatures}
     return VerificationReport(
@@ -223,10 +226,7 @@ def verify_expectations(
         size_bytes=inspection.size_bytes,
         load_seconds=response["load_seconds"],
         foreign_operators=inspection.foreign_operators,
-        unverified=sorted(
-            {*inspection.signatures}.difference(names)
-            | _unknown_labels(expectations, inspection)
-        ),
+        unverified=sorted({*inspection.signatures}.difference(names) | labels),
         tolerance=expectations.tolerance,
         cases=[
             _compare(
@@ -257,6 +257,7 @@ def _check_readers(
     outputs: Mapping[str, Any],
 ) -> None:
     """Raises `ExportVerificationError` where Python is answered otherwise."""
+    scales = expectations.scales
     for index, answer in response["by_python"].items():
         case = expectations.cases[int(index)]
         served = response["cases"][int(index)]
@@ -268,7 +269,8 @@ def _check_readers(
         }
         found = _compare(
             dataclasses.replace(case, answers=answers),
-            expectations.scales[case.signature],
+            # The artifact may be of another model, with other outputs.
+            {**dict.fromkeys(answers, 1.0), **scales[case.signature]},
             answer,
             outputs,
             is_rounded=False,
