@@ -352,12 +352,16 @@ def _limits(expectations: Expectations, inspection: Inspection) -> Limits:
         for case in expectations.cases
         for value in (*case.inputs.values(), *case.answers.values())
     ]
+    # A SavedModel is loaded twice: as servers do, and as Python does.
+    is_twice = inspection.kind == "saved_model"
     return Limits(
         memory=MEMORY
+        + 512 * MIB * is_twice
         + 4 * (inspection.size_bytes + sum(sizes))
         + 2 * max(0, _peak_memory() - 1024 * MIB),
         # The worker asks up to six times, and first loads TensorFlow.
         seconds=12
+        + 6 * is_twice
         + inspection.size_bytes // (20 * MIB)
         + round(8 * expectations.seconds),
         file=64 * MIB + 4 * sum(sizes),

@@ -75,9 +75,8 @@ def main(path: str) -> None:
             runners, load_seconds = served.runners, served.seconds
             if request["by_python"]:
                 by_python = served.by_python
-            with ThreadPoolExecutor(2) as pool:
-                for each in (runners, by_python):
-                    pool.submit(_plan, each, cases)
+            _plan(runners, cases)
+            _plan(by_python, cases)
             response["warmup"] = _replay_warmup(artifact, served)
             response["version"] = served.version
             response["contents"] = {
