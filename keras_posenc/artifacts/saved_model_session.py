@@ -50,6 +50,7 @@ class Served:
         by_python: What Python answers, by signature.
         contents: The `Contents` of each signature.
         input_dtypes: For each signature the dtypes of its inputs.
+        more: Functions that Python alone could call, by their paths.
         version: The version of TensorFlow that wrote it.
         seconds: How long a server takes to load it.
     """
@@ -58,6 +59,7 @@ class Served:
     by_python: dict[str, Runner]
     contents: dict[str, Contents]
     input_dtypes: dict[str, dict[str, Any]]
+    more: list[str]
     version: str
     seconds: float
 
@@ -130,6 +132,7 @@ def load(artifact: str, *op_libraries: str) -> Served:
             }
             for name in calls
         },
+        more=sorted(_functions(meta.object_graph_def.nodes)),
         version=meta.meta_info_def.tensorflow_version,
         seconds=seconds,
     )
@@ -334,6 +337,30 @@ def _python_signatures(objects: Any) -> dict[str, Any]:
         if node.WhichOneof("kind") != "bare_concrete_function":
             raise Disagreement(f"signature '{each.local_name}' is no function")
         found[each.local_name] = node.bare_concrete_function
+    return found
+
+
+def _functions(objects: Any) -> set[str]:
+    """Paths of the functions that are neither signatures nor of tables."""
+    found = set()
+    remaining, seen = [("", 0)], {0}
+    while remaining:
+        path, index = remaining.pop()
+        node = objects[index]
+        for child in node.children:
+            name = f"{path}.{child.local_name}".lstrip(".")
+            kind = objects[child.node_id].WhichOneof("kind")
+            is_own = name == "signatures" or (
+                node.WhichOneof("kind") == "resource"
+                and child.local_name
+                in ("_create_resource", "_initialize", "_destroy_resource")
+            )
+            if child.node_id in seen or is_own:
+                continue
+            seen.add(child.node_id)
+            if kind in ("function", "bare_concrete_function"):
+                found.add(name)
+            remaining.append((name, child.node_id))
     return found
 
 

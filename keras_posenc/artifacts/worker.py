@@ -79,6 +79,7 @@ def main(path: str) -> None:
             _plan(by_python, cases)
             response["warmup"] = _replay_warmup(artifact, served)
             response["version"] = served.version
+            response["more"] = served.more
             response["contents"] = {
                 name: dataclasses.asdict(contents)
                 for name, contents in served.contents.items()

@@ -413,6 +413,7 @@ def test_edit_of_the_graph_is_refused(folder, signatures, wanted, edit):
 
 def test_what_was_not_edited_passes(folder, signatures, wanted):
     judge(folder, signatures, wanted)
+    assert saved_model_session.load(str(folder)).more == []
 
 
 def test_second_graph_is_refused(folder, signatures, wanted):
@@ -421,6 +422,21 @@ def test_second_graph_is_refused(folder, signatures, wanted):
     write(folder, message)
     with pytest.raises(ValueError, match="must hold one graph"):
         judge(folder, signatures, wanted)
+
+
+def test_function_of_python_alone_is_told(folder):
+    message = message_of(folder)
+    objects = message.meta_graphs[0].object_graph_def.nodes
+    wrapper = next(
+        index
+        for index, node in enumerate(objects)
+        if node.WhichOneof("kind") == "bare_concrete_function"
+    )
+    serve = objects[0].children.add(local_name="serve")
+    serve.node_id = len(objects)
+    objects.add().CopyFrom(objects[wrapper])
+    write(folder, message)
+    assert saved_model_session.load(str(folder)).more == ["serve"]
 
 
 # ---- Edits of the weights
