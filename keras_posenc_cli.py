@@ -178,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="allow TensorFlow's operators (litert)",
     )
+    _add_allowed(export)
     export.add_argument(
         "--quantization",
         choices=("float16", "int8", "int8-static"),
@@ -222,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
         "versions",
     )
     _add_verification(verify)
+    _add_allowed(verify)
 
     verify.add_argument(
         "--labels",
@@ -249,6 +251,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="copy it without loading it first",
     )
+    _add_allowed(rollback)
     _add_json(rollback)
 
     inspection = commands.add_parser(
@@ -378,6 +381,18 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     _add_import(parser)
     _add_json(parser)
+
+
+def _add_allowed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-op",
+        dest="allow_operators",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an operator that is not known to do nothing but compute, and may "
+        "be there all the same (saved_model, litert); may be repeated",
+    )
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -729,6 +744,7 @@ def _own_options(options: argparse.Namespace) -> dict[str, Any]:
         "batching": ("saved_model",),
         "keep": ("saved_model",),
         "allow_flex": ("litert",),
+        "allow_operators": ("saved_model", "litert"),
         "quantization": ("litert",),
         "agreement": ("litert",),
         "representative": ("litert",),
@@ -739,8 +755,10 @@ def _own_options(options: argparse.Namespace) -> dict[str, Any]:
         value = getattr(options, name)
         if options.to in takers:
             found[name] = value
-        elif value not in (None, False):
-            option = name.replace("_", "-")
+        elif value not in (None, False, []):
+            option = {"allow_operators": "allow-op"}.get(
+                name, name.replace("_", "-")
+            )
             raise _UsageError(f"--{option} is for --to {' or '.join(takers)}")
     if (
         options.to == "litert"
@@ -779,6 +797,7 @@ def _verify(options: argparse.Namespace) -> int:
         max_length=options.max_length,
         tolerance=options.tolerance,
         agreement=options.agreement,
+        allow_operators=options.allow_operators,
     )
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)
     return EXIT_OK if report.passed else EXIT_FAILED
@@ -788,7 +807,12 @@ def _rollback(options: argparse.Namespace) -> int:
     import keras_posenc as kp
 
     verify = not options.no_verify
-    path = kp.rollback(options.base, options.version, verify=verify).path
+    path = kp.rollback(
+        options.base,
+        options.version,
+        verify=verify,
+        allow_operators=options.allow_operators,
+    ).path
     if options.json:
         print(json.dumps({"path": str(path), "of": options.version}, indent=2))
     else:
