@@ -528,10 +528,10 @@ def test_verify_names_changed_weights_and_constants(folder, signatures):
         folder,
         signatures=signatures,
         max_length=1,
-        tolerance=1,
+        tolerance=100,
     )
     assert not report.passed
-    assert report.worst_difference < 1
+    assert report.worst_difference < 100
     assert "other values of right/embeddings" in str(report)
     assert "constants that the model has not: float32 [] 0.0099" in str(report)
     with pytest.raises(kp.ExportVerificationError, match="is not made of the"):
