@@ -115,7 +115,7 @@ class _ForkServer:
         self._environment = environment
 
     def fork(self, files: Sequence[IO[bytes]]) -> Forked:
-        """Raises `OSError` where the server has ended."""
+        """Raises `ConnectionError` where the server has ended."""
         link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stdin, given = os.pipe()
         passed = [theirs.fileno(), stdin, *(file.fileno() for file in files)]
@@ -132,14 +132,18 @@ class _ForkServer:
         # As both are now, and not as they were when the server began.
         state = {
             "environment": {**os.environ, **self._environment},
-            "folder": os.getcwd(),
+            "folder": _folder(),
         }
         with contextlib.suppress(OSError):  # it has ended
             process.input.write(json.dumps(state).encode() + b"\n")
         return process
 
-    def end(self) -> None:
+    def leave(self) -> None:
+        """Lets go of it, which ends when nobody has it any more."""
         self._control.close()
+
+    def end(self) -> None:
+        self.leave()
         self._process.wait(1)  # it first ends those that it forked
         self._process.end()
 
@@ -161,10 +165,35 @@ def fork(
         if key in _servers:
             try:
                 return _servers[key].fork(files)
-            except OSError:  # it was not used for long, or somebody ended it
+            # It was not used for long, or somebody ended it. Anything else,
+            # such as too many open files, does not concern its other copies.
+            except ConnectionError:
                 _servers.pop(key).end()
         _servers[key] = _ForkServer(script, prepared, environment)
         return _servers[key].fork(files)
+
+
+def _folder() -> str | None:
+    """The working folder, or None where somebody has removed it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def _begin_anew() -> None:
+    """Lets a copy of this process have no part in its servers.
+
+    Nor in the lock, which another thread may have held then.
+    """
+    global _lock
+    _lock = threading.Lock()
+    for server in _servers.values():
+        server.leave()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 @atexit.register
