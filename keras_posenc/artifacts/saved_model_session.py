@@ -106,6 +106,7 @@ def load(artifact: str, *op_libraries: str) -> Served:
         for path in op_libraries:
             tf.load_op_library(path)
     calls = _check_agreement(meta)
+    _check_loading(meta, library)
     session = _session(meta, Path(artifact))
     seconds = time.perf_counter() - began
     # To optimize these graphs too would take longer than to ask them.
@@ -331,6 +332,53 @@ def _check_agreement(meta: Any) -> dict[str, Any]:
             )
         calls[name] = node
     return calls
+
+
+def _check_loading(meta: Any, library: Mapping[str, Any]) -> None:
+    """Raises `Disagreement` where it may be loaded otherwise the next time."""
+    nodes = {node.name: node for node in meta.graph_def.node}
+    names = [meta.saver_def.restore_op_name]
+    if _INIT in meta.signature_def:
+        names.append(meta.signature_def[_INIT].outputs[_INIT].name)
+    remaining = [
+        nodes[name] for name in map(_node_name, names) if name in nodes
+    ]
+    seen, called = {node.name for node in remaining}, set[str]()
+    while remaining:
+        node = remaining.pop()
+        if _draws(node.op):
+            raise Disagreement(
+                f"servers draw random numbers as they load it ({node.op}), so "
+                "that it may be another model each time"
+            )
+        for name in called_by(node) & library.keys() - called:
+            called.add(name)
+            remaining.extend(library[name].node_def)
+        if nodes.get(node.name) is node:  # and not of a function
+            for name in {*map(_node_name, node.input)} - seen:
+                seen.add(name)
+                remaining.append(nodes[name])
+
+
+def _draws(operator: str) -> bool:
+    """Whether an operator has a state of its own, as random numbers have."""
+    import tensorflow as tf
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(operator)
+    return (
+        definition is not None
+        and definition.is_stateful
+        and "seed" in {each.name for each in definition.attr}
+        and all(
+            each.type != tf.resource.as_datatype_enum
+            for each in (*definition.input_arg, *definition.output_arg)
+        )
+    )
+
+
+def _node_name(tensor: str) -> str:
+    return tensor.removeprefix("^").partition(":")[0]
 
 
 def _python_signatures(objects: Any) -> dict[str, Any]:

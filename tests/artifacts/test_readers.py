@@ -427,9 +427,22 @@ def replaced_by_the_optimizer(graph):
     twin.attr["api_preferred_device"].s = b"TPU"
 
 
+def drawn_as_it_is_loaded(graph):
+    """Now and then, as often as its author likes, it is another model."""
+    add_constant(graph, np.array([1], "int32"))
+    draw = graph.graph_def.node.add(
+        name="draw", op="RandomUniform", input=["forged"]
+    )
+    draw.attr["dtype"].type, draw.attr["T"].type = 1, 3
+    init = graph.signature_def["__saved_model_init_op"].outputs
+    (info,) = init.values()
+    named(graph, info.name).input.append("^draw")
+
+
 @pytest.mark.parametrize(
     "edit",
     [
+        drawn_as_it_is_loaded,
         other_ids_now_and_then,
         assigned_beside_the_outputs,
         replaced_by_the_optimizer,
