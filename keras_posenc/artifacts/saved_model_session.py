@@ -354,7 +354,7 @@ def _check_loading(meta: Any, library: Mapping[str, Any]) -> None:
         for name in called_by(node) & library.keys() - called:
             called.add(name)
             remaining.extend(library[name].node_def)
-        if nodes.get(node.name) is node:  # and not of a function
+        if node.name in nodes and nodes[node.name] is node:  # of no function
             for name in {*map(_node_name, node.input)} - seen:
                 seen.add(name)
                 remaining.append(nodes[name])
