@@ -181,7 +181,7 @@ def _folder() -> str | None:
         return None
 
 
-def _begin_anew() -> None:
+def _leave_all() -> None:
     """Lets a copy of this process have no part in its servers.
 
     Nor in the lock, which another thread may have held then.
@@ -193,7 +193,7 @@ def _begin_anew() -> None:
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_leave_all)
 
 
 @atexit.register
