@@ -9,6 +9,7 @@ TORCH ?= .venv-torch
 LOCK ?= .venv-lock
 JOBS ?= 2
 PYTEST_ARGS ?=
+MUTANTS ?=
 
 PACKAGE := pyproject.toml setup.cfg
 PORTABLE := tests/test_layer_contract.py \
@@ -20,7 +21,7 @@ STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow coverage bench bench-gpu lint format \
 	test-oldest test-backends test-jax test-torch test-web test-arm kill-test \
-	soak fuzz lock clean
+	soak fuzz mutants lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -109,6 +110,9 @@ soak: $(VENV)/.installed ## Ask a served export 20 000 times
 
 fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
 	$(VENV)/bin/python tests/artifacts/fuzz.py --count 10000
+
+mutants: $(VENV)/.installed ## Put 60 faults in, and see whether tests find them
+	$(VENV)/bin/python tests/mutants.py $(MUTANTS)
 
 $(VENV)/.installed: requirements/dev.txt
 $(OLDEST)/.installed: requirements/oldest.txt

@@ -545,6 +545,10 @@ def wrong_saved_model(tmp_path_factory):
         "weight": other,
         "frozen": (frozen, {"ids": (None, 3)}),
         "outputs": mean_of(embedding, positions, "average"),
+        "more": keras.Model(
+            model.inputs,
+            {"mean": model.outputs[0], "more": model.outputs[0] / 2},
+        ),
         "static": (model, {"ids": (1, 3)}),
     }
     kp.export_saved_model(
@@ -561,6 +565,7 @@ def wrong_saved_model(tmp_path_factory):
         ("weight", "ids of shape (1, 1)", "mean[0, 3] differs by"),
         ("frozen", "ids of shape (1, 2)", "InvalidArgumentError"),
         ("outputs", "ids of shape (1, 1)", "its outputs are average"),
+        ("more", "ids of shape (1, 1)", "its outputs are "),
         ("static", "ids of shape (1, 2)", "InvalidArgumentError"),
     ],
 )
