@@ -1,8 +1,7 @@
 """`keras-posenc completion`: what a shell completes the command by."""
 
 import argparse
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.process import EXIT_OK
@@ -19,12 +18,11 @@ def add(commands: "Commands", whole: argparse.ArgumentParser) -> None:
         run,
         summary="print what bash or zsh completes this command by",
         description="Prints a script by which a shell completes commands, "
-        "options and files. For bash, put it into "
-        "~/.local/share/bash-completion/completions/keras-posenc; for zsh, "
-        "into a file _keras-posenc in a folder of $fpath. Needs shtab: pip "
-        "install 'keras-posenc[completion]'.",
+        'options and files, by eval "$(keras-posenc completion bash)" in '
+        "~/.bashrc, and likewise in ~/.zshrc. Needs shtab: pip install "
+        "'keras-posenc[completion]'.",
         usage="SHELL",
-        example="keras-posenc completion bash > keras-posenc.bash",
+        example="keras-posenc completion bash",
     )
     parser.add_argument(
         "shell",
@@ -42,17 +40,18 @@ def run(options: argparse.Namespace) -> int:
         raise ImportError(
             "Completion needs shtab: pip install 'keras-posenc[completion]'"
         ) from error
-    for action in _actions(options.whole):
-        if action.type in (arguments.path, arguments.labels):
-            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    _describe(options.whole, shtab.FILE)
     print(shtab.complete(options.whole, options.shell))
     return EXIT_OK
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Every argument of a parser and of its commands."""
+def _describe(parser: argparse.ArgumentParser, file: Any) -> None:
+    """Says which arguments are files, and in one line what commands do."""
     for action in parser._actions:
-        yield action
+        if action.type in (arguments.path, arguments.labels):
+            action.complete = file  # type: ignore[attr-defined]
         if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from _actions(command)
+            for entry in action._choices_actions:
+                command = action.choices[entry.dest]
+                command.description = entry.help
+                _describe(command, file)
