@@ -88,6 +88,18 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_allowed_operators(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-op",
+        dest="allow_operators",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an operator not known to do nothing but compute, which may be "
+        "there all the same; may be repeated",
+    )
+
+
 def add_labels(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--labels", type=labels, metavar="A,B|FILE", help=what)
 

@@ -121,6 +121,9 @@ class VerificationReport:
             to a row, so that no server should batch rows of different lengths.
         narrower: Inputs that the artifact takes in one shape only, and the
             model in any, in words.
+        altered: Weights, tables and constants that are not the model's, in
+            words: an artifact that has any has not passed.
+        folded: Those that could not be compared, in words.
     """
 
     path: Path
@@ -142,6 +145,8 @@ class VerificationReport:
     unseen: list[str] = dataclasses.field(default_factory=list)
     lead: float = math.inf
     agreement: float = 0.99
+    altered: list[str] = dataclasses.field(default_factory=list)
+    folded: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def accuracy(self) -> Accuracy:
@@ -210,11 +215,13 @@ class VerificationReport:
 
         And, of a quantized file, the largest score the model's as often as
         `agreement` says. Answers that are NaN throughout, equal as they are,
-        prove nothing.
+        prove nothing. Nor do answers prove what no question reached: see
+        `altered`.
         """
         return (
             self.worst_difference <= self.tolerance
             and self._agrees
+            and not self.altered
             and not all(case.is_nan for case in self.cases)
         )
 
@@ -228,6 +235,13 @@ class VerificationReport:
         if self.passed:
             return
         worst = self.worst
+        if worst.worst_difference <= self.tolerance and self.altered:
+            raise ExportVerificationError(
+                "The artifact gives the model's answers, and is not made of "
+                f"the same: {'; '.join(self.altered)}. If another version of "
+                "Keras, or of the model's code, wrote it, export it anew",
+                self,
+            )
         if worst.worst_difference <= self.tolerance and not self._agrees:
             raise ExportVerificationError(
                 "The file chooses another largest score than the model too "
@@ -285,6 +299,9 @@ class VerificationReport:
     def __str__(self) -> str:
         lines = [self._summary()]
         lines += self.narrower
+        lines += [f"not the model's own: {each}" for each in self.altered]
+        if self.folded:
+            lines.append(f"not compared: {'; '.join(self.folded)}")
         if self.foreign_operators:
             lines.append(
                 f"needs operators beyond the plain runtime: "

@@ -80,6 +80,7 @@ def _add_saved_model(kinds: "Commands") -> None:
         "between: max_batch_size, batch_timeout_micros, max_enqueued_batches, "
         "allowed_batch_sizes=1:8:32",
     )
+    arguments.add_allowed_operators(parser)
     _add_shared(parser)
 
 
@@ -125,6 +126,7 @@ def _add_litert(kinds: "Commands") -> None:
         action="store_true",
         help="allow TensorFlow's operators, which need a Flex delegate",
     )
+    arguments.add_allowed_operators(parser)
     _add_shared(parser)
 
 
@@ -177,6 +179,7 @@ def run_saved_model(options: argparse.Namespace) -> int:
         labels=options.labels,
         warmup=options.warmup,
         batching=options.batching,
+        allow_operators=options.allow_operators,
     )
 
 
@@ -196,6 +199,7 @@ def run_litert(options: argparse.Namespace) -> int:
         task=options.task,
         labels=options.labels,
         allow_flex=options.allow_flex,
+        allow_operators=options.allow_operators,
     )
 
 

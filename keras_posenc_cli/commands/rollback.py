@@ -37,14 +37,19 @@ def add(commands: "Commands") -> None:
         action="store_true",
         help="copy it without loading it first",
     )
+    arguments.add_allowed_operators(parser)
     arguments.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     import keras_posenc as kp
 
-    verify = not options.no_verify
-    path = kp.rollback(options.base, options.version, verify=verify).path
+    path = kp.rollback(
+        options.base,
+        options.version,
+        verify=not options.no_verify,
+        allow_operators=options.allow_operators,
+    ).path
     if options.json:
         print(json.dumps({"path": str(path), "of": options.version}, indent=2))
     else:

@@ -34,6 +34,7 @@ def add(commands: "Commands") -> None:
     )
     arguments.add_verification(parser)
     arguments.add_agreement(parser)
+    arguments.add_allowed_operators(parser)
     arguments.add_labels(parser, "those given to the export, to compare too")
     arguments.add_import(parser)
     arguments.add_json(parser)
@@ -53,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
         max_length=options.max_length,
         tolerance=options.tolerance,
         agreement=options.agreement,
+        allow_operators=options.allow_operators,
     )
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)
     return EXIT_OK if report.passed else EXIT_FAILED

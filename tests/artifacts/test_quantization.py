@@ -435,7 +435,9 @@ def nested():
     return keras.Model(ids, layers.Dense(3, name="scores")(pooled))
 
 
-@pytest.mark.parametrize("make_model", [einsums, nested])
+@pytest.mark.parametrize(
+    "make_model", [einsums, pytest.param(nested, marks=pytest.mark.slow)]
+)
 def test_models_of_keras_int8_answer_as_keras(tmp_path, make_model, run_litert):
     keras.utils.set_random_seed(0)
     model = make_model()
