@@ -34,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
 
     def run() -> int:
-        options = make_parser().parse_args(arguments)
+        options, unknown = make_parser().parse_known_args(arguments)
+        if unknown:  # as parse_args, but by the usage of the command
+            options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         # Both before Keras is imported. Exports need TensorFlow, whatever
         # backend the model was trained on.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -58,7 +58,7 @@ def add_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if run is not None:
-        parser.set_defaults(run=run)
+        parser.set_defaults(run=run, parser=parser)
     return parser
 
 
