@@ -106,7 +106,7 @@ kill-test: $(VENV)/.installed ## Kill 200 exporters at random instants
 	$(VENV)/bin/python tests/artifacts/kill_test.py --kills 200
 
 soak: $(VENV)/.installed ## Ask a served export 20 000 times
-	$(VENV)/bin/python tests/export/soak.py --requests 20000
+	$(VENV)/bin/python tests/export/soak.py --requests 20000 --swaps 3
 
 fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
 	$(VENV)/bin/python tests/artifacts/fuzz.py --count 10000
