@@ -56,5 +56,8 @@ def run(options: argparse.Namespace) -> int:
         agreement=options.agreement,
         allow_operators=options.allow_operators,
     )
-    print(json.dumps(report.to_dict(), indent=2) if options.json else report)
+    if options.json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        print(report if report.passed else report.details())
     return EXIT_OK if report.passed else EXIT_FAILED
