@@ -175,4 +175,4 @@ clean: ## Remove what the targets made
 	rm -rf .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache \
 		.ruff_cache build *.egg-info export/web/node_modules \
 		tests/web/node_modules
-	find keras_posenc tests -name __pycache__ -prune -exec rm -rf {} +
+	find keras_posenc* tests -name __pycache__ -prune -exec rm -rf {} +

@@ -14,9 +14,9 @@ PACKAGE = "keras_posenc"
 COMMAND = "keras_posenc_cli"
 
 # Which rooms each room may import, besides itself. Folders all, but for
-# __init__.py (the public names), progress.py (what others show), reference.py
-# (the tests' oracle) and the command, which stands beside the package to parse
-# before importing it.
+# __init__.py (the public names), progress.py (what others show) and
+# reference.py (the tests' oracle); the command stands beside the package, to
+# parse before importing it.
 MAP = {
     "ops": set(),
     "positional": {"ops"},
@@ -36,9 +36,13 @@ HOMES = {
     "tensorflow": {"text", "artifacts", COMMAND},
     "tensorflow_text": {"text"},
     "matplotlib": {"analysis"},
+    "shtab": {COMMAND},
+    COMMAND: {COMMAND},
 }
 LATE = {
     "keras": {COMMAND},
+    "numpy": {COMMAND},
+    "shtab": {COMMAND},
     "tensorflow": {COMMAND},
     "tensorflow_text": set(MAP),
     "matplotlib": set(MAP),
@@ -114,7 +118,7 @@ def violations(path: str, source: str) -> list[str]:
 
     parts = Path(path).with_suffix("").parts
     room = parts[1] if parts[0] == PACKAGE else None
-    if parts == (COMMAND,):
+    if parts[0] == COMMAND:
         room = COMMAND
     if room is not None and room not in MAP:
         forbid(1, f"{room} is not on the map")
@@ -144,14 +148,11 @@ def violations(path: str, source: str) -> list[str]:
     return found
 
 
-FILES = [
-    f"{COMMAND}.py",
-    *sorted(
-        path.relative_to(ROOT).as_posix()
-        for folder in (PACKAGE, "examples", "benchmarks")
-        for path in (ROOT / folder).rglob("*.py")
-    ),
-]
+FILES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in (PACKAGE, COMMAND, "examples", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+)
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -179,6 +180,7 @@ REFUSED = [
     ("artifacts/a.py", "from keras_posenc.text.b import c", "text"),
     ("ops/a.py", "def f():\n  import keras_posenc.text", "text"),
     ("progress.py", "from keras_posenc.ops.b import c", "import ops"),
+    ("ops/a.py", f"def f():\n  import {COMMAND}", f"must not import {COMMAND}"),
     ("attic/a.py", "", "attic is not on the map"),
     ("helpers.py", "", "helpers is not on the map"),
     # By whole names.
@@ -186,7 +188,7 @@ REFUSED = [
     ("positional/a.py", "from ..ops.b import c", "by its whole name"),
     # The oracle stands alone.
     (
-        f"../{COMMAND}.py",
+        f"../{COMMAND}/a.py",
         "from keras_posenc.reference import f",
         "import reference",
     ),
@@ -203,18 +205,17 @@ REFUSED = [
     ("artifacts/a.py", "def f():\n  import tensorflow_text", "tensorflow_text"),
     ("text/a.py", "import tensorflow_text", "inside a function"),
     ("text/a.py", "class A:\n  import tensorflow_text", "inside a function"),
-    (f"../{COMMAND}.py", "import tensorflow", "inside a function"),
-    (f"../{COMMAND}.py", "from keras import layers", "keras inside a function"),
-    (
-        f"../{COMMAND}.py",
-        "from keras_posenc.text.a import A",
-        "text inside a function",
-    ),
-    (f"../{COMMAND}.py", "from keras_posenc import verify", "inside a functi"),
-    (f"../{COMMAND}.py", "if DEBUG:\n  import tensorflow", "inside a function"),
+    (f"../{COMMAND}/a.py", "import tensorflow", "inside a function"),
+    (f"../{COMMAND}/b/a.py", "from keras import layers", "inside a function"),
+    (f"../{COMMAND}/a.py", "import numpy as np", "numpy inside a function"),
+    (f"../{COMMAND}/a.py", "from keras_posenc.text.a import A", "inside a fun"),
+    (f"../{COMMAND}/a.py", "from keras_posenc import verify", "inside a func"),
+    (f"../{COMMAND}/a.py", "if A:\n  import tensorflow", "inside a function"),
+    (f"../{COMMAND}/a.py", "import shtab", "inside a function"),
+    (f"../{COMMAND}/a.py", "from .b import c", "by its whole name"),
     # Pictures are optional.
     ("analysis/a.py", "from matplotlib import pyplot", "inside a function"),
-    (f"../{COMMAND}.py", "def f():\n  import matplotlib", "import matplotlib"),
+    (f"../{COMMAND}/a.py", "def f():\n  import matplotlib", "import matplotl"),
     # Keras by its public face.
     ("ops/a.py", "import keras.src.layers", "keras.src"),
     ("ops/a.py", "from keras.src.layers import Dense", "keras.src"),
@@ -232,7 +233,11 @@ ALLOWED = [
     ("text/a.py", "if TYPE_CHECKING:\n  import tensorflow_text"),
     ("artifacts/a.py", "import tensorflow"),
     ("artifacts/a.py", "from keras_posenc.artifacts.b import c"),
-    (f"../{COMMAND}.py", "def f():\n  import tensorflow, keras_posenc.text.a"),
+    (
+        f"../{COMMAND}/a.py",
+        f"from {COMMAND}.b import c\n"
+        "def f():\n  import tensorflow, keras_posenc.text.a",
+    ),
     ("__init__.py", "from keras_posenc.text.a import A as A"),
     ("reference.py", "import math\nimport numpy as np"),
     ("../examples/a.py", "import tensorflow\nimport keras_posenc"),

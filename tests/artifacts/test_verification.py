@@ -1009,7 +1009,7 @@ def test_another_backend(function, model, litert, tmp_path, monkeypatch):
     assert message.startswith(f"`{call.__code__.co_names[1]}` needs the Tens")
     assert "this is 'jax'" in message
     assert "model.save('model.keras')" in message
-    assert "keras-posenc export model.keras --to saved_model --out" in message
+    assert "keras-posenc export saved-model model.keras --out" in message
 
 
 # ---- Samples
