@@ -282,3 +282,4 @@ def test_public_names_are_listed():
         if alias.asname
     }
     assert all(hasattr(kp, name) for name in kp.__all__)
+    assert kp.analysis.SCHEMES  # a room, whose names stay in it

@@ -411,11 +411,14 @@ class VerificationReport:
         )
 
     def _summary(self) -> str:
-        count = len(self.cases)
+        count, judged = len(self.cases), len(self.judged)
+        on_samples = (
+            f" on the {judged} samples" if judged < count else ""
+        )  # all others must be finite, and no more
         return (
             f"{self.path}: {'verified' if self.passed else 'WRONG'}: {count} "
             f"case{'s' * (count != 1)}, worst {self.worst_difference:.2g} of "
-            f"{self.tolerance:.2g}, {self.size_bytes / 1e6:.2f} MB"
+            f"{self.tolerance:.2g}{on_samples}, {self.size_bytes / 1e6:.2f} MB"
         )
 
 

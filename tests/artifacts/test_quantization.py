@@ -391,6 +391,16 @@ def test_whether_answers_depend_on_inputs_is_no_matter_of_rounding(
     assert bool(found.blurred) is blurred
 
 
+def test_agreement_is_of_quantized_files(make, tmp_path):
+    with pytest.raises(ValueError, match=r"`agreement` .* is of quantized"):
+        kp.export_litert(
+            make.embedder(),
+            tmp_path / "m.tflite",
+            agreement=0.9,
+            verbose=False,
+        )
+
+
 def test_many_samples_are_a_line_in_the_report(model, files):
     samples = [{"ids": np.full((1, n), 3, "int32")} for n in range(1, 31)]
     report = kp.verify(model, files["int8"].path, samples=samples, max_length=4)
@@ -401,6 +411,8 @@ def test_many_samples_are_a_line_in_the_report(model, files):
     ]
     assert "22 more samples; the worst of all: serving_default, ids" in line
     assert f": {worst:.2g}, " in line
+    summary, *_ = str(report).splitlines()
+    assert f"worst {worst:.2g} of {report.tolerance:.2g} on the 30 " in summary
     assert len(str(report).splitlines()) < 5
     assert len(report.details().splitlines()) < 30
 
