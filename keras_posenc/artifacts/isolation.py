@@ -81,6 +81,7 @@ class Isolated:
         script: str | Path,
         prepared: Sequence[Any] | None = None,
         copied: bool = False,
+        /,
         **environment: str,
     ) -> None:
         # To files, which have a limit: a pipe would fill this process's memory.

@@ -57,7 +57,7 @@ def keras_loader(
     """
     path = tuple(str(folder) for folder in sys.path)
     if is_fresh and sys.platform == "linux":
-        process = Isolated(keras_loading.__file__, copied=True, **_ENVIRONMENT)
+        process = Isolated(keras_loading.__file__, None, True, **_ENVIRONMENT)
     else:
         process = Isolated(
             keras_loading.__file__, [path, (package,)], **_ENVIRONMENT

@@ -110,22 +110,12 @@ def with_orthogonal_layers(parts, count, units):
 
 
 def test_layers_that_take_long_to_begin(write, parts, monkeypatch):
-    path = write(config=with_orthogonal_layers(parts, 3, 2500))
+    path = write(config=with_orthogonal_layers(parts, 12, 2500))
     monkeypatch.setattr(keras_file, "_SECONDS", 1)
     start = time.process_time()
     with pytest.raises(ValueError, match="tried it worked for more than 1 s"):
         load(path)
     assert time.process_time() - start < 1  # none of the work was done here
-
-
-def test_layers_that_need_much_memory(write, parts):
-    """Where native code finds none it aborts, and not in the caller."""
-    path = write(config=with_orthogonal_layers(parts, 2, 20_000))
-    with pytest.raises(
-        ValueError, match="needs more than a file of its size should|memory"
-    ) as raised:
-        load(path)
-    assert len(str(raised.value).splitlines()[0]) < 300
 
 
 def test_file_that_is_exchanged_meanwhile(write, monkeypatch):
@@ -224,7 +214,7 @@ def test_vocabulary_of_the_system(write, parts):
         "config": {"vocabulary": "/etc/passwd"},
         "registered_name": None,
     }
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="StringLookup"):
         load(write(config=with_layer(parts, layer)))
 
 

@@ -234,11 +234,11 @@ def test_copy_of_this_process(tmp_path):
     }
     for what, message in endings.items():
         with (
-            Isolated(script, copied=True) as process,
+            Isolated(script, None, True) as process,
             pytest.raises(IsolationError, match=message),
         ):
             process.run(what, limits=limits)
-    with Isolated(script, copied=True, WORD="kept") as process:
+    with Isolated(script, None, True, WORD="kept") as process:
         process.prepare(7)
         answer = process.run("answers", limits=Limits(memory=2**40))
     assert answer.startswith(f"[7] kept {os.getpid()}")
