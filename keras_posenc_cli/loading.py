@@ -35,22 +35,28 @@ def load_model(
         raise UsageError(f"'{path}' does not exist")
     if path.suffix != ".keras":
         raise UsageError(f"'{path}' is no .keras file")
+    # Else nothing of this folder is to run.
+    folders = [os.getcwd()] if imports else []
+    is_fresh = "keras" not in sys.modules
+    import keras_posenc  # registers our layers with Keras
+    from keras_posenc.artifacts.keras_file import keras_loader
     from keras_posenc.progress import progress
 
-    with progress(True) as step:
+    with (
+        keras_loader(
+            keras_posenc.__name__, imports, folders, is_fresh=is_fresh
+        ) as load,
+        progress(True) as step,
+    ):
         step(f"Loading {path}")
-        import keras_posenc  # noqa: F401  registers our layers with Keras
-        from keras_posenc.artifacts.keras_file import load_keras_file
-
-        if imports:  # else nothing of this folder is to run
-            sys.path.append(os.getcwd())
+        sys.path.extend(folders)
         for name in imports:
             try:
                 importlib.import_module(name)
             except Exception as error:  # whatever the module does
                 raise UsageError(f"--import {name}: {error}") from error
         try:
-            model = load_keras_file(path)
+            model = load(path)
         except Exception as error:  # Keras raises whatever it met
             raise UsageError(
                 f"'{path}' cannot be loaded: {_reason(error)}"

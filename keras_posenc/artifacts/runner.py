@@ -26,7 +26,8 @@ from typing import Any
 _UNUSED = 600  # seconds after which a process that only forks others ends
 
 
-def _limit(limits: dict[str, int]) -> None:
+def limit(limits: dict[str, int]) -> None:
+    """Limits this process, by the names that `resource` has."""
     try:
         import resource
     except ImportError:  # Windows
@@ -51,11 +52,12 @@ def _load(script: str) -> Any:
     return module
 
 
-def _obey(script: str) -> None:
+def obey(script: str) -> None:
+    """Calls what the lines of standard input say, up to its end."""
     module = _load(script)
     for line in sys.stdin:
         name, arguments, limits = json.loads(line)
-        _limit(limits)
+        limit(limits)
         getattr(module, name)(*arguments)
 
 
@@ -133,11 +135,11 @@ def _ended(pids: Mapping[int, Any]) -> list[tuple[int, int]]:
 
 if __name__ == "__main__":
     script, *server = sys.argv[1:]
-    _limit({})  # no core, whatever ends it
+    limit({})  # no core, whatever ends it
     if server:
         prepared, number = server
         _serve(script, json.loads(prepared), socket.socket(fileno=int(number)))
-    _obey(script)
+    obey(script)
     # TensorFlow takes most of a second to put itself away.
     atexit._run_exitfuncs()
     sys.stdout.flush()

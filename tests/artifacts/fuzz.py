@@ -353,13 +353,12 @@ def judge(kind, path, expected, contents, unseen):
     import numpy as np
 
     import keras_posenc as kp
-    from keras_posenc.artifacts import verification
-    from keras_posenc.artifacts.keras_file import load_keras_file
+    from keras_posenc.artifacts import keras_loading, verification
 
     expected = expected[kind]
     if kind == "keras":
         try:
-            model = load_keras_file(path)
+            model = keras_loading.load(path)
         except Exception:  # the command reports whatever Keras raises
             return "clear error"
         case = unseen[-1]
