@@ -218,6 +218,7 @@ LONGROPE = {
     "long_factor": [3, 4],
 }
 BLOCK = {"intermediate_dim": 16, "activation": "gelu"}
+HEADS = {"num_heads": 4}
 LAYERS = {
     "encoding-add": encoding(scale_inputs=True),
     "encoding-concat": encoding(
@@ -300,13 +301,13 @@ LAYERS = {
         num_key_value_heads=1,
     ),
     "encoder-post": attention(
-        kp.TransformerEncoder, 2 * BLOCK_ROUNDINGS, 2, 4, **BLOCK
+        kp.TransformerEncoder, 2 * BLOCK_ROUNDINGS, 2, **HEADS, **BLOCK
     ),
     "encoder-pre-rms-grouped-hooks": attention(
         kp.TransformerEncoder,
         2 * (BLOCK_ROUNDINGS + 4) + NORM_ROUNDINGS,
         2,
-        4,
+        **HEADS,
         **BLOCK,
         normalize_first=True,
         norm="rms",

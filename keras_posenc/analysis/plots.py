@@ -270,7 +270,7 @@ def plot_wavelengths(
     """
     dim = check_positive_int("dim", dim)
     max_wavelength = check_max_wavelength(max_wavelength)
-    wavelengths = 2 * np.pi / frequencies(dim, max_wavelength)
+    wavelengths = 2 * np.pi / frequencies(dim, max_wavelength=max_wavelength)
     ax = _axes(ax)
     ax.semilogy(wavelengths, marker=".")
     ax.set(xlabel="pair of dimensions", ylabel="wavelength (tokens)")

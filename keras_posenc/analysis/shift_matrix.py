@@ -50,7 +50,9 @@ def shift_matrix(
             f"cosine beside it. Received: d_model={d_model}"
         )
     check_choice("layout", layout, LAYOUTS)
-    angles = k * frequencies(d_model, check_max_wavelength(max_wavelength))
+    angles = k * frequencies(
+        d_model, max_wavelength=check_max_wavelength(max_wavelength)
+    )
     half = np.arange(d_model // 2)
     if layout == "interleaved":
         sines, cosines = 2 * half, 2 * half + 1

@@ -20,7 +20,7 @@ BLOCK = 256
 
 
 def attention_weights(
-    query: Any, key: Any, mask: Any = None, bias: Any = None
+    query: Any, key: Any, *, mask: Any = None, bias: Any = None
 ) -> Any:
     """Softmax of the scores, `(batch, heads, query, key)`.
 
@@ -67,7 +67,7 @@ def weighted_values(weights: Any, value: Any) -> Any:
 
 
 def attend(
-    query: Any, key: Any, value: Any, mask: Any = None, bias: Any = None
+    query: Any, key: Any, value: Any, *, mask: Any = None, bias: Any = None
 ) -> Any:
     """`weighted_values(attention_weights(...), value)`, the weights unseen.
 
@@ -82,7 +82,9 @@ def attend(
         and dtype in (("float32",) if bias is not None else _FUSED_DTYPES)
     ):
         return _attend_fused(query, key, value, mask, bias)
-    return weighted_values(attention_weights(query, key, mask, bias), value)
+    return weighted_values(
+        attention_weights(query, key, mask=mask, bias=bias), value
+    )
 
 
 def _attend_fused(
@@ -116,7 +118,7 @@ def _attend_fused(
 
 
 def in_blocks(
-    shape: Any, keys: Any, dtype: Any, all_at_once: Any, some: Any
+    shape: Any, *, keys: Any, dtype: Any, all_at_once: Any, some: Any
 ) -> Any:
     """Attends a block of queries at a time where the scores would be large.
 

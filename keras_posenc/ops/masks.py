@@ -20,7 +20,7 @@ class _CarriedMask(keras.Layer):
         super().__init__(name="carried_mask", autocast=False)
         self.supports_masking = True
 
-    def call(self, inputs: Any, mask: Any = None) -> Any:
+    def call(self, inputs: Any, *, mask: Any = None) -> Any:
         return mask
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:

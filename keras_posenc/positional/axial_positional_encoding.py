@@ -89,7 +89,7 @@ class AxialPositionalEncoding(MergedEncoding):
     ...     keras.layers.Conv2D(64, 16, strides=16),
     ...     kp.AxialPositionalEncoding(2),
     ...     keras.layers.Reshape((-1, 64)),
-    ...     kp.TransformerEncoder(2, 4, 128),
+    ...     kp.TransformerEncoder(2, num_heads=4, intermediate_dim=128),
     ... ])
     >>> model.output_shape
     (None, None, 64)
@@ -153,7 +153,7 @@ class AxialPositionalEncoding(MergedEncoding):
             )
             self.embeddings.append(table)
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Any, *, training: bool | None = None) -> Any:
         self.check_inputs(inputs)
         self._check_sizes(inputs.shape)
         sizes = ops.shape(inputs)[1:-1]
@@ -167,11 +167,11 @@ class AxialPositionalEncoding(MergedEncoding):
                 )
                 for table, size in zip(self.embeddings, sizes, strict=True)
             ]
-        encoding = joined_axes(encodings, self.last_axis_first)
+        encoding = joined_axes(encodings, reverse=self.last_axis_first)
         return self.merge(inputs, encoding, training)
 
     def compute_output_spec(
-        self, inputs: Any, training: bool | None = None
+        self, inputs: Any, *, training: bool | None = None
     ) -> Any:
         self.check_inputs(inputs)
         self._check_sizes(inputs.shape)
@@ -234,9 +234,9 @@ class AxialPositionalEncoding(MergedEncoding):
     def _sinusoids(self, sizes: Any, dim: int) -> list[Any]:
         sinusoids = Sinusoids(
             axis_width(self.encoding_width(dim), self.num_axes),
-            self.max_wavelength,
-            self.layout,
-            self.exact_dtype(),
+            max_wavelength=self.max_wavelength,
+            layout=self.layout,
+            dtype=self.exact_dtype(),
         )
         return [
             sinusoids.range(0, size)[:, :width]

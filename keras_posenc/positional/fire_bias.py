@@ -98,7 +98,7 @@ class FireBias(AttentionPosition):
             self, "heads", self.output_kernel.shape[1], query.shape[1]
         )
         dtype = arithmetic_dtype(query)
-        log_rate, log_factor, *network = (
+        log_rate, log_factor, hidden, hidden_bias, output = (
             ops.cast(weight, dtype) for weight in self.weights
         )
         reach = ops.expand_dims(ops.cast(query_positions, dtype), -1)
@@ -107,12 +107,17 @@ class FireBias(AttentionPosition):
             reach = ops.maximum(reach, later)
         return fire_bias(
             distances(
-                query_positions, key_positions, self.bidirectional, dtype
+                query_positions,
+                key_positions,
+                bidirectional=self.bidirectional,
+                dtype=dtype,
             ),
-            reach,
-            ops.exp(log_rate),
-            self.initial_threshold * ops.exp(log_factor),
-            *network,
+            reach=reach,
+            rate=ops.exp(log_rate),
+            threshold=self.initial_threshold * ops.exp(log_factor),
+            hidden_kernel=hidden,
+            hidden_bias=hidden_bias,
+            output_kernel=output,
         )
 
     def get_config(self) -> dict[str, Any]:

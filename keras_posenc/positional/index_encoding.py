@@ -108,10 +108,12 @@ class IndexEncoding(TokenEncoding):
             positions = plain_positions(start_index, seq)
         lengths = None
         if self.normalize and segment_ids is not None:
-            lengths = segment_lengths(segment_ids, mask)
+            lengths = segment_lengths(segment_ids, mask=mask)
         elif self.normalize:
             lengths = seq if mask is None else token_counts(mask)
-        return index_encoding(positions, lengths, self.exact_dtype())
+        return index_encoding(
+            positions, lengths=lengths, dtype=self.exact_dtype()
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "normalize": self.normalize}

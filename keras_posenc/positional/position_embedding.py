@@ -139,7 +139,9 @@ class PositionEmbedding(TokenEncoding):
                 mask = None  # no token stands outside, as has been checked
         else:
             self._check_positions(positions, mask)
-        return rows_at(ops.convert_to_tensor(self.embeddings), positions, mask)
+        return rows_at(
+            ops.convert_to_tensor(self.embeddings), positions, mask=mask
+        )
 
     def check_call(
         self,

@@ -122,9 +122,9 @@ class PositionalEncoding(TokenEncoding):
     ) -> Any:
         sinusoids = Sinusoids(
             self.encoding_width(inputs.shape[-1]),
-            self.max_wavelength,
-            self.layout,
-            self.exact_dtype(),
+            max_wavelength=self.max_wavelength,
+            layout=self.layout,
+            dtype=self.exact_dtype(),
         )
         if positions is None:
             return sinusoids.range(start_index, ops.shape(inputs)[1])

@@ -58,8 +58,8 @@ class RelativePositionBias(AttentionPosition):
     def __init__(
         self,
         num_buckets: int = 32,
-        max_distance: int = 128,
         *,
+        max_distance: int = 128,
         bidirectional: bool = True,
         embeddings_initializer: Any = "random_normal",
         **kwargs: Any,
@@ -100,7 +100,9 @@ class RelativePositionBias(AttentionPosition):
     ) -> Any:
         check_built_for(self, "heads", self.embeddings.shape[1], query.shape[1])
         buckets = bucket_table(
-            self.num_buckets, self.max_distance, self.bidirectional
+            self.num_buckets,
+            max_distance=self.max_distance,
+            bidirectional=self.bidirectional,
         )
         # (rows, heads): first by distance, then for each pair of tokens.
         by_distance = ops.take(
@@ -111,11 +113,13 @@ class RelativePositionBias(AttentionPosition):
             clipped_index(
                 query_positions,
                 key_positions,
-                self.max_distance,
-                arithmetic_dtype(query),
+                max_distance=self.max_distance,
+                exact=arithmetic_dtype(query),
             ),
         )
-        return nan_where_unknown(bias, query_positions, key_positions)
+        return nan_where_unknown(
+            bias, query_positions=query_positions, key_positions=key_positions
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -96,10 +96,15 @@ class RelativePositionEmbedding(AttentionPosition):
         bias = take_by_distance(
             scores,
             clipped_index(
-                query_positions, key_positions, self.max_distance, dtype
+                query_positions,
+                key_positions,
+                max_distance=self.max_distance,
+                exact=dtype,
             ),
         )
-        return nan_where_unknown(bias, query_positions, key_positions)
+        return nan_where_unknown(
+            bias, query_positions=query_positions, key_positions=key_positions
+        )
 
     def values(
         self, weights: Any, query_positions: Any, key_positions: Any
@@ -109,9 +114,12 @@ class RelativePositionEmbedding(AttentionPosition):
         sums = sum_by_distance(
             ops.cast(weights, dtype),
             clipped_index(
-                query_positions, key_positions, self.max_distance, dtype
+                query_positions,
+                key_positions,
+                max_distance=self.max_distance,
+                exact=dtype,
             ),
-            table.shape[0],
+            rows=table.shape[0],
         )
         # (batch, heads, query, rows) -> (batch, heads, query, dim)
         return ops.matmul(sums, table)

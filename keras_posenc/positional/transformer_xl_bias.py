@@ -115,10 +115,10 @@ class TransformerXLBias(AttentionPosition):
         by_position = transformer_xl_scores(
             ops.cast(query, dtype) + position,
             kernel,
-            query_positions,
-            key_positions,
-            frequencies(width, self.max_wavelength),
-            dtype,
+            query_positions=query_positions,
+            key_positions=key_positions,
+            rates=frequencies(width, max_wavelength=self.max_wavelength),
+            dtype=dtype,
         )
         # (batch, heads, 1, dim) by the keys -> (batch, heads, 1, key)
         by_content = matmul_by_groups(

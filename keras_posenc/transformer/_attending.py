@@ -62,7 +62,7 @@ def attend_between(
     weights = None
     if return_attention_scores or has_values or (layer.dropout and training):
         bias = _bias(position, query, key, context.queries, context.keys)
-        weights = attention_weights(query, key, context.mask, bias)
+        weights = attention_weights(query, key, mask=context.mask, bias=bias)
         dropped = layer.dropout_layer(weights, training=training)
         attended = weighted_values(dropped, value)
         if has_values:
@@ -105,20 +105,26 @@ def _attend_unseen(
 
     def all_at_once() -> Any:
         bias = _bias(position, query, key, context.queries, context.keys)
-        return attend(query, key, value, context.mask, bias)
+        return attend(query, key, value, mask=context.mask, bias=bias)
 
     def some(rows: Any) -> Any:
         some_queries = ops.take(query, rows, axis=2)
         side, mask = context.some_queries(rows)
         bias = _bias(position, some_queries, key, side, context.keys)
-        return attend(some_queries, key, value, mask, bias)
+        return attend(some_queries, key, value, mask=mask, bias=bias)
 
     if training or not context.data_dependent_shapes:
         return all_at_once()
     # All blocks of a model ask about the same sizes.
     _, heads, _, dim = query.shape
     shape = context.batch, heads, context.queries.length, dim
-    return in_blocks(shape, context.keys.length, query.dtype, all_at_once, some)
+    return in_blocks(
+        shape,
+        keys=context.keys.length,
+        dtype=query.dtype,
+        all_at_once=all_at_once,
+        some=some,
+    )
 
 
 def _bias(

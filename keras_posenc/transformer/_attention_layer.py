@@ -50,6 +50,7 @@ class AttentionLayer(NamedArguments, keras.Layer):
     def call(
         self,
         inputs: Any,
+        *,
         positions: Any = None,
         start_index: Any = 0,
         segment_ids: Any = None,
@@ -120,7 +121,10 @@ class AttentionLayer(NamedArguments, keras.Layer):
         )
         if within:
             positions = count_positions(
-                positions, start_index, segment_ids, seq
+                positions,
+                start_index=start_index,
+                segment_ids=segment_ids,
+                length=seq,
             )
             if hides:
                 positions = hide_masked(positions, tokens)
@@ -134,6 +138,7 @@ class AttentionLayer(NamedArguments, keras.Layer):
     def compute_output_spec(
         self,
         inputs: Any,
+        *,
         positions: Any = None,
         start_index: Any = 0,
         segment_ids: Any = None,

@@ -75,7 +75,7 @@ class Context:
             tokens = ops.broadcast_to(
                 self.queries.tokens, (self.batch, self.queries.length)
             )
-            self.packing = Packing(tokens, training)
+            self.packing = Packing(tokens, training=training)
 
     def pack(self, x: Any) -> Any:
         """`(batch, seq, dim)` -> `(1, tokens, dim)`, if padding is skipped."""

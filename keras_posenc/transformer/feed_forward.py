@@ -106,7 +106,7 @@ class FeedForward(NamedArguments, keras.Layer):
         self.built = True
 
     def call(
-        self, inputs: Any, training: bool | None = None, mask: Any = None
+        self, inputs: Any, *, training: bool | None = None, mask: Any = None
     ) -> Any:
         self._check_call(inputs, mask)
         if mask is not None:
@@ -121,7 +121,7 @@ class FeedForward(NamedArguments, keras.Layer):
         return tuple(input_shape)
 
     def compute_output_spec(
-        self, inputs: Any, training: Any = None, mask: Any = None
+        self, inputs: Any, *, training: Any = None, mask: Any = None
     ) -> Any:
         self._check_call(inputs, mask)
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)

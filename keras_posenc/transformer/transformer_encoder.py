@@ -88,9 +88,9 @@ class TransformerEncoder(AttentionLayer):
     def __init__(
         self,
         num_layers: int = 6,
+        *,
         num_heads: int = 8,
         intermediate_dim: int = 2048,
-        *,
         dropout: float = 0.1,
         activation: Any = "relu",
         normalize_first: bool = False,
@@ -123,7 +123,7 @@ class TransformerEncoder(AttentionLayer):
         self.blocks = [
             TransformerEncoderBlock(
                 num_heads,
-                intermediate_dim,
+                intermediate_dim=intermediate_dim,
                 dropout=dropout,
                 activation=activation,
                 normalize_first=normalize_first,

@@ -75,8 +75,8 @@ class TransformerEncoderBlock(AttentionLayer):
     def __init__(
         self,
         num_heads: int = 8,
-        intermediate_dim: int = 2048,
         *,
+        intermediate_dim: int = 2048,
         dropout: float = 0.1,
         activation: Any = "relu",
         normalize_first: bool = False,

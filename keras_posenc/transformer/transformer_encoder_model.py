@@ -65,8 +65,8 @@ class TransformerEncoderModel(keras.Model):
     def __init__(
         self,
         vocabulary_size: int,
-        d_model: int = 512,
         *,
+        d_model: int = 512,
         num_layers: int = 6,
         num_heads: int = 8,
         intermediate_dim: int = 2048,
@@ -92,8 +92,8 @@ class TransformerEncoderModel(keras.Model):
         position = _check_input_position(input_position, dtype)
         encoder = TransformerEncoder(
             num_layers,
-            num_heads,
-            intermediate_dim,
+            num_heads=num_heads,
+            intermediate_dim=intermediate_dim,
             dropout=dropout,
             activation=activation,
             normalize_first=normalize_first,
@@ -149,7 +149,9 @@ class TransformerEncoderModel(keras.Model):
             0
         ].attention.num_key_value_heads
 
-    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+    def call(
+        self, inputs: Any, *, training: Any = None, mask: Any = None
+    ) -> Any:
         # A Functional model takes any other argument too, and ignores it.
         return super().call(inputs, training=training, mask=mask)
 

@@ -215,7 +215,11 @@ def test_pooling(case):
 def test_stack_is_its_blocks(normalize_first):
     rng = np.random.default_rng(0)
     encoder = kp.TransformerEncoder(
-        3, 4, 16, dropout=0.0, normalize_first=normalize_first
+        3,
+        num_heads=4,
+        intermediate_dim=16,
+        dropout=0.0,
+        normalize_first=normalize_first,
     )
     encoder.build((None, None, 8))
     randomise(encoder, rng)
