@@ -61,6 +61,7 @@ class AxialPositionalEncoding(MergedEncoding):
             default the inputs' own. Only with `merge_mode="concat"`.
         dropout: Rate of the dropout behind the merge, in [0, 1).
         embeddings_initializer: Initializer of learned tables.
+        embeddings_regularizer: Regularizer of the tables, or None.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
@@ -114,6 +115,7 @@ class AxialPositionalEncoding(MergedEncoding):
         encoding_dim: int | None = None,
         dropout: float = 0.0,
         embeddings_initializer: Any = "glorot_uniform",
+        embeddings_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(merge_mode=merge_mode, dropout=dropout, **kwargs)
@@ -138,6 +140,9 @@ class AxialPositionalEncoding(MergedEncoding):
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer
         )
+        self.embeddings_regularizer = keras.regularizers.get(
+            embeddings_regularizer
+        )
 
     def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
         widths = self._widths(input_shape[-1])
@@ -149,6 +154,7 @@ class AxialPositionalEncoding(MergedEncoding):
             table = self.add_weight(
                 shape=(size, widths[axis]),
                 initializer=initializer_of(self.embeddings_initializer, name),
+                regularizer=self.embeddings_regularizer,
                 name=name,
             )
             self.embeddings.append(table)
@@ -223,6 +229,9 @@ class AxialPositionalEncoding(MergedEncoding):
             "encoding_dim": self.encoding_dim,
             "embeddings_initializer": keras.initializers.serialize(
                 self.embeddings_initializer
+            ),
+            "embeddings_regularizer": keras.regularizers.serialize(
+                self.embeddings_regularizer
             ),
         }
 

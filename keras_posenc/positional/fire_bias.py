@@ -40,6 +40,7 @@ class FireBias(AttentionPosition):
         bidirectional: Whether later keys have distances. If False, they are at
             distance 0: meant for `use_causal_mask=True`.
         kernel_initializer: Initializer of the network's kernels.
+        kernel_regularizer: Regularizer of both kernels, or None.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
@@ -64,6 +65,7 @@ class FireBias(AttentionPosition):
         initial_threshold: float = 512.0,
         bidirectional: bool = True,
         kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -73,6 +75,7 @@ class FireBias(AttentionPosition):
         )
         self.bidirectional = check_bool("bidirectional", bidirectional)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
 
     def build(self, input_shape: Any) -> None:
         heads, kernel = input_shape[1], self.kernel_initializer
@@ -86,6 +89,9 @@ class FireBias(AttentionPosition):
             weight = self.add_weight(
                 shape=shape,
                 initializer=initializer_of(initializer, name),
+                regularizer=(
+                    self.kernel_regularizer if initializer is kernel else None
+                ),
                 name=name,
             )
             setattr(self, name, weight)
@@ -128,5 +134,8 @@ class FireBias(AttentionPosition):
             "bidirectional": self.bidirectional,
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer
+            ),
+            "kernel_regularizer": keras.regularizers.serialize(
+                self.kernel_regularizer
             ),
         }

@@ -43,7 +43,7 @@ class IndexEncoding(TokenEncoding):
         positions: Integers or reals, `(seq,)` or `(batch, seq)`. A position
             that is NaN or beyond 2**24 in magnitude is encoded as NaN, but
             that of a masked token as 0, whatever it is. Not together with
-            `start_index`, `segment_ids` or `skip_masked`.
+            `start_index` or `skip_masked`.
         start_index: Position of the first token: an integer or `(batch,)`
             integers, negative ones too.
         segment_ids: Integers of shape `(batch, seq)`, as in

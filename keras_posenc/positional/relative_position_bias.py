@@ -36,6 +36,7 @@ class RelativePositionBias(AttentionPosition):
         bidirectional: Whether later keys have buckets. If False, they are at
             distance 0: meant for `use_causal_mask=True`.
         embeddings_initializer: Initializer of the numbers.
+        embeddings_regularizer: Regularizer of the numbers, or None.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
@@ -62,6 +63,7 @@ class RelativePositionBias(AttentionPosition):
         max_distance: int = 128,
         bidirectional: bool = True,
         embeddings_initializer: Any = "random_normal",
+        embeddings_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -86,11 +88,15 @@ class RelativePositionBias(AttentionPosition):
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer
         )
+        self.embeddings_regularizer = keras.regularizers.get(
+            embeddings_regularizer
+        )
 
     def build(self, input_shape: Any) -> None:
         self.embeddings = self.add_weight(
             shape=(self.num_buckets, input_shape[1]),
             initializer=self.embeddings_initializer,
+            regularizer=self.embeddings_regularizer,
             name="embeddings",
         )
         self.built = True
@@ -129,5 +135,8 @@ class RelativePositionBias(AttentionPosition):
             "bidirectional": self.bidirectional,
             "embeddings_initializer": keras.initializers.serialize(
                 self.embeddings_initializer
+            ),
+            "embeddings_regularizer": keras.regularizers.serialize(
+                self.embeddings_regularizer
             ),
         }

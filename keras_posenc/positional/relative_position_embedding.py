@@ -35,6 +35,7 @@ class RelativePositionEmbedding(AttentionPosition):
         values: Whether values gain something as well as keys. Without, the
             attention may run as one fused operation.
         embeddings_initializer: Initializer of both tables.
+        embeddings_regularizer: Regularizer of both tables, or None.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
@@ -60,6 +61,7 @@ class RelativePositionEmbedding(AttentionPosition):
         *,
         values: bool = True,
         embeddings_initializer: Any = "glorot_uniform",
+        embeddings_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -71,6 +73,9 @@ class RelativePositionEmbedding(AttentionPosition):
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer
         )
+        self.embeddings_regularizer = keras.regularizers.get(
+            embeddings_regularizer
+        )
 
     def build(self, input_shape: Any) -> None:
         for name in ("key_embeddings", "value_embeddings"):
@@ -80,6 +85,7 @@ class RelativePositionEmbedding(AttentionPosition):
                     initializer=initializer_of(
                         self.embeddings_initializer, name
                     ),
+                    regularizer=self.embeddings_regularizer,
                     name=name,
                 )
                 setattr(self, name, weight)
@@ -131,5 +137,8 @@ class RelativePositionEmbedding(AttentionPosition):
             "values": self.has_values,
             "embeddings_initializer": keras.initializers.serialize(
                 self.embeddings_initializer
+            ),
+            "embeddings_regularizer": keras.regularizers.serialize(
+                self.embeddings_regularizer
             ),
         }

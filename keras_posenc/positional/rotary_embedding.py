@@ -91,10 +91,11 @@ class RotaryEmbedding(AttentionPosition):
         positions: Integers or reals, `(seq,)` or `(batch, seq)`. A position
             that is NaN or beyond 2**24 in magnitude gives NaN, but that of a
             masked token counts as 0, whatever it is. Not together with
-            `start_index` or `segment_ids`.
+            `start_index`.
         start_index: Position of the first token, an integer or `(batch,)`.
         segment_ids: Integers `(batch, seq)`. Positions start again at
-            `start_index` with each segment of a packed row.
+            `start_index` with each segment of a packed row; given
+            `positions` stay as they are.
         mask: Bool `(batch, seq)`, True for a token; by default the mask that
             the inputs carry. Padding does not count as length; it turns as
             any token, and NaN there stays there.

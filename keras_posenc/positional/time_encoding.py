@@ -76,7 +76,7 @@ class TimeEncoding(TokenEncoding):
             but that of a masked token as 0, whatever it is; negative ones are
             as good as others. By default tokens are counted,
             as `PositionalEncoding` counts them. Not together with
-            `start_index`, `segment_ids` or `skip_masked`.
+            `start_index` or `skip_masked`.
         start_index: Position of the first token: an integer or `(batch,)`
             integers.
         segment_ids: Integers of shape `(batch, seq)`, as in

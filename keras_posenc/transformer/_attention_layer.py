@@ -10,7 +10,6 @@ from keras import ops
 from keras_posenc.ops.arguments import (
     NamedArguments,
     check_inputs,
-    check_integers,
     check_mask,
     check_position_tensors,
     check_shape,
@@ -182,15 +181,12 @@ class AttentionLayer(NamedArguments, keras.Layer):
     ) -> None:
         check_inputs(self, inputs)
         batch, seq, _ = inputs.shape
-        check_position_tensors(batch, seq, positions, start_index, None, mask)
+        check_position_tensors(
+            batch, seq, positions, start_index, segment_ids, mask
+        )
         sizes = {"batch": batch, "seq": seq}
         row = ("batch", "seq")
         check_shape("padding_mask", padding_mask, row, sizes=sizes)
-        # Not the above's: here segments say who attends to whom, whatever
-        # positions are given.
-        check_shape("segment_ids", segment_ids, row, sizes=sizes)
-        if segment_ids is not None:
-            check_integers("segment_ids", segment_ids)
         check_shape(
             "attention_mask",
             attention_mask,
