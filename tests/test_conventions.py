@@ -10,6 +10,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+import keras_posenc.analysis
 import keras_posenc.ops
 
 LAYERS = {
@@ -57,6 +58,12 @@ def test_functions_take_two_tensors_by_place(function, request):
     most = 3 if request.node.callspec.id in MORE_BY_PLACE else 2
     assert len(by_place(function)) <= most
     assert "max_wavelength" not in by_place(function)
+
+
+def test_pictures_name_the_wavelength_too():
+    for name, value in vars(keras_posenc.analysis).items():
+        if inspect.isfunction(value) and not name.startswith("_"):
+            assert "max_wavelength" not in by_place(value), name
 
 
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)

@@ -252,7 +252,7 @@ def plot_bias(
 
 
 def plot_wavelengths(
-    dim: int = 64, max_wavelength: float = 10000, *, ax: Any = None
+    dim: int = 64, *, max_wavelength: float = 10000, ax: Any = None
 ) -> Any:
     """The wavelength of each pair of dimensions of the sinusoid.
 

@@ -14,6 +14,7 @@ from keras_posenc.ops.positional_encoding import LAYOUTS, frequencies
 def shift_matrix(
     k: float,
     d_model: int,
+    *,
     max_wavelength: float = 10000,
     layout: str = "interleaved",
 ) -> npt.NDArray[np.float64]:
