@@ -9,6 +9,7 @@ TORCH ?= .venv-torch
 LOCK ?= .venv-lock
 JOBS ?= 2
 PYTEST_ARGS ?=
+MUTANTS ?=
 
 PACKAGE := pyproject.toml setup.cfg
 PORTABLE := tests/test_layer_contract.py \
@@ -21,7 +22,7 @@ STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow coverage bench bench-gpu lint format \
 	test-oldest test-backends test-jax test-torch test-web test-arm kill-test \
-	soak fuzz lock clean
+	soak fuzz mutants lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -106,10 +107,13 @@ kill-test: $(VENV)/.installed ## Kill 200 exporters at random instants
 	$(VENV)/bin/python tests/artifacts/kill_test.py --kills 200
 
 soak: $(VENV)/.installed ## Ask a served export 20 000 times
-	$(VENV)/bin/python tests/export/soak.py --requests 20000
+	$(VENV)/bin/python tests/export/soak.py --requests 20000 --swaps 3
 
 fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
 	$(VENV)/bin/python tests/artifacts/fuzz.py --count 10000
+
+mutants: $(VENV)/.installed ## Put 60 faults in, and see whether tests find them
+	$(VENV)/bin/python tests/mutants.py $(MUTANTS)
 
 $(VENV)/.installed: requirements/dev.txt
 $(OLDEST)/.installed: requirements/oldest.txt
@@ -172,4 +176,4 @@ clean: ## Remove what the targets made
 	rm -rf .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache \
 		.ruff_cache build *.egg-info export/web/node_modules \
 		tests/web/node_modules
-	find keras_posenc tests -name __pycache__ -prune -exec rm -rf {} +
+	find keras_posenc* tests -name __pycache__ -prune -exec rm -rf {} +

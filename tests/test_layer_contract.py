@@ -861,7 +861,7 @@ def test_explicit_mask_is_the_implicit_one(entry, names):
     )
 
 
-@pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
+@pytest.mark.parametrize(("entry", "names"), TOGETHER)
 def test_mask_passes_on(entry, names):
     layer, seen = built(entry), MaskSeen()
     x = keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True)(ids_of(MASK))

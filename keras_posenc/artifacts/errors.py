@@ -6,6 +6,7 @@ import re
 _INTERNALS = re.compile(
     r"\x1b\[\d*m|\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]"
     r"|\n You may be trying to load on a different device.*"
+    r"|Graph execution error:\n\n|\n\t \[\[\{\{node [^}]*\}\}[^\n]*"
 )
 
 

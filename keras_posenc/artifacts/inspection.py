@@ -17,6 +17,7 @@ from keras_posenc.artifacts.isolation import (
     Limits,
     run_isolated,
 )
+from keras_posenc.artifacts.operators import ALLOWED, BY_PLACE
 from keras_posenc.artifacts.staging import as_path
 from keras_posenc.artifacts.versions import versions
 
@@ -51,9 +52,10 @@ class Inspection:
         operators: How often each operator stands in the graph.
         foreign_operators: Those that the plain runtime does not have: custom
             and Flex operators, or operators of TensorFlow's add-ons.
-        unsafe_operators: Those that run Python, read or write files, talk to
-            others or wait for them. An artifact that has any is neither
-            published nor run.
+        unsafe_operators: Those of TensorFlow, and custom ones, that are not
+            known to compute and do nothing else (see `operators.py`), or that
+            name files where TensorFlow would not. An artifact that has any is
+            neither published nor run, unless `allow_operators` names them.
         quantization: `"float16"`, `"int8"` or `"int8-static"` where weights of
             a LiteRT file are of such, else None.
     """
@@ -198,9 +200,24 @@ def inspect(artifact: str | Path) -> Inspection:
         signatures=signatures,
         operators=found["operators"],
         foreign_operators=foreign,
-        unsafe_operators=found["unsafe"],
+        unsafe_operators=sorted(
+            {*found["unsafe"], *_unknown(kind, found)},
+        ),
         quantization=found.get("quantization"),
     )
+
+
+def _unknown(kind: str, found: dict[str, Any]) -> set[str]:
+    """Operators that may do anything. LiteRT's and ONNX's own compute."""
+    if kind == "onnx":
+        return set()
+    if kind == "litert":
+        return {
+            name
+            for name in found["custom"]
+            if name.removeprefix("Flex") not in ALLOWED
+        }
+    return found["operators"].keys() - ALLOWED - BY_PLACE
 
 
 def files(folder: Path) -> Iterator[os.DirEntry[str]]:

@@ -46,6 +46,7 @@ from keras_posenc.artifacts.text_tasks import (
     resolve_task,
 )
 from keras_posenc.artifacts.verification import (
+    check_operators,
     check_verify,
     inspect_safe,
     require_tensorflow_backend,
@@ -64,6 +65,7 @@ def export_litert(
     task: str | None = None,
     labels: Sequence[str] | None = None,
     allow_flex: bool = False,
+    allow_operators: Sequence[str] = (),
     verify: bool = True,
     samples: Any = None,
     max_length: int = 512,
@@ -115,6 +117,8 @@ def export_litert(
         labels: The names of a text classifier's scores.
         allow_flex: Whether operators may be TensorFlow's own. The file then
             needs a runtime with the Flex delegate.
+        allow_operators: Names of custom operators, and of TensorFlow's, that it
+            may have; see `export_saved_model`.
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
         max_length: The longest sequence to verify with.
@@ -155,6 +159,7 @@ def export_litert(
     """
     require_tensorflow_backend("export_litert")
     check_verify(verify, samples)
+    check_operators(allow_operators)
     check_task(task, labels)
     if task is not None:
         require_schema()
@@ -188,7 +193,7 @@ def export_litert(
         if quantization == "int8-static":
             refuse_loops(resolved)
         if verify:  # first, since samples may turn out wrong
-            step("Asking the model itself")
+            step("Computing reference outputs")
             expected = expect(
                 resolved,
                 samples,
@@ -210,7 +215,7 @@ def export_litert(
             content = with_metadata(content, text_task)
         with writing_to(path.parent):
             staged.write_bytes(content)
-        found = inspect_safe(staged)
+        found = inspect_safe(staged, allow_operators)
         if verify:
             step("Verifying it in a fresh process")
             report = verify_expectations(expected, found)

@@ -7,32 +7,15 @@ TensorFlow and of LiteRT only the modules that know their file formats.
 import collections
 import json
 import mmap
-import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib import util
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-# Operators that run Python, read or write files that the graph names, talk to
-# others, wait for what nobody may send, or end the process. Models compute;
-# they do none of it.
-_UNSAFE = re.compile(
-    r"(Flex)?("
-    r"(Eager)?PyFunc(Stateless)?"
-    r"|(Read|Write)File|MatchingFiles|\w*Dataset\w*|\w*Iterator\w*"
-    r"|\w*Reader(V2)?|Reader(Read|Restore)\w*|RecordInput"
-    r"|\w*SummaryWriter|CreateSummary\w+|Write\w*Summary"
-    r"|LoadAndRemapMatrix|GenerateVocabRemapping"
-    r"|Debug(Identity|NanCount|NumericSummary)(V\d)?"
-    r"|ImmutableConst|Abort|InitializeTableFromTextFile(V2)?"
-    r"|Save(V2|Slices)?|DistributedSave|Restore(V2|Slice)?|MergeV2Checkpoints"
-    r"|_?(Host)?(Send|Recv)|RemoteCall|Collective\w*|FileSystem\w*"
-    r"|\w*Queue(V2|V3)?|Queue(En|De)queue\w*|Barrier\w*|Mutex\w*"
-    r"|(Ordered)?Map(Unstage|Stage|Peek)\w*|Stage|Unstage|StagePeek"
-    r")"
-)
+_SAVER = ("SaveV2", "MergeV2Checkpoints", "RestoreV2")
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 # What the standard of ONNX defines computes, and does nothing else.
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
@@ -111,7 +94,7 @@ def read_saved_model(path: Path) -> dict[str, Any]:
         },
         "operators": dict(operators.most_common()),
         "has_variables": "VarHandleOp" in operators,
-        "unsafe": sorted(set(_unsafe(graph, library))),
+        "unsafe": sorted(set(_misplaced(graph, library))),
     }
 
 
@@ -184,12 +167,7 @@ def read_litert(path: Path) -> dict[str, Any]:
                 if code.customCode
             }
         ),
-        "unsafe": sorted(
-            {
-                *filter(_UNSAFE.fullmatch, operators),
-                *_naming_files(model, codes),
-            }
-        ),
+        "unsafe": sorted(set(_naming_files(model, codes))),
         "quantization": _quantization(model, codes, dtype_names),
     }
 
@@ -199,7 +177,7 @@ def _naming_files(model: Any, codes: list[str]) -> Iterator[str]:
     for graph in model.subgraphs:
         for operator in graph.operators:
             name, options = codes[operator.opcodeIndex], operator.customOptions
-            if name in ("FlexDecodeProtoV2", "FlexEncodeProto") or (
+            if (
                 name == "FlexPrintV2"
                 and options is not None
                 and b"file:" in bytes(options)
@@ -298,6 +276,11 @@ def _messages(message: Any, kind: type) -> Iterator[Any]:
 
 def _check_assets(graph: Any) -> None:
     """Raises `ValueError` for an asset outside of the folder of assets."""
+    if "saved_model_assets" in graph.collection_def:
+        raise ValueError(
+            "a collection names its assets, as TensorFlow 1 wrote them, and "
+            "not its asset_file_def"
+        )
     for asset in graph.asset_file_def:
         name = PurePosixPath(asset.filename.replace("\\", "/"))
         if name.is_absolute() or ".." in name.parts or ":" in asset.filename:
@@ -306,44 +289,181 @@ def _check_assets(graph: Any) -> None:
             )
 
 
-def _unsafe(graph: Any, library: dict[str, Any]) -> Iterator[str]:
-    """Operators that no model needs, but for those that save and restore it."""
-    saver = graph.saver_def
-    roles = {
-        saver.save_tensor_name.partition(":")[0]: "save",
-        saver.restore_op_name: "restore",
-    }
-    reached = {
-        role: _reached(
-            [n for n in graph.graph_def.node if roles.get(n.name) == role],
-            library,
-        )
-        for role in ("save", "restore", None)
-    }
-    restores = reached["restore"] - reached[None]
-    saves = reached["save"] - reached["restore"] - reached[None]
+def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
+    """What has to do with files, elsewhere than where TensorFlow has it.
+
+    And functions that are called, and not there.
+    """
+    savers = _savers(graph, library)
     is_asset = _assets(graph, library)
-    for name, nodes in [
+    for scope, nodes in [
         ("", graph.graph_def.node),
         *((name, function.node_def) for name, function in library.items()),
     ]:
         for node in nodes:
-            is_saver = (
-                name in saves and node.op in ("SaveV2", "MergeV2Checkpoints")
-            ) or (name in saves | restores and node.op == "RestoreV2")
-            is_vocabulary = node.op.startswith(
-                "InitializeTableFromTextFile"
-            ) and is_asset(name, node.input[1])
-            names_file = (
-                node.op == "PrintV2"
-                and node.attr["output_stream"].s.startswith(b"file:")
-            ) or (
-                node.op in ("DecodeProtoV2", "EncodeProto")
-                and node.attr["descriptor_source"].s not in (b"", b"local://")
-            )
-            is_allowed = is_saver or is_vocabulary
-            if names_file or (_UNSAFE.fullmatch(node.op) and not is_allowed):
+            if (
+                (node.op in _SAVER and scope not in savers)
+                or (
+                    node.op.startswith("InitializeTableFromTextFile")
+                    and not is_asset(scope, node.input[1])
+                )
+                or (
+                    node.op == "PrintV2"
+                    and node.attr["output_stream"].s.startswith(b"file:")
+                )
+            ):
                 yield node.op
+            yield from _called(node) - library.keys() - {node.op, ""}
+
+
+def _savers(graph: Any, library: dict[str, Any]) -> set[str]:
+    """The two functions that save and restore variables, and nothing else.
+
+    TensorFlow calls each by one node, which `saver_def` names, with the path
+    that a loader feeds. Nothing else leads to these nodes or to the functions:
+    no client, no initializer, and no object that Python would make.
+    """
+    saver = graph.saver_def
+    objects = graph.object_graph_def.SerializeToString()
+    nodes = {node.name: node for node in graph.graph_def.node}
+    path = _name(saver.filename_tensor_name)
+    ends = {
+        _name(saver.save_tensor_name): _only_saves,
+        saver.restore_op_name: _only_restores,
+    }
+    callers = collections.Counter(
+        name
+        for each in (
+            *graph.graph_def.node,
+            *(node for f in library.values() for node in f.node_def),
+        )
+        for name in _called(each)
+    )
+    led_to = {
+        _name(tensor)
+        for node in graph.graph_def.node
+        for tensor in node.input
+        if node.name not in ends or _name(tensor) != path
+    }
+    for signature in graph.signature_def.values():
+        for infos in (signature.inputs, signature.outputs):
+            led_to.update(_name(info.name) for info in infos.values())
+    for collection in graph.collection_def.values():
+        led_to.update(map(_name, collection.node_list.value))
+    if path not in nodes or nodes[path].op != "Placeholder" or path in led_to:
+        return set()
+    found = set()
+    for name, is_exact in ends.items():
+        node = nodes.get(name)
+        if node is None or node.op not in _CALLS or name in led_to:
+            continue
+        function = library.get(node.attr["f"].func.name)
+        if (
+            function is not None
+            and callers[function.signature.name] == 1
+            and function.signature.name.encode() not in objects
+            and node.input[0] in (path, f"{path}:0")
+            and is_exact(function)
+        ):
+            found.add(function.signature.name)
+    return found
+
+
+def _only_saves(function: Any) -> bool:
+    """Whether a function writes to the path that it is given, in parts."""
+    body = _Body(function)
+    marks = (b".part", b"_temp/part")  # of object stores, and of disks
+
+    def is_part(tensor: str) -> bool:
+        name = body.of(tensor, "ShardedFilename")
+        if name is None or not all(
+            body.of(each, "Const") for each in name.input[1:]
+        ):
+            return False
+        join = body.of(name.input[0], "StringJoin")
+        if join is None or len(join.input) != 2 or join.attr["separator"].s:
+            return False
+        mark = body.of(join.input[1], "Select", "SelectV2")
+        return (
+            mark is not None
+            and body.is_path(join.input[0])
+            and tuple(map(body.text, mark.input[1:3])) == marks
+        )
+
+    def is_exact(node: Any) -> bool:
+        if node.op == "SaveV2":
+            return is_part(node.input[0])
+        if node.op == "MergeV2Checkpoints":
+            parts = body.of(node.input[0], "Pack")
+            return (
+                parts is not None
+                and all(map(is_part, _data(parts)))
+                and body.is_path(node.input[1])
+            )
+        return node.op in (
+            *("Const", "Identity", "NoOp", "Pack", "Select", "SelectV2"),
+            *("ShardedFilename", "StaticRegexFullMatch", "StringJoin"),
+            *("DisableCopyOnRead", "LookupTableExportV2", "ReadVariableOp"),
+        )
+
+    return all(map(is_exact, function.node_def))
+
+
+def _only_restores(function: Any) -> bool:
+    """Whether a function reads from the path that it is given."""
+    body = _Body(function)
+
+    def is_exact(node: Any) -> bool:
+        if node.op == "RestoreV2":
+            return body.is_path(node.input[0]) and all(
+                body.of(tensor, "Const") for tensor in node.input[1:3]
+            )
+        return node.op in (
+            *("Const", "Identity", "NoOp"),
+            *("AssignVariableOp", "LookupTableImportV2"),
+        )
+
+    return all(map(is_exact, function.node_def))
+
+
+class _Body:
+    """The nodes of a function, by the tensors that they make."""
+
+    def __init__(self, function: Any) -> None:
+        arguments = function.signature.input_arg
+        self._path = arguments[0].name if arguments else None
+        self._nodes = {node.name: node for node in function.node_def}
+
+    def of(self, tensor: str, *operators: str) -> Any:
+        """The node that a tensor comes from, if it is of these operators."""
+        node = self._nodes.get(_name(self._same(tensor)))
+        return node if node is not None and node.op in operators else None
+
+    def is_path(self, tensor: str) -> bool:
+        """Whether a tensor is the function's first argument."""
+        return self._path is not None and self._same(tensor) == self._path
+
+    def text(self, tensor: str) -> bytes | None:
+        """The string that a tensor always is."""
+        node = self.of(tensor, "Const")
+        texts = [] if node is None else node.attr["value"].tensor.string_val
+        return texts[0] if len(texts) == 1 else None
+
+    def _same(self, tensor: str) -> str:
+        seen = set()
+        while (
+            node := self._nodes.get(_name(tensor))
+        ) is not None and node.op == "Identity":
+            if tensor in seen:  # a circle
+                return ""
+            seen.add(tensor)
+            tensor = node.input[0]
+        return tensor
+
+
+def _data(node: Any) -> list[str]:
+    """What a node takes, without what it only waits for."""
+    return [tensor for tensor in node.input if not tensor.startswith("^")]
 
 
 def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
@@ -379,10 +499,9 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
     def passed(function: str, index: int, count: int) -> Iterator[bool]:
         for scope, node in nodes:
             if function in _called(node):
-                is_call = node.op in ("PartitionedCall", function) or (
-                    node.op == "StatefulPartitionedCall"
+                yield node.op in (*_CALLS, function) and is_asset(
+                    scope, node.input[index]
                 )
-                yield is_call and is_asset(scope, node.input[index])
         objects = graph.object_graph_def
         if function in objects.concrete_functions:
             bound = objects.concrete_functions[function].bound_inputs
@@ -413,7 +532,7 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
 
 def _name(tensor: str) -> str:
     """The node, or the argument, whose output a tensor is."""
-    return tensor.partition(":")[0]
+    return tensor.removeprefix("^").partition(":")[0]
 
 
 def _called(node: Any) -> set[str]:
@@ -423,18 +542,6 @@ def _called(node: Any) -> set[str]:
         names.add(value.func.name)
         names.update(function.name for function in value.list.func)
     return names
-
-
-def _reached(nodes: Iterable[Any], library: dict[str, Any]) -> set[str]:
-    """The functions that nodes call, and those that these call."""
-    found: set[str] = set()
-    remaining = list(nodes)
-    while remaining:
-        node = remaining.pop()
-        for name in (_called(node) & library.keys()) - found:
-            found.add(name)
-            remaining.extend(library[name].node_def)
-    return found
 
 
 def _without_its_init(package: str) -> None:

@@ -90,6 +90,9 @@ class Accuracy:
 class VerificationReport:
     """What a fresh process found when it ran an artifact.
 
+    `str(report)` is one line, and below it what needs attention;
+    `report.details()` lists every case.
+
     Attributes:
         path: The artifact.
         kind: `"saved_model"` or `"litert"`.
@@ -121,6 +124,9 @@ class VerificationReport:
             to a row, so that no server should batch rows of different lengths.
         narrower: Inputs that the artifact takes in one shape only, and the
             model in any, in words.
+        altered: Weights, tables and constants that are not the model's, in
+            words: an artifact that has any has not passed.
+        folded: Those that could not be compared, in words.
     """
 
     path: Path
@@ -142,6 +148,8 @@ class VerificationReport:
     unseen: list[str] = dataclasses.field(default_factory=list)
     lead: float = math.inf
     agreement: float = 0.99
+    altered: list[str] = dataclasses.field(default_factory=list)
+    folded: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def accuracy(self) -> Accuracy:
@@ -210,11 +218,13 @@ class VerificationReport:
 
         And, of a quantized file, the largest score the model's as often as
         `agreement` says. Answers that are NaN throughout, equal as they are,
-        prove nothing.
+        prove nothing. Nor do answers prove what no question reached: see
+        `altered`.
         """
         return (
             self.worst_difference <= self.tolerance
             and self._agrees
+            and not self.altered
             and not all(case.is_nan for case in self.cases)
         )
 
@@ -228,6 +238,13 @@ class VerificationReport:
         if self.passed:
             return
         worst = self.worst
+        if worst.worst_difference <= self.tolerance and self.altered:
+            raise ExportVerificationError(
+                "The artifact gives the model's answers, and is not made of "
+                f"the same: {'; '.join(self.altered)}. If another version of "
+                "Keras, or of the model's code, wrote it, export it anew",
+                self,
+            )
         if worst.worst_difference <= self.tolerance and not self._agrees:
             raise ExportVerificationError(
                 "The file chooses another largest score than the model too "
@@ -283,75 +300,24 @@ class VerificationReport:
         return f"<VerificationReport of {self._summary()}>"
 
     def __str__(self) -> str:
-        lines = [self._summary()]
-        lines += self.narrower
-        if self.foreign_operators:
-            lines.append(
-                f"needs operators beyond the plain runtime: "
-                f"{', '.join(self.foreign_operators)}"
-            )
-        if self.quantization:
-            lines.append(
-                f"{self.quantization}, beside the model itself: "
-                f"{self.accuracy}; {self.tolerance:.2g} is allowed"
-            )
-            if self.accuracy.rows:
-                lines.append(self._decisions())
-        if self.quantization == "int8-static" and not self.accuracy.on_samples:
-            lines.append(
-                "right only for inputs like those that it was calibrated with: "
-                "give some as `samples` (--samples) to verify it"
-            )
+        """One line, and below it what was not verified or needs attention."""
+        return "\n".join([self._summary(), *self._remarks()])
+
+    def details(self) -> str:
+        """All of it: what `str` says, how it was asked, and each case."""
+        lines = [str(self), f"loaded in {self.load_seconds:.2f} s"]
         if self.in_float32:
             lines.append(
                 "compared with the model in float32, as the file computes: its "
                 "mixed precision rounds otherwise"
-            )
-        hint = (
-            ""
-            if self.accuracy.on_samples
-            else ". Give inputs like those that it is for as `samples` "
-            "(--samples)"
-        )
-        if self.constant:
-            lines.append(
-                "says little, since the model's answers hardly depend on the "
-                f"inputs: {', '.join(self.constant)}{hint}"
-            )
-        elif self.blurred:
-            lines.append(
-                "says little, since rounding may move the answers as far as "
-                f"these inputs do: {', '.join(self.blurred)}{hint}"
-            )
-        if self.unseen:
-            lines.append(
-                "columns too small to be seen beside the others: "
-                f"{', '.join(self.unseen)}"
-            )
-        if self.unvaried:
-            lines.append(
-                "lengths and batches were not varied beyond the samples: "
-                f"{', '.join(self.unvaried)}"
             )
         if self.refused:
             lines.append(
                 f"not tried, as the model does not take it: "
                 f"{'; '.join(self.refused)}"
             )
-        if self.padding_matters:
-            lines.append(
-                "padding changes its answers: let no server batch rows of "
-                "different lengths"
-            )
-        if self.warmup is None:
-            lines.append(
-                "its warm-up requests were not replayed: pip install "
-                "'keras-posenc[serving]'"
-            )
-        elif self.warmup:
+        if self.warmup:
             lines.append(f"replayed {self.warmup} warm-up requests")
-        if self.unverified:
-            lines.append(f"not verified: {', '.join(self.unverified)}")
         lines.append("signature, inputs: worst difference, time of a call")
         for name in dict.fromkeys(case.signature for case in self.cases):
             samples = [
@@ -369,13 +335,76 @@ class VerificationReport:
         lines += [f"  {case}" for case in self.cases if not case.is_sample]
         return "\n".join(lines)
 
+    def _remarks(self) -> list[str]:
+        lines = list(self.narrower)
+        lines += [f"not the model's own: {each}" for each in self.altered]
+        if self.folded:
+            lines.append(f"not compared: {'; '.join(self.folded)}")
+        if self.foreign_operators:
+            lines.append(
+                f"needs operators beyond the plain runtime: "
+                f"{', '.join(self.foreign_operators)}"
+            )
+        if self.quantization:
+            lines.append(
+                f"{self.quantization}, beside the model itself: "
+                f"{self.accuracy}; {self.tolerance:.2g} is allowed"
+            )
+            if self.accuracy.rows:
+                lines.append(self._decisions())
+        if self.quantization == "int8-static" and not self.accuracy.on_samples:
+            lines.append(
+                "right only for inputs like those that it was calibrated with: "
+                "give some as `samples` (--samples) to verify it"
+            )
+        hint = (
+            ""
+            if self.accuracy.on_samples
+            else ". Give inputs like those that it is for as `samples` "
+            "(--samples)"
+        )
+        if self.constant:
+            lines.append(
+                "weak check: over these inputs the model's answers hardly vary "
+                f"in {', '.join(self.constant)}{hint}"
+            )
+        elif self.blurred:
+            lines.append(
+                "weak check: over these inputs the model's answers vary no "
+                "more than rounding may move them in "
+                f"{', '.join(self.blurred)}{hint}"
+            )
+        if self.unseen:
+            lines.append(
+                "columns too small to be seen beside the others: "
+                f"{', '.join(self.unseen)}"
+            )
+        if self.unvaried:
+            lines.append(
+                "lengths and batches were not varied beyond the samples: "
+                f"{', '.join(self.unvaried)}"
+            )
+        if self.padding_matters:
+            lines.append(
+                "padding changes its answers: let no server batch rows of "
+                "different lengths"
+            )
+        if self.warmup is None:
+            lines.append(
+                "its warm-up requests were not replayed: pip install "
+                "'keras-posenc[serving]'"
+            )
+        if self.unverified:
+            lines.append(f"not verified: {', '.join(self.unverified)}")
+        return lines
+
     def _decisions(self) -> str:
         """How often the largest score is kept, and how often it must be."""
         kept, decided = self.decided
         rows = sum(case.rows for case in self.judged)
         text = f"the largest score leads by more than {self.lead:.2g} in "
         if not decided:
-            return f"{text}none of {rows} rows: which it is says little"
+            return f"{text}none of {rows} rows, so which it is was not checked"
         return (
             f"{text}{decided} of {rows} rows, and is the model's in {kept} of "
             f"these; {100 * self.agreement:.4g}% is required"
@@ -384,10 +413,9 @@ class VerificationReport:
     def _summary(self) -> str:
         count = len(self.cases)
         return (
-            f"{self.path}: {'verified' if self.passed else 'WRONG'}, worst "
-            f"difference {self.worst_difference:.2g} in {count} "
-            f"case{'s' * (count != 1)}, {self.size_bytes / 1e6:.2f} MB, loaded "
-            f"in {self.load_seconds:.2f} s"
+            f"{self.path}: {'verified' if self.passed else 'WRONG'}: {count} "
+            f"case{'s' * (count != 1)}, worst {self.worst_difference:.2g} of "
+            f"{self.tolerance:.2g}, {self.size_bytes / 1e6:.2f} MB"
         )
 
 

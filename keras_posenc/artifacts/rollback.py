@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from keras_posenc.artifacts.errors import ExportVerificationError
@@ -13,7 +14,10 @@ from keras_posenc.artifacts.staging import (
     staging_beside,
     writing_to,
 )
-from keras_posenc.artifacts.verification import check_loads
+from keras_posenc.artifacts.verification import (
+    check_loads,
+    check_operators,
+)
 from keras_posenc.artifacts.versions import (
     check_base,
     check_version,
@@ -27,6 +31,7 @@ def rollback(
     base_path: str | Path,
     version: int,
     *,
+    allow_operators: Sequence[str] = (),
     verify: bool = True,
     verbose: int = True,
 ) -> Artifact:
@@ -41,6 +46,7 @@ def rollback(
     Args:
         base_path: The folder of all versions of the model.
         version: The number of the version to go back to.
+        allow_operators: As for `export_saved_model`.
         verify: Whether to load the version first. Its answers are not
             compared, which needs the model: `kp.verify` does.
         verbose: Whether to show progress; 2 also shows what native code logs.
@@ -66,6 +72,7 @@ def rollback(
     ...     kp.rollback(folder, 1, verbose=False).path.name
     '3'
     """
+    check_operators(allow_operators)
     base_path = as_path("base_path", base_path)
     check_base(base_path)
     version = check_version(version)
@@ -92,7 +99,7 @@ def rollback(
     with progress(verbose) as step, staging_beside(base_path) as staged:
         if verify:
             step(f"Loading version {version} in a fresh process")
-            _check_loads(source, version)
+            _check_loads(source, version, allow_operators)
         step("Copying it")
         with writing_to(base_path):
             try:
@@ -103,9 +110,11 @@ def rollback(
         return Artifact(publish_version(staged, base_path, None), None)
 
 
-def _check_loads(source: Path, version: int) -> None:
+def _check_loads(
+    source: Path, version: int, allow_operators: Sequence[str]
+) -> None:
     try:
-        check_loads(source)
+        check_loads(source, allow_operators)
     except ExportVerificationError as error:
         raise ExportVerificationError(
             f"Version {version} does not come back: {error}. `verify=False` "

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from keras_posenc.artifacts.batching import resolve_batching, write_batching
+from keras_posenc.artifacts.contents import contents_of, tables_of
 from keras_posenc.artifacts.errors import ExportError, in_words
 from keras_posenc.artifacts.expectations import (
     Case,
@@ -24,12 +25,8 @@ from keras_posenc.artifacts.samples import (
 from keras_posenc.artifacts.serving_signatures import (
     resolve_serving_signatures,
 )
-from keras_posenc.artifacts.shared_layers import shared_layers
-from keras_posenc.artifacts.signatures import (
-    Signature,
-    flatten_layers,
-    trace,
-)
+from keras_posenc.artifacts.shared_layers import trace_all
+from keras_posenc.artifacts.signatures import Signature
 from keras_posenc.artifacts.snapshot import snapshot
 from keras_posenc.artifacts.staging import (
     as_path,
@@ -37,6 +34,7 @@ from keras_posenc.artifacts.staging import (
     writing_to,
 )
 from keras_posenc.artifacts.verification import (
+    check_operators,
     check_verify,
     inspect_safe,
     load_ahead,
@@ -70,6 +68,7 @@ def export_saved_model(
     warmup: Any = None,
     batching: Any = None,
     keep: int | None = None,
+    allow_operators: Sequence[str] = (),
     verify: bool = True,
     samples: Any = None,
     max_length: int = 512,
@@ -129,6 +128,8 @@ def export_saved_model(
             The lowest go once this one is there, but never the one that was
             the highest until then: a server answers from it until it has
             loaded the next.
+        allow_operators: Names of operators that it may have beside those that
+            are known to compute and do nothing else; see `operators.py`.
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
         max_length: The longest sequence to verify with.
@@ -164,6 +165,7 @@ def export_saved_model(
     require_tensorflow_backend("export_saved_model")
     check_verify(verify, samples)
     check_keep(keep)
+    check_operators(allow_operators)
     model, signatures = snapshot(model, signatures)
     resolved = resolve_serving_signatures(model, signatures, labels)
     check_warmup(warmup, verify)
@@ -194,19 +196,22 @@ def export_saved_model(
         start_tensorflow() if verify else nullcontext() as runtime,
     ):
         step("Writing the SavedModel")
-        write_saved_model(resolved, staged)
+        functions = write_saved_model(resolved, staged)
         if runtime is not None:
             load_ahead(runtime, staged)
-            step("Asking the model itself")
+            contents = contents_of(resolved, functions)
+            step("Computing reference outputs")
             expected = expect(resolved, asked, max_length, tolerance)
             requests = warmup_cases(warmup, expected)
         write_warmup(requests, staged, name)
         if parameters is not None:
             write_batching(parameters, staged)
-        found = inspect_safe(staged)
+        found = inspect_safe(staged, allow_operators)
         if expected is not None:
             step("Verifying it in a fresh process")
-            report = verify_expectations(expected, found, runtime)
+            report = verify_expectations(
+                expected, found, runtime, contents, is_own=True
+            )
             report.require_success()
         card = model_card(
             name,
@@ -227,20 +232,24 @@ def export_saved_model(
     return Artifact.published(path, report)
 
 
-def write_saved_model(signatures: Sequence[Signature], folder: Path) -> None:
+def write_saved_model(
+    signatures: Sequence[Signature], folder: Path
+) -> dict[str, Any]:
     """Writes a SavedModel with the given signatures, each weight once.
 
     Args:
         signatures: The entry points, of a snapshot.
         folder: A path at which nothing exists.
 
+    Returns:
+        The graph function of each signature by name.
+
     Raises:
         ExportError: TensorFlow refuses.
     """
     import tensorflow as tf
 
-    with shared_layers(signatures):
-        functions = {each.name: trace(each) for each in signatures}
+    functions = trace_all(signatures)
     # Only what the functions read: Keras's own export tracks every layer, and
     # so writes each weight twice.
     module = tf.Module()
@@ -251,7 +260,7 @@ def write_saved_model(signatures: Sequence[Signature], folder: Path) -> None:
             for variable in function.variables
         }.values()
     )
-    module.tables = _tables(signatures)
+    module.tables = tables_of(signatures)
     try:
         with writing_to(folder.parent):
             tf.saved_model.save(module, str(folder), signatures=functions)
@@ -265,19 +274,4 @@ def write_saved_model(signatures: Sequence[Signature], folder: Path) -> None:
         raise ExportError(
             f"Cannot write to '{folder.parent}': {in_words(error)}"
         ) from error
-
-
-def _tables(signatures: Sequence[Signature]) -> list[Any]:
-    """Lookup tables and their like that are attributes of layers."""
-    import tensorflow as tf
-
-    resource = tf.saved_model.experimental.TrackableResource
-    return list(
-        {
-            id(value): value
-            for signature in signatures
-            for layer in flatten_layers(signature.model)
-            for value in vars(layer).values()
-            if isinstance(value, resource)
-        }.values()
-    )
+    return functions

@@ -7,9 +7,15 @@ from typing import Any
 
 import keras
 
-from keras_posenc.artifacts.signatures import Signature
+from keras_posenc.artifacts.signatures import Signature, trace
 
 MASK = "_keras_mask"
+
+
+def trace_all(signatures: Sequence[Signature]) -> dict[str, Any]:
+    """The graph function of each signature by name, with shared layers."""
+    with shared_layers(signatures):
+        return {each.name: trace(each) for each in signatures}
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from keras_posenc.artifacts import worker
+from keras_posenc.artifacts.contents import compare_contents, contents_of
 from keras_posenc.artifacts.differences import Columns, difference
 from keras_posenc.artifacts.errors import ExportVerificationError, in_words
 from keras_posenc.artifacts.expectations import Case, Expectations, expect
@@ -33,9 +34,11 @@ from keras_posenc.artifacts.onnx_proof import compare_with_conversion
 from keras_posenc.artifacts.quantization import BY_KERAS
 from keras_posenc.artifacts.report import CaseReport, VerificationReport
 from keras_posenc.artifacts.samples import without_unknown_ids
+from keras_posenc.artifacts.saved_model_session import Contents
 from keras_posenc.artifacts.serving_signatures import (
     resolve_serving_signatures,
 )
+from keras_posenc.artifacts.shared_layers import trace_all
 from keras_posenc.artifacts.signatures import (
     Signature,
     check_model,
@@ -66,6 +69,7 @@ def verify(
     max_length: int = 512,
     tolerance: float | None = None,
     agreement: float | None = None,
+    allow_operators: Sequence[str] = (),
 ) -> VerificationReport:
     """Compares an artifact's answers with its model's.
 
@@ -76,6 +80,11 @@ def verify(
     highest id that an input's `Embedding` takes; of what a lookup layer takes,
     its vocabulary. A NaN equals a NaN. `model` is
     not touched: asked is a copy of it as it was at the call.
+
+    A SavedModel is asked as a server asks it, by a session of its
+    `signature_def`; `tf.saved_model.load` must give the same. The weights, the
+    tables and the constants of each signature are compared as well, bit for
+    bit: `VerificationReport.altered` names what is not the model's.
 
     Args:
         model: The model that was exported.
@@ -106,6 +115,7 @@ def verify(
             score must be the model's, 0.99 by default. Rows count where that
             score leads by more than the rounding usually moves it and the
             second: a third of what `tolerance` adds by default.
+        allow_operators: As for `export_saved_model`.
 
     Returns:
         A `VerificationReport`; print it, or ask `passed`.
@@ -114,16 +124,18 @@ def verify(
         ValueError: No artifact at the path, a signature that it does not have,
             or inputs that the model itself does not take.
         ExportVerificationError: The artifact does not load, crashes or hangs,
-            or does more than compute. Or an ONNX file gives the model's
-            answers, but does not hold, bit for bit, its weights, or the other
-            numbers that it computes with.
+            does more than compute, or is one model for servers and another for
+            Python. Or an ONNX file gives the model's answers, but does not
+            hold, bit for bit, its weights, or the other numbers that it
+            computes with.
     """
     require_tensorflow_backend("verify")
+    check_operators(allow_operators)
     check_model(model)
     path, kind = locate(artifact)
     if kind == "saved_model":
         check_no_pattern(path)
-    inspection = inspect_safe(path)
+    inspection = inspect_safe(path, allow_operators)
     model, signatures = snapshot(model, signatures)
     if inspection.kind == "saved_model":
         resolved = resolve_serving_signatures(model, signatures, labels)
@@ -135,7 +147,10 @@ def verify(
             expectations = expect(
                 resolved, samples, max_length, tolerance, agreement=agreement
             )
-            return verify_expectations(expectations, inspection, runtime)
+            contents = contents_of(resolved, trace_all(resolved))
+            return verify_expectations(
+                expectations, inspection, runtime, contents
+            )
     task, unverified = packed_task(model, path, signatures, labels)
     resolved = (
         resolve_numeric_signatures(model, signatures)
@@ -179,8 +194,19 @@ def verify_expectations(
     expectations: Expectations,
     inspection: Inspection,
     runtime: Isolated | None = None,
+    contents: Mapping[str, Contents] | None = None,
+    is_own: bool = False,
 ) -> VerificationReport:
-    """`verify`, for a model that has given its answers already."""
+    """`verify`, for a model that has given its answers already.
+
+    Args:
+        expectations: The model's answers.
+        inspection: The artifact.
+        runtime: What was started to run it.
+        contents: What a SavedModel's signatures should be made of.
+        is_own: Whether it was written just now. Python need not be asked then:
+            that it runs the same functions of the same values is seen anyway.
+    """
     _check_signatures(expectations, inspection)
     kind = inspection.kind
     if kind == "litert" and inspection.foreign_operators:
@@ -191,6 +217,7 @@ def verify_expectations(
         expectations.cases,
         _limits(expectations, inspection),
         runtime,
+        by_python=not is_own,
     )
     if any(
         "Flex delegate" in case.get("error", "") for case in response["cases"]
@@ -203,6 +230,17 @@ def verify_expectations(
         )
     scales = expectations.scales
     columns = Columns()
+    labels = _unknown_labels(expectations, inspection)
+    altered: list[str] = []
+    folded: list[str] = []
+    if contents is not None:
+        _check_readers(expectations, response, outputs)
+        altered, folded = compare_contents(
+            contents,
+            response["contents"],
+            response["version"] == _tensorflow_version(),
+            {each.partition("/")[0] for each in labels},
+        )
     names = {signature.name for signature in expectations.signatures}
     return VerificationReport(
         path=inspection.path,
@@ -213,7 +251,8 @@ def verify_expectations(
         foreign_operators=inspection.foreign_operators,
         unverified=sorted(
             {*inspection.signatures}.difference(names)
-            | _unknown_labels(expectations, inspection)
+            | labels
+            | {f"{name} (Python's alone)" for name in response.get("more", [])}
         ),
         tolerance=expectations.tolerance,
         cases=[
@@ -242,16 +281,61 @@ def verify_expectations(
         warmup=response.get("warmup", 0),
         padding_matters=expectations.padding_matters,
         narrower=_narrower(expectations, inspection),
+        altered=altered,
+        folded=folded,
     )
 
 
-def check_loads(artifact: Path) -> None:
+def _check_readers(
+    expectations: Expectations,
+    response: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+) -> None:
+    """Raises `ExportVerificationError` where Python is answered otherwise."""
+    scales = expectations.scales
+    for index, answer in response["by_python"].items():
+        case = expectations.cases[int(index)]
+        served = response["cases"][int(index)]
+        if "error" in served:
+            continue  # which is told in its place
+        answers = {
+            name: _output(value, outputs)
+            for name, value in served["outputs"].items()
+        }
+        found = _compare(
+            dataclasses.replace(case, answers=answers),
+            # The artifact may be of another model, with other outputs.
+            {**dict.fromkeys(answers, 1.0), **scales[case.signature]},
+            answer,
+            outputs,
+            expectations,
+            Columns(),
+        )
+        if found.worst_difference > expectations.tolerance:
+            raise ExportVerificationError(
+                "The artifact answers servers and Python differently: "
+                f"signature '{case.signature}', {case}: "
+                + (
+                    found.error
+                    or f"{found.worst_output} differs by "
+                    f"{found.worst_difference:.3g}"
+                )
+            )
+
+
+def _tensorflow_version() -> str:
+    import tensorflow as tf
+
+    return tf.__version__
+
+
+def check_loads(artifact: Path, allow_operators: Sequence[str]) -> None:
     """Loads a SavedModel, as a server would, and replays its warm-up.
 
     Raises:
         ExportVerificationError: It does not load, or does more than compute.
     """
-    inspection = inspect_safe(artifact)
+    inspection = inspect_safe(artifact, allow_operators)
     limits = Limits(
         # What its warm-up needs, nobody knows here.
         memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
@@ -261,7 +345,21 @@ def check_loads(artifact: Path) -> None:
     _run_worker("saved_model", inspection.path, [], limits, None)
 
 
-def inspect_safe(artifact: Path) -> Inspection:
+def check_operators(allow_operators: Any) -> None:
+    """Raises `ValueError` for what are no names of operators."""
+    if isinstance(allow_operators, str) or not (
+        isinstance(allow_operators, Sequence)
+        and all(isinstance(name, str) for name in allow_operators)
+    ):
+        raise ValueError(
+            "`allow_operators` must be a list of the names of operators. "
+            f"Received: allow_operators={allow_operators!r}"
+        )
+
+
+def inspect_safe(
+    artifact: Path, allow_operators: Sequence[str] = ()
+) -> Inspection:
     """`inspect`, of an artifact that is going to be run or published.
 
     Raises:
@@ -271,11 +369,14 @@ def inspect_safe(artifact: Path) -> Inspection:
         inspection = inspect(artifact)
     except ValueError as error:  # it is there, and cannot be read
         raise ExportVerificationError(str(error)) from error
-    if inspection.unsafe_operators:
+    unsafe = set(inspection.unsafe_operators).difference(allow_operators)
+    if unsafe:
+        names = sorted(unsafe)
         raise ExportVerificationError(
             "An artifact may only compute, and not run Python, read or write "
             "files, or talk to others. This one has the operators "
-            f"{', '.join(inspection.unsafe_operators)}"
+            f"{', '.join(names)}. If you know what they do, and trust it: "
+            f"allow_operators={names} (--allow-op {' --allow-op '.join(names)})"
         )
     return inspection
 
@@ -287,12 +388,16 @@ def _limits(expectations: Expectations, inspection: Inspection) -> Limits:
         for case in expectations.cases
         for value in (*case.inputs.values(), *case.answers.values())
     ]
+    # A SavedModel is loaded twice: as servers do, and as Python does.
+    is_twice = inspection.kind == "saved_model"
     return Limits(
         memory=MEMORY
+        + 512 * MIB * is_twice
         + 4 * (inspection.size_bytes + sum(sizes))
         + 2 * max(0, _peak_memory() - 1024 * MIB),
         # The worker asks up to six times, and first loads TensorFlow.
         seconds=12
+        + 6 * is_twice
         + inspection.size_bytes // (20 * MIB)
         + round(8 * expectations.seconds),
         file=64 * MIB + 4 * sum(sizes),
@@ -404,8 +509,8 @@ def require_tensorflow_backend(function: str) -> None:
         raise RuntimeError(
             f"`{function}` needs the TensorFlow backend, and this is "
             f"'{backend}'. Save the model by model.save('model.keras'), then "
-            "run: keras-posenc export model.keras "
-            "--to saved_model --out FOLDER (or --to litert --out FILE)"
+            "run: keras-posenc export saved-model model.keras --out FOLDER "
+            "(or export litert model.keras --out FILE.tflite)"
         )
 
 
@@ -415,6 +520,7 @@ def _run_worker(
     cases: Sequence[Case],
     limits: Limits,
     runtime: Isolated | None,
+    by_python: bool = False,
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     with working_folder() as folder, writing_to(folder.parent):
         arrays = {}
@@ -445,6 +551,7 @@ def _run_worker(
                     "artifact": str(artifact.resolve()),
                     "op_libraries": _op_libraries(),
                     "times": _TIMES,
+                    "by_python": by_python,
                     "cases": requests,
                 }
             )
@@ -468,6 +575,12 @@ def _run_worker(
             ) from error
         response = json.loads((folder / "response.json").read_text())
         if "error" in response:
+            kind, _, reason = response["error"].partition(": ")
+            if kind == "Disagreement":
+                raise ExportVerificationError(
+                    f"'{artifact}' is not the same to servers and to Python: "
+                    f"{reason}"
+                )
             raise ExportVerificationError(
                 f"'{artifact}' does not load: {in_words(response['error'])}"
             )
@@ -492,21 +605,14 @@ def _compare(
     }
     if error is None and names != set(expected):
         error = (
-            f"its outputs are {', '.join(answer['outputs'])}, the model's "
-            f"{', '.join(expected)}"
+            f"its outputs are {', '.join(sorted(answer['outputs']))}, the "
+            f"model's {', '.join(expected)}"
         )
     if error is not None:
         return CaseReport(signature, description, math.inf, "", 0.0, error)
     got = {}
     for name in expected:
-        reference = answer["outputs"][name]
-        if isinstance(reference, str):
-            got[name] = outputs[reference]
-        else:
-            texts = [base64.b64decode(text) for text in reference["strings"]]
-            got[name] = np.array(texts, dtype=object).reshape(
-                reference["shape"]
-            )
+        got[name] = _output(answer["outputs"][name], outputs)
         where, error = _unlike(name, got[name], expected[name])
         if error is not None:
             return CaseReport(
@@ -545,6 +651,14 @@ def _unseen(columns: Columns, tolerance: float) -> list[str]:
         + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
         for name, indices in columns.unseen(tolerance).items()
     ]
+
+
+def _output(reference: Any, outputs: Mapping[str, Any]) -> Any:
+    """The array that an answer of the worker refers to."""
+    if isinstance(reference, str):
+        return outputs[reference]
+    texts = [base64.b64decode(text) for text in reference["strings"]]
+    return np.array(texts, dtype=object).reshape(reference["shape"])
 
 
 def _unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:

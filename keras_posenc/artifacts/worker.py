@@ -9,6 +9,7 @@ the artifact is a SavedModel or needs Flex.
 
 import base64
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -69,55 +71,89 @@ def main(path: str) -> None:
         )
         for case in request["cases"]
     ]
+    by_python: dict[str, Runner] = {}
     try:
         kind, artifact = request["kind"], request["artifact"]
+        response: dict[str, Any] = {}
         if kind == "saved_model":
-            found = _load_saved_model(artifact, *request["op_libraries"])
-        elif kind == "onnx":
-            found = _load_onnx(artifact, {name for name, _ in cases})
-        else:
-            found = _load_litert(artifact, has_flex=kind == "litert_flex")
-        runners, load_seconds = found
-        response: dict[str, Any] = {"load_seconds": load_seconds}
-        if kind == "saved_model":
+            served = _load_saved_model(artifact, *request["op_libraries"])
+            runners, load_seconds = served.runners, served.seconds
+            if request["by_python"]:
+                by_python = served.by_python
             _plan(runners, cases)
-            response["warmup"] = _replay_warmup(artifact, runners)
+            _plan(by_python, cases)
+            response["warmup"] = _replay_warmup(artifact, served)
+            response["version"] = served.version
+            response["more"] = served.more
+            response["contents"] = {
+                name: dataclasses.asdict(contents)
+                for name, contents in served.contents.items()
+            }
+        elif kind == "onnx":
+            runners, load_seconds = _load_onnx(
+                artifact, {name for name, _ in cases}
+            )
+        else:
+            runners, load_seconds = _load_litert(
+                artifact, has_flex=kind == "litert_flex"
+            )
+        response["load_seconds"] = load_seconds
     except Exception as error:  # whatever the runtime raises is the answer
         response = {"error": f"{type(error).__name__}: {error}", "cases": []}
         (folder / "response.json").write_text(json.dumps(response))
         return
     outputs: dict[str, Any] = {}
-    response["cases"] = []
-    for index, (signature, inputs) in enumerate(cases):
-        answer: dict[str, Any] = {"outputs": {}}
-        try:
-            runner = runners[signature]
-            seconds: list[float] = []
-            while len(seconds) < request["times"] and sum(seconds) < 0.1:
-                began = time.perf_counter()
-                results = runner(inputs)
-                seconds.append(time.perf_counter() - began)
-            answer["milliseconds"] = float(np.median(seconds) * 1e3)
-            for name, value in results.items():
-                if value.dtype == object:
-                    answer["outputs"][name] = {
-                        "shape": value.shape,
-                        "strings": [
-                            base64.b64encode(text).decode()
-                            for text in value.ravel()
-                        ],
-                    }
-                else:
-                    if value.dtype.name == "bfloat16":  # unknown to npz files
-                        value = value.astype("float32")
-                    key = f"{index}/{name}"
-                    outputs[key] = value
-                    answer["outputs"][name] = key
-        except Exception as error:  # likewise
-            answer["error"] = f"{type(error).__name__}: {error}"
-        response["cases"].append(answer)
+    response["cases"] = [
+        _answer(f"{index}", runners, name, inputs, request["times"], outputs)
+        for index, (name, inputs) in enumerate(cases)
+    ]
+    response["by_python"] = {
+        str(index): _answer(
+            f"python/{index}", by_python, *cases[index], 1, outputs
+        )
+        for index in _smallest(by_python, cases)
+    }
     np.savez(folder / "outputs.npz", **outputs)
     (folder / "response.json").write_text(json.dumps(response))
+
+
+def _answer(
+    key: str,
+    runners: dict[str, Runner],
+    signature: str,
+    inputs: dict[str, Any],
+    times: int,
+    outputs: dict[str, Any],
+) -> dict[str, Any]:
+    """What a request is answered, its arrays among `outputs` below a key."""
+    import numpy as np
+
+    answer: dict[str, Any] = {"outputs": {}}
+    try:
+        runner = runners[signature]
+        seconds: list[float] = []
+        while len(seconds) < times and sum(seconds) < 0.1:
+            began = time.perf_counter()
+            results = runner(inputs)
+            seconds.append(time.perf_counter() - began)
+        answer["milliseconds"] = float(np.median(seconds) * 1e3)
+        for name, value in results.items():
+            if value.dtype == object:
+                answer["outputs"][name] = {
+                    "shape": value.shape,
+                    "strings": [
+                        base64.b64encode(text).decode()
+                        for text in value.ravel()
+                    ],
+                }
+            else:
+                if value.dtype.name == "bfloat16":  # unknown to npz files
+                    value = value.astype("float32")
+                outputs[f"{key}/{name}"] = value
+                answer["outputs"][name] = f"{key}/{name}"
+    except Exception as error:  # likewise
+        answer["error"] = f"{type(error).__name__}: {error}"
+    return answer
 
 
 def _strings(value: dict[str, Any]) -> Any:
@@ -128,46 +164,30 @@ def _strings(value: dict[str, Any]) -> Any:
 
 
 @functools.cache
-def _load_saved_model(
-    artifact: str, *op_libraries: str
-) -> tuple[dict[str, Runner], float]:
-    import tensorflow as tf
-    from tensorflow.core.protobuf import saved_model_pb2
+def _load_saved_model(artifact: str, *op_libraries: str) -> Any:
+    return _session_module().load(artifact, *op_libraries)
 
-    began = time.perf_counter()
-    message = saved_model_pb2.SavedModel()
-    message.ParseFromString(Path(artifact, "saved_model.pb").read_bytes())
-    graph = message.meta_graphs[0].graph_def
-    functions = graph.library.function
-    used = {
-        node.op
-        for nodes in (graph.node, *(f.node_def for f in functions))
-        for node in nodes
-    }
-    own = {function.signature.name for function in functions}
-    if any(not hasattr(tf.raw_ops, name) for name in used - own):
-        # TF Serving has TF-Text's operators built in. Importing tensorflow_text
-        # needs Keras, so its libraries are loaded by their files.
-        for path in op_libraries:
-            tf.load_op_library(path)
-    module = tf.saved_model.load(artifact)
-    runners: dict[str, Runner] = {}
-    for name, function in module.signatures.items():
 
-        def run(inputs: dict[str, Any], _function: Any = function) -> Any:
-            _, specs = _function.structured_input_signature
-            results = _function(
-                **{
-                    name: value
-                    if tf.is_tensor(value)
-                    else tf.cast(tf.constant(value), specs[name].dtype)
-                    for name, value in inputs.items()
-                }
-            )
-            return {key: value.numpy() for key, value in results.items()}
+@functools.cache
+def _session_module() -> Any:
+    """The other file of this folder, which is no package here."""
+    path = Path(__file__).with_name("saved_model_session.py")
+    spec = util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
 
-        runners[name] = run
-    return runners, time.perf_counter() - began
+
+def _smallest(
+    by_python: dict[str, Runner], cases: list[tuple[str, dict[str, Any]]]
+) -> list[int]:
+    """The smallest case of each signature that Python's reader has, too."""
+    order = sorted(range(len(cases)), key=lambda i: -_size(cases[i][1]))
+    found = {cases[index][0]: index for index in order}
+    return sorted(index for name, index in found.items() if name in by_python)
 
 
 def _plan(
@@ -195,7 +215,7 @@ def _size(inputs: dict[str, Any]) -> int:
     )
 
 
-def _replay_warmup(artifact: str, runners: dict[str, Runner]) -> int | None:
+def _replay_warmup(artifact: str, served: Any) -> int | None:
     """Answers the warm-up requests, as a server does before it serves.
 
     Returns:
@@ -215,11 +235,19 @@ def _replay_warmup(artifact: str, runners: dict[str, Runner]) -> int | None:
         log = prediction_log_pb2.PredictionLog.FromString(record)
         request = log.predict_log.request
         try:
-            runners[request.model_spec.signature_name](
+            name = request.model_spec.signature_name
+            for key, value in request.inputs.items():
+                wanted = served.input_dtypes[name][key]
+                if value.dtype != wanted:  # a server casts nothing
+                    raise TypeError(
+                        f"its input '{key}' is of dtype "
+                        f"{tf.dtypes.as_dtype(value.dtype).name}, and must be "
+                        f"of {wanted.name}"
+                    )
+            served.runners[name](
                 {
-                    # Not its array, which would be cast: a server casts none.
-                    name: tf.constant(tf.make_ndarray(value), value.dtype)
-                    for name, value in request.inputs.items()
+                    key: tf.make_ndarray(value)
+                    for key, value in request.inputs.items()
                 }
             )
         except Exception as error:

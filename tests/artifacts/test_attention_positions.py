@@ -92,6 +92,7 @@ def test_all_go_out_with_positions_of_64_bits(tmp_path):
     assert artifact.report.passed
 
 
+@pytest.mark.slow
 def test_lengths_may_follow_one_another(tmp_path, run_litert):
     """Runtimes before 2.1.6 keep something of a longer input: then 0.09."""
     path = tmp_path / "model.tflite"

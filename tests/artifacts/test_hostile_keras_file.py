@@ -128,7 +128,7 @@ def test_limit_of_work_is_taken_back(write):
     [
         # Python that catches everything, and native code that never returns.
         ("while True:\n  try: pass\n  except Exception: pass", "_TimeIsUp"),
-        ("sum(range(10**15))", "SIGXCPU"),
+        pytest.param("sum(range(10**15))", "SIGXCPU", marks=pytest.mark.slow),
     ],
 )
 def test_work_without_end(work, end):

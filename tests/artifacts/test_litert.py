@@ -888,6 +888,6 @@ def test_what_is_wrong_is_said_before_the_work(
     with pytest.raises(ValueError, match=named):
         export(make.embedder(), tmp_path / name, **wrong)
     steps = capsys.readouterr().err.splitlines()
-    assert steps[-1:] in ([], ["Asking the model itself ..."])
+    assert steps[-1:] in ([], ["Computing reference outputs ..."])
     if argument != "samples":  # which the model alone can judge
         assert "Writing the SavedModel ..." not in steps

@@ -57,7 +57,7 @@ def test_answers(model, compiled, batch, length):
     )
     ids[-1, (length + 1) // 2 :] = 0  # padding
     (scores,) = compiled({"ids": ids}).values()
-    wanted = model.predict(ids, verbose=0)
+    wanted = model(ids).numpy()  # predict would trace each shape
     assert scores.shape == wanted.shape
     np.testing.assert_allclose(scores, wanted, rtol=0, atol=1e-5)
 

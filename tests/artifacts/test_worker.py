@@ -63,6 +63,7 @@ def write_request(folder, kind, artifact, cases, **arrays):
                 "artifact": str(artifact),
                 "op_libraries": [],
                 "times": 2,
+                "by_python": True,
                 "cases": cases,
             }
         )

@@ -42,6 +42,7 @@ def test_page_shows_every_scheme(tmp_path):
     assert "http" not in page
 
 
+@pytest.mark.slow
 def test_heat_map(tmp_path):
     process = run("heat_map.py", folder=tmp_path)
     assert process.stdout == "Wrote encoding.png\n", process.stderr

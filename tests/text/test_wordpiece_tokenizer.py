@@ -505,6 +505,7 @@ class TestLearn:
         words = ["".join(rng.choices(syllables, k=3)) for _ in range(60)]
         return [" ".join(rng.choices(words, k=6)) for _ in range(200)]
 
+    @pytest.mark.slow
     def test_same_words_same_vocabulary(self):
         corpus = self.corpus()
         vocabulary = WordpieceTokenizer.learn(corpus, 60).get_vocabulary()

@@ -70,7 +70,10 @@ def projections(model):
 
 
 @quantizes
-@pytest.mark.parametrize("make", [encoder_model, functional_model])
+@pytest.mark.parametrize(
+    "make",
+    [encoder_model, pytest.param(functional_model, marks=pytest.mark.slow)],
+)
 def test_int8_is_close_to_float(make):
     model = make()
     expected = numpy(model(IDS))

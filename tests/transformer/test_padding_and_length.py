@@ -282,6 +282,7 @@ def test_gradients_of_blocks_are_exact(jit_compile, monkeypatch):
         np.testing.assert_allclose(got, each, rtol=0, atol=1e-5 * largest)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="Linux tells the peak"
