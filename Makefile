@@ -14,6 +14,7 @@ MUTANTS ?=
 PACKAGE := pyproject.toml setup.cfg
 PORTABLE := tests/test_layer_contract.py \
 	tests/transformer/test_padding_and_length.py \
+	tests/transformer/test_two_sides.py \
 	tests/ops/test_fused_attention.py
 ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH)
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))

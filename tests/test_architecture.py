@@ -14,17 +14,18 @@ PACKAGE = "keras_posenc"
 COMMAND = "keras_posenc_cli"
 
 # Which rooms each room may import, besides itself. Folders all, but for
-# __init__.py (the public names), progress.py (what others show) and
-# reference.py (the tests' oracle); the command stands beside the package, to
-# parse before importing it.
+# __init__.py (the public names), progress.py (what others show),
+# keras_internals.py (what is private to Keras) and reference.py (the tests'
+# oracle); the command stands beside the package, to parse before importing it.
 MAP = {
     "ops": set(),
     "positional": {"ops"},
     "transformer": {"positional", "ops"},
-    "text": {"ops", "progress"},
+    "text": {"ops", "progress", "keras_internals"},
     "analysis": {"ops", "positional", "progress"},
-    "artifacts": {"progress"},
+    "artifacts": {"progress", "keras_internals"},
     "progress": set(),
+    "keras_internals": set(),
     "reference": set(),
 }
 ROOMS = set(MAP) - {"reference"}
@@ -39,6 +40,15 @@ HOMES = {
     "shtab": {COMMAND},
     COMMAND: {COMMAND},
 }
+# What is private to Keras, and stands in one room alone.
+# The room that still names some of it itself is excused.
+KERAS_INTERNALS = {
+    "_keras_mask",
+    "_keras_history",
+    "_inbound_nodes",
+    "_flatten_layers",
+}
+EXCUSED = {"keras_internals", "artifacts"}
 LATE = {
     "keras": {COMMAND},
     "numpy": {COMMAND},
@@ -120,6 +130,12 @@ def violations(path: str, source: str) -> list[str]:
     room = parts[1] if parts[0] == PACKAGE else None
     if parts[0] == COMMAND:
         room = COMMAND
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) | ast.Constant(value=str(name)) if (
+                name in KERAS_INTERNALS and room not in {None, *EXCUSED}
+            ):
+                forbid(node.lineno, f"{name} belongs into keras_internals")
     if room is not None and room not in MAP:
         forbid(1, f"{room} is not on the map")
 
@@ -222,6 +238,14 @@ REFUSED = [
     ("ops/a.py", "from keras import src", "keras.src"),
     ("ops/a.py", "import keras\nkeras.src.layers.Dense", "keras.src"),
     ("../examples/a.py", "from keras.src import layers", "keras.src"),
+    ("text/a.py", "x._keras_mask = y", "_keras_mask belongs into keras_int"),
+    ("ops/a.py", "getattr(x, '_keras_mask', None)", "_keras_mask belongs"),
+    (
+        f"../{COMMAND}/a.py",
+        "model._flatten_layers()",
+        "_flatten_layers belongs",
+    ),
+    ("keras_internals.py", "from keras_posenc.ops.b import c", "import ops"),
 ]
 ALLOWED = [
     ("ops/a.py", "import keras\nfrom keras_posenc.ops.b import c"),
@@ -231,6 +255,7 @@ ALLOWED = [
     ("analysis/a.py", "def f():\n  from matplotlib import pyplot"),
     ("text/a.py", "import tensorflow\ndef f():\n  import tensorflow_text"),
     ("text/a.py", "if TYPE_CHECKING:\n  import tensorflow_text"),
+    ("keras_internals.py", "x._keras_history"),
     ("artifacts/a.py", "import tensorflow"),
     ("artifacts/a.py", "from keras_posenc.artifacts.b import c"),
     (

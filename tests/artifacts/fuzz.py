@@ -63,7 +63,7 @@ def prepare(folder):
             keras.Input((None,), dtype="int32", name="ids"),
             keras.layers.Embedding(20, 8, mask_zero=True),
             kp.PositionalEncoding(),
-            kp.TransformerEncoderBlock(2, 16),
+            kp.TransformerEncoderBlock(2, intermediate_dim=16),
             kp.MaskedAveragePooling1D(),
             keras.layers.Dense(3, activation="softmax", name="scores"),
         ]

@@ -29,7 +29,9 @@ def model():
     ids = keras.Input((None,), dtype="int32", name="ids")
     x = layers.Embedding(VOCABULARY, DIM, mask_zero=True)(ids)
     encoding = kp.PositionalEncoding(merge_mode=None)(x)
-    x = kp.TransformerEncoder(2, 4, 128)(kp.PositionalEncoding()(x))
+    x = kp.TransformerEncoder(2, num_heads=4, intermediate_dim=128)(
+        kp.PositionalEncoding()(x)
+    )
     x = kp.MaskedAveragePooling1D()(x)
     scores = layers.Dense(3, activation="softmax")(x)
     return keras.Model(ids, {"scores": scores, "encoding": encoding})
@@ -539,7 +541,7 @@ def test_size_of_the_readme_model(tmp_path):
             keras.Input((None,), dtype="int32", name="ids"),
             layers.Embedding(8000, 256, mask_zero=True),
             kp.PositionalEncoding(dropout=0.1),
-            kp.TransformerEncoder(4, 4, 1024),
+            kp.TransformerEncoder(4, num_heads=4, intermediate_dim=1024),
             kp.MaskedAveragePooling1D(),
             layers.Dense(2, activation="softmax", name="scores"),
         ]

@@ -80,7 +80,7 @@ def export_versions(folder):
                     tokenizer.vocabulary_size(), 32, mask_zero=True
                 ),
                 kp.PositionalEncoding(),
-                kp.TransformerEncoder(1, 2, 64),
+                kp.TransformerEncoder(1, num_heads=2, intermediate_dim=64),
                 kp.MaskedAveragePooling1D(),
                 keras.layers.Dense(2, activation="softmax", name="scores"),
             ]
