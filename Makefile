@@ -14,6 +14,7 @@ MUTANTS ?=
 PACKAGE := pyproject.toml setup.cfg
 PORTABLE := tests/test_layer_contract.py \
 	tests/transformer/test_padding_and_length.py \
+	tests/transformer/test_two_sides.py \
 	tests/ops/test_fused_attention.py
 ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH)
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
@@ -106,7 +107,7 @@ kill-test: $(VENV)/.installed ## Kill 200 exporters at random instants
 	$(VENV)/bin/python tests/artifacts/kill_test.py --kills 200
 
 soak: $(VENV)/.installed ## Ask a served export 20 000 times
-	$(VENV)/bin/python tests/export/soak.py --requests 20000
+	$(VENV)/bin/python tests/export/soak.py --requests 20000 --swaps 3
 
 fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
 	$(VENV)/bin/python tests/artifacts/fuzz.py --count 10000
@@ -175,4 +176,4 @@ clean: ## Remove what the targets made
 	rm -rf .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache \
 		.ruff_cache build *.egg-info export/web/node_modules \
 		tests/web/node_modules
-	find keras_posenc tests -name __pycache__ -prune -exec rm -rf {} +
+	find keras_posenc* tests -name __pycache__ -prune -exec rm -rf {} +

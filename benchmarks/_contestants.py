@@ -28,7 +28,9 @@ def prepare(name: str, size: Size) -> Work:
 def ours(layers: int, **options: Any) -> Any:
     import keras_posenc as kp
 
-    return kp.TransformerEncoder(layers, HEADS, FEED_FORWARD, **options)
+    return kp.TransformerEncoder(
+        layers, num_heads=HEADS, intermediate_dim=FEED_FORWARD, **options
+    )
 
 
 def our_attention(layers: int) -> Any:

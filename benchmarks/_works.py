@@ -224,7 +224,12 @@ def short_texts(torch: Peer | None, folder: Path) -> Iterator[Contest]:
     theirs.export(folder / "theirs", verbose=False)
     artifact = kp.export_saved_model(
         model(
-            kp.PositionalEncoding(), [kp.TransformerEncoder(4, heads, 4 * dim)]
+            kp.PositionalEncoding(),
+            [
+                kp.TransformerEncoder(
+                    4, num_heads=heads, intermediate_dim=4 * dim
+                )
+            ],
         ),
         folder / "ours",
         verify=False,

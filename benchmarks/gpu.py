@@ -192,7 +192,11 @@ def encoder(x: Any) -> Any:
 
     keras.utils.set_random_seed(0)
     layer = kp.TransformerEncoder(
-        LAYERS, HEADS, 4 * x.shape[-1], dropout=0.0, dtype="mixed_bfloat16"
+        LAYERS,
+        num_heads=HEADS,
+        intermediate_dim=4 * x.shape[-1],
+        dropout=0.0,
+        dtype="mixed_bfloat16",
     )
     layer.build(x.shape)
     return layer

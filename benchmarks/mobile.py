@@ -103,7 +103,7 @@ def export(folder: Path) -> tuple[dict[str, Path], Any]:
             keras.Input((None,), dtype="int32", name="ids"),
             keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True),
             kp.PositionalEncoding(),
-            kp.TransformerEncoder(4, 4, 1024),
+            kp.TransformerEncoder(4, num_heads=4, intermediate_dim=1024),
             kp.MaskedAveragePooling1D(),
             keras.layers.Dense(2, activation="softmax", name="scores"),
         ]

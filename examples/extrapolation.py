@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from word_order import Sentence, WordEncoder, read_sentences, shuffled
 
-from keras_posenc_cli import native_logs_silenced
+from keras_posenc_cli.process import native_logs_silenced
 
 LONGEST = 12  # words of a sentence to learn from
 BINS = ((5, 12), (13, 20), (21, 30), (31, 40))

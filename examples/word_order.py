@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc_cli import native_logs_silenced
+from keras_posenc_cli.process import native_logs_silenced
 
 # The source notes' own example: the same words, and one order that is English.
 PAIR = (

@@ -142,6 +142,8 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "analysis":  # a room of its own, whose names stay in it
+        return importlib.import_module(f"{__name__}.analysis")
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.artifacts.{_LATE[name]}")

@@ -142,8 +142,8 @@ OPS = [
     Mutant(
         "ops/masks.py",
         "the causal mask is transposed",
-        "ops.greater_equal(",
-        "ops.less_equal(",
+        "_pairs(ops.greater_equal",
+        "_pairs(ops.less_equal",
         "ops/test_masks.py::test_combined_against_loops",
     ),
     Mutant(
@@ -159,6 +159,20 @@ OPS = [
         "MASKED_SCORE / 2)",
         "MASKED_SCORE * 2)",
         "ops/test_attention.py::test_masked_keys_weigh_nothing",
+    ),
+    Mutant(
+        "ops/sides.py",
+        "some of the queries count from 0 again",
+        "index=rows if self.index is None",
+        "index=None if self.index is None",
+        "ops/test_masks.py::test_some_queries_are_masked_as_among_all",
+    ),
+    Mutant(
+        "ops/attention.py",
+        "large scores are told by the queries alone",
+        "MAX_SCORES // max(keys, 1)",
+        "MAX_SCORES // max(seq, 1)",
+        "transformer/test_two_sides.py::test_blocks_of_queries_among_more_keys",
     ),
     Mutant(
         "ops/attention.py",
@@ -206,7 +220,7 @@ LAYERS = [
         "transformer/test_against_reference.py::test_attention_and_its_masks",
     ),
     Mutant(
-        "transformer/self_attention.py",
+        "transformer/_attending.py",
         "the dropout of attention drops nothing",
         "weighted_values(dropped, value)",
         "weighted_values(weights, value)",
@@ -215,30 +229,30 @@ LAYERS = [
     Mutant(
         "transformer/_attention_layer.py",
         "the padding mask is forgotten",
-        "masks=(mask, padding_mask)",
-        "masks=(mask, None)",
+        "(mask, padding_mask)",
+        "(mask, None)",
         "transformer/test_self_attention.py"
         "::test_padding_mask_and_implicit_mask_add_up",
     ),
     Mutant(
         "transformer/_context.py",
         "the attention mask is forgotten",
-        '"attention_mask": attention_mask,',
-        '"attention_mask": None,',
+        "keys=keys,\n            attention_mask=attention_mask,",
+        "keys=keys,\n            attention_mask=None,",
         "transformer/test_against_reference.py::test_attention_and_its_masks",
     ),
     Mutant(
-        "transformer/_context.py",
+        "transformer/_attention_layer.py",
         "packed texts see one another",
-        '"segment_ids": segment_ids,',
-        '"segment_ids": None,',
+        "Side(seq, tokens, positions, segment_ids)",
+        "Side(seq, tokens, positions)",
         "transformer/test_self_attention.py"
         "::test_packed_segments_are_separate_rows",
     ),
     Mutant(
         "transformer/_context.py",
         "padding is skipped where tokens attend to it",
-        'and self._mask_parts["attention_mask"] is None',
+        "and self.attention_mask is None",
         "and True",
         "transformer/test_padding_and_length.py"
         "::test_a_token_that_may_attend_to_nothing_is_answered_alike",

@@ -14,17 +14,18 @@ PACKAGE = "keras_posenc"
 COMMAND = "keras_posenc_cli"
 
 # Which rooms each room may import, besides itself. Folders all, but for
-# __init__.py (the public names), progress.py (what others show), reference.py
-# (the tests' oracle) and the command, which stands beside the package to parse
-# before importing it.
+# __init__.py (the public names), progress.py (what others show),
+# keras_internals.py (what is private to Keras) and reference.py (the tests'
+# oracle); the command stands beside the package, to parse before importing it.
 MAP = {
     "ops": set(),
     "positional": {"ops"},
     "transformer": {"positional", "ops"},
-    "text": {"ops", "progress"},
+    "text": {"ops", "progress", "keras_internals"},
     "analysis": {"ops", "positional", "progress"},
-    "artifacts": {"progress"},
+    "artifacts": {"progress", "keras_internals"},
     "progress": set(),
+    "keras_internals": set(),
     "reference": set(),
 }
 ROOMS = set(MAP) - {"reference"}
@@ -36,9 +37,22 @@ HOMES = {
     "tensorflow": {"text", "artifacts", COMMAND},
     "tensorflow_text": {"text"},
     "matplotlib": {"analysis"},
+    "shtab": {COMMAND},
+    COMMAND: {COMMAND},
 }
+# What is private to Keras, and stands in one room alone.
+# The room that still names some of it itself is excused.
+KERAS_INTERNALS = {
+    "_keras_mask",
+    "_keras_history",
+    "_inbound_nodes",
+    "_flatten_layers",
+}
+EXCUSED = {"keras_internals", "artifacts"}
 LATE = {
     "keras": {COMMAND},
+    "numpy": {COMMAND},
+    "shtab": {COMMAND},
     "tensorflow": {COMMAND},
     "tensorflow_text": set(MAP),
     "matplotlib": set(MAP),
@@ -114,8 +128,14 @@ def violations(path: str, source: str) -> list[str]:
 
     parts = Path(path).with_suffix("").parts
     room = parts[1] if parts[0] == PACKAGE else None
-    if parts == (COMMAND,):
+    if parts[0] == COMMAND:
         room = COMMAND
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) | ast.Constant(value=str(name)) if (
+                name in KERAS_INTERNALS and room not in {None, *EXCUSED}
+            ):
+                forbid(node.lineno, f"{name} belongs into keras_internals")
     if room is not None and room not in MAP:
         forbid(1, f"{room} is not on the map")
 
@@ -144,14 +164,11 @@ def violations(path: str, source: str) -> list[str]:
     return found
 
 
-FILES = [
-    f"{COMMAND}.py",
-    *sorted(
-        path.relative_to(ROOT).as_posix()
-        for folder in (PACKAGE, "examples", "benchmarks")
-        for path in (ROOT / folder).rglob("*.py")
-    ),
-]
+FILES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in (PACKAGE, COMMAND, "examples", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+)
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -179,6 +196,7 @@ REFUSED = [
     ("artifacts/a.py", "from keras_posenc.text.b import c", "text"),
     ("ops/a.py", "def f():\n  import keras_posenc.text", "text"),
     ("progress.py", "from keras_posenc.ops.b import c", "import ops"),
+    ("ops/a.py", f"def f():\n  import {COMMAND}", f"must not import {COMMAND}"),
     ("attic/a.py", "", "attic is not on the map"),
     ("helpers.py", "", "helpers is not on the map"),
     # By whole names.
@@ -186,7 +204,7 @@ REFUSED = [
     ("positional/a.py", "from ..ops.b import c", "by its whole name"),
     # The oracle stands alone.
     (
-        f"../{COMMAND}.py",
+        f"../{COMMAND}/a.py",
         "from keras_posenc.reference import f",
         "import reference",
     ),
@@ -203,24 +221,31 @@ REFUSED = [
     ("artifacts/a.py", "def f():\n  import tensorflow_text", "tensorflow_text"),
     ("text/a.py", "import tensorflow_text", "inside a function"),
     ("text/a.py", "class A:\n  import tensorflow_text", "inside a function"),
-    (f"../{COMMAND}.py", "import tensorflow", "inside a function"),
-    (f"../{COMMAND}.py", "from keras import layers", "keras inside a function"),
-    (
-        f"../{COMMAND}.py",
-        "from keras_posenc.text.a import A",
-        "text inside a function",
-    ),
-    (f"../{COMMAND}.py", "from keras_posenc import verify", "inside a functi"),
-    (f"../{COMMAND}.py", "if DEBUG:\n  import tensorflow", "inside a function"),
+    (f"../{COMMAND}/a.py", "import tensorflow", "inside a function"),
+    (f"../{COMMAND}/b/a.py", "from keras import layers", "inside a function"),
+    (f"../{COMMAND}/a.py", "import numpy as np", "numpy inside a function"),
+    (f"../{COMMAND}/a.py", "from keras_posenc.text.a import A", "inside a fun"),
+    (f"../{COMMAND}/a.py", "from keras_posenc import verify", "inside a func"),
+    (f"../{COMMAND}/a.py", "if A:\n  import tensorflow", "inside a function"),
+    (f"../{COMMAND}/a.py", "import shtab", "inside a function"),
+    (f"../{COMMAND}/a.py", "from .b import c", "by its whole name"),
     # Pictures are optional.
     ("analysis/a.py", "from matplotlib import pyplot", "inside a function"),
-    (f"../{COMMAND}.py", "def f():\n  import matplotlib", "import matplotlib"),
+    (f"../{COMMAND}/a.py", "def f():\n  import matplotlib", "import matplotl"),
     # Keras by its public face.
     ("ops/a.py", "import keras.src.layers", "keras.src"),
     ("ops/a.py", "from keras.src.layers import Dense", "keras.src"),
     ("ops/a.py", "from keras import src", "keras.src"),
     ("ops/a.py", "import keras\nkeras.src.layers.Dense", "keras.src"),
     ("../examples/a.py", "from keras.src import layers", "keras.src"),
+    ("text/a.py", "x._keras_mask = y", "_keras_mask belongs into keras_int"),
+    ("ops/a.py", "getattr(x, '_keras_mask', None)", "_keras_mask belongs"),
+    (
+        f"../{COMMAND}/a.py",
+        "model._flatten_layers()",
+        "_flatten_layers belongs",
+    ),
+    ("keras_internals.py", "from keras_posenc.ops.b import c", "import ops"),
 ]
 ALLOWED = [
     ("ops/a.py", "import keras\nfrom keras_posenc.ops.b import c"),
@@ -230,9 +255,14 @@ ALLOWED = [
     ("analysis/a.py", "def f():\n  from matplotlib import pyplot"),
     ("text/a.py", "import tensorflow\ndef f():\n  import tensorflow_text"),
     ("text/a.py", "if TYPE_CHECKING:\n  import tensorflow_text"),
+    ("keras_internals.py", "x._keras_history"),
     ("artifacts/a.py", "import tensorflow"),
     ("artifacts/a.py", "from keras_posenc.artifacts.b import c"),
-    (f"../{COMMAND}.py", "def f():\n  import tensorflow, keras_posenc.text.a"),
+    (
+        f"../{COMMAND}/a.py",
+        f"from {COMMAND}.b import c\n"
+        "def f():\n  import tensorflow, keras_posenc.text.a",
+    ),
     ("__init__.py", "from keras_posenc.text.a import A as A"),
     ("reference.py", "import math\nimport numpy as np"),
     ("../examples/a.py", "import tensorflow\nimport keras_posenc"),
@@ -277,3 +307,4 @@ def test_public_names_are_listed():
         if alias.asname
     }
     assert all(hasattr(kp, name) for name in kp.__all__)
+    assert kp.analysis.SCHEMES  # a room, whose names stay in it

@@ -58,7 +58,7 @@ def model():
                 tokenizer.vocabulary_size(), 16, mask_zero=True
             ),
             kp.PositionalEncoding(),
-            kp.TransformerEncoder(2, 2, 32),
+            kp.TransformerEncoder(2, num_heads=2, intermediate_dim=32),
             kp.MaskedAveragePooling1D(),
             keras.layers.Dense(2, activation="softmax", name="scores"),
         ]

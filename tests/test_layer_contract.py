@@ -218,6 +218,7 @@ LONGROPE = {
     "long_factor": [3, 4],
 }
 BLOCK = {"intermediate_dim": 16, "activation": "gelu"}
+HEADS = {"num_heads": 4}
 LAYERS = {
     "encoding-add": encoding(scale_inputs=True),
     "encoding-concat": encoding(
@@ -300,13 +301,13 @@ LAYERS = {
         num_key_value_heads=1,
     ),
     "encoder-post": attention(
-        kp.TransformerEncoder, 2 * BLOCK_ROUNDINGS, 2, 4, **BLOCK
+        kp.TransformerEncoder, 2 * BLOCK_ROUNDINGS, 2, **HEADS, **BLOCK
     ),
     "encoder-pre-rms-grouped-hooks": attention(
         kp.TransformerEncoder,
         2 * (BLOCK_ROUNDINGS + 4) + NORM_ROUNDINGS,
         2,
-        4,
+        **HEADS,
         **BLOCK,
         normalize_first=True,
         norm="rms",
@@ -593,6 +594,23 @@ def test_stands_in_a_sequential_model(entry, tmp_path):
     model.save(path)
     loaded = keras.saving.load_model(path)
     np.testing.assert_array_equal(numpy(loaded(ids_of(MASK))), numpy(outputs))
+
+
+@pytest.mark.parametrize("entry", WITH_POSITIONS)
+def test_positions_stand_beside_segments(entry):
+    """Where positions are given, segments say who belongs together alone."""
+    layer, x = built(entry), sequences()
+    given = tensors(("positions", "segment_ids"), MASK)
+    mask = under(layer, MASK)
+    segments = given.pop("segment_ids")
+    outputs = layer(x, **mask, **given, segment_ids=segments)
+    if entry.mixes:
+        same = segments[:, :, np.newaxis] == segments[:, np.newaxis]
+        given["attention_mask"] = same
+    elif getattr(layer, "normalize", False):
+        pytest.skip("the length of a segment is in test_index_encoding.py")
+    expected = real(layer(x, **mask, **given), entry)
+    near(real(outputs, entry), expected, bound(entry, expected))
 
 
 def test_builds_from_a_list(entry):

@@ -39,12 +39,14 @@ def test_wheel_holds_the_package_alone(tmp_path):
     source.mkdir()
     for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for name in ("keras_posenc", "tests"):
+    packages = ("keras_posenc", "keras_posenc_cli")
+    for name in (*packages, "tests"):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=ignore)
     expected = {
         path.relative_to(source).as_posix()
-        for path in (source / "keras_posenc").rglob("*.py")
+        for name in packages
+        for path in (source / name).rglob("*.py")
     } | {"keras_posenc/py.typed"}
 
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index"]

@@ -212,7 +212,9 @@ class TestTransformerEncoder:
         except ValueError:
             still(False)
         with pytest.raises(ValueError, match=r"heads") as error:
-            kp.TransformerEncoder(1, 3, 16)(self.INPUTS)
+            kp.TransformerEncoder(1, num_heads=3, intermediate_dim=16)(
+                self.INPUTS
+            )
         assert {"8", "3"} <= set(
             "".join(c if c.isdigit() else " " for c in str(error.value)).split()
         )
@@ -224,7 +226,9 @@ class TestTransformerEncoder:
             peer(self.INPUTS, attention_mask=mask)
         expected = r"`attention_mask` .*\(batch, query, key\).*\(4, 4\)"
         with pytest.raises(ValueError, match=expected):
-            kp.TransformerEncoder(1, 2, 16)(self.INPUTS, attention_mask=mask)
+            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=16)(
+                self.INPUTS, attention_mask=mask
+            )
 
 
 class TestExports:

@@ -70,7 +70,7 @@ def test_exports_show_their_steps(capsys, tmp_path):
     lines = capsys.readouterr().err.splitlines()
     steps = [line for line in lines if line.endswith(" ...")]
     assert steps == [
-        "Asking the model itself ...",
+        "Computing reference outputs ...",
         "Converting to LiteRT ...",
         "Verifying it in a fresh process ...",
     ]

@@ -43,7 +43,7 @@ def build(seed):
                 tokenizer.vocabulary_size(), 16, mask_zero=True
             ),
             kp.PositionalEncoding(),
-            kp.TransformerEncoder(1, 2, 32),
+            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
             kp.MaskedAveragePooling1D(),
             keras.layers.Dense(2, activation="softmax", name="scores"),
         ]

@@ -252,7 +252,7 @@ def plot_bias(
 
 
 def plot_wavelengths(
-    dim: int = 64, max_wavelength: float = 10000, *, ax: Any = None
+    dim: int = 64, *, max_wavelength: float = 10000, ax: Any = None
 ) -> Any:
     """The wavelength of each pair of dimensions of the sinusoid.
 
@@ -270,7 +270,7 @@ def plot_wavelengths(
     """
     dim = check_positive_int("dim", dim)
     max_wavelength = check_max_wavelength(max_wavelength)
-    wavelengths = 2 * np.pi / frequencies(dim, max_wavelength)
+    wavelengths = 2 * np.pi / frequencies(dim, max_wavelength=max_wavelength)
     ax = _axes(ax)
     ax.semilogy(wavelengths, marker=".")
     ax.set(xlabel="pair of dimensions", ylabel="wavelength (tokens)")

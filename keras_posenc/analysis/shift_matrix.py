@@ -14,6 +14,7 @@ from keras_posenc.ops.positional_encoding import LAYOUTS, frequencies
 def shift_matrix(
     k: float,
     d_model: int,
+    *,
     max_wavelength: float = 10000,
     layout: str = "interleaved",
 ) -> npt.NDArray[np.float64]:
@@ -50,7 +51,9 @@ def shift_matrix(
             f"cosine beside it. Received: d_model={d_model}"
         )
     check_choice("layout", layout, LAYOUTS)
-    angles = k * frequencies(d_model, check_max_wavelength(max_wavelength))
+    angles = k * frequencies(
+        d_model, max_wavelength=check_max_wavelength(max_wavelength)
+    )
     half = np.arange(d_model // 2)
     if layout == "interleaved":
         sines, cosines = 2 * half, 2 * half + 1

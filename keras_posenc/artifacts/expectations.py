@@ -176,6 +176,11 @@ def expect(
     given = check_questions(
         signatures, samples, max_length, tolerance, agreement
     )
+    if agreement is not None and quantization is None:
+        raise ValueError(
+            "`agreement` (--agreement) is of quantized files, and this one is "
+            f"not. Received: agreement={agreement!r}"
+        )
     expectations = Expectations(
         signatures,
         [],
@@ -315,8 +320,9 @@ def _ask(
             error = refusal
             if not question.is_sample:
                 error = ValueError(
-                    f"{refusal}\nThe longest that is asked by default is "
-                    f"`max_length`. Received: max_length={max_length}"
+                    f"{refusal}\nThe longest that is asked is `max_length` "
+                    f"(--max-length), here {max_length}: give what the model "
+                    "takes at most"
                 )
             if question.is_required:
                 raise error from refusal

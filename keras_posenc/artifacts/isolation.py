@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from keras_posenc.artifacts.processes import Forked, Spawned, fork
+from keras_posenc.artifacts.processes import Copied, Forked, Spawned, fork
 
 MIB = 2**20
 # TensorFlow, loaded, has 250 MiB of data, and 300 MiB of files in memory.
@@ -71,6 +71,8 @@ class Isolated:
             one: where the system can fork, a process that has called it, and
             nothing else, is kept, and each that is asked for with the same
             begins as its copy. The second one imports nothing any more.
+        copied: It begins as a copy of this process, which has done nothing yet
+            but import (threads are not copied), on a system that can fork.
         **environment: Further variables of its environment.
     """
 
@@ -78,6 +80,8 @@ class Isolated:
         self,
         script: str | Path,
         prepared: Sequence[Any] | None = None,
+        copied: bool = False,
+        /,
         **environment: str,
     ) -> None:
         # To files, which have a limit: a pipe would fill this process's memory.
@@ -85,8 +89,10 @@ class Isolated:
         self._errors = tempfile.TemporaryFile()
         added = {**_THREADS, **environment}
         files = self._out, self._errors
-        self._process: Spawned | Forked
-        if prepared is not None and sys.platform == "linux":
+        self._process: Spawned | Forked | Copied
+        if copied:
+            self._process = Copied(str(script), added, files)
+        elif prepared is not None and sys.platform == "linux":
             self._process = fork(str(script), tuple(prepared), added, files)
         else:
             self._process = Spawned([str(script)], added, files)

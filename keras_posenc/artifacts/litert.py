@@ -193,7 +193,7 @@ def export_litert(
         if quantization == "int8-static":
             refuse_loops(resolved)
         if verify:  # first, since samples may turn out wrong
-            step("Asking the model itself")
+            step("Computing reference outputs")
             expected = expect(
                 resolved,
                 samples,

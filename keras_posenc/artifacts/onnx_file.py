@@ -100,7 +100,7 @@ def export_onnx(
         staging_beside(path.parent) as staged,
     ):
         if verify:  # first, since samples may turn out wrong
-            step("Asking the model itself")
+            step("Computing reference outputs")
             expected = expect(
                 resolved,
                 samples,

@@ -4,13 +4,16 @@ import atexit
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import traceback
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from keras_posenc.artifacts import runner
 
@@ -53,6 +56,82 @@ class Spawned:
         self._process.wait()
         with contextlib.suppress(OSError):
             self.input.close()
+
+
+class Copied:
+    """A process that began as a copy of this one, where Python can fork."""
+
+    def __init__(
+        self,
+        script: str,
+        environment: Mapping[str, str],
+        files: Sequence[IO[bytes]],
+    ) -> None:
+        stdin, given = os.pipe()
+        self._ended, alive = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # as in runner
+            self.pid = os.fork()
+        if not self.pid:
+            os.close(given)
+            _begin_anew(
+                script,
+                environment,
+                [stdin, *(file.fileno() for file in files)],
+            )
+        os.close(stdin)
+        os.close(alive)  # from here on the copy's alone
+        self.input: Any = os.fdopen(given, "wb", buffering=0)
+        self._status: int | None = None
+
+    def wait(self, seconds: float | None) -> int | None:
+        """Its exit status, or None where it has not ended by then."""
+        if self._status is None:
+            ended = select.poll()  # `select` knows no number above 1023
+            ended.register(self._ended)
+            if ended.poll(None if seconds is None else 1000 * seconds):
+                _, status = os.waitpid(self.pid, 0)
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+    def end(self) -> None:
+        """Ends it, whatever it does."""
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait(None)
+        os.close(self._ended)
+        with contextlib.suppress(OSError):
+            self.input.close()
+
+
+def _begin_anew(
+    script: str, environment: Mapping[str, str], files: Sequence[int]
+) -> NoReturn:
+    """Runs a script in the copy, of which nothing else goes on."""
+    status = 1
+    try:
+        import fcntl
+
+        os.setsid()
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        # Above 2 first, for this process may have had its own ones closed.
+        above = [fcntl.fcntl(file, fcntl.F_DUPFD, 3) for file in files]
+        for own, file in enumerate(above):
+            os.dup2(file, own)
+            os.close(file)
+        # What they still hold is the other's to write.
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+        os.environ.update(environment)
+        runner.limit({})
+        runner.obey(script)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 class Forked:

@@ -90,6 +90,9 @@ class Accuracy:
 class VerificationReport:
     """What a fresh process found when it ran an artifact.
 
+    `str(report)` is one line, and below it what needs attention;
+    `report.details()` lists every case.
+
     Attributes:
         path: The artifact.
         kind: `"saved_model"` or `"litert"`.
@@ -297,8 +300,43 @@ class VerificationReport:
         return f"<VerificationReport of {self._summary()}>"
 
     def __str__(self) -> str:
-        lines = [self._summary()]
-        lines += self.narrower
+        """One line, and below it what was not verified or needs attention."""
+        return "\n".join([self._summary(), *self._remarks()])
+
+    def details(self) -> str:
+        """All of it: what `str` says, how it was asked, and each case."""
+        lines = [str(self), f"loaded in {self.load_seconds:.2f} s"]
+        if self.in_float32:
+            lines.append(
+                "compared with the model in float32, as the file computes: its "
+                "mixed precision rounds otherwise"
+            )
+        if self.refused:
+            lines.append(
+                f"not tried, as the model does not take it: "
+                f"{'; '.join(self.refused)}"
+            )
+        if self.warmup:
+            lines.append(f"replayed {self.warmup} warm-up requests")
+        lines.append("signature, inputs: worst difference, time of a call")
+        for name in dict.fromkeys(case.signature for case in self.cases):
+            samples = [
+                case
+                for case in self.cases
+                if case.is_sample and case.signature == name
+            ]
+            lines += [f"  {case}" for case in samples[:_LINES]]
+            if len(samples) > _LINES:
+                worst = max(samples, key=lambda case: case.worst_difference)
+                lines.append(
+                    f"  {name}, {len(samples) - _LINES} more samples; the "
+                    f"worst of all: {worst}"
+                )
+        lines += [f"  {case}" for case in self.cases if not case.is_sample]
+        return "\n".join(lines)
+
+    def _remarks(self) -> list[str]:
+        lines = list(self.narrower)
         lines += [f"not the model's own: {each}" for each in self.altered]
         if self.folded:
             lines.append(f"not compared: {'; '.join(self.folded)}")
@@ -319,11 +357,6 @@ class VerificationReport:
                 "right only for inputs like those that it was calibrated with: "
                 "give some as `samples` (--samples) to verify it"
             )
-        if self.in_float32:
-            lines.append(
-                "compared with the model in float32, as the file computes: its "
-                "mixed precision rounds otherwise"
-            )
         hint = (
             ""
             if self.accuracy.on_samples
@@ -332,13 +365,14 @@ class VerificationReport:
         )
         if self.constant:
             lines.append(
-                "says little, since the model's answers hardly depend on the "
-                f"inputs: {', '.join(self.constant)}{hint}"
+                "weak check: over these inputs the model's answers hardly vary "
+                f"in {', '.join(self.constant)}{hint}"
             )
         elif self.blurred:
             lines.append(
-                "says little, since rounding may move the answers as far as "
-                f"these inputs do: {', '.join(self.blurred)}{hint}"
+                "weak check: over these inputs the model's answers vary no "
+                "more than rounding may move them in "
+                f"{', '.join(self.blurred)}{hint}"
             )
         if self.unseen:
             lines.append(
@@ -350,11 +384,6 @@ class VerificationReport:
                 "lengths and batches were not varied beyond the samples: "
                 f"{', '.join(self.unvaried)}"
             )
-        if self.refused:
-            lines.append(
-                f"not tried, as the model does not take it: "
-                f"{'; '.join(self.refused)}"
-            )
         if self.padding_matters:
             lines.append(
                 "padding changes its answers: let no server batch rows of "
@@ -365,26 +394,9 @@ class VerificationReport:
                 "its warm-up requests were not replayed: pip install "
                 "'keras-posenc[serving]'"
             )
-        elif self.warmup:
-            lines.append(f"replayed {self.warmup} warm-up requests")
         if self.unverified:
             lines.append(f"not verified: {', '.join(self.unverified)}")
-        lines.append("signature, inputs: worst difference, time of a call")
-        for name in dict.fromkeys(case.signature for case in self.cases):
-            samples = [
-                case
-                for case in self.cases
-                if case.is_sample and case.signature == name
-            ]
-            lines += [f"  {case}" for case in samples[:_LINES]]
-            if len(samples) > _LINES:
-                worst = max(samples, key=lambda case: case.worst_difference)
-                lines.append(
-                    f"  {name}, {len(samples) - _LINES} more samples; the "
-                    f"worst of all: {worst}"
-                )
-        lines += [f"  {case}" for case in self.cases if not case.is_sample]
-        return "\n".join(lines)
+        return lines
 
     def _decisions(self) -> str:
         """How often the largest score is kept, and how often it must be."""
@@ -392,19 +404,21 @@ class VerificationReport:
         rows = sum(case.rows for case in self.judged)
         text = f"the largest score leads by more than {self.lead:.2g} in "
         if not decided:
-            return f"{text}none of {rows} rows: which it is says little"
+            return f"{text}none of {rows} rows, so which it is was not checked"
         return (
             f"{text}{decided} of {rows} rows, and is the model's in {kept} of "
             f"these; {100 * self.agreement:.4g}% is required"
         )
 
     def _summary(self) -> str:
-        count = len(self.cases)
+        count, judged = len(self.cases), len(self.judged)
+        on_samples = (
+            f" on the {judged} samples" if judged < count else ""
+        )  # all others must be finite, and no more
         return (
-            f"{self.path}: {'verified' if self.passed else 'WRONG'}, worst "
-            f"difference {self.worst_difference:.2g} in {count} "
-            f"case{'s' * (count != 1)}, {self.size_bytes / 1e6:.2f} MB, loaded "
-            f"in {self.load_seconds:.2f} s"
+            f"{self.path}: {'verified' if self.passed else 'WRONG'}: {count} "
+            f"case{'s' * (count != 1)}, worst {self.worst_difference:.2g} of "
+            f"{self.tolerance:.2g}{on_samples}, {self.size_bytes / 1e6:.2f} MB"
         )
 
 

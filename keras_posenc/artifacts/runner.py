@@ -27,7 +27,8 @@ from typing import Any
 _UNUSED = 600  # seconds after which a process that only forks others ends
 
 
-def _limit(limits: dict[str, int]) -> None:
+def limit(limits: dict[str, int]) -> None:
+    """Limits this process, by the names that `resource` has."""
     try:
         import resource
     except ImportError:  # Windows
@@ -52,11 +53,12 @@ def _load(script: str) -> Any:
     return module
 
 
-def _obey(script: str) -> None:
+def obey(script: str) -> None:
+    """Calls what the lines of standard input say, up to `main`."""
     module = _load(script)
     for line in sys.stdin:
         name, arguments, limits = json.loads(line)
-        _limit(limits)
+        limit(limits)
         getattr(module, name)(*arguments)
         if name == "main":  # the last: others may have the pipe's end, too
             return
@@ -146,7 +148,7 @@ def _ended(pids: Mapping[int, Any]) -> list[tuple[int, int]]:
 
 if __name__ == "__main__":
     script, *server = sys.argv[1:]
-    _limit({})  # no core, whatever ends it
+    limit({})  # no core, whatever ends it
     if sys.platform != "win32":  # what its starter's thread has blocked
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if server:
@@ -155,7 +157,7 @@ if __name__ == "__main__":
         control = socket.socket(fileno=os.dup(int(number)))
         os.close(int(number))
         _serve(script, json.loads(prepared), control)
-    _obey(script)
+    obey(script)
     # TensorFlow takes most of a second to put itself away.
     atexit._run_exitfuncs()
     sys.stdout.flush()

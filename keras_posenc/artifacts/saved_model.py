@@ -200,7 +200,7 @@ def export_saved_model(
         if runtime is not None:
             load_ahead(runtime, staged)
             contents = contents_of(resolved, functions)
-            step("Asking the model itself")
+            step("Computing reference outputs")
             expected = expect(resolved, asked, max_length, tolerance)
             requests = warmup_cases(warmup, expected)
         write_warmup(requests, staged, name)

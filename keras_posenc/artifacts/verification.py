@@ -510,8 +510,8 @@ def require_tensorflow_backend(function: str) -> None:
         raise RuntimeError(
             f"`{function}` needs the TensorFlow backend, and this is "
             f"'{backend}'. Save the model by model.save('model.keras'), then "
-            "run: keras-posenc export model.keras "
-            "--to saved_model --out FOLDER (or --to litert --out FILE)"
+            "run: keras-posenc export saved-model model.keras --out FOLDER "
+            "(or export litert model.keras --out FILE.tflite)"
         )
 
 

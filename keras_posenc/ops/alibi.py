@@ -9,7 +9,7 @@ from keras import ops
 from keras_posenc.ops.distances import distances
 
 
-def alibi_slopes(num_heads: int, alibi_bias_max: float = 8.0) -> np.ndarray:
+def alibi_slopes(num_heads: int, *, alibi_bias_max: float = 8.0) -> np.ndarray:
     """One slope for each head, falling geometrically to 2^-maximum.
 
     Where the number of heads is no power of two, the slopes are those of the
@@ -34,6 +34,7 @@ def alibi_slopes(num_heads: int, alibi_bias_max: float = 8.0) -> np.ndarray:
 def alibi_bias(
     query_positions: Any,
     key_positions: Any,
+    *,
     slopes: np.ndarray,
     bidirectional: bool,
     dtype: str = "float32",
@@ -43,7 +44,9 @@ def alibi_bias(
     The graph holds the slopes alone, and takes distances between integers as
     integers, so that nothing is rounded before the product.
     """
-    distance = distances(query_positions, key_positions, bidirectional, dtype)
+    distance = distances(
+        query_positions, key_positions, bidirectional=bidirectional, dtype=dtype
+    )
     # (batch, 1, query, key) * (heads, 1, 1)
     return ops.expand_dims(distance, 1) * ops.convert_to_tensor(
         -slopes.reshape(-1, 1, 1), dtype=dtype

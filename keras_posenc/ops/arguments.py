@@ -221,7 +221,7 @@ def check_position_tensors(
     """Holds what says where tokens stand to its shapes, dtypes and company.
 
     Raises:
-        ValueError: One does not fit, or `positions` is not alone.
+        ValueError: One does not fit, or `positions` come with a start.
     """
     sizes, row = {"batch": batch, "seq": seq}, ("batch", "seq")
     check_shape("mask", mask, row, sizes=sizes)
@@ -232,17 +232,12 @@ def check_position_tensors(
     check_real("positions", positions)
     if segment_ids is not None:
         check_integers("segment_ids", segment_ids)
-    if positions is None:
-        return
-    for name, is_given in {
-        "start_index": not isinstance(start_index, int) or start_index,
-        "segment_ids": segment_ids is not None,
-    }.items():
-        if is_given:
-            raise ValueError(
-                "`positions` says where every token stands, and cannot be "
-                f"used with {name}"
-            )
+    has_start = not isinstance(start_index, int) or start_index
+    if positions is not None and has_start:
+        raise ValueError(
+            "`positions` says where every token stands, and cannot be used "
+            "with start_index"
+        )
 
 
 def known_values(x: Any) -> np.ndarray | None:

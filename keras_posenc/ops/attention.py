@@ -20,7 +20,7 @@ BLOCK = 256
 
 
 def attention_weights(
-    query: Any, key: Any, mask: Any = None, bias: Any = None
+    query: Any, key: Any, *, mask: Any = None, bias: Any = None
 ) -> Any:
     """Softmax of the scores, `(batch, heads, query, key)`.
 
@@ -67,7 +67,7 @@ def weighted_values(weights: Any, value: Any) -> Any:
 
 
 def attend(
-    query: Any, key: Any, value: Any, mask: Any = None, bias: Any = None
+    query: Any, key: Any, value: Any, *, mask: Any = None, bias: Any = None
 ) -> Any:
     """`weighted_values(attention_weights(...), value)`, the weights unseen.
 
@@ -82,7 +82,9 @@ def attend(
         and dtype in (("float32",) if bias is not None else _FUSED_DTYPES)
     ):
         return _attend_fused(query, key, value, mask, bias)
-    return weighted_values(attention_weights(query, key, mask, bias), value)
+    return weighted_values(
+        attention_weights(query, key, mask=mask, bias=bias), value
+    )
 
 
 def _attend_fused(
@@ -115,7 +117,9 @@ def _attend_fused(
     return ops.where(any_key, attended, average)
 
 
-def in_blocks(shape: Any, dtype: Any, all_at_once: Any, some: Any) -> Any:
+def in_blocks(
+    shape: Any, *, keys: Any, dtype: Any, all_at_once: Any, some: Any
+) -> Any:
     """Attends a block of queries at a time where the scores would be large.
 
     The softmax of a query needs its own scores alone, so that each block is
@@ -123,7 +127,8 @@ def in_blocks(shape: Any, dtype: Any, all_at_once: Any, some: Any) -> Any:
 
     Args:
         shape: That of the queries, `(batch, heads, query, dim)`.
-        dtype: Theirs.
+        keys: How many keys there are.
+        dtype: That of the queries.
         all_at_once: Attends for all queries: no argument.
         some: Attends for some: their indices, integers `(rows,)`.
 
@@ -157,9 +162,10 @@ def in_blocks(shape: Any, dtype: Any, all_at_once: Any, some: Any) -> Any:
     if isinstance(seq, int) and seq <= BLOCK:
         return all_at_once()
     rows = batch * heads * seq
-    if isinstance(rows, int):
-        return by_blocks() if rows > MAX_SCORES // seq else all_at_once()
-    is_large = rows > MAX_SCORES // ops.maximum(seq, 1)
+    if isinstance(rows, int) and isinstance(keys, int):
+        is_large = rows > MAX_SCORES // max(keys, 1)
+        return by_blocks() if is_large else all_at_once()
+    is_large = rows > MAX_SCORES // ops.maximum(keys, 1)
     return ops.cond(is_large, by_blocks, all_at_once)
 
 

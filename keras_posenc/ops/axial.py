@@ -30,7 +30,7 @@ def axis_widths(dim: int, num_axes: int) -> list[int]:
     return [width] * (num_axes - 1) + [left]
 
 
-def joined_axes(encodings: Sequence[Any], reverse: bool = False) -> Any:
+def joined_axes(encodings: Sequence[Any], *, reverse: bool = False) -> Any:
     """One encoding for each axis -> one for each cell.
 
     Args:

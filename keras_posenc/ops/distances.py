@@ -7,7 +7,7 @@ from keras import ops
 
 
 def relative_positions(
-    query_positions: Any, key_positions: Any, exact: str = "float32"
+    query_positions: Any, key_positions: Any, *, exact: str = "float32"
 ) -> Any:
     """Key minus query: `(batch, query)` and `(batch, key)` -> all pairs.
 
@@ -28,6 +28,7 @@ def relative_positions(
 def distances(
     query_positions: Any,
     key_positions: Any,
+    *,
     bidirectional: bool,
     dtype: str = "float32",
 ) -> Any:
@@ -45,7 +46,7 @@ def distances(
     """
     # Cast first: LiteRT has no absolute value of int64.
     relative = ops.cast(
-        relative_positions(query_positions, key_positions, dtype), dtype
+        relative_positions(query_positions, key_positions, exact=dtype), dtype
     )
     if bidirectional:
         return ops.abs(relative)
@@ -55,6 +56,7 @@ def distances(
 def clipped_index(
     query_positions: Any,
     key_positions: Any,
+    *,
     max_distance: int,
     exact: str = "float32",
 ) -> Any:
@@ -68,14 +70,16 @@ def clipped_index(
         int32 `(batch, query, key)`, from 0 (far before) to the last row (far
         behind).
     """
-    relative = relative_positions(query_positions, key_positions, exact)
+    relative = relative_positions(query_positions, key_positions, exact=exact)
     relative = ops.clip(relative, -max_distance, max_distance)
     whole = ops.cast(relative, "int32")
     # Again, since NaN may become any integer.
     return ops.clip(whole, -max_distance, max_distance) + max_distance
 
 
-def nan_where_unknown(x: Any, query_positions: Any, key_positions: Any) -> Any:
+def nan_where_unknown(
+    x: Any, *, query_positions: Any, key_positions: Any
+) -> Any:
     """NaN for pairs of tokens of which one stands at NaN, `x` for others.
 
     For what is looked up by `clipped_index`, or branches on the distance,

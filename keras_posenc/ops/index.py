@@ -8,7 +8,7 @@ from keras_posenc.ops.sinusoids import split_positions
 
 
 def index_encoding(
-    positions: Any, lengths: Any = None, dtype: str = "float32"
+    positions: Any, *, lengths: Any = None, dtype: str = "float32"
 ) -> Any:
     """Positions as floats, divided by the lengths where there are any.
 
@@ -22,7 +22,7 @@ def index_encoding(
         Tensor of shape `(*positions.shape, 1)`. A position that is NaN, or
         whose magnitude exceeds 2**24, gives NaN.
     """
-    whole, fraction, valid = split_positions(positions, dtype)
+    whole, fraction, valid = split_positions(positions, exact=dtype)
     index = ops.cast(whole, dtype)
     if fraction is not None:
         index = index + ops.cast(fraction, dtype)

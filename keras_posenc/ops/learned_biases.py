@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 
-def kerple_log(distance: Any, scale: Any, rate: Any) -> Any:
+def kerple_log(distance: Any, *, scale: Any, rate: Any) -> Any:
     """-scale * log(1 + rate * distance), for each head.
 
     Args:
@@ -23,7 +23,7 @@ def kerple_log(distance: Any, scale: Any, rate: Any) -> Any:
     return -scale * ops.log(1 + rate * ops.expand_dims(distance, 1))
 
 
-def kerple_power(distance: Any, scale: Any, exponent: Any) -> Any:
+def kerple_power(distance: Any, *, scale: Any, exponent: Any) -> Any:
     """-scale * distance ** exponent, for each head.
 
     Args:
@@ -48,6 +48,7 @@ def kerple_power(distance: Any, scale: Any, exponent: Any) -> Any:
 
 def fire_bias(
     distance: Any,
+    *,
     reach: Any,
     rate: Any,
     threshold: Any,

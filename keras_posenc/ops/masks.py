@@ -4,6 +4,7 @@ True means a real token, or a query that may attend to a key.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.ops.arguments import check_mask
+from keras_posenc.ops.sides import Side
 
 
 class _CarriedMask(keras.Layer):
@@ -18,7 +20,7 @@ class _CarriedMask(keras.Layer):
         super().__init__(name="carried_mask", autocast=False)
         self.supports_masking = True
 
-    def call(self, inputs: Any, mask: Any = None) -> Any:
+    def call(self, inputs: Any, *, mask: Any = None) -> Any:
         return mask
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
@@ -72,60 +74,51 @@ def hide_padding(x: Any, mask: Any) -> Any:
 
 def combine_masks(
     *,
-    mask: Any = None,
-    padding_mask: Any = None,
+    queries: Side,
+    keys: Side,
     attention_mask: Any = None,
-    segment_ids: Any = None,
-    causal_length: Any = None,
-    rows: Any = None,
+    causal: bool = False,
 ) -> Any:
     """One mask for attention scores of shape `(batch, heads, query, key)`.
 
     Args:
-        mask: Bool `(batch, key)`: which keys are real tokens.
-        padding_mask: The same, from another source.
+        queries: The tokens that attend, to keys of their own segment only if
+            both sides have `segment_ids`.
+        keys: Those attended to, where they are no padding.
         attention_mask: Bool `(batch, query, key)`.
-        segment_ids: Integers `(batch, seq)`: a token attends to its own
-            segment only.
-        causal_length: If given, the length of a sequence whose tokens attend
-            to themselves and to what is before them.
-        rows: Integers `(query,)`: which tokens are the queries; by default all
-            of them.
+        causal: Whether tokens attend to none that come later, by the `index`
+            of both sides.
 
     Returns:
         Bool tensor that broadcasts to `(batch, heads, query, key)`, or None if
         everything may attend to everything.
     """
-
-    def queries(x: Any) -> Any:
-        """Of one row for each token, those of the queries."""
-        return x if rows is None else ops.take(x, rows, axis=1)
-
-    masks = [
-        ops.expand_dims(ops.cast(keys, "bool"), (1, 2))
-        for keys in (mask, padding_mask)
-        if keys is not None
-    ]
+    masks = []
+    if keys.tokens is not None:
+        masks.append(ops.expand_dims(ops.cast(keys.tokens, "bool"), (1, 2)))
     if attention_mask is not None:
-        masks.append(
-            ops.expand_dims(queries(ops.cast(attention_mask, "bool")), 1)
-        )
-    if segment_ids is not None:
-        # (batch, seq) -> (batch, 1, seq, 1) == (batch, 1, 1, seq)
-        masks.append(
-            ops.equal(
-                ops.expand_dims(queries(segment_ids), (1, 3)),
-                ops.expand_dims(segment_ids, (1, 2)),
-            )
-        )
-    if causal_length is not None:
-        index = ops.expand_dims(ops.arange(causal_length, dtype="int32"), 0)
-        masks.append(
-            ops.greater_equal(
-                ops.expand_dims(queries(index), (1, 3)),
-                ops.expand_dims(index, (1, 2)),
-            )
-        )
+        masks.append(ops.expand_dims(ops.cast(attention_mask, "bool"), 1))
+    if queries.segment_ids is not None and keys.segment_ids is not None:
+        masks.append(_pairs(ops.equal, queries.segment_ids, keys.segment_ids))
+    if causal:
+        query_index = _index(queries)
+        key_index = query_index if keys is queries else _index(keys)
+        masks.append(_pairs(ops.greater_equal, query_index, key_index))
     if not masks:
         return None
     return functools.reduce(ops.logical_and, masks)
+
+
+def _pairs(compare: Callable[..., Any], queries: Any, keys: Any) -> Any:
+    """(batch, query, 1) with (batch, 1, key) -> (batch, 1, query, key)."""
+    return compare(
+        ops.expand_dims(queries, (1, 3)), ops.expand_dims(keys, (1, 2))
+    )
+
+
+def _index(side: Side) -> Any:
+    """When the tokens of a side come: (1, length)."""
+    index = side.index
+    if index is None:
+        index = ops.arange(side.length, dtype="int32")
+    return ops.expand_dims(index, 0)

@@ -21,7 +21,7 @@ class Packing:
             the backend makes of a gather, which a saved graph keeps.
     """
 
-    def __init__(self, mask: Any, training: bool | None = None) -> None:
+    def __init__(self, mask: Any, *, training: bool | None = None) -> None:
         self.training = bool(training)
         self.shape = ops.shape(mask)
         self.mask = ops.reshape(mask, (-1,))

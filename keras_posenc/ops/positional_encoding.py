@@ -17,7 +17,7 @@ LAYOUTS = ("interleaved", "halves")
 
 
 def get_angles(
-    position: Any, i: Any, d_model: Any, max_wavelength: float = 10000
+    position: Any, i: Any, d_model: Any, *, max_wavelength: float = 10000
 ) -> Any:
     """Angles of the sinusoidal encoding, in float32, as tutorials write them.
 
@@ -105,7 +105,7 @@ def positional_encoding(
             f"`dtype` must be a float dtype. Received: dtype={dtype!r}"
         )
     angles = np.arange(position)[:, np.newaxis] * frequencies(
-        d_model, max_wavelength
+        d_model, max_wavelength=max_wavelength
     )
     sine, cosine = np.sin(angles), np.cos(angles)[:, : d_model // 2]
     encoding = np.empty((1, position, d_model))
@@ -117,7 +117,7 @@ def positional_encoding(
     return ops.convert_to_tensor(_round_once(encoding, dtype), dtype=dtype)
 
 
-def frequencies(d_model: int, max_wavelength: float) -> np.ndarray:
+def frequencies(d_model: int, *, max_wavelength: float) -> np.ndarray:
     """Radians per position of each pair of columns: float64, `(pairs,)`."""
     pairs = np.arange((d_model + 1) // 2)
     return max_wavelength ** (-2.0 * pairs / d_model)

@@ -14,7 +14,7 @@ from keras_posenc.ops.arguments import (
 
 
 def counted_positions(
-    start_index: Any, segment_ids: Any = None, mask: Any = None
+    start_index: Any, *, segment_ids: Any = None, mask: Any = None
 ) -> Any:
     """Positions counted from `start_index`, or None for plain counting.
 
@@ -59,7 +59,7 @@ def _from_start(start_index: Any, positions: Any) -> Any:
     return ops.add(positions, start_index)
 
 
-def random_positions(scores: Any, length: Any, count: Any = None) -> Any:
+def random_positions(scores: Any, *, length: Any, count: Any = None) -> Any:
     """Sorted positions without repetition, the lowest scores' in each row.
 
     Scores that are drawn evenly give every set of positions the same chance.
@@ -84,7 +84,7 @@ def random_positions(scores: Any, length: Any, count: Any = None) -> Any:
     return ops.reshape(ops.sort(drawn, axis=-1), (ops.shape(scores)[0], length))
 
 
-def spread_positions(rank: Any, count: Any, max_position: int) -> Any:
+def spread_positions(rank: Any, *, count: Any, max_position: int) -> Any:
     """The means of sorted random positions, rounded down: evenly spread.
 
     Of `n` draws without repetition from `0 ... m - 1` the `k`-th, from 0 on,
@@ -195,7 +195,7 @@ def row_lengths(mask: Any) -> Any:
     return ops.max(ends, axis=-1, keepdims=True)
 
 
-def segment_lengths(segment_ids: Any, mask: Any = None) -> Any:
+def segment_lengths(segment_ids: Any, *, mask: Any = None) -> Any:
     """Length of the segment that each token is in.
 
     Args:
@@ -238,7 +238,7 @@ def _runs(segment_ids: Any) -> tuple[Any, Any]:
 
 
 def count_positions(
-    positions: Any, start_index: Any, segment_ids: Any, seq: Any
+    positions: Any, *, start_index: Any, segment_ids: Any, length: Any
 ) -> Any:
     """The positions given, else counted.
 
@@ -247,15 +247,15 @@ def count_positions(
         start_index: Where counting starts: an integer or `(batch,)`.
         segment_ids: Integers `(batch, seq)`, with each of whose segments
             counting starts again, or None.
-        seq: The number of tokens.
+        length: The number of tokens.
 
     Returns:
         `(1, seq)` or `(batch, seq)`.
     """
     if positions is None:
-        positions = counted_positions(start_index, segment_ids)
+        positions = counted_positions(start_index, segment_ids=segment_ids)
         if positions is None:
-            positions = plain_positions(start_index, seq)
+            positions = plain_positions(start_index, length)
     positions = ops.convert_to_tensor(positions)
     if len(positions.shape) == 1:
         positions = ops.expand_dims(positions, 0)

@@ -8,7 +8,7 @@ from keras import ops
 
 
 def bucket_table(
-    num_buckets: int, max_distance: int, bidirectional: bool
+    num_buckets: int, *, max_distance: int, bidirectional: bool
 ) -> np.ndarray:
     """T5's bucket of each relative position (key minus query), clipped.
 
@@ -64,7 +64,7 @@ def take_by_distance(scores: Any, index: Any) -> Any:
     return take_rows_as_heads(flat, index)
 
 
-def sum_by_distance(weights: Any, index: Any, rows: int) -> Any:
+def sum_by_distance(weights: Any, index: Any, *, rows: int) -> Any:
     """For each query, the sum of the weights at each distance.
 
     Args:

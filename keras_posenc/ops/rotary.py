@@ -14,7 +14,7 @@ from keras_posenc.ops.sinusoids import (
 )
 
 
-def rotate_pairs(x: Any, sine: Any, cosine: Any, layout: str) -> Any:
+def rotate_pairs(x: Any, *, sine: Any, cosine: Any, layout: str) -> Any:
     """Turns the pairs of features of `x`, `(..., 2 * pairs)`.
 
     Args:
@@ -54,7 +54,7 @@ def lengths_seen(positions: Any) -> Any:
 
 
 def phases_by_length(
-    positions: Any, short: Phases, long: Phases, original_length: int
+    positions: Any, *, short: Phases, long: Phases, original_length: int
 ) -> tuple[Any, Any]:
     """Those of `short`, or in rows beyond the original length of `long`."""
     is_long = ops.expand_dims(lengths_seen(positions) > original_length, -1)
@@ -67,6 +67,7 @@ def phases_by_length(
 
 def dynamic_phases(
     positions: Any,
+    *,
     dim: int,
     max_wavelength: float,
     scaling_factor: float,
@@ -98,7 +99,7 @@ def dynamic_phases(
     Returns:
         Two tensors of shape `(*positions.shape, dim // 2)`.
     """
-    rates = frequencies(dim, max_wavelength)
+    rates = frequencies(dim, max_wavelength=max_wavelength)
     pair = np.arange(dim // 2)
     # A constant that converters to float16 leave alone: bits, gathered by an
     # index that only the run knows. Row 0 is of rows that keep their rates.
@@ -124,7 +125,7 @@ def dynamic_phases(
     slowdown = ops.exp(-exponent * ops.log(1 + excess * growth))
     lag = circle * _fractions_of_turns(positions, turns * (1 - slowdown), dtype)
     return add_angles(
-        Phases(rates, dtype).at(positions), (-ops.sin(lag), ops.cos(lag))
+        Phases(rates, dtype=dtype).at(positions), (-ops.sin(lag), ops.cos(lag))
     )
 
 
@@ -143,7 +144,7 @@ def _fractions_of_turns(positions: Any, turns: Any, dtype: str) -> Any:
     def centred(x: Any) -> Any:
         return x - ops.round(x)
 
-    whole, fraction, _ = split_positions(positions, dtype)
+    whole, fraction, _ = split_positions(positions, exact=dtype)
     high, low = (
         ops.expand_dims(ops.cast(digit, dtype), -1)
         for digit in (ops.floor_divide(whole, 4096), ops.mod(whole, 4096))

@@ -13,21 +13,24 @@ from keras_posenc.ops.positional_encoding import frequencies
 
 
 def linear_rates(
-    dim: int, max_wavelength: float, scaling_factor: float
+    dim: int, *, max_wavelength: float, scaling_factor: float
 ) -> np.ndarray:
     """All slower by one factor: positions are interpolated."""
-    return frequencies(dim, max_wavelength) / scaling_factor
+    return frequencies(dim, max_wavelength=max_wavelength) / scaling_factor
 
 
 def longrope_rates(
-    dim: int, max_wavelength: float, factors: Sequence[float]
+    dim: int, *, max_wavelength: float, factors: Sequence[float]
 ) -> np.ndarray:
     """Each slower by a factor of its own, found by search."""
-    return frequencies(dim, max_wavelength) / np.asarray(factors, "float64")
+    return frequencies(dim, max_wavelength=max_wavelength) / np.asarray(
+        factors, "float64"
+    )
 
 
 def yarn_rates(
     dim: int,
+    *,
     max_wavelength: float,
     scaling_factor: float,
     original_max_position_embeddings: int,
@@ -55,12 +58,13 @@ def yarn_rates(
     low, high = max(first, 0), min(last, dim - 1)
     width = high - low or 0.001  # a step where both are one pair
     ramp = np.clip((np.arange(dim // 2) - low) / width, 0, 1)
-    rates = frequencies(dim, max_wavelength)
+    rates = frequencies(dim, max_wavelength=max_wavelength)
     return rates * (1 - ramp) + rates / scaling_factor * ramp
 
 
 def llama3_rates(
     dim: int,
+    *,
     max_wavelength: float,
     scaling_factor: float,
     original_max_position_embeddings: int,
@@ -68,7 +72,7 @@ def llama3_rates(
     high_freq_factor: float,
 ) -> np.ndarray:
     """As yarn, with the ramp in turns rather than in pairs."""
-    rates = frequencies(dim, max_wavelength)
+    rates = frequencies(dim, max_wavelength=max_wavelength)
     turns = original_max_position_embeddings * rates / (2 * math.pi)
     share = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor)
     share = np.clip(share, 0, 1)
@@ -76,7 +80,7 @@ def llama3_rates(
 
 
 def yarn_attention_factor(
-    scaling_factor: float, mscale: float = 1.0, mscale_all_dim: float = 0.0
+    scaling_factor: float, *, mscale: float = 1.0, mscale_all_dim: float = 0.0
 ) -> float:
     """What queries and keys grow by, to keep the softmax as sharp.
 
@@ -88,7 +92,7 @@ def yarn_attention_factor(
 
 
 def longrope_attention_factor(
-    scaling_factor: float, original_max_position_embeddings: int
+    scaling_factor: float, *, original_max_position_embeddings: int
 ) -> float:
     """What queries and keys grow by, to keep the softmax as sharp."""
     growth = math.log(max(scaling_factor, 1.0))

@@ -53,7 +53,7 @@ _LISTS = ("short_factor", "long_factor")
 
 
 def check_scaling(
-    rope_type: str, max_wavelength: float, parameters: Mapping[str, Any]
+    rope_type: str, *, max_wavelength: float, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Holds the parameters, None where not given, to those of the type.
 
@@ -121,6 +121,7 @@ def check_pairs(parameters: Mapping[str, Any], pairs: int) -> None:
 
 def scaled_phases(
     positions: Any,
+    *,
     dim: int,
     max_wavelength: float,
     rope_type: str,
@@ -144,39 +145,68 @@ def scaled_phases(
     grown = parameters["attention_factor"]
     if rope_type == "dynamic":
         return dynamic_phases(
-            positions, dim, max_wavelength, factor, length, dtype
+            positions,
+            dim=dim,
+            max_wavelength=max_wavelength,
+            scaling_factor=factor,
+            original_length=length,
+            dtype=dtype,
         )
     if rope_type == "longrope":
         short, long = (
-            Phases(longrope_rates(dim, max_wavelength, parameters[name]), dtype)
+            Phases(
+                longrope_rates(
+                    dim, max_wavelength=max_wavelength, factors=parameters[name]
+                ),
+                dtype=dtype,
+            )
             for name in _LISTS
         )
-        sine, cosine = phases_by_length(positions, short, long, length)
+        sine, cosine = phases_by_length(
+            positions, short=short, long=long, original_length=length
+        )
         if grown is None:
-            grown = longrope_attention_factor(factor, length)
+            grown = longrope_attention_factor(
+                factor, original_max_position_embeddings=length
+            )
     else:
         if rope_type == "linear":
-            rates = linear_rates(dim, max_wavelength, factor)
+            rates = linear_rates(
+                dim, max_wavelength=max_wavelength, scaling_factor=factor
+            )
         elif rope_type == "llama3":
             low, high = (
                 parameters[f"{x}_freq_factor"] for x in ("low", "high")
             )
-            rates = llama3_rates(dim, max_wavelength, factor, length, low, high)
+            rates = llama3_rates(
+                dim,
+                max_wavelength=max_wavelength,
+                scaling_factor=factor,
+                original_max_position_embeddings=length,
+                low_freq_factor=low,
+                high_freq_factor=high,
+            )
         elif rope_type == "yarn":
             ramp = {
                 name: default if parameters[name] is None else parameters[name]
                 for name, default in _YARN.items()
             }
-            rates = yarn_rates(dim, max_wavelength, factor, length, **ramp)
+            rates = yarn_rates(
+                dim,
+                max_wavelength=max_wavelength,
+                scaling_factor=factor,
+                original_max_position_embeddings=length,
+                **ramp,
+            )
             if grown is None:
                 grown = yarn_attention_factor(
                     factor,
-                    parameters["mscale"] or 1.0,
-                    parameters["mscale_all_dim"] or 0.0,
+                    mscale=parameters["mscale"] or 1.0,
+                    mscale_all_dim=parameters["mscale_all_dim"] or 0.0,
                 )
         else:
-            rates = frequencies(dim, max_wavelength)
-        sine, cosine = Phases(rates, dtype).at(positions)
+            rates = frequencies(dim, max_wavelength=max_wavelength)
+        sine, cosine = Phases(rates, dtype=dtype).at(positions)
     if grown is None or grown == 1:
         return sine, cosine
     return grown * sine, grown * cosine

@@ -44,7 +44,7 @@ class Phases:
     """
 
     def __init__(
-        self, rates: Any, dtype: str = "float32", xp: Any = ops
+        self, rates: Any, *, dtype: str = "float32", xp: Any = ops
     ) -> None:
         rates = np.ascontiguousarray(rates, "float64")
         self.dtype = dtype
@@ -63,7 +63,7 @@ class Phases:
         Returns:
             Two tensors of shape `(*positions.shape, pairs)`.
         """
-        whole, fraction, valid = split_positions(positions, self.dtype)
+        whole, fraction, valid = split_positions(positions, exact=self.dtype)
         return add_angles(
             self.compose(ops.floor_divide(whole, _BASE), fraction, valid),
             self.look_up(_LOW + ops.mod(whole, _BASE)),
@@ -113,6 +113,7 @@ class Sinusoids:
     def __init__(
         self,
         dim: int,
+        *,
         max_wavelength: float,
         layout: str,
         dtype: str = "float32",
@@ -121,7 +122,7 @@ class Sinusoids:
         self.max_wavelength = max_wavelength
         self.layout = layout
         self.dtype = dtype
-        self._rates = frequencies(dim, max_wavelength)
+        self._rates = frequencies(dim, max_wavelength=max_wavelength)
 
     def range(self, start_index: Any, length: Any) -> Any:
         """Encodings of `start_index ... start_index + length - 1`.
@@ -147,7 +148,7 @@ class Sinusoids:
         else:
             xp = ops
             start, _, valid = split_positions(start_index)
-        phases = Phases(self._rates, self.dtype, xp)
+        phases = Phases(self._rates, dtype=self.dtype, xp=xp)
         rows = min(length, _BASE) if is_known else _BASE
         # Of steps, and not of a count of blocks: mobile runtimes know the size
         # of such a range before they run it.
@@ -167,7 +168,9 @@ class Sinusoids:
         row_sine, row_cosine = phases.look_up(_LOW + xp.mod(start, _BASE) + row)
 
         def laid_out(sine: Any, cosine: Any, axis: int) -> Any:
-            wide = columns(sine, cosine, self.dim, self.layout, xp)
+            wide = columns(
+                sine, cosine, dim=self.dim, layout=self.layout, xp=xp
+            )
             return ops.expand_dims(wide, axis)
 
         # (..., blocks, 1, dim) with (..., 1, rows, dim)
@@ -193,12 +196,12 @@ class Sinusoids:
         Returns:
             Tensor of shape `(*positions.shape, dim)`.
         """
-        phases = Phases(self._rates, self.dtype)
-        return columns(*phases.at(positions), self.dim, self.layout)
+        phases = Phases(self._rates, dtype=self.dtype)
+        return columns(*phases.at(positions), dim=self.dim, layout=self.layout)
 
 
 def columns(
-    sine: Any, cosine: Any, dim: int, layout: str, xp: Any = ops
+    sine: Any, cosine: Any, *, dim: int, layout: str, xp: Any = ops
 ) -> Any:
     """Lays sines and cosines out as columns: (..., pairs) -> (..., dim).
 
@@ -226,7 +229,7 @@ def _first(x: Any, count: int) -> Any:
 
 
 def split_positions(
-    positions: Any, exact: str = "float32"
+    positions: Any, *, exact: str = "float32"
 ) -> tuple[Any, Any, Any]:
     """Positions -> (whole part as int32, fraction or None, validity).
 

@@ -8,7 +8,7 @@ from keras import ops
 from keras_posenc.ops.sinusoids import split_positions
 
 
-def rows_at(table: Any, positions: Any, mask: Any = None) -> Any:
+def rows_at(table: Any, positions: Any, *, mask: Any = None) -> Any:
     """Rows of a table by position, NaN for a token outside it.
 
     A runtime that reads beyond a table stops, wraps, or answers with what lies

@@ -12,6 +12,7 @@ from keras_posenc.ops.sinusoids import Phases
 def transformer_xl_scores(
     query: Any,
     kernel: Any,
+    *,
     query_positions: Any,
     key_positions: Any,
     rates: np.ndarray,
@@ -55,7 +56,7 @@ def transformer_xl_scores(
     turned = ops.transpose(
         ops.reshape(turned, (heads, batch, queries, width)), (1, 0, 2, 3)
     )
-    phases = Phases(rates, dtype)
+    phases = Phases(rates, dtype=dtype)
     sine, cosine = (
         ops.expand_dims(part, 1) for part in phases.at(query_positions)
     )

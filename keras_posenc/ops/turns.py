@@ -45,7 +45,7 @@ Table = list[list[Any]]
 
 
 def time_digits(
-    positions: Any, fractions: Any = None, dtype: str = "float32"
+    positions: Any, *, fractions: Any = None, dtype: str = "float32"
 ) -> Digits:
     """Splits positions into digits.
 
@@ -86,7 +86,7 @@ def time_digits(
 
 
 def fixed_turns(
-    frequencies: Sequence[Fraction], digits: Digits, dtype: str
+    frequencies: Sequence[Fraction], *, digits: Digits, dtype: str
 ) -> Table:
     """What each digit turns by, at frequencies that are known exactly.
 
@@ -100,7 +100,7 @@ def fixed_turns(
     return [list(chunk) for chunk in table]
 
 
-def learned_turns(frequencies: Any, digits: Digits, dtype: str) -> Table:
+def learned_turns(frequencies: Any, *, digits: Digits, dtype: str) -> Table:
     """What each digit turns by, at frequencies `(pairs,)` in a tensor.
 
     A frequency counts to its last bit: fractions of a turn, and products with
@@ -122,7 +122,7 @@ def learned_turns(frequencies: Any, digits: Digits, dtype: str) -> Table:
     return table
 
 
-def angles(digits: Digits, table: Table, dtype: str) -> Any:
+def angles(digits: Digits, table: Table, *, dtype: str) -> Any:
     """Angles within half a turn of 0: `(*positions.shape, pairs)`.
 
     Args:
@@ -158,7 +158,7 @@ def angles(digits: Digits, table: Table, dtype: str) -> Any:
     return turn * _two_pi(digits.valid, dtype)
 
 
-def learnable(angle: Any, times: Any, frequencies: Any) -> Any:
+def learnable(angle: Any, *, times: Any, frequencies: Any) -> Any:
     """The same angles, through which gradients reach the frequencies.
 
     Integers pass no gradient on. What is added here is 0, and has the gradient

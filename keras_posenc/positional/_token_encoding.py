@@ -45,6 +45,7 @@ class TokenEncoding(MergedEncoding):
     def call(
         self,
         inputs: Any,
+        *,
         positions: Any = None,
         start_index: Any = 0,
         segment_ids: Any = None,
@@ -62,6 +63,7 @@ class TokenEncoding(MergedEncoding):
     def compute_output_spec(
         self,
         inputs: Any,
+        *,
         positions: Any = None,
         start_index: Any = 0,
         segment_ids: Any = None,
@@ -93,7 +95,9 @@ class TokenEncoding(MergedEncoding):
         if positions is not None:
             return hide_masked(positions, mask), mask
         counted = mask if self.skip_masked else None
-        return counted_positions(start_index, segment_ids, counted), mask
+        return counted_positions(
+            start_index, segment_ids=segment_ids, mask=counted
+        ), mask
 
     def check_call(
         self,

@@ -57,9 +57,11 @@ class AlibiBias(AttentionPosition):
         return alibi_bias(
             query_positions,
             key_positions,
-            alibi_slopes(query.shape[1], self.alibi_bias_max),
-            self.bidirectional,
-            arithmetic_dtype(query),
+            slopes=alibi_slopes(
+                query.shape[1], alibi_bias_max=self.alibi_bias_max
+            ),
+            bidirectional=self.bidirectional,
+            dtype=arithmetic_dtype(query),
         )
 
     def get_config(self) -> dict[str, Any]:

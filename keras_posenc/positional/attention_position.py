@@ -34,7 +34,8 @@ class AttentionPosition(NamedArguments, keras.Layer):
 
     Padded tokens stand at 0, whatever `positions` says of them. Where
     `uses_length` is True, an answer for one token depends on how far the
-    others go, and padding that was counted stands at 0 as well.
+    others go, and padding that was counted stands at 0 as well, for all
+    positions of the same encoder.
 
     A hook may compute in whatever dtype it needs, and its result is cast to
     the attention's. Its weights come in their own dtype, float32 under a mixed

@@ -61,6 +61,7 @@ class AxialPositionalEncoding(MergedEncoding):
             default the inputs' own. Only with `merge_mode="concat"`.
         dropout: Rate of the dropout behind the merge, in [0, 1).
         embeddings_initializer: Initializer of learned tables.
+        embeddings_regularizer: Regularizer of the tables, or None.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
@@ -89,7 +90,7 @@ class AxialPositionalEncoding(MergedEncoding):
     ...     keras.layers.Conv2D(64, 16, strides=16),
     ...     kp.AxialPositionalEncoding(2),
     ...     keras.layers.Reshape((-1, 64)),
-    ...     kp.TransformerEncoder(2, 4, 128),
+    ...     kp.TransformerEncoder(2, num_heads=4, intermediate_dim=128),
     ... ])
     >>> model.output_shape
     (None, None, 64)
@@ -114,6 +115,7 @@ class AxialPositionalEncoding(MergedEncoding):
         encoding_dim: int | None = None,
         dropout: float = 0.0,
         embeddings_initializer: Any = "glorot_uniform",
+        embeddings_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(merge_mode=merge_mode, dropout=dropout, **kwargs)
@@ -138,6 +140,9 @@ class AxialPositionalEncoding(MergedEncoding):
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer
         )
+        self.embeddings_regularizer = keras.regularizers.get(
+            embeddings_regularizer
+        )
 
     def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
         widths = self._widths(input_shape[-1])
@@ -149,11 +154,12 @@ class AxialPositionalEncoding(MergedEncoding):
             table = self.add_weight(
                 shape=(size, widths[axis]),
                 initializer=initializer_of(self.embeddings_initializer, name),
+                regularizer=self.embeddings_regularizer,
                 name=name,
             )
             self.embeddings.append(table)
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Any, *, training: bool | None = None) -> Any:
         self.check_inputs(inputs)
         self._check_sizes(inputs.shape)
         sizes = ops.shape(inputs)[1:-1]
@@ -167,11 +173,11 @@ class AxialPositionalEncoding(MergedEncoding):
                 )
                 for table, size in zip(self.embeddings, sizes, strict=True)
             ]
-        encoding = joined_axes(encodings, self.last_axis_first)
+        encoding = joined_axes(encodings, reverse=self.last_axis_first)
         return self.merge(inputs, encoding, training)
 
     def compute_output_spec(
-        self, inputs: Any, training: bool | None = None
+        self, inputs: Any, *, training: bool | None = None
     ) -> Any:
         self.check_inputs(inputs)
         self._check_sizes(inputs.shape)
@@ -224,6 +230,9 @@ class AxialPositionalEncoding(MergedEncoding):
             "embeddings_initializer": keras.initializers.serialize(
                 self.embeddings_initializer
             ),
+            "embeddings_regularizer": keras.regularizers.serialize(
+                self.embeddings_regularizer
+            ),
         }
 
     def _widths(self, dim: int) -> list[int]:
@@ -234,9 +243,9 @@ class AxialPositionalEncoding(MergedEncoding):
     def _sinusoids(self, sizes: Any, dim: int) -> list[Any]:
         sinusoids = Sinusoids(
             axis_width(self.encoding_width(dim), self.num_axes),
-            self.max_wavelength,
-            self.layout,
-            self.exact_dtype(),
+            max_wavelength=self.max_wavelength,
+            layout=self.layout,
+            dtype=self.exact_dtype(),
         )
         return [
             sinusoids.range(0, size)[:, :width]

@@ -40,6 +40,7 @@ class FireBias(AttentionPosition):
         bidirectional: Whether later keys have distances. If False, they are at
             distance 0: meant for `use_causal_mask=True`.
         kernel_initializer: Initializer of the network's kernels.
+        kernel_regularizer: Regularizer of both kernels, or None.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
@@ -64,6 +65,7 @@ class FireBias(AttentionPosition):
         initial_threshold: float = 512.0,
         bidirectional: bool = True,
         kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -73,6 +75,7 @@ class FireBias(AttentionPosition):
         )
         self.bidirectional = check_bool("bidirectional", bidirectional)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
 
     def build(self, input_shape: Any) -> None:
         heads, kernel = input_shape[1], self.kernel_initializer
@@ -86,6 +89,9 @@ class FireBias(AttentionPosition):
             weight = self.add_weight(
                 shape=shape,
                 initializer=initializer_of(initializer, name),
+                regularizer=(
+                    self.kernel_regularizer if initializer is kernel else None
+                ),
                 name=name,
             )
             setattr(self, name, weight)
@@ -98,7 +104,7 @@ class FireBias(AttentionPosition):
             self, "heads", self.output_kernel.shape[1], query.shape[1]
         )
         dtype = arithmetic_dtype(query)
-        log_rate, log_factor, *network = (
+        log_rate, log_factor, hidden, hidden_bias, output = (
             ops.cast(weight, dtype) for weight in self.weights
         )
         reach = ops.expand_dims(ops.cast(query_positions, dtype), -1)
@@ -107,12 +113,17 @@ class FireBias(AttentionPosition):
             reach = ops.maximum(reach, later)
         return fire_bias(
             distances(
-                query_positions, key_positions, self.bidirectional, dtype
+                query_positions,
+                key_positions,
+                bidirectional=self.bidirectional,
+                dtype=dtype,
             ),
-            reach,
-            ops.exp(log_rate),
-            self.initial_threshold * ops.exp(log_factor),
-            *network,
+            reach=reach,
+            rate=ops.exp(log_rate),
+            threshold=self.initial_threshold * ops.exp(log_factor),
+            hidden_kernel=hidden,
+            hidden_bias=hidden_bias,
+            output_kernel=output,
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -123,5 +134,8 @@ class FireBias(AttentionPosition):
             "bidirectional": self.bidirectional,
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer
+            ),
+            "kernel_regularizer": keras.regularizers.serialize(
+                self.kernel_regularizer
             ),
         }

@@ -43,7 +43,7 @@ class IndexEncoding(TokenEncoding):
         positions: Integers or reals, `(seq,)` or `(batch, seq)`. A position
             that is NaN or beyond 2**24 in magnitude is encoded as NaN, but
             that of a masked token as 0, whatever it is. Not together with
-            `start_index`, `segment_ids` or `skip_masked`.
+            `start_index` or `skip_masked`.
         start_index: Position of the first token: an integer or `(batch,)`
             integers, negative ones too.
         segment_ids: Integers of shape `(batch, seq)`, as in
@@ -108,10 +108,12 @@ class IndexEncoding(TokenEncoding):
             positions = plain_positions(start_index, seq)
         lengths = None
         if self.normalize and segment_ids is not None:
-            lengths = segment_lengths(segment_ids, mask)
+            lengths = segment_lengths(segment_ids, mask=mask)
         elif self.normalize:
             lengths = seq if mask is None else token_counts(mask)
-        return index_encoding(positions, lengths, self.exact_dtype())
+        return index_encoding(
+            positions, lengths=lengths, dtype=self.exact_dtype()
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "normalize": self.normalize}

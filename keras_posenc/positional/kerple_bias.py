@@ -83,18 +83,21 @@ class KerpleBias(AttentionPosition):
         check_built_for(self, "heads", self.log_scale.shape[0], query.shape[1])
         dtype = arithmetic_dtype(query)
         distance = distances(
-            query_positions, key_positions, self.bidirectional, dtype
+            query_positions,
+            key_positions,
+            bidirectional=self.bidirectional,
+            dtype=dtype,
         )
         scale = ops.exp(ops.cast(self.log_scale, dtype))
         if self.variant == "log":
             rate = ops.exp(ops.cast(self.log_rate, dtype))
-            return kerple_log(distance, scale, rate)
+            return kerple_log(distance, scale=scale, rate=rate)
         exponent = 2 * ops.sigmoid(ops.cast(self.exponent_logit, dtype))
         # No power of NaN: 0 is taken apart, and LiteRT's exponential ends.
         return nan_where_unknown(
-            kerple_power(distance, scale, exponent),
-            query_positions,
-            key_positions,
+            kerple_power(distance, scale=scale, exponent=exponent),
+            query_positions=query_positions,
+            key_positions=key_positions,
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class PositionEmbedding(TokenEncoding):
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
         positions: Integers, `(seq,)` or `(batch, seq)`. Not together with
-            `start_index`, `segment_ids` or `skip_masked`.
+            `start_index` or `skip_masked`.
         start_index: Position of the first token: an integer or `(batch,)`
             integers.
         segment_ids: Integers of shape `(batch, seq)`, as in
@@ -139,7 +139,9 @@ class PositionEmbedding(TokenEncoding):
                 mask = None  # no token stands outside, as has been checked
         else:
             self._check_positions(positions, mask)
-        return rows_at(ops.convert_to_tensor(self.embeddings), positions, mask)
+        return rows_at(
+            ops.convert_to_tensor(self.embeddings), positions, mask=mask
+        )
 
     def check_call(
         self,

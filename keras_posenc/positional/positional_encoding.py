@@ -50,13 +50,14 @@ class PositionalEncoding(TokenEncoding):
         positions: Integers or reals, `(seq,)` or `(batch, seq)`. A position
             that is NaN or beyond 2**24 in magnitude is encoded as NaN, but
             that of a masked token as 0, whatever it is. Not together with
-            `start_index`, `segment_ids` or `skip_masked`.
+            `start_index` or `skip_masked`.
         start_index: Position of the first token: an integer or `(batch,)`
             integers, negative ones too. Counting that leaves the range of
             +-2**24 gives NaN, from 2**24 + 128 on at the latest.
         segment_ids: Integers of shape `(batch, seq)`. Positions start again
             at `start_index` with each segment of a packed row; segments are
-            contiguous. Not together with `skip_masked`.
+            contiguous. Given `positions` stay as they are, and say the same
+            in other words. Not together with `skip_masked`.
         mask: Bool `(batch, seq)`, True for a token. By default the mask that
             the inputs carry. It says what counts and what is hidden from
             `positions`; the inputs' padding is encoded as any token, and NaN
@@ -122,9 +123,9 @@ class PositionalEncoding(TokenEncoding):
     ) -> Any:
         sinusoids = Sinusoids(
             self.encoding_width(inputs.shape[-1]),
-            self.max_wavelength,
-            self.layout,
-            self.exact_dtype(),
+            max_wavelength=self.max_wavelength,
+            layout=self.layout,
+            dtype=self.exact_dtype(),
         )
         if positions is None:
             return sinusoids.range(start_index, ops.shape(inputs)[1])

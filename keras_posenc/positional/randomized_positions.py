@@ -113,7 +113,7 @@ class RandomizedPositions(NamedArguments, keras.Layer):
         self.built = True
 
     def call(
-        self, inputs: Any, mask: Any = None, training: bool | None = None
+        self, inputs: Any, *, mask: Any = None, training: bool | None = None
     ) -> Any:
         mask = resolve_mask(mask, inputs)
         self._check_call(inputs, mask)
@@ -132,20 +132,22 @@ class RandomizedPositions(NamedArguments, keras.Layer):
                 dtype="float32",
                 seed=self.seed_generator,
             )
-            drawn = random_positions(scores, seq, count)
+            drawn = random_positions(scores, length=seq, count=count)
             if count is None:
                 return drawn
             return ops.take_along_axis(drawn, rank, axis=1)
         if self.inference == "spread":
             count = ops.reshape(seq, (1, 1)) if count is None else count
-            rank = spread_positions(rank, count, self.max_position)
+            rank = spread_positions(
+                rank, count=count, max_position=self.max_position
+            )
         return ops.broadcast_to(rank, (batch, seq))
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         return tuple(input_shape[:2])
 
     def compute_output_spec(
-        self, inputs: Any, mask: Any = None, training: bool | None = None
+        self, inputs: Any, *, mask: Any = None, training: bool | None = None
     ) -> Any:
         self._check_call(inputs, mask)
         return keras.KerasTensor(inputs.shape[:2], dtype="int32")

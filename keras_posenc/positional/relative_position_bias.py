@@ -36,6 +36,7 @@ class RelativePositionBias(AttentionPosition):
         bidirectional: Whether later keys have buckets. If False, they are at
             distance 0: meant for `use_causal_mask=True`.
         embeddings_initializer: Initializer of the numbers.
+        embeddings_regularizer: Regularizer of the numbers, or None.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
@@ -58,10 +59,11 @@ class RelativePositionBias(AttentionPosition):
     def __init__(
         self,
         num_buckets: int = 32,
-        max_distance: int = 128,
         *,
+        max_distance: int = 128,
         bidirectional: bool = True,
         embeddings_initializer: Any = "random_normal",
+        embeddings_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -86,11 +88,15 @@ class RelativePositionBias(AttentionPosition):
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer
         )
+        self.embeddings_regularizer = keras.regularizers.get(
+            embeddings_regularizer
+        )
 
     def build(self, input_shape: Any) -> None:
         self.embeddings = self.add_weight(
             shape=(self.num_buckets, input_shape[1]),
             initializer=self.embeddings_initializer,
+            regularizer=self.embeddings_regularizer,
             name="embeddings",
         )
         self.built = True
@@ -100,7 +106,9 @@ class RelativePositionBias(AttentionPosition):
     ) -> Any:
         check_built_for(self, "heads", self.embeddings.shape[1], query.shape[1])
         buckets = bucket_table(
-            self.num_buckets, self.max_distance, self.bidirectional
+            self.num_buckets,
+            max_distance=self.max_distance,
+            bidirectional=self.bidirectional,
         )
         # (rows, heads): first by distance, then for each pair of tokens.
         by_distance = ops.take(
@@ -111,11 +119,13 @@ class RelativePositionBias(AttentionPosition):
             clipped_index(
                 query_positions,
                 key_positions,
-                self.max_distance,
-                arithmetic_dtype(query),
+                max_distance=self.max_distance,
+                exact=arithmetic_dtype(query),
             ),
         )
-        return nan_where_unknown(bias, query_positions, key_positions)
+        return nan_where_unknown(
+            bias, query_positions=query_positions, key_positions=key_positions
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -125,5 +135,8 @@ class RelativePositionBias(AttentionPosition):
             "bidirectional": self.bidirectional,
             "embeddings_initializer": keras.initializers.serialize(
                 self.embeddings_initializer
+            ),
+            "embeddings_regularizer": keras.regularizers.serialize(
+                self.embeddings_regularizer
             ),
         }

@@ -35,6 +35,7 @@ class RelativePositionEmbedding(AttentionPosition):
         values: Whether values gain something as well as keys. Without, the
             attention may run as one fused operation.
         embeddings_initializer: Initializer of both tables.
+        embeddings_regularizer: Regularizer of both tables, or None.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
@@ -60,6 +61,7 @@ class RelativePositionEmbedding(AttentionPosition):
         *,
         values: bool = True,
         embeddings_initializer: Any = "glorot_uniform",
+        embeddings_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -71,6 +73,9 @@ class RelativePositionEmbedding(AttentionPosition):
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer
         )
+        self.embeddings_regularizer = keras.regularizers.get(
+            embeddings_regularizer
+        )
 
     def build(self, input_shape: Any) -> None:
         for name in ("key_embeddings", "value_embeddings"):
@@ -80,6 +85,7 @@ class RelativePositionEmbedding(AttentionPosition):
                     initializer=initializer_of(
                         self.embeddings_initializer, name
                     ),
+                    regularizer=self.embeddings_regularizer,
                     name=name,
                 )
                 setattr(self, name, weight)
@@ -96,10 +102,15 @@ class RelativePositionEmbedding(AttentionPosition):
         bias = take_by_distance(
             scores,
             clipped_index(
-                query_positions, key_positions, self.max_distance, dtype
+                query_positions,
+                key_positions,
+                max_distance=self.max_distance,
+                exact=dtype,
             ),
         )
-        return nan_where_unknown(bias, query_positions, key_positions)
+        return nan_where_unknown(
+            bias, query_positions=query_positions, key_positions=key_positions
+        )
 
     def values(
         self, weights: Any, query_positions: Any, key_positions: Any
@@ -109,9 +120,12 @@ class RelativePositionEmbedding(AttentionPosition):
         sums = sum_by_distance(
             ops.cast(weights, dtype),
             clipped_index(
-                query_positions, key_positions, self.max_distance, dtype
+                query_positions,
+                key_positions,
+                max_distance=self.max_distance,
+                exact=dtype,
             ),
-            table.shape[0],
+            rows=table.shape[0],
         )
         # (batch, heads, query, rows) -> (batch, heads, query, dim)
         return ops.matmul(sums, table)
@@ -123,5 +137,8 @@ class RelativePositionEmbedding(AttentionPosition):
             "values": self.has_values,
             "embeddings_initializer": keras.initializers.serialize(
                 self.embeddings_initializer
+            ),
+            "embeddings_regularizer": keras.regularizers.serialize(
+                self.embeddings_regularizer
             ),
         }

@@ -91,10 +91,11 @@ class RotaryEmbedding(AttentionPosition):
         positions: Integers or reals, `(seq,)` or `(batch, seq)`. A position
             that is NaN or beyond 2**24 in magnitude gives NaN, but that of a
             masked token counts as 0, whatever it is. Not together with
-            `start_index` or `segment_ids`.
+            `start_index`.
         start_index: Position of the first token, an integer or `(batch,)`.
         segment_ids: Integers `(batch, seq)`. Positions start again at
-            `start_index` with each segment of a packed row.
+            `start_index` with each segment of a packed row; given
+            `positions` stay as they are.
         mask: Bool `(batch, seq)`, True for a token; by default the mask that
             the inputs carry. Padding does not count as length; it turns as
             any token, and NaN there stays there.
@@ -133,8 +134,8 @@ class RotaryEmbedding(AttentionPosition):
 
     def __init__(
         self,
-        max_wavelength: float = 10000,
         *,
+        max_wavelength: float = 10000,
         rope_type: str = "default",
         scaling_factor: float | None = None,
         layout: str = "halves",
@@ -168,8 +169,8 @@ class RotaryEmbedding(AttentionPosition):
             )
         self._scaling = check_scaling(
             rope_type,
-            self.max_wavelength,
-            {
+            max_wavelength=self.max_wavelength,
+            parameters={
                 "scaling_factor": scaling_factor,
                 "original_max_position_embeddings": (
                     original_max_position_embeddings
@@ -212,6 +213,7 @@ class RotaryEmbedding(AttentionPosition):
     def call(
         self,
         inputs: Any,
+        *,
         positions: Any = None,
         start_index: Any = 0,
         segment_ids: Any = None,
@@ -224,7 +226,10 @@ class RotaryEmbedding(AttentionPosition):
         x = ops.moveaxis(ops.cast(inputs, self.compute_dtype), axes, (-2, -1))
         padding_matters = positions is not None or self.uses_length
         positions = count_positions(
-            positions, start_index, segment_ids, ops.shape(x)[-2]
+            positions,
+            start_index=start_index,
+            segment_ids=segment_ids,
+            length=ops.shape(x)[-2],
         )
         if padding_matters:
             positions = hide_masked(positions, mask)
@@ -242,6 +247,7 @@ class RotaryEmbedding(AttentionPosition):
     def compute_output_spec(
         self,
         inputs: Any,
+        *,
         positions: Any = None,
         start_index: Any = 0,
         segment_ids: Any = None,
@@ -270,20 +276,24 @@ class RotaryEmbedding(AttentionPosition):
         wide = ops.cast(x, sine.dtype)
         turning = 2 * sine.shape[-1]
         if turning == x.shape[-1]:
-            return rotate_pairs(wide, sine, cosine, self.layout)
+            return rotate_pairs(
+                wide, sine=sine, cosine=cosine, layout=self.layout
+            )
         wide, rest = ops.split(wide, [turning], axis=-1)
-        turned = rotate_pairs(wide, sine, cosine, self.layout)
+        turned = rotate_pairs(
+            wide, sine=sine, cosine=cosine, layout=self.layout
+        )
         return ops.concatenate([turned, rest], axis=-1)
 
     def _phases(self, x: Any, positions: Any) -> tuple[Any, Any]:
         dtype = keras.backend.standardize_dtype(x.dtype)
         return scaled_phases(
             positions,
-            self._check_width(x.shape[-1]),
-            self.max_wavelength,
-            self.rope_type,
-            self._scaling,
-            "float64" if dtype == "float64" else "float32",
+            dim=self._check_width(x.shape[-1]),
+            max_wavelength=self.max_wavelength,
+            rope_type=self.rope_type,
+            parameters=self._scaling,
+            dtype="float64" if dtype == "float64" else "float32",
         )
 
     def _check_width(self, width: Any) -> int:

@@ -76,7 +76,7 @@ class TimeEncoding(TokenEncoding):
             but that of a masked token as 0, whatever it is; negative ones are
             as good as others. By default tokens are counted,
             as `PositionalEncoding` counts them. Not together with
-            `start_index`, `segment_ids` or `skip_masked`.
+            `start_index` or `skip_masked`.
         start_index: Position of the first token: an integer or `(batch,)`
             integers.
         segment_ids: Integers of shape `(batch, seq)`, as in
@@ -194,6 +194,7 @@ class TimeEncoding(TokenEncoding):
     def call(
         self,
         inputs: Any,
+        *,
         positions: Any = None,
         start_index: Any = 0,
         segment_ids: Any = None,
@@ -215,6 +216,7 @@ class TimeEncoding(TokenEncoding):
     def compute_output_spec(
         self,
         inputs: Any,
+        *,
         positions: Any = None,
         start_index: Any = 0,
         segment_ids: Any = None,
@@ -224,7 +226,12 @@ class TimeEncoding(TokenEncoding):
     ) -> Any:
         self._check_fractions(inputs, positions, fractions)
         return super().compute_output_spec(
-            inputs, positions, start_index, segment_ids, mask, training
+            inputs,
+            positions=positions,
+            start_index=start_index,
+            segment_ids=segment_ids,
+            mask=mask,
+            training=training,
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -240,23 +247,35 @@ class TimeEncoding(TokenEncoding):
 
     def _encode(self, dim: int, positions: Any, fractions: Any) -> Any:
         dtype = self.exact_dtype()
-        digits = time_digits(positions, fractions, dtype)
+        digits = time_digits(positions, fractions=fractions, dtype=dtype)
         width = self.encoding_width(dim)
         if self.kind == "fixed":
             exact = [1 / Fraction(period) for period in self._periods(dim)]
-            angle = angles(digits, fixed_turns(exact, digits, dtype), dtype)
-            return columns(ops.sin(angle), ops.cos(angle), width, self.layout)
+            angle = angles(
+                digits,
+                fixed_turns(exact, digits=digits, dtype=dtype),
+                dtype=dtype,
+            )
+            return columns(
+                ops.sin(angle), ops.cos(angle), dim=width, layout=self.layout
+            )
         frequencies = ops.cast(self.frequencies, dtype)
         times = ops.cast(positions, dtype)
         if fractions is not None:
             times = times + ops.cast(fractions, dtype)
         angle = learnable(
-            angles(digits, learned_turns(frequencies, digits, dtype), dtype),
-            times,
-            frequencies,
+            angles(
+                digits,
+                learned_turns(frequencies, digits=digits, dtype=dtype),
+                dtype=dtype,
+            ),
+            times=times,
+            frequencies=frequencies,
         )
         if self.kind == "learned":
-            return columns(ops.sin(angle), ops.cos(angle), width, self.layout)
+            return columns(
+                ops.sin(angle), ops.cos(angle), dim=width, layout=self.layout
+            )
         waves = ops.sin(angle + ops.cast(self.phases, dtype))
         slope, offset = ops.split(ops.cast(self.linear, dtype), 2)
         line = ops.expand_dims(times, -1) * slope + offset

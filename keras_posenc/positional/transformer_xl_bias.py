@@ -34,6 +34,8 @@ class TransformerXLBias(AttentionPosition):
         max_wavelength: The base of the progression of wavelengths, at least 1.
         kernel_initializer: Initializer of the projection.
         bias_initializer: Initializer of the two biases.
+        kernel_regularizer: Regularizer of the projection, or None.
+        bias_regularizer: Regularizer of the two biases, or None.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
@@ -58,6 +60,8 @@ class TransformerXLBias(AttentionPosition):
         max_wavelength: float = 10000,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -72,6 +76,8 @@ class TransformerXLBias(AttentionPosition):
         self.max_wavelength = check_max_wavelength(max_wavelength)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
 
     def build(self, input_shape: Any) -> None:
         _, heads, _, dim = input_shape
@@ -85,12 +91,14 @@ class TransformerXLBias(AttentionPosition):
         self.kernel = self.add_weight(
             shape=(width, heads * dim),
             initializer=self.kernel_initializer,
+            regularizer=self.kernel_regularizer,
             name="kernel",
         )
         self.content_bias, self.position_bias = (
             self.add_weight(
                 shape=(heads, dim),
                 initializer=initializer_of(self.bias_initializer, name),
+                regularizer=self.bias_regularizer,
                 name=name,
             )
             for name in ("content_bias", "position_bias")
@@ -115,10 +123,10 @@ class TransformerXLBias(AttentionPosition):
         by_position = transformer_xl_scores(
             ops.cast(query, dtype) + position,
             kernel,
-            query_positions,
-            key_positions,
-            frequencies(width, self.max_wavelength),
-            dtype,
+            query_positions=query_positions,
+            key_positions=key_positions,
+            rates=frequencies(width, max_wavelength=self.max_wavelength),
+            dtype=dtype,
         )
         # (batch, heads, 1, dim) by the keys -> (batch, heads, 1, key)
         by_content = matmul_by_groups(
@@ -137,5 +145,11 @@ class TransformerXLBias(AttentionPosition):
             ),
             "bias_initializer": keras.initializers.serialize(
                 self.bias_initializer
+            ),
+            "kernel_regularizer": keras.regularizers.serialize(
+                self.kernel_regularizer
+            ),
+            "bias_regularizer": keras.regularizers.serialize(
+                self.bias_regularizer
             ),
         }

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import keras
 
+from keras_posenc.keras_internals import carried_mask, carry_mask
 from keras_posenc.ops.arguments import NamedArguments, check_bool
 from keras_posenc.progress import progress
 from keras_posenc.text.wordpiece_vocabulary import (
@@ -196,7 +197,7 @@ class WordpieceTokenizer(NamedArguments, keras.layers.Layer):
             if symbolic:
                 # A model behind takes the mask as one more input, which must
                 # therefore be part of the graph.
-                ids._keras_mask = keras.ops.not_equal(ids, 0)
+                carry_mask(ids, keras.ops.not_equal(ids, 0))
             return ids
         import tensorflow as tf
 
@@ -243,13 +244,13 @@ class WordpieceTokenizer(NamedArguments, keras.layers.Layer):
         ids = tf.where(is_last, self.token_to_id(SEP), ids)
         # Where Keras looks for a mask. `compute_mask` sees only the strings
         # and would tokenise them a second time.
-        ids._keras_mask = tf.not_equal(ids, 0)
+        carry_mask(ids, tf.not_equal(ids, 0))
         return ids
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         if keras.backend.is_keras_tensor(inputs):
             return None  # see `__call__`
-        return self.call(self._as_strings(inputs))._keras_mask
+        return carried_mask(self.call(self._as_strings(inputs)))
 
     def compute_output_shape(
         self, input_shape: Sequence[int | None]

@@ -1,5 +1,6 @@
 """What every layer that attends has in common: its call and its output."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +10,13 @@ from keras import ops
 from keras_posenc.ops.arguments import (
     NamedArguments,
     check_inputs,
-    check_integers,
     check_mask,
     check_position_tensors,
     check_shape,
 )
-from keras_posenc.ops.masks import resolve_mask
-from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.ops.masks import hide_masked, resolve_mask
+from keras_posenc.ops.positions import count_positions
+from keras_posenc.ops.sides import Side
 from keras_posenc.transformer._context import Context
 
 
@@ -48,6 +49,7 @@ class AttentionLayer(NamedArguments, keras.Layer):
     def call(
         self,
         inputs: Any,
+        *,
         positions: Any = None,
         start_index: Any = 0,
         segment_ids: Any = None,
@@ -71,15 +73,20 @@ class AttentionLayer(NamedArguments, keras.Layer):
                 attention_mask,
                 mask,
             )
+            batch, seq, _ = ops.shape(inputs)
+            side = self._side(
+                seq,
+                positions,
+                start_index,
+                segment_ids,
+                (mask, padding_mask),
+            )
             context = Context(
-                ops.shape(inputs),
-                positions=positions,
-                start_index=start_index,
-                segment_ids=segment_ids,
-                masks=(mask, padding_mask),
+                side,
+                side,
+                batch=batch,
                 attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
-                attention_positions=self._attention_positions(),
+                causal=use_causal_mask,
                 data_dependent_shapes=self.data_dependent_shapes,
             )
             # Once for all that is inside, whose padding then stays finite.
@@ -91,9 +98,38 @@ class AttentionLayer(NamedArguments, keras.Layer):
             training=training,
         )
 
-    def _attention_positions(self) -> list[AttentionPosition | None]:
-        position = self.attention_position
-        return position if isinstance(position, list) else [position]
+    def _side(
+        self,
+        seq: Any,
+        positions: Any,
+        start_index: Any,
+        segment_ids: Any,
+        masks: tuple[Any, Any],
+    ) -> Side:
+        """The side of the inputs, with positions if anything within asks."""
+        given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
+        tokens = functools.reduce(ops.logical_and, given) if given else None
+        within = self.attention_position
+        if not isinstance(within, list):
+            within = [within]
+        within = [position for position in within if position is not None]
+        # Numbers given for padding may be none at all, and padding that was
+        # counted is no length.
+        hides = positions is not None or any(
+            position.uses_length for position in within
+        )
+        if within:
+            positions = count_positions(
+                positions,
+                start_index=start_index,
+                segment_ids=segment_ids,
+                length=seq,
+            )
+            if hides:
+                positions = hide_masked(positions, tokens)
+        else:
+            positions = None
+        return Side(seq, tokens, positions, segment_ids)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         return tuple(input_shape)
@@ -101,6 +137,7 @@ class AttentionLayer(NamedArguments, keras.Layer):
     def compute_output_spec(
         self,
         inputs: Any,
+        *,
         positions: Any = None,
         start_index: Any = 0,
         segment_ids: Any = None,
@@ -144,15 +181,12 @@ class AttentionLayer(NamedArguments, keras.Layer):
     ) -> None:
         check_inputs(self, inputs)
         batch, seq, _ = inputs.shape
-        check_position_tensors(batch, seq, positions, start_index, None, mask)
+        check_position_tensors(
+            batch, seq, positions, start_index, segment_ids, mask
+        )
         sizes = {"batch": batch, "seq": seq}
         row = ("batch", "seq")
         check_shape("padding_mask", padding_mask, row, sizes=sizes)
-        # Not the above's: here segments say who attends to whom, whatever
-        # positions are given.
-        check_shape("segment_ids", segment_ids, row, sizes=sizes)
-        if segment_ids is not None:
-            check_integers("segment_ids", segment_ids)
         check_shape(
             "attention_mask",
             attention_mask,

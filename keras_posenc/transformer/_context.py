@@ -1,89 +1,63 @@
 """What one call says of its tokens, once for all the blocks."""
 
-import functools
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_posenc.ops.masks import (
-    combine_masks,
-    hide_masked,
-    hide_padding,
-)
+from keras_posenc.ops.masks import combine_masks, hide_padding
 from keras_posenc.ops.packing import Packing
-from keras_posenc.ops.positions import count_positions
-from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.ops.sides import Side
 
 
 class Context:
-    """Masks and positions of a call, and where its padding is left out.
+    """Who attends to whom, and where the padding of queries is left out.
 
     Args:
-        shape: The shape of the inputs, `(batch, seq, dim)`.
-        positions: As in a call, `(seq,)` or `(batch, seq)`, or None.
-        start_index: As in a call.
-        segment_ids: As in a call, or None.
-        masks: Bools `(batch, seq)`, or None: which tokens are no padding.
+        queries: The tokens that attend, those of the inputs.
+        keys: Those attended to; the same in self-attention.
+        batch: The number of rows of the inputs.
         attention_mask: As in a call, or None.
-        use_causal_mask: As in a call.
-        attention_positions: Those that will ask for positions, or None.
+        causal: Whether tokens attend to none that come later.
         data_dependent_shapes: Whether shapes may depend on the masks.
     """
 
     def __init__(
         self,
-        shape: Any,
+        queries: Side,
+        keys: Side,
         *,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        masks: tuple[Any, Any],
-        attention_mask: Any,
-        use_causal_mask: bool,
-        attention_positions: Sequence[AttentionPosition | None],
-        data_dependent_shapes: bool,
+        batch: Any,
+        attention_mask: Any = None,
+        causal: bool = False,
+        data_dependent_shapes: bool = True,
     ) -> None:
-        self.batch, self.seq, _ = shape
+        self.queries = queries
+        self.keys = keys
+        self.batch = batch
+        self.attention_mask = attention_mask
+        self.causal = causal
         self.data_dependent_shapes = data_dependent_shapes
         self.packing: Packing | None = None
-        given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
-        self.tokens = (
-            functools.reduce(ops.logical_and, given) if given else None
+        self.mask = combine_masks(
+            queries=queries,
+            keys=keys,
+            attention_mask=attention_mask,
+            causal=causal,
         )
-        self._mask_parts = {
-            "mask": self.tokens,
-            "attention_mask": attention_mask,
-            "segment_ids": segment_ids,
-            "causal_length": self.seq if use_causal_mask else None,
-        }
-        self.mask = combine_masks(**self._mask_parts)
-        uses_length = {
-            position.uses_length
-            for position in attention_positions
-            if position is not None
-        }
-        # Numbers given for padding may be none at all.
-        hides_all = positions is not None
-        if uses_length:
-            positions = count_positions(
-                positions, start_index, segment_ids, self.seq
-            )
-        self._positions = {
-            hides: hide_masked(positions, self.tokens)
-            if hides or hides_all
-            else positions
-            for hides in uses_length
-        }
 
-    def positions_for(self, position: AttentionPosition) -> Any:
-        """`(1, seq)` or `(batch, seq)`, of padding as `position` wants it."""
-        return self._positions[position.uses_length]
-
-    def mask_of(self, rows: Any) -> Any:
-        """`mask`, for the given queries alone, integers `(query,)`."""
-        return combine_masks(**self._mask_parts, rows=rows)
+    def some_queries(self, rows: Any) -> tuple[Side, Any]:
+        """The given queries alone, integers `(rows,)`, and their mask."""
+        queries, attention_mask = self.queries.queries(rows), None
+        if self.attention_mask is not None:
+            attention_mask = ops.take(self.attention_mask, rows, axis=1)
+        mask = combine_masks(
+            queries=queries,
+            keys=self.keys,
+            attention_mask=attention_mask,
+            causal=self.causal,
+        )
+        return queries, mask
 
     def skip_padding(self, training: bool | None) -> None:
         """Has the blocks work on tokens alone, where that can be had.
@@ -92,14 +66,16 @@ class Context:
         everything alike, and so to padding, which must then be there.
         """
         if (
-            self.tokens is not None
-            and self._mask_parts["attention_mask"] is None
+            self.queries.tokens is not None
+            and self.attention_mask is None
             and keras.config.backend() == "tensorflow"
             and self.data_dependent_shapes
         ):
             # One row may stand for all rows of the batch.
-            tokens = ops.broadcast_to(self.tokens, (self.batch, self.seq))
-            self.packing = Packing(tokens, training)
+            tokens = ops.broadcast_to(
+                self.queries.tokens, (self.batch, self.queries.length)
+            )
+            self.packing = Packing(tokens, training=training)
 
     def pack(self, x: Any) -> Any:
         """`(batch, seq, dim)` -> `(1, tokens, dim)`, if padding is skipped."""
@@ -110,5 +86,6 @@ class Context:
         return x if self.packing is None else self.packing.unpack(x)
 
     def hide_padding(self, x: Any) -> Any:
-        """`(batch, seq, dim)` with 0 for every padded token."""
-        return x if self.tokens is None else hide_padding(x, self.tokens)
+        """`(batch, seq, dim)` with 0 for every padded query."""
+        tokens = self.queries.tokens
+        return x if tokens is None else hide_padding(x, tokens)

@@ -9,12 +9,18 @@ from keras_posenc.ops.arguments import check_choice
 from keras_posenc.ops.initializers import initializer_of, is_seeded
 
 NORMS = ("layer", "rms")
+PROJECTION_OPTIONS = (
+    "kernel_initializer",
+    "bias_initializer",
+    "kernel_regularizer",
+    "bias_regularizer",
+)
 
 
 def make_dense(
     owner: Any, units: int, name: str, activation: Any = None
 ) -> keras.layers.Dense:
-    """A projection with the owner's initializers, regularizer and dtype."""
+    """A projection with the owner's initializers, regularizers and dtype."""
     return keras.layers.Dense(
         units,
         activation=activation,
@@ -22,6 +28,7 @@ def make_dense(
         kernel_initializer=initializer_of(owner.kernel_initializer, name),
         bias_initializer=initializer_of(owner.bias_initializer, name),
         kernel_regularizer=owner.kernel_regularizer,
+        bias_regularizer=owner.bias_regularizer,
         dtype=owner.dtype_policy,
         name=name,
     )
@@ -82,15 +89,18 @@ def make_activation(activation: Any) -> Any:
         ) from error
 
 
-def projection_options(
-    kernel_initializer: Any, bias_initializer: Any, kernel_regularizer: Any
-) -> dict[str, Any]:
-    """The three options of every projection, as objects."""
-    return {
-        "kernel_initializer": keras.initializers.get(kernel_initializer),
-        "bias_initializer": keras.initializers.get(bias_initializer),
-        "kernel_regularizer": keras.regularizers.get(kernel_regularizer),
-    }
+def projection_options(owner: Any, **options: Any) -> dict[str, Any]:
+    """The options of every projection as objects, which the owner keeps.
+
+    Args:
+        owner: The layer that has them as arguments.
+        **options: Initializers and regularizers, by the names that `Dense`
+            has for them.
+    """
+    for name, value in options.items():
+        options[name] = _kind_of(name).get(value)
+        setattr(owner, name, options[name])
+    return options
 
 
 def options_of(options: dict[str, Any], name: str) -> dict[str, Any]:
@@ -105,15 +115,14 @@ def options_of(options: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def projection_config(owner: Any) -> dict[str, Any]:
-    """The config entries of the three options of every projection."""
+    """The config entries of the options of every projection."""
     return {
-        "kernel_initializer": keras.initializers.serialize(
-            owner.kernel_initializer
-        ),
-        "bias_initializer": keras.initializers.serialize(
-            owner.bias_initializer
-        ),
-        "kernel_regularizer": keras.regularizers.serialize(
-            owner.kernel_regularizer
-        ),
+        name: _kind_of(name).serialize(getattr(owner, name))
+        for name in PROJECTION_OPTIONS
     }
+
+
+def _kind_of(name: str) -> Any:
+    """Where Keras has what an option is one of."""
+    is_initializer = name.endswith("_initializer")
+    return keras.initializers if is_initializer else keras.regularizers

@@ -36,6 +36,7 @@ class FeedForward(NamedArguments, keras.Layer):
         kernel_initializer: Initializer of the projections' kernels.
         bias_initializer: Initializer of their biases.
         kernel_regularizer: Regularizer of their kernels.
+        bias_regularizer: Regularizer of their biases.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
@@ -72,6 +73,7 @@ class FeedForward(NamedArguments, keras.Layer):
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -81,12 +83,13 @@ class FeedForward(NamedArguments, keras.Layer):
         self.activation = make_activation(activation)
         self.dropout = check_rate("dropout", dropout)
         self.use_bias = check_bool("use_bias", use_bias)
-        options = projection_options(
-            kernel_initializer, bias_initializer, kernel_regularizer
+        projection_options(
+            self,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            bias_regularizer=bias_regularizer,
         )
-        self.kernel_initializer = options["kernel_initializer"]
-        self.bias_initializer = options["bias_initializer"]
-        self.kernel_regularizer = options["kernel_regularizer"]
         self.intermediate = make_dense(
             self, self.intermediate_dim, "intermediate", self.activation
         )
@@ -106,7 +109,7 @@ class FeedForward(NamedArguments, keras.Layer):
         self.built = True
 
     def call(
-        self, inputs: Any, training: bool | None = None, mask: Any = None
+        self, inputs: Any, *, training: bool | None = None, mask: Any = None
     ) -> Any:
         self._check_call(inputs, mask)
         if mask is not None:
@@ -121,7 +124,7 @@ class FeedForward(NamedArguments, keras.Layer):
         return tuple(input_shape)
 
     def compute_output_spec(
-        self, inputs: Any, training: Any = None, mask: Any = None
+        self, inputs: Any, *, training: Any = None, mask: Any = None
     ) -> Any:
         self._check_call(inputs, mask)
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)

@@ -52,7 +52,7 @@ class MaskedAveragePooling1D(NamedArguments, keras.Layer):
         check_sequence_shape(self, input_shape)
         self.built = True
 
-    def call(self, inputs: Any, mask: Any = None) -> Any:
+    def call(self, inputs: Any, *, mask: Any = None) -> Any:
         mask = resolve_mask(mask, inputs)
         self._check_call(inputs, mask)
         wide = keras.backend.result_type(inputs.dtype, "float32")
@@ -69,7 +69,7 @@ class MaskedAveragePooling1D(NamedArguments, keras.Layer):
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
         return None
 
-    def compute_output_spec(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_output_spec(self, inputs: Any, *, mask: Any = None) -> Any:
         self._check_call(inputs, mask)
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape), dtype=self.compute_dtype

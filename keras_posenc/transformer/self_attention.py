@@ -11,19 +11,12 @@ from keras_posenc.ops.arguments import (
     check_rate,
     check_sequence_shape,
 )
-from keras_posenc.ops.attention import (
-    attend as attend_values,
-)
-from keras_posenc.ops.attention import (
-    attention_weights,
-    in_blocks,
-    swap_heads,
-    weighted_values,
-)
+from keras_posenc.ops.attention import swap_heads
 from keras_posenc.positional.attention_position import (
     AttentionPosition,
     check_attention_position,
 )
+from keras_posenc.transformer._attending import attend_between, rotated
 from keras_posenc.transformer._attention_layer import AttentionLayer
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._sublayers import (
@@ -54,6 +47,7 @@ class SelfAttention(AttentionLayer):
         kernel_initializer: Initializer of the projections' kernels.
         bias_initializer: Initializer of their biases.
         kernel_regularizer: Regularizer of their kernels.
+        bias_regularizer: Regularizer of their biases.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
@@ -111,6 +105,7 @@ class SelfAttention(AttentionLayer):
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -128,12 +123,13 @@ class SelfAttention(AttentionLayer):
         self.dropout = check_rate("dropout", dropout)
         self.use_bias = check_bool("use_bias", use_bias)
         self.attention_position = check_attention_position(attention_position)
-        options = projection_options(
-            kernel_initializer, bias_initializer, kernel_regularizer
+        projection_options(
+            self,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            bias_regularizer=bias_regularizer,
         )
-        self.kernel_initializer = options["kernel_initializer"]
-        self.bias_initializer = options["bias_initializer"]
-        self.kernel_regularizer = options["kernel_regularizer"]
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
@@ -172,90 +168,15 @@ class SelfAttention(AttentionLayer):
     ) -> Any:
         query, key, value = self._project(x, context)
         position = self.attention_position
-        positions = None
-        if position is not None:
-            positions = context.positions_for(position)
-            if position.rotate is not None:
-                query = _rotated(position, query, positions)
-                key = _rotated(position, key, positions)
-        weights = None
-        if (
-            return_attention_scores
-            or (position is not None and position.values is not None)
-            or (self.dropout and training)
-        ):
-            bias = self._bias(query, key, positions, positions)
-            weights = attention_weights(query, key, context.mask, bias)
-            dropped = self.dropout_layer(weights, training=training)
-            attended = weighted_values(dropped, value)
-            if position is not None and position.values is not None:
-                addition = _check_hook(
-                    position,
-                    "values",
-                    position.values(dropped, positions, positions),
-                    query.shape,
-                )
-                if addition is not None:
-                    attended += ops.cast(addition, self.compute_dtype)
-        else:
-            attended = self._attend_unseen(
-                query, key, value, positions, context, training
-            )
-        # (batch, heads, seq, head_dim) -> (batch, seq, dim)
-        attended = swap_heads(attended)
-        outer = (context.batch, context.seq)
-        if context.packing is None:
-            dim = self.output_projection.units
-            attended = ops.reshape(attended, (-1, dim))
-            outputs = project(self.output_projection, attended, outer)
-        else:
-            attended = ops.reshape(
-                attended, (*outer, self.output_projection.units)
-            )
-            outputs = project(self.output_projection, context.pack(attended))
-        return (outputs, weights) if return_attention_scores else outputs
-
-    def _attend_unseen(
-        self,
-        query: Any,
-        key: Any,
-        value: Any,
-        positions: Any,
-        context: Context,
-        training: bool | None,
-    ) -> Any:
-        """Attends, some queries at a time where there are many."""
-
-        def all_at_once() -> Any:
-            bias = self._bias(query, key, positions, positions)
-            return attend_values(query, key, value, context.mask, bias)
-
-        def some(rows: Any) -> Any:
-            queries = ops.take(query, rows, axis=2)
-            bias = None
-            if positions is not None:
-                some_positions = ops.take(positions, rows, axis=1)
-                bias = self._bias(queries, key, some_positions, positions)
-            return attend_values(
-                queries, key, value, context.mask_of(rows), bias
-            )
-
-        if training or not context.data_dependent_shapes:
-            return all_at_once()
-        # All blocks of a model ask about the same sizes.
-        _, heads, _, dim = query.shape
-        shape = context.batch, heads, context.seq, dim
-        return in_blocks(shape, query.dtype, all_at_once, some)
-
-    def _bias(
-        self, query: Any, key: Any, query_positions: Any, key_positions: Any
-    ) -> Any:
-        position = self.attention_position
-        if position is None or position.bias is None:
-            return None
-        bias = position.bias(query, key, query_positions, key_positions)
-        shape = (*query.shape[:3], key.shape[2])
-        return _check_hook(position, "bias", bias, shape)
+        return attend_between(
+            self,
+            rotated(position, query, context.queries),
+            rotated(position, key, context.keys),
+            value,
+            context,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -276,7 +197,12 @@ class SelfAttention(AttentionLayer):
         heads, kv_heads = self.num_heads, self.num_key_value_heads
         projected = ops.reshape(
             context.unpack(project(self.query_key_value, x)),
-            (context.batch, context.seq, heads + 2 * kv_heads, head_dim),
+            (
+                context.batch,
+                context.queries.length,
+                heads + 2 * kv_heads,
+                head_dim,
+            ),
         )
         query, key, value = ops.split(
             swap_heads(projected),
@@ -285,40 +211,3 @@ class SelfAttention(AttentionLayer):
             axis=1,
         )
         return query * head_dim**-0.5, key, value
-
-
-def _rotated(position: AttentionPosition, x: Any, positions: Any) -> Any:
-    rotated = position.rotate(x, positions)  # type: ignore[misc]
-    rotated = _check_hook(
-        position, "rotate", rotated, x.shape, broadcasts=False
-    )
-    return x if rotated is None else ops.cast(rotated, x.dtype)
-
-
-def _check_hook(
-    position: AttentionPosition,
-    hook: str,
-    result: Any,
-    expected: Any,
-    broadcasts: bool = True,
-) -> Any:
-    """Returns a hook's result; raises `ValueError` if its shape is wrong.
-
-    What it was added to would often take another shape without a word.
-    """
-    if result is None:  # nothing to add this time
-        return None
-    result = ops.convert_to_tensor(result)
-    if len(result.shape) == 0 and broadcasts:
-        return result
-    shape, expected = tuple(result.shape), tuple(expected)
-    if len(shape) == len(expected) and all(
-        size is None or wanted in (None, size) or (broadcasts and size == 1)
-        for size, wanted in zip(shape, expected, strict=True)
-    ):
-        return result
-    raise ValueError(
-        f"The hook `{hook}` of {type(position).__name__} '{position.name}' "
-        f"must return {'what broadcasts to ' * broadcasts}shape {expected}. "
-        f"Received: shape {shape}"
-    )

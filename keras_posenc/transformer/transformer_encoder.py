@@ -41,7 +41,7 @@ class TransformerEncoder(AttentionLayer):
         dropout: Rate of the dropouts in every block, in [0, 1).
         activation: Activation of the feed-forward parts.
         normalize_first: Pre-norm (True) or post-norm (False, the paper).
-        layer_norm_epsilon: Added to the variance, above 0.
+        norm_epsilon: Added to the variance, above 0.
         norm: `"layer"` or `"rms"`.
         use_bias: Whether the projections have biases.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
@@ -50,6 +50,7 @@ class TransformerEncoder(AttentionLayer):
         kernel_initializer: Initializer of the projections' kernels.
         bias_initializer: Initializer of their biases.
         kernel_regularizer: Regularizer of their kernels.
+        bias_regularizer: Regularizer of their biases.
         skip_padding: Whether the blocks leave the padding of masked inputs
             out, so that a batch costs what its tokens cost. The answers are
             the same. TensorFlow only: elsewhere, in a LiteRT or ONNX file and
@@ -88,13 +89,13 @@ class TransformerEncoder(AttentionLayer):
     def __init__(
         self,
         num_layers: int = 6,
+        *,
         num_heads: int = 8,
         intermediate_dim: int = 2048,
-        *,
         dropout: float = 0.1,
         activation: Any = "relu",
         normalize_first: bool = False,
-        layer_norm_epsilon: float = 1e-5,
+        norm_epsilon: float = 1e-5,
         norm: str = "layer",
         use_bias: bool = True,
         num_key_value_heads: int | None = None,
@@ -104,6 +105,7 @@ class TransformerEncoder(AttentionLayer):
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
         skip_padding: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -115,7 +117,11 @@ class TransformerEncoder(AttentionLayer):
             attention_position, self.num_layers
         )
         options = projection_options(
-            kernel_initializer, bias_initializer, kernel_regularizer
+            self,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            bias_regularizer=bias_regularizer,
         )
         per_block = self.attention_position
         if not isinstance(per_block, list):
@@ -123,11 +129,11 @@ class TransformerEncoder(AttentionLayer):
         self.blocks = [
             TransformerEncoderBlock(
                 num_heads,
-                intermediate_dim,
+                intermediate_dim=intermediate_dim,
                 dropout=dropout,
                 activation=activation,
                 normalize_first=normalize_first,
-                layer_norm_epsilon=layer_norm_epsilon,
+                norm_epsilon=norm_epsilon,
                 norm=norm,
                 use_bias=use_bias,
                 num_key_value_heads=num_key_value_heads,
@@ -144,16 +150,13 @@ class TransformerEncoder(AttentionLayer):
         self.intermediate_dim = first.intermediate_dim
         self.dropout = first.dropout
         self.activation = first.activation
-        self.layer_norm_epsilon = first.layer_norm_epsilon
+        self.norm_epsilon = first.norm_epsilon
         self.norm = first.norm
         self.use_bias = first.use_bias
-        self.kernel_initializer = options["kernel_initializer"]
-        self.bias_initializer = options["bias_initializer"]
-        self.kernel_regularizer = options["kernel_regularizer"]
         self.final_norm = None
         if self.normalize_first:
             self.final_norm = make_norm(
-                norm, layer_norm_epsilon, self.dtype_policy, "final_norm"
+                norm, norm_epsilon, self.dtype_policy, "final_norm"
             )
 
     def build(self, input_shape: Any) -> None:

@@ -39,7 +39,7 @@ class TransformerEncoderBlock(AttentionLayer):
         activation: Activation of the feed-forward part.
         normalize_first: Whether each half normalises what it takes (pre-norm)
             or the sum that it gives (post-norm).
-        layer_norm_epsilon: Added to the variance, above 0.
+        norm_epsilon: Added to the variance, above 0.
         norm: `"layer"` or `"rms"`.
         use_bias: Whether the projections have biases.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
@@ -47,6 +47,7 @@ class TransformerEncoderBlock(AttentionLayer):
         kernel_initializer: Initializer of the projections' kernels.
         bias_initializer: Initializer of their biases.
         kernel_regularizer: Regularizer of their kernels.
+        bias_regularizer: Regularizer of their biases.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments: those of `SelfAttention`.
@@ -75,12 +76,12 @@ class TransformerEncoderBlock(AttentionLayer):
     def __init__(
         self,
         num_heads: int = 8,
-        intermediate_dim: int = 2048,
         *,
+        intermediate_dim: int = 2048,
         dropout: float = 0.1,
         activation: Any = "relu",
         normalize_first: bool = False,
-        layer_norm_epsilon: float = 1e-5,
+        norm_epsilon: float = 1e-5,
         norm: str = "layer",
         use_bias: bool = True,
         num_key_value_heads: int | None = None,
@@ -88,20 +89,20 @@ class TransformerEncoderBlock(AttentionLayer):
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.normalize_first = check_bool("normalize_first", normalize_first)
-        self.layer_norm_epsilon = check_positive(
-            "layer_norm_epsilon", layer_norm_epsilon
-        )
+        self.norm_epsilon = check_positive("norm_epsilon", norm_epsilon)
         self.norm = norm
         options = projection_options(
-            kernel_initializer, bias_initializer, kernel_regularizer
+            self,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            bias_regularizer=bias_regularizer,
         )
-        self.kernel_initializer = options["kernel_initializer"]
-        self.bias_initializer = options["bias_initializer"]
-        self.kernel_regularizer = options["kernel_regularizer"]
         common = {
             "dropout": dropout,
             "use_bias": use_bias,
@@ -130,7 +131,7 @@ class TransformerEncoderBlock(AttentionLayer):
         self.intermediate_dim = self.feed_forward.intermediate_dim
         self.activation = self.feed_forward.activation
         self.attention_norm, self.feed_forward_norm = (
-            make_norm(norm, self.layer_norm_epsilon, self.dtype_policy, name)
+            make_norm(norm, self.norm_epsilon, self.dtype_policy, name)
             for name in ("attention_norm", "feed_forward_norm")
         )
         self.dropout_layer = keras.layers.Dropout(
@@ -191,7 +192,7 @@ class TransformerEncoderBlock(AttentionLayer):
             "dropout": self.dropout,
             "activation": keras.activations.serialize(self.activation),
             "normalize_first": self.normalize_first,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "norm_epsilon": self.norm_epsilon,
             "norm": self.norm,
             "use_bias": self.use_bias,
             "num_key_value_heads": self.num_key_value_heads,

@@ -8,6 +8,7 @@ import keras
 from keras_posenc.ops.arguments import check_positive_int, check_rate
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.positional.positional_encoding import PositionalEncoding
+from keras_posenc.transformer._sublayers import PROJECTION_OPTIONS
 from keras_posenc.transformer.transformer_encoder import TransformerEncoder
 
 
@@ -33,10 +34,16 @@ class TransformerEncoderModel(keras.Model):
         attention_position: That of `TransformerEncoder`.
         activation: Activation of the feed-forward parts.
         normalize_first: Pre-norm (True) or post-norm (False, the paper).
-        layer_norm_epsilon: Added to the variance, above 0.
+        norm_epsilon: Added to the variance, above 0.
         norm: `"layer"` or `"rms"`.
         use_bias: Whether the projections have biases.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
+        kernel_initializer: Initializer of the projections' kernels.
+        bias_initializer: Initializer of their biases.
+        kernel_regularizer: Regularizer of their kernels.
+        bias_regularizer: Regularizer of their biases.
+        embeddings_initializer: Initializer of the embeddings of the ids.
+        embeddings_regularizer: Regularizer of the embeddings of the ids.
         skip_padding: That of `TransformerEncoder`.
         dtype: Dtype or dtype policy of every layer; Keras's by default.
         name: Name of the model.
@@ -65,8 +72,8 @@ class TransformerEncoderModel(keras.Model):
     def __init__(
         self,
         vocabulary_size: int,
-        d_model: int = 512,
         *,
+        d_model: int = 512,
         num_layers: int = 6,
         num_heads: int = 8,
         intermediate_dim: int = 2048,
@@ -77,10 +84,16 @@ class TransformerEncoderModel(keras.Model):
         ) = None,
         activation: Any = "relu",
         normalize_first: bool = False,
-        layer_norm_epsilon: float = 1e-5,
+        norm_epsilon: float = 1e-5,
         norm: str = "layer",
         use_bias: bool = True,
         num_key_value_heads: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        embeddings_initializer: Any = "uniform",
+        embeddings_regularizer: Any = None,
         skip_padding: bool = True,
         dtype: Any = None,
         name: str | None = None,
@@ -92,16 +105,20 @@ class TransformerEncoderModel(keras.Model):
         position = _check_input_position(input_position, dtype)
         encoder = TransformerEncoder(
             num_layers,
-            num_heads,
-            intermediate_dim,
+            num_heads=num_heads,
+            intermediate_dim=intermediate_dim,
             dropout=dropout,
             activation=activation,
             normalize_first=normalize_first,
-            layer_norm_epsilon=layer_norm_epsilon,
+            norm_epsilon=norm_epsilon,
             norm=norm,
             use_bias=use_bias,
             num_key_value_heads=num_key_value_heads,
             attention_position=attention_position,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            bias_regularizer=bias_regularizer,
             skip_padding=skip_padding,
             dtype=dtype,
             name="encoder",
@@ -111,6 +128,8 @@ class TransformerEncoderModel(keras.Model):
             vocabulary_size,
             d_model,
             mask_zero=True,
+            embeddings_initializer=embeddings_initializer,
+            embeddings_regularizer=embeddings_regularizer,
             dtype=dtype,
             name="embedding",
         )
@@ -141,15 +160,21 @@ class TransformerEncoderModel(keras.Model):
         self.attention_position = encoder.attention_position
         self.activation = encoder.activation
         self.normalize_first = normalize_first
-        self.layer_norm_epsilon = layer_norm_epsilon
+        self.norm_epsilon = norm_epsilon
         self.norm = norm
+        for option in PROJECTION_OPTIONS:
+            setattr(self, option, getattr(encoder, option))
+        self.embeddings_initializer = embedding.embeddings_initializer
+        self.embeddings_regularizer = embedding.embeddings_regularizer
         self.skip_padding = encoder.skip_padding
         self.use_bias = use_bias
         self.num_key_value_heads = encoder.blocks[
             0
         ].attention.num_key_value_heads
 
-    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+    def call(
+        self, inputs: Any, *, training: Any = None, mask: Any = None
+    ) -> Any:
         # A Functional model takes any other argument too, and ignores it.
         return super().call(inputs, training=training, mask=mask)
 
@@ -163,6 +188,12 @@ class TransformerEncoderModel(keras.Model):
             "input_position": keras.saving.serialize_keras_object(
                 self.input_position
             ),
+            "embeddings_initializer": keras.initializers.serialize(
+                self.embeddings_initializer
+            ),
+            "embeddings_regularizer": keras.regularizers.serialize(
+                self.embeddings_regularizer
+            ),
             **{
                 key: encoder[key]
                 for key in (
@@ -173,10 +204,11 @@ class TransformerEncoderModel(keras.Model):
                     "attention_position",
                     "activation",
                     "normalize_first",
-                    "layer_norm_epsilon",
+                    "norm_epsilon",
                     "norm",
                     "use_bias",
                     "num_key_value_heads",
+                    *PROJECTION_OPTIONS,
                     "skip_padding",
                     "dtype",
                 )

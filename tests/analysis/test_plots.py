@@ -138,7 +138,7 @@ def test_wavelengths():
             "`dim` must be a positive integer. Received: dim=0",
         ),
         (
-            lambda: analysis.plot_wavelengths(8, 0),
+            lambda: analysis.plot_wavelengths(8, max_wavelength=0),
             "`max_wavelength` must be a finite number of at least 1",
         ),
     ],

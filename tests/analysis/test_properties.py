@@ -66,8 +66,12 @@ def test_sinusoid_keeps_every_condition(shift, pairs, layout):
     base=st.floats(1, 1e6),
 )
 def test_shift_matrix(k, pairs, layout, base):
-    got = analysis.shift_matrix(k, 2 * pairs, base, layout)
-    want = reference.shift_matrix(k, 2 * pairs, base, layout)
+    got = analysis.shift_matrix(
+        k, 2 * pairs, max_wavelength=base, layout=layout
+    )
+    want = reference.shift_matrix(
+        k, 2 * pairs, max_wavelength=base, layout=layout
+    )
     # Angles of up to 1000, rounded a few times each.
     np.testing.assert_allclose(got, want, rtol=0, atol=4000 * 2.0**-53)
 

@@ -108,7 +108,9 @@ def classifier(blocks, width, dtype=None):
             keras.Input((None,), dtype="int32", name="ids"),
             layers.Embedding(VOCABULARY, width, mask_zero=True, **policy),
             kp.PositionalEncoding(**policy),
-            kp.TransformerEncoder(blocks, 4, 4 * width, **policy),
+            kp.TransformerEncoder(
+                blocks, num_heads=4, intermediate_dim=4 * width, **policy
+            ),
             kp.MaskedAveragePooling1D(**policy),
             layers.Dense(5, activation="softmax", name="scores", **policy),
         ]
@@ -237,7 +239,7 @@ def test_mediapipe_file_answers_as_keras(core, tmp_path):
             tokens,
             layers.Embedding(tokens.vocabulary_size(), 16, mask_zero=True),
             kp.PositionalEncoding(),
-            kp.TransformerEncoder(1, 2, 32),
+            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
             kp.MaskedAveragePooling1D(),
             layers.Dense(3, activation="softmax", name="scores"),
         ]

@@ -24,7 +24,9 @@ def classifier(policy=None):
             ids(),
             layers.Embedding(VOCABULARY, 8, mask_zero=True, dtype=policy),
             kp.PositionalEncoding(dropout=0.1, dtype=policy),
-            kp.TransformerEncoder(1, 2, 16, dtype=policy),
+            kp.TransformerEncoder(
+                1, num_heads=2, intermediate_dim=16, dtype=policy
+            ),
             kp.MaskedAveragePooling1D(dtype=policy),
             layers.Dense(3, activation="softmax", name="scores", dtype=policy),
         ]
@@ -122,7 +124,9 @@ def text_classifier():
             kp.WordpieceTokenizer(vocabulary),
             layers.Embedding(len(vocabulary), 8, mask_zero=True),
             kp.PositionalEncoding(),
-            kp.TransformerEncoder(1, 2, 16, name="encoder"),
+            kp.TransformerEncoder(
+                1, num_heads=2, intermediate_dim=16, name="encoder"
+            ),
             kp.MaskedAveragePooling1D(name="pooling"),
             layers.Dense(3, activation="softmax", name="scores"),
         ]

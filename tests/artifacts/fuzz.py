@@ -49,7 +49,9 @@ def prepare(folder):
     import numpy as np
 
     import keras_posenc as kp
+    from keras_posenc.artifacts.contents import contents_of
     from keras_posenc.artifacts.expectations import Case, expect
+    from keras_posenc.artifacts.shared_layers import trace_all
     from keras_posenc.artifacts.signatures import (
         resolve_numeric_signatures,
         resolve_signatures,
@@ -61,7 +63,7 @@ def prepare(folder):
             keras.Input((None,), dtype="int32", name="ids"),
             keras.layers.Embedding(20, 8, mask_zero=True),
             kp.PositionalEncoding(),
-            kp.TransformerEncoderBlock(2, 16),
+            kp.TransformerEncoderBlock(2, intermediate_dim=16),
             kp.MaskedAveragePooling1D(),
             keras.layers.Dense(3, activation="softmax", name="scores"),
         ]
@@ -90,14 +92,20 @@ def prepare(folder):
         )
         for ids in unseen
     ]
-    expected = {}
+    expected, contents = {}, {}
     for kind in KINDS:
         resolve = (
             resolve_numeric_signatures
             if kind == "litert"
             else resolve_signatures
         )
-        found = expect(resolve(model, signatures), None, 32, TOLERANCE)
+        resolved = resolve(model, signatures)
+        found = expect(resolved, None, 32, TOLERANCE)
+        contents[kind] = (
+            contents_of(resolved, trace_all(resolved))
+            if kind == "saved_model"
+            else None
+        )
         for signature in found.signatures:  # names and shapes are enough
             object.__setattr__(signature, "model", None)
             object.__setattr__(signature, "call", None)
@@ -107,7 +115,9 @@ def prepare(folder):
             }
             object.__setattr__(signature, "specs", shapes)
         expected[kind] = found
-    (folder / "expected.pickle").write_bytes(pickle.dumps((expected, unseen)))
+    (folder / "expected.pickle").write_bytes(
+        pickle.dumps((expected, contents, unseen))
+    )
 
 
 def mutate(content, rng):
@@ -338,18 +348,17 @@ def spoil(kind, source, target, rng):
 # ---- What comes of it
 
 
-def judge(kind, path, expected, unseen):
+def judge(kind, path, expected, contents, unseen):
     """What the package says of a mutant, in the process that may end of it."""
     import numpy as np
 
     import keras_posenc as kp
-    from keras_posenc.artifacts import verification
-    from keras_posenc.artifacts.keras_file import load_keras_file
+    from keras_posenc.artifacts import keras_loading, verification
 
     expected = expected[kind]
     if kind == "keras":
         try:
-            model = load_keras_file(path)
+            model = keras_loading.load(path)
         except Exception:  # the command reports whatever Keras raises
             return "clear error"
         case = unseen[-1]
@@ -364,7 +373,9 @@ def judge(kind, path, expected, unseen):
     expected.cases.extend(unseen)
     try:
         report = verification.verify_expectations(
-            expected, verification.inspect_safe(path)
+            expected,
+            verification.inspect_safe(path),
+            contents=contents[kind],
         )
     except (kp.ExportVerificationError, ValueError) as error:
         return "clear error" if str(error) else "other error: no message"
@@ -401,7 +412,7 @@ def limit():
     signal.alarm(SECONDS)
 
 
-def outcome(kind, path, expected, unseen):
+def outcome(kind, path, *known):
     """Forks, and tells how the fork ended."""
     pid = os.fork()
     if pid == 0:
@@ -411,7 +422,7 @@ def outcome(kind, path, expected, unseen):
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
             try:
-                found = judge(kind, path, expected, unseen)
+                found = judge(kind, path, *known)
             except BaseException as error:
                 found = f"other error: {type(error).__name__}: {error}"[:500]
             path.with_name("outcome").write_text(found)
@@ -458,9 +469,7 @@ def main():
         verification._TIMES = 1
         gc.freeze()
         inspection.run_isolated = verification.run_isolated = run_here
-        expected, unseen = pickle.loads(
-            (folder / "expected.pickle").read_bytes()
-        )
+        known = pickle.loads((folder / "expected.pickle").read_bytes())
         names = dict(zip(KINDS, ("", ".tflite", ".keras"), strict=True))
         counts = {kind: collections.Counter() for kind in KINDS}
         for index in range(options.count):
@@ -470,7 +479,7 @@ def main():
             place.mkdir()
             path = place / f"model{names[kind]}"
             spoil(kind, folder / f"{kind}{names[kind]}", path, rng)
-            found = outcome(kind, path, expected, unseen)
+            found = outcome(kind, path, *known)
             counts[kind][found.partition(":")[0]] += 1
             if found.startswith(BAD) or found.startswith("crash"):
                 print(f"{kind} {index}: {found}", file=sys.stderr, flush=True)

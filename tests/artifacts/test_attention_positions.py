@@ -40,7 +40,7 @@ def model_of_all(policy=None):
     keras.utils.set_random_seed(0)
     return kp.TransformerEncoderModel(
         50,
-        DIM,
+        d_model=DIM,
         num_layers=len(SCHEMES),
         num_heads=HEADS,
         intermediate_dim=16,
@@ -76,8 +76,8 @@ def test_all_go_out_with_positions_of_64_bits(tmp_path):
     times = keras.Input((None,), dtype="int64", name="times")
     encoder = kp.TransformerEncoder(
         len(SCHEMES),
-        HEADS,
-        16,
+        num_heads=HEADS,
+        intermediate_dim=16,
         attention_position=[make() for make in SCHEMES.values()],
     )
     model = keras.Model([x, times], encoder(x, positions=times))

@@ -326,7 +326,9 @@ def guarded(policy):
             layers.Embedding(200, 8, mask_zero=True, dtype=policy),
             kp.PositionalEncoding(dropout=0.1, dtype=policy),
             guard,
-            kp.TransformerEncoder(1, 2, 16, dropout=0.1, dtype=policy),
+            kp.TransformerEncoder(
+                1, num_heads=2, intermediate_dim=16, dropout=0.1, dtype=policy
+            ),
             kp.MaskedAveragePooling1D(dtype=policy),
             layers.Dense(3, name="scores", dtype=policy),
         ]

@@ -107,7 +107,7 @@ class Masks(layers.Layer):
 
 def mask_in_another_dtype(inputs):
     mask = layers.Lambda(lambda ids: ops.cast(ids != 0, "int32"))(inputs)
-    return kp.TransformerEncoder(1, 2, 8)(
+    return kp.TransformerEncoder(1, num_heads=2, intermediate_dim=8)(
         layers.Embedding(50, 4)(inputs), mask=mask
     )
 

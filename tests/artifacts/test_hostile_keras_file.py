@@ -1,12 +1,9 @@
 """`.keras` files from anywhere: nothing of them runs, and none is a bomb."""
 
 import base64
+import importlib
 import json
 import marshal
-import os
-import signal
-import subprocess
-import sys
 import time
 import zipfile
 
@@ -14,7 +11,7 @@ import keras
 import pytest
 
 from keras_posenc.artifacts import keras_file
-from keras_posenc.artifacts.keras_file import load_keras_file
+from keras_posenc.artifacts.keras_file import keras_loader
 
 pytestmark = pytest.mark.tensorflow
 h5py = pytest.importorskip("h5py")
@@ -46,6 +43,11 @@ def write(parts, tmp_path):
     return writer
 
 
+def load(path):
+    with keras_loader("keras_posenc") as loader:
+        return loader(path)
+
+
 def with_layer(parts, layer):
     config = json.loads(parts["config.json"])
     config["config"]["layers"].append(layer)
@@ -53,18 +55,18 @@ def with_layer(parts, layer):
 
 
 def test_whole_file(write):
-    assert load_keras_file(write()).layers[0].units == 3
+    assert load(write()).layers[0].units == 3
 
 
 def test_packed_file(write):
     """As some tools write it again."""
-    assert load_keras_file(write(zipfile.ZIP_DEFLATED)).layers[0].units == 3
+    assert load(write(zipfile.ZIP_DEFLATED)).layers[0].units == 3
 
 
 def test_file_that_grows(write):
     path = write(zipfile.ZIP_DEFLATED, weights=bytes(100_000_000))
     with pytest.raises(ValueError, match=r"would grow to 1000\d+"):
-        load_keras_file(path)
+        load(path)
 
 
 def test_weights_that_grow(write, tmp_path):
@@ -77,24 +79,24 @@ def test_weights_that_grow(write, tmp_path):
         )
         group["1"] = [0.0] * 3
     with pytest.raises(ValueError, match=r"could not be loaded|memory"):
-        load_keras_file(write(weights=weights.read_bytes()))
+        load(write(weights=weights.read_bytes()))
 
 
 def test_configuration_without_end(write):
-    with pytest.raises(RecursionError):
-        load_keras_file(write(config="[" * 200_000))
+    with pytest.raises(ValueError, match="maximum recursion depth"):
+        load(write(config="[" * 200_000))
 
 
-def test_layers_that_take_long_to_begin(write, parts, monkeypatch):
-    """Orthogonal kernels, each a second of work and a line of the file."""
+def with_orthogonal_layers(parts, count, units):
+    """Kernels that each are seconds of work and a line of the file."""
     config = json.loads(parts["config.json"])
     layers = config["config"]["layers"]
     *_, dense = layers
-    for index in range(60):
+    for index in range(count):
         layer = json.loads(json.dumps(dense))
         layer["config"] |= {
             "name": f"more_{index}",
-            "units": 1500,
+            "units": units,
             "kernel_initializer": {
                 "module": "keras.initializers",
                 "class_name": "Orthogonal",
@@ -102,52 +104,60 @@ def test_layers_that_take_long_to_begin(write, parts, monkeypatch):
                 "registered_name": None,
             },
         }
-        layer["build_config"] = {"input_shape": [None, 1500 if index else 3]}
+        layer["build_config"] = {"input_shape": [None, units if index else 3]}
         layers.append(layer)
-    path = write(config=json.dumps(config))
-    monkeypatch.setattr(keras_file, "_SECONDS", 2)
+    return json.dumps(config)
+
+
+def test_layers_that_take_long_to_begin(write, parts, monkeypatch):
+    path = write(config=with_orthogonal_layers(parts, 12, 2500))
+    monkeypatch.setattr(keras_file, "_SECONDS", 1)
     start = time.process_time()
-    with pytest.raises(ValueError, match="takes more work than a file of its"):
-        load_keras_file(path)
-    assert time.process_time() - start < 2 + 4
+    with pytest.raises(ValueError, match="tried it worked for more than 1 s"):
+        load(path)
+    assert time.process_time() - start < 1  # none of the work was done here
 
 
-def test_limit_of_work_is_taken_back(write):
-    resource = pytest.importorskip("resource")
-    limits = (resource.RLIMIT_CPU, resource.RLIMIT_CORE)
-    before = [resource.getrlimit(limit) for limit in limits]
-    handler = signal.getsignal(signal.SIGPROF)
-    load_keras_file(write())
-    assert [resource.getrlimit(limit) for limit in limits] == before
-    assert signal.getsignal(signal.SIGPROF) is handler
-    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+def test_file_that_is_exchanged_meanwhile(write, monkeypatch):
+    """What is loaded here is what was tried."""
+    path = write()
+    run = keras_file.Isolated.run
+
+    def exchange(*arguments, **options):
+        answer = run(*arguments, **options)
+        path.write_bytes(b"another")
+        return answer
+
+    monkeypatch.setattr(keras_file.Isolated, "run", exchange)
+    assert load(path).layers[0].units == 3
 
 
-@pytest.mark.parametrize(
-    ("work", "end"),
-    [
-        # Python that catches everything, and native code that never returns.
-        ("while True:\n  try: pass\n  except Exception: pass", "_TimeIsUp"),
-        pytest.param("sum(range(10**15))", "SIGXCPU", marks=pytest.mark.slow),
-    ],
-)
-def test_work_without_end(work, end):
-    pytest.importorskip("resource")
-    program = (
-        "import runpy, sys\n"
-        "limit = runpy.run_path(sys.argv[1])['_time_limit']\n"
-        "with limit(1):\n " + work.replace("\n", "\n ")
+def test_modules_are_imported_there(write, parts, tmp_path):
+    """... without limits, and print what they like."""
+    (tmp_path / "chatty_layers.py").write_text(
+        "import keras, os\n"
+        "os.write(1, b'words')\n"
+        "@keras.saving.register_keras_serializable(package='chatty')\n"
+        "class Chatty(keras.layers.Layer): pass\n"
     )
-    process = subprocess.run(
-        [sys.executable, "-c", program, keras_file.__file__],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if end == "SIGXCPU":
-        assert process.returncode == -signal.SIGXCPU
-    else:
-        assert end in process.stderr
+    layer = {
+        "module": "chatty_layers",
+        "class_name": "Chatty",
+        "config": {"name": "chatty"},
+        "registered_name": "chatty>Chatty",
+    }
+    path = write(config=with_layer(parts, layer))
+    with pytest.raises(ValueError, match="Could not locate class 'Chatty'"):
+        load(path)
+    with (
+        keras_loader(
+            "keras_posenc", ["chatty_layers"], [str(tmp_path)]
+        ) as loader,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.syspath_prepend(tmp_path)
+        importlib.import_module("chatty_layers")
+        assert loader(path).layers[-1].name == "chatty"
 
 
 @pytest.mark.parametrize("part", [0, 1, 100, 0.5, -1])
@@ -159,7 +169,7 @@ def test_truncated_file(write, part):
     with pytest.raises(
         ValueError, match=r"no \.keras file, or not a whole one"
     ):
-        load_keras_file(path)
+        load(path)
 
 
 def test_code_in_a_configuration(write, parts, tmp_path):
@@ -180,7 +190,7 @@ def test_code_in_a_configuration(write, parts, tmp_path):
         "registered_name": None,
     }
     with pytest.raises(ValueError, match="arbitrary code execution"):
-        load_keras_file(write(config=with_layer(parts, layer)))
+        load(write(config=with_layer(parts, layer)))
     assert not mark.exists()
 
 
@@ -192,8 +202,8 @@ def test_function_of_the_system(write, parts, tmp_path):
         "config": {"command": f"touch {mark}"},
         "registered_name": None,
     }
-    with pytest.raises(TypeError, match="Could not locate"):
-        load_keras_file(write(config=with_layer(parts, layer)))
+    with pytest.raises(ValueError, match="Could not locate"):
+        load(write(config=with_layer(parts, layer)))
     assert not mark.exists()
 
 
@@ -204,38 +214,12 @@ def test_vocabulary_of_the_system(write, parts):
         "config": {"vocabulary": "/etc/passwd"},
         "registered_name": None,
     }
-    with pytest.raises((ValueError, TypeError)):
-        load_keras_file(write(config=with_layer(parts, layer)))
+    with pytest.raises(ValueError, match="StringLookup"):
+        load(write(config=with_layer(parts, layer)))
 
 
 @pytest.mark.filterwarnings("ignore:Skipping invalid path:UserWarning")
 def test_assets_that_escape(write, tmp_path):
-    load_keras_file(write(**{"assets/../../../escaped.txt": b"x"}))
+    load(write(**{"assets/../../../escaped.txt": b"x"}))
     assert not list(tmp_path.rglob("escaped.txt"))
     assert not (tmp_path.parent / "escaped.txt").exists()
-
-
-def test_limit_of_memory_is_taken_back(write):
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    load_keras_file(write())
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before
-
-
-@pytest.mark.slow
-def test_limit_of_memory_leaves_room_for_the_threads_of_a_large_machine(write):
-    """Their stacks are data too: 2 GiB of them, where there are 128 cores."""
-    threads = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-    program = (
-        "import pathlib, sys\n"
-        "from keras_posenc.artifacts.keras_file import load_keras_file\n"
-        "print(load_keras_file(pathlib.Path(sys.argv[1])).layers[0].units)\n"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", program, write()],
-        env={**os.environ, **dict.fromkeys(threads, "128")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.stdout == "3\n", process.stderr[-2000:]

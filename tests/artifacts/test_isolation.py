@@ -220,6 +220,37 @@ def test_copies_share_the_preparation_and_nothing_else(served, tmp_path):
     assert one[0] == f"[(7, {one[1]})]"
 
 
+def test_copy_of_this_process(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, signal\n"
+        "found = []\n"
+        "def prepare(x): found.append(x)\n"
+        "def main(what):\n"
+        "    if what == 'fails': 1 / 0\n"
+        "    if what == 'waits': signal.pause()\n"
+        "    if what == 'ends': os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    print(found, os.environ['WORD'], os.getppid())\n"
+    )
+    limits = Limits(memory=2**40, timeout=1)
+    endings = {
+        "fails": "ZeroDivisionError",
+        "waits": "did not answer within 1 s",
+        "ends": "was ended by SIGTERM",
+    }
+    for what, message in endings.items():
+        with (
+            Isolated(script, None, True) as process,
+            pytest.raises(IsolationError, match=message),
+        ):
+            process.run(what, limits=limits)
+    with Isolated(script, None, True, WORD="kept") as process:
+        process.prepare(7)
+        answer = process.run("answers", limits=Limits(memory=2**40))
+    assert answer.startswith(f"[7] kept {os.getpid()}")
+    assert "WORD" not in os.environ
+
+
 def test_preparation_that_fails_is_told_by_each_copy(served):
     run = served("def prepare(x): 1 / 0\ndef main(): prepare(7)\n")
     for _ in range(2):
@@ -325,7 +356,7 @@ def test_threads_of_a_large_machine_are_within_the_limits(
 
 def test_limits_need_no_resource_module(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
-    runner._limit({"CPU": 1})  # as on Windows: nothing happens
+    runner.limit({"CPU": 1})  # as on Windows: nothing happens
     assert verification._peak_memory() == 0
 
 

@@ -69,7 +69,7 @@ def test_verification_compares_labels(text_model, served):
     )
     assert not report.passed
     assert "classes[0, 0]" in {case.worst_output for case in report.cases}
-    assert f"is 'yes', the model's '{LABELS[-1]}'" in str(report)
+    assert f"is 'yes', the model's '{LABELS[-1]}'" in report.details()
 
 
 def test_labels_that_the_artifact_does_not_have(model, saved_model):

@@ -64,7 +64,10 @@ def test_positions_inside_attention(onnxruntime, tmp_path, make):
     ids = make.ids()
     x = layers.Embedding(50, 16, mask_zero=True)(ids)
     x = kp.TransformerEncoder(
-        2, 2, 32, attention_position=kp.RotaryEmbedding()
+        2,
+        num_heads=2,
+        intermediate_dim=32,
+        attention_position=kp.RotaryEmbedding(),
     )(x)
     report = kp.export_onnx(
         keras.Model(ids, x), tmp_path / "m.onnx", max_length=20, verbose=False
@@ -142,9 +145,9 @@ def test_every_shape_is_known_where_the_inputs_are(onnxruntime, tmp_path, make):
 
     ids = make.ids()
     x = layers.Embedding(50, 16, mask_zero=True)(ids)
-    x = kp.TransformerEncoder(1, 2, 32, activation="gelu")(
-        kp.PositionalEncoding()(x)
-    )
+    x = kp.TransformerEncoder(
+        1, num_heads=2, intermediate_dim=32, activation="gelu"
+    )(kp.PositionalEncoding()(x))
     model = keras.Model(ids, layers.MultiHeadAttention(2, 8)(x, x))
     kp.export_onnx(
         model,

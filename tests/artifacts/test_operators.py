@@ -279,12 +279,3 @@ def test_saver_that_is_not_exactly_tensorflows(folder, edit):
     found = set(reading.read_saved_model(folder)["unsafe"])
     assert found
     assert found <= {"SaveV2", "MergeV2Checkpoints", "RestoreV2"}
-
-
-def test_option_of_the_command():
-    import keras_posenc_cli
-
-    options = keras_posenc_cli._parser().parse_args(
-        ["verify", "a.keras", "b", "--allow-op", "One", "--allow-op", "Two"]
-    )
-    assert options.allow_operators == ["One", "Two"]

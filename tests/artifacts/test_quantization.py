@@ -29,7 +29,9 @@ def model():
     ids = keras.Input((None,), dtype="int32", name="ids")
     x = layers.Embedding(VOCABULARY, DIM, mask_zero=True)(ids)
     encoding = kp.PositionalEncoding(merge_mode=None)(x)
-    x = kp.TransformerEncoder(2, 4, 128)(kp.PositionalEncoding()(x))
+    x = kp.TransformerEncoder(2, num_heads=4, intermediate_dim=128)(
+        kp.PositionalEncoding()(x)
+    )
     x = kp.MaskedAveragePooling1D()(x)
     scores = layers.Dense(3, activation="softmax")(x)
     return keras.Model(ids, {"scores": scores, "encoding": encoding})
@@ -391,17 +393,30 @@ def test_whether_answers_depend_on_inputs_is_no_matter_of_rounding(
     assert bool(found.blurred) is blurred
 
 
+def test_agreement_is_of_quantized_files(make, tmp_path):
+    with pytest.raises(ValueError, match=r"`agreement` .* is of quantized"):
+        kp.export_litert(
+            make.embedder(),
+            tmp_path / "m.tflite",
+            agreement=0.9,
+            verbose=False,
+        )
+
+
 def test_many_samples_are_a_line_in_the_report(model, files):
     samples = [{"ids": np.full((1, n), 3, "int32")} for n in range(1, 31)]
     report = kp.verify(model, files["int8"].path, samples=samples, max_length=4)
     assert sum(case.is_sample for case in report.cases) == 30
     worst = max(case.worst_difference for case in report.cases[:30])
     (line,) = [
-        each for each in str(report).splitlines() if "more samples" in each
+        each for each in report.details().splitlines() if "more samples" in each
     ]
     assert "22 more samples; the worst of all: serving_default, ids" in line
     assert f": {worst:.2g}, " in line
-    assert len(str(report).splitlines()) < 20
+    summary, *_ = str(report).splitlines()
+    assert f"worst {worst:.2g} of {report.tolerance:.2g} on the 30 " in summary
+    assert len(str(report).splitlines()) < 5
+    assert len(report.details().splitlines()) < 30
 
 
 # ---- Models that Keras quantized
@@ -526,7 +541,7 @@ def test_size_of_the_readme_model(tmp_path):
             keras.Input((None,), dtype="int32", name="ids"),
             layers.Embedding(8000, 256, mask_zero=True),
             kp.PositionalEncoding(dropout=0.1),
-            kp.TransformerEncoder(4, 4, 1024),
+            kp.TransformerEncoder(4, num_heads=4, intermediate_dim=1024),
             kp.MaskedAveragePooling1D(),
             layers.Dense(2, activation="softmax", name="scores"),
         ]

@@ -171,7 +171,7 @@ def test_folder_is_hardly_larger_than_its_weights(tmp_path):
             kp.WordpieceTokenizer(vocabulary),
             layers.Embedding(len(vocabulary), 128, mask_zero=True),
             kp.PositionalEncoding(),
-            kp.TransformerEncoder(2, 4, 512),
+            kp.TransformerEncoder(2, num_heads=4, intermediate_dim=512),
             kp.MaskedAveragePooling1D(),
             layers.Dense(2, name="scores"),
         ]

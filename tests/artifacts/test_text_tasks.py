@@ -64,7 +64,7 @@ def classifier(sequence_length=None):
             tokens,
             layers.Embedding(tokens.vocabulary_size(), 16, mask_zero=True),
             kp.PositionalEncoding(),
-            kp.TransformerEncoder(1, 2, 32),
+            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
             kp.MaskedAveragePooling1D(),
             layers.Dense(3, activation="softmax", name="scores"),
         ]

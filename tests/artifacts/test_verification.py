@@ -93,11 +93,15 @@ def test_cases_of_an_export(artifact):
 
 
 def test_report_as_text(artifact):
-    text = str(artifact.report)
-    first, columns, *rest = text.splitlines()
-    assert first.startswith(f"{artifact.path}: verified, worst difference ")
-    assert " in 7 cases, " in first
-    assert " MB, loaded in " in first
+    report = artifact.report
+    assert str(report) == (
+        f"{artifact.path}: verified: 7 cases, worst "
+        f"{report.worst_difference:.2g} of 1e-05, "
+        f"{report.size_bytes / 1e6:.2f} MB"
+    )
+    first, loaded, columns, *rest = report.details().splitlines()
+    assert first == str(report)
+    assert loaded == f"loaded in {report.load_seconds:.2f} s"
     assert columns == "signature, inputs: worst difference, time of a call"
     assert len(rest) == 7
     assert rest[-1].startswith("  short, ids of shape (1, 4): ")
@@ -339,7 +343,7 @@ def test_report_of_a_failure_is_still_json(scaled):
     report = json.loads(json.dumps(scaled.to_dict(), allow_nan=False))
     assert report["passed"] is False
     assert report["worst_difference"] is None
-    assert "WRONG, worst difference inf" in str(scaled).splitlines()[0]
+    assert "WRONG: 44 cases, worst inf of" in str(scaled).splitlines()[0]
 
 
 def test_changed_weight_and_where(litert, model):
@@ -478,8 +482,8 @@ def test_answers_that_never_change_are_told(make, tmp_path):
     assert report.passed
     assert report.constant == ["a/scores"]
     assert (
-        "hardly depend on the inputs: a/scores. Give inputs like those that it "
-        "is for as `samples` (--samples)"
+        "the model's answers hardly vary in a/scores. Give inputs like those "
+        "that it is for as `samples` (--samples)"
     ) in str(report)
     assert report.to_dict()["constant"] == ["a/scores"]
 
@@ -907,7 +911,10 @@ def test_length_that_the_model_does_not_take(make, tmp_path, contents):
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}") as caught:
         kp.export_litert(model, path, verbose=False)
-    assert str(caught.value).endswith("`max_length`. Received: max_length=512")
+    assert str(caught.value).endswith(
+        "`max_length` (--max-length), here 512: give what the model takes at "
+        "most"
+    )
     assert contents(tmp_path) == []
     kp.export_litert(model, path, max_length=8, verbose=False)
 
@@ -951,7 +958,7 @@ def test_lengths_that_the_model_does_not_take_are_told(tmp_path, width):
         for length in (1, 2)
     ]
     told = f"does not take it: {report.refused[0]}; {report.refused[1]}; "
-    assert told in str(report)
+    assert told in report.details()
     assert report.to_dict()["refused"] == report.refused
 
 
@@ -1005,7 +1012,7 @@ def test_another_backend(function, model, litert, tmp_path, monkeypatch):
     assert message.startswith(f"`{call.__code__.co_names[1]}` needs the Tens")
     assert "this is 'jax'" in message
     assert "model.save('model.keras')" in message
-    assert "keras-posenc export model.keras --to saved_model --out" in message
+    assert "keras-posenc export saved-model model.keras --out" in message
 
 
 # ---- Samples
@@ -1160,13 +1167,13 @@ def test_columns_of_strings_leave_as_numbers(tmp_path, run_litert):
         ),
     )
     table = {"kind": [["a"], ["b"], ["?"]], "age": [[31.0], [52.0], [0.0]]}
-    artifact = kp.export_litert(
+    report = kp.export_litert(
         model, tmp_path / "m.tflite", samples=table, verbose=False
-    )
-    assert artifact.report.passed
-    assert "age of shape (3, 1), kind of shape (3, 3)" in str(artifact)
-    assert artifact.report.unvaried == []
-    actual = run_litert(artifact.path)(
+    ).report
+    assert report.passed
+    assert "age of shape (3, 1), kind of shape (3, 3)" in report.details()
+    assert report.unvaried == []
+    actual = run_litert(report.path)(
         kind=np.eye(3, dtype="float32")[[1, 2, 0]],
         age=np.array(table["age"], "float32"),
     )

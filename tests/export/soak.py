@@ -1,9 +1,10 @@
 """Asks KServe's model server around an export, again and again: `make soak`.
 
-    python tests/export/soak.py --requests 20000
+    python tests/export/soak.py --requests 20000 --swaps 3
 
 Client threads send texts of every length and bodies that are none; each answer
-is compared with Keras's own, computed before. Halfway a new version appears.
+is compared with Keras's own, computed before. At even distances new versions
+appear, of two models in turn.
 Prints what came of it as JSON; exit status 1 where anything went wrong, or, in
 a run of 20 000, where the memory grew. The
 server is at 127.0.0.1, on a port that the system chose, and ended by its pid.
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -78,7 +80,7 @@ def export_versions(folder):
                     tokenizer.vocabulary_size(), 32, mask_zero=True
                 ),
                 kp.PositionalEncoding(),
-                kp.TransformerEncoder(1, 2, 64),
+                kp.TransformerEncoder(1, num_heads=2, intermediate_dim=64),
                 kp.MaskedAveragePooling1D(),
                 keras.layers.Dense(2, activation="softmax", name="scores"),
             ]
@@ -141,9 +143,13 @@ def resident(pid):
 class Soak:
     """What the clients share."""
 
-    def __init__(self, url, count, texts, rows, answers, halfway):
+    def __init__(self, url, count, texts, rows, answers, swaps, swap):
         self.url, self.texts, self.rows = url, texts, rows
-        self.answers, self.halfway = answers, halfway
+        self.answers, self.swap = answers, swap
+        self.swaps = {
+            count * number // (swaps + 1): number
+            for number in range(1, swaps + 1)
+        }
         self.left = iter(range(count))
         self.count = count
         self.lock = threading.Lock()
@@ -161,8 +167,8 @@ class Soak:
                 index = next(self.left, None)
             if index is None:
                 return
-            if index == self.count // 2:
-                self.halfway()
+            if index in self.swaps:
+                self.swap(self.swaps[index])
             try:
                 outcome, problem = self.ask(session, rng)
             except Exception as error:
@@ -171,7 +177,7 @@ class Soak:
                 self.found[outcome] += 1
                 if problem:
                     self.wrong.append(problem)
-                if outcome.startswith("version"):
+                if outcome.startswith("model"):
                     self.last = [*self.last[-31:], outcome]
 
     def ask(self, session, rng):
@@ -210,18 +216,19 @@ class Soak:
             return "failed", f"{reply.status_code}: {reply.text[:200]}"
         answer = "outputs" if "inputs" in body else "predictions"
         got = np.array(reply.json()[answer])
-        for version, answers in enumerate(self.answers, 1):
+        for model, answers in enumerate(self.answers, 1):
             wanted = np.array([answers[i] for i in chosen])
             if got.shape == wanted.shape and (
                 np.abs(got - wanted).max() <= TOLERANCE
             ):
-                return f"version {version}", None
+                return f"model {model}", None
         return "wrong", f"{body}: {got.tolist()}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=20_000)
+    parser.add_argument("--swaps", type=int, default=1)
     parser.add_argument("--settled", type=int, help="by default a tenth")
     options = parser.parse_args()
     with (
@@ -230,6 +237,11 @@ def main():
     ):
         folder = Path(name)
         texts, rows, answers = export_versions(folder)
+        for number in range(1, options.swaps + 1):  # the models, in turn
+            shutil.copytree(
+                folder / str(1 + number % 2) / str(1 + number % 2),
+                folder / "next" / str(1 + number),
+            )
         process, url = start(folder / "1", log)
         try:
             began = time.monotonic()
@@ -239,7 +251,10 @@ def main():
                 texts,
                 rows,
                 answers,
-                lambda: (folder / "2" / "2").rename(folder / "1" / "2"),
+                options.swaps,
+                lambda number: (folder / "next" / str(1 + number)).rename(
+                    folder / "1" / str(1 + number)
+                ),
             )
             clients = [
                 threading.Thread(target=soak.client, args=(number,))
@@ -269,7 +284,8 @@ def main():
         **dict(sorted(soak.found.items())),
         "problems": soak.wrong[:5],
         "problem_count": len(soak.wrong),
-        "last_are_of_version_2": set(soak.last) == {"version 2"},
+        "last_are_of_the_last_version": set(soak.last)
+        == {f"model {1 + options.swaps % 2}"},
         "memory_mb": [round(level / 1e6) for level in levels],
         "memory_peak_mb": round(max(memory) / 1e6),
         "memory_growth": round(growth, 4),
@@ -279,7 +295,9 @@ def main():
     # A short run has not settled.
     has_grown = options.requests >= 20_000 and growth > GROWTH
     return int(
-        bool(soak.wrong) or has_grown or not result["last_are_of_version_2"]
+        bool(soak.wrong)
+        or has_grown
+        or not result["last_are_of_the_last_version"]
     )
 
 

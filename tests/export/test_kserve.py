@@ -83,7 +83,7 @@ def test_warmup_is_replayed(predictor, caplog):
 @pytest.mark.slow
 def test_soak():
     process = subprocess.run(
-        [sys.executable, SOAK, "--requests", "1000"],
+        [sys.executable, SOAK, "--requests", "1000", "--swaps", "2"],
         capture_output=True,
         text=True,
         check=False,
@@ -94,7 +94,7 @@ def test_soak():
     assert found["problems"] == []
     assert "failed" not in found
     assert "wrong" not in found
-    assert found["last_are_of_version_2"]
-    assert found["version 1"] > 100
-    assert found["version 2"] > 100
+    assert found["last_are_of_the_last_version"]
+    assert found["model 1"] > 100
+    assert found["model 2"] > 100
     assert found["bad: 400"] > 100

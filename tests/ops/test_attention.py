@@ -79,13 +79,13 @@ def check(near, query, key, value, mask=None, bias=None, dtype="float32"):
         query64, key64, value64, weights, bias64, dtype
     )
     mask = None if mask is None else ops.convert_to_tensor(mask)
-    got = attention_weights(query, key, mask, bias)
+    got = attention_weights(query, key, mask=mask, bias=bias)
     assert keras.backend.standardize_dtype(got.dtype) == dtype
     near(ops.cast(got, "float64"), weights, weight_bound)
     attended = weighted_values(got, value)
     assert keras.backend.standardize_dtype(attended.dtype) == dtype
     near(ops.cast(attended, "float64"), output, output_bound)
-    fused = attend(query, key, value, mask, bias)
+    fused = attend(query, key, value, mask=mask, bias=bias)
     assert keras.backend.standardize_dtype(fused.dtype) == dtype
     near(ops.cast(fused, "float64"), output, output_bound)
     return got, attended, fused
@@ -148,7 +148,9 @@ def test_masked_keys_weigh_nothing(dtype, least):
     query, key, value, mask, bias = case(2)
     query, key, value = (ops.cast(x, dtype) for x in (20 * query, key, value))
     bias = ops.cast(20 * bias + least, "float32")
-    weights = attention_weights(query, key, ops.convert_to_tensor(mask), bias)
+    weights = attention_weights(
+        query, key, mask=ops.convert_to_tensor(mask), bias=bias
+    )
     weights = ops.convert_to_numpy(ops.cast(weights, "float64"))
     mask = np.broadcast_to(mask, weights.shape)
     attends = np.any(mask, axis=-1, keepdims=True)
@@ -163,13 +165,15 @@ def test_a_query_without_keys_weighs_all_alike(keys, dtype):
     query, key, value, bias = (
         ops.cast(x, dtype) for x in (query, key, value, bias)
     )
-    weights = attention_weights(query, key, ops.convert_to_tensor(mask), bias)
+    weights = attention_weights(
+        query, key, mask=ops.convert_to_tensor(mask), bias=bias
+    )
     weights = ops.convert_to_numpy(ops.cast(weights, "float64"))
     assert np.all(weights == weights[..., :1])
     # Not 1 / keys itself: some processors divide by an approximate inverse.
     unit, fine = UNITS[dtype]
     assert np.all(abs(keys * weights - 1) <= (keys + 8) * fine + unit)
-    attended = attend(query, key, value, ops.convert_to_tensor(mask))
+    attended = attend(query, key, value, mask=ops.convert_to_tensor(mask))
     attended = ops.convert_to_numpy(ops.cast(attended, "float64"))
     assert np.all(np.isfinite(attended))
 
@@ -181,8 +185,10 @@ def test_fused_is_the_two_steps(dtype):
         ops.cast(x, dtype) for x in (query, key, value, bias)
     )
     mask = ops.convert_to_tensor(mask)
-    steps = weighted_values(attention_weights(query, key, mask, bias), value)
-    fused = attend(query, key, value, mask, bias)
+    steps = weighted_values(
+        attention_weights(query, key, mask=mask, bias=bias), value
+    )
+    fused = attend(query, key, value, mask=mask, bias=bias)
     if keras.config.backend() == "tensorflow":  # else both meet the bounds
         assert np.array_equal(
             ops.convert_to_numpy(steps), ops.convert_to_numpy(fused)
@@ -221,7 +227,7 @@ def test_graph_of_unknown_shapes(jit_compile, near):
         ],
     )
     def graph(query, key, value, mask):
-        return attend(query, key, value, mask)
+        return attend(query, key, value, mask=mask)
 
     for batch, queries, keys in ((1, 1, 1), (2, 5, 7)):
         query, key, value, mask, _ = case(

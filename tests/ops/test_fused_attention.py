@@ -49,9 +49,9 @@ def test_one_operation_is_two(mask, bias, dtype, kv_heads):
     if bias is not None:
         # Large ones too: a hidden key stays hidden.
         bias = 100 * numbers(bias, 4, "float32")
-    got = attend(query, key, value, mask, bias)
+    got = attend(query, key, value, mask=mask, bias=bias)
     assert keras.backend.standardize_dtype(got.dtype) == dtype
-    weights = attention_weights(query, key, mask, bias)
+    weights = attention_weights(query, key, mask=mask, bias=bias)
     want = weighted_values(weights, value)
     # Weights and values of up to 3 are rounded, and the sum of five products.
     unit = {"float32": 2**-24, "bfloat16": 2**-8, "float16": 2**-11}[dtype]

@@ -11,6 +11,7 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc.ops.masks import combine_masks, resolve_mask
+from keras_posenc.ops.sides import Side
 
 TOKENS = np.array([[5, 6, 0, 0], [7, 8, 9, 0]])
 
@@ -99,7 +100,7 @@ def test_the_carried_mask_is_left_on_the_inputs():
 
 @st.composite
 def maskings(draw):
-    """A batch, a length, and any selection of masks."""
+    """A batch, two sides, or one twice, and any selection of masks."""
     batch, length = draw(st.integers(1, 3)), draw(st.integers(1, 5))
 
     def numbers(*shape, most=1):
@@ -107,61 +108,104 @@ def maskings(draw):
         entries = st.lists(st.integers(0, most), min_size=size, max_size=size)
         return np.reshape(draw(entries), shape).astype("int32")
 
-    arguments = {}
-    for name in ("mask", "padding_mask"):
+    def side(length):
+        given = {}
         if draw(st.booleans()):
-            arguments[name] = numbers(batch, length).astype("bool")
+            given["tokens"] = numbers(batch, length).astype("bool")
+        if draw(st.booleans()):
+            given["segment_ids"] = numbers(batch, length, most=2)
+        if draw(st.booleans()):
+            given["index"] = numbers(length, most=4)
+        return Side(length, **given)
+
+    queries = side(length)
+    keys = queries if draw(st.booleans()) else side(draw(st.integers(1, 5)))
+    arguments = {
+        "queries": queries,
+        "keys": keys,
+        "causal": draw(st.booleans()),
+    }
     if draw(st.booleans()):
-        arguments["attention_mask"] = numbers(batch, length, length) > 0
-    if draw(st.booleans()):
-        arguments["segment_ids"] = numbers(batch, length, most=2)
-    if draw(st.booleans()):
-        arguments["causal_length"] = length
-    return batch, length, arguments
+        square = numbers(batch, length, keys.length) > 0
+        arguments["attention_mask"] = square
+    return batch, arguments
 
 
 def allowed(arguments, row, query, key):
     """Whether a query may attend to a key, by the words of the docstring."""
-    for name in ("mask", "padding_mask"):
-        if name in arguments and not arguments[name][row][key]:
-            return False
+    queries, keys = arguments["queries"], arguments["keys"]
+    if keys.tokens is not None and not keys.tokens[row][key]:
+        return False
     if "attention_mask" in arguments:
         if not arguments["attention_mask"][row][query][key]:
             return False
-    if "segment_ids" in arguments:
-        ids = arguments["segment_ids"][row]
-        if ids[query] != ids[key]:
+    if queries.segment_ids is not None and keys.segment_ids is not None:
+        if queries.segment_ids[row][query] != keys.segment_ids[row][key]:
             return False
-    return not ("causal_length" in arguments and key > query)
+    if not arguments["causal"]:
+        return True
+    query, key = (
+        place if side.index is None else side.index[place]
+        for side, place in ((queries, query), (keys, key))
+    )
+    return key <= query
+
+
+def compare_with_loops(got, batch, arguments):
+    shape = arguments["queries"].length, arguments["keys"].length
+    got = np.ones(1) if got is None else ops.convert_to_numpy(got)
+    assert got.dtype == bool or got.shape == (1,)
+    got = np.broadcast_to(got, (batch, 2, *shape))
+    places = itertools.product(range(batch), range(2), *map(range, shape))
+    for row, head, query, key in places:
+        want = allowed(arguments, row, query, key)
+        assert got[row, head, query, key] == want
 
 
 @given(masking=maskings())
 def test_combined_against_loops(masking):
-    batch, length, arguments = masking
+    batch, arguments = masking
     got = combine_masks(**arguments)
-    if not arguments:
+    assert got is None or len(got.shape) == 4
+    compare_with_loops(got, batch, arguments)
+
+
+@given(masking=maskings(), data=st.data())
+def test_some_queries_are_masked_as_among_all(masking, data):
+    """... whose index is that of their place, or their own."""
+    _, arguments = masking
+    queries = arguments["queries"]
+    rows = st.lists(st.integers(0, queries.length - 1), min_size=1, max_size=4)
+    rows = np.array(data.draw(rows), "int32")
+    every = combine_masks(**arguments)
+    if "attention_mask" in arguments:
+        arguments["attention_mask"] = arguments["attention_mask"][:, rows]
+    arguments["queries"] = queries.queries(rows)
+    assert arguments["queries"].length == len(rows)
+    got = combine_masks(**arguments)
+    if every is None:
         assert got is None
         return
-    assert keras.backend.standardize_dtype(got.dtype) == "bool"
-    assert len(got.shape) == 4
-    got = np.broadcast_to(ops.convert_to_numpy(got), (batch, 2, length, length))
-    places = itertools.product(range(batch), range(2), *[range(length)] * 2)
-    for row, head, query, key in places:
-        want = allowed(arguments, row, query, key)
-        assert got[row, head, query, key] == want
+    every, got = (ops.convert_to_numpy(x) for x in (every, got))
+    if every.shape[2] > 1:
+        every = every[:, :, rows]
+    every, got = np.broadcast_arrays(every, got)
+    assert np.array_equal(every, got)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_masks_of_numbers(dtype):
     mask = EXPLICIT.astype(dtype)
     square = np.stack([mask, mask, mask, mask], axis=1)
-    got = combine_masks(padding_mask=mask, attention_mask=square)
+    side = Side(4, tokens=mask)
+    got = combine_masks(queries=side, keys=side, attention_mask=square)
     want = np.broadcast_to(mask[:, np.newaxis, np.newaxis] > 0, (2, 1, 4, 4))
     assert np.array_equal(ops.convert_to_numpy(got), want)
 
 
 def test_segments_whose_ids_differ_in_high_bits_only():
-    got = combine_masks(segment_ids=np.array([[1, 1 + 2**32]]))
+    side = Side(2, segment_ids=np.array([[1, 1 + 2**32]]))
+    got = combine_masks(queries=side, keys=side)
     assert ops.convert_to_numpy(got)[0, 0].tolist() == [
         [True, False],
         [False, True],
@@ -179,15 +223,15 @@ def test_combined_in_a_graph_of_unknown_shapes():
         ]
     )
     def graph(mask, ids):
-        return combine_masks(
-            mask=mask, segment_ids=ids, causal_length=tf.shape(ids)[1]
-        )
+        side = Side(tf.shape(ids)[1], tokens=mask, segment_ids=ids)
+        return combine_masks(queries=side, keys=side, causal=True)
 
     random = np.random.default_rng(0)
     for shape in ((1, 1), (3, 6)):
         mask = random.random(shape) < 0.5
         ids = random.integers(0, 2, shape).astype("int32")
-        want = combine_masks(mask=mask, segment_ids=ids, causal_length=shape[1])
+        side = Side(shape[1], tokens=mask, segment_ids=ids)
+        want = combine_masks(queries=side, keys=side, causal=True)
         assert np.array_equal(graph(mask, ids), want)
 
 

@@ -36,7 +36,7 @@ def chosen(mask: np.ndarray) -> np.ndarray:
 @given(MASKS, st.sampled_from([None, False, True]))
 def test_tokens_go_and_come_back_in_order(mask, training):
     x = vectors(mask)
-    packing = Packing(ops.convert_to_tensor(mask), training)
+    packing = Packing(ops.convert_to_tensor(mask), training=training)
     packed = ops.convert_to_numpy(packing.pack(x))
     np.testing.assert_array_equal(packed, x[chosen(mask)][np.newaxis])
     back = ops.convert_to_numpy(packing.unpack(packed))

@@ -62,7 +62,11 @@ def test_base_1000_as_printed(near):
 
 
 def test_frequencies_of_base_100(near):
-    near(kp.get_angles(1, [0, 1, 2, 3], 4, 100), [1, 1, 0.1, 0.1], 0.5e-2)
+    near(
+        kp.get_angles(1, [0, 1, 2, 3], 4, max_wavelength=100),
+        [1, 1, 0.1, 0.1],
+        0.5e-2,
+    )
 
 
 def test_the_first_layer_written_this_way(near):
@@ -138,7 +142,7 @@ def pow_bound(angles, exponents, max_wavelength):
 def test_angles(d_model, max_wavelength, near):
     position = np.array([0, 1, 2, 50, 4096, 123456, -7])[:, np.newaxis]
     i = np.arange(d_model)[np.newaxis]
-    got = kp.get_angles(position, i, d_model, max_wavelength)
+    got = kp.get_angles(position, i, d_model, max_wavelength=max_wavelength)
     assert keras.backend.standardize_dtype(got.dtype) == "float32"
     want = reference.get_angles(position, i, d_model, max_wavelength)
     near(got, want, pow_bound(want, 2 * (i // 2) / d_model, max_wavelength))

@@ -144,7 +144,7 @@ def test_symbolic_segments_are_for_layers():
 @given(ids=segments, masked=st.booleans())
 def test_segment_lengths(ids, masked):
     mask = np.arange(ids.size).reshape(ids.shape) % 3 > 0
-    got = segment_lengths(ids, mask if masked else None)
+    got = segment_lengths(ids, mask=mask if masked else None)
     for row, real, lengths in zip(
         ids, mask, ops.convert_to_numpy(got), strict=True
     ):
@@ -164,7 +164,7 @@ def test_counting_from_a_start(start):
     want = reference.positions_from_mask(mask) + offset
     assert np.array_equal(got, want)
     ids = np.array([[1, 1, 2], [2, 1, 1]])
-    got = ops.convert_to_numpy(counted_positions(start, ids))
+    got = ops.convert_to_numpy(counted_positions(start, segment_ids=ids))
     want = reference.positions_from_segments(ids) + offset
     assert np.array_equal(got, want)
     assert counted_positions(start) is None
@@ -176,8 +176,8 @@ def test_counting_from_a_start(start):
 
 def test_random_positions_are_the_lowest_scores():
     scores = np.array([[0.3, 0.1, 0.9, 0.2], [0.5, 0.6, 0.1, 0.0]])
-    got = ops.convert_to_numpy(random_positions(scores, 3))
+    got = ops.convert_to_numpy(random_positions(scores, length=3))
     assert got.tolist() == [[0, 1, 3], [0, 2, 3]]
     count = np.array([[2], [1]], "int32")
-    got = ops.convert_to_numpy(random_positions(scores, 3, count))
+    got = ops.convert_to_numpy(random_positions(scores, length=3, count=count))
     assert got.tolist() == [[1, 3, 3], [3, 3, 3]]

@@ -34,7 +34,9 @@ MILESTONES = sorted(
 def test_integers(dim, max_wavelength, near, encoding_bound):
     positions = np.array(MILESTONES)
     for layout in LAYOUTS:
-        got = Sinusoids(dim, max_wavelength, layout).at(positions)
+        got = Sinusoids(dim, max_wavelength=max_wavelength, layout=layout).at(
+            positions
+        )
         want = reference.positional_encoding(
             positions, dim, max_wavelength, layout
         )
@@ -54,7 +56,7 @@ def test_reals(dim, dtype, near, encoding_bound):
         ]
     ).astype(dtype)
     for layout in LAYOUTS:
-        got = Sinusoids(dim, 10000, layout).at(positions)
+        got = Sinusoids(dim, max_wavelength=10000, layout=layout).at(positions)
         want = reference.positional_encoding(positions, dim, layout=layout)
         near(got, want, encoding_bound(positions, want))
 
@@ -64,7 +66,9 @@ def test_float64_arithmetic(dim, near, encoding_bound):
     random = np.random.default_rng(0)
     reals = random.uniform(-1, 1, 100) * 2.0 ** random.uniform(-10, 24, 100)
     for positions in (np.array(MILESTONES), reals):
-        got = Sinusoids(dim, 10000, "interleaved", "float64").at(positions)
+        got = Sinusoids(
+            dim, max_wavelength=10000, layout="interleaved", dtype="float64"
+        ).at(positions)
         want = reference.positional_encoding(positions, dim)
         assert keras.backend.standardize_dtype(got.dtype) == "float64"
         near(got, want, encoding_bound(positions, want, "float64"))
@@ -76,7 +80,9 @@ def test_single_digits_are_correctly_rounded(dim, near, half_ulp):
     # rounding, of a value in float64 whose angle is off by 3 units.
     digits = np.arange(1, 64)
     positions = np.concatenate([digits * 64**power for power in range(4)])
-    got = Sinusoids(dim, 10000, "interleaved").at(positions)
+    got = Sinusoids(dim, max_wavelength=10000, layout="interleaved").at(
+        positions
+    )
     want = reference.positional_encoding(positions, dim)
     angle = 3 * positions[:, np.newaxis] * 2.0**-53
     near(got, want, half_ulp(want, "float32") + angle)
@@ -87,7 +93,9 @@ def test_single_digits_are_correctly_rounded(dim, near, half_ulp):
 )
 def test_dtypes_of_positions(dtype, near, encoding_bound):
     positions = np.array([0, 1, 2, 63, 64, 65, 100, 127])
-    got = Sinusoids(6, 10000, "halves").at(ops.cast(positions, dtype))
+    got = Sinusoids(6, max_wavelength=10000, layout="halves").at(
+        ops.cast(positions, dtype)
+    )
     want = reference.positional_encoding(positions, 6, layout="halves")
     near(got, want, encoding_bound(positions, want))
 
@@ -97,7 +105,9 @@ def test_positions_of_any_shape(shape, near, encoding_bound):
     count = np.prod(shape, dtype=int)
     positions = np.reshape(np.arange(1000, 1000 + count), shape)
     for dim in (4, 5):
-        got = Sinusoids(dim, 10000, "interleaved").at(positions)
+        got = Sinusoids(dim, max_wavelength=10000, layout="interleaved").at(
+            positions
+        )
         want = reference.positional_encoding(positions, dim)
         near(got, want, encoding_bound(positions, want))
 
@@ -121,13 +131,17 @@ def test_positions_of_any_shape(shape, near, encoding_bound):
 )
 def test_positions_out_of_range_are_nan(positions):
     for dim in (1, 4, 5):
-        got = Sinusoids(dim, 10000, "interleaved").at(positions)
+        got = Sinusoids(dim, max_wavelength=10000, layout="interleaved").at(
+            positions
+        )
         assert np.all(np.isnan(ops.convert_to_numpy(got)))
 
 
 def test_nan_stays_in_its_row(near, encoding_bound):
     positions = np.array([5.0, np.nan, 7.5])
-    got = ops.convert_to_numpy(Sinusoids(4, 10000, "halves").at(positions))
+    got = ops.convert_to_numpy(
+        Sinusoids(4, max_wavelength=10000, layout="halves").at(positions)
+    )
     want = reference.positional_encoding(positions[::2], 4, layout="halves")
     assert np.all(np.isnan(got[1]))
     near(got[::2], want, encoding_bound(positions[::2], want))
@@ -168,7 +182,9 @@ STARTS = (
 def test_ranges(dim, length, near, encoding_bound):
     starts = (*STARTS, LIMIT - length + 1)
     for start, layout in zip(starts, LAYOUTS * 9, strict=True):
-        got = Sinusoids(dim, 10000, layout).range(start, length)
+        got = Sinusoids(dim, max_wavelength=10000, layout=layout).range(
+            start, length
+        )
         positions = start + np.arange(length)
         want = reference.positional_encoding(positions, dim, layout=layout)
         near(got, want, encoding_bound(positions, want))
@@ -177,7 +193,7 @@ def test_ranges(dim, length, near, encoding_bound):
 @pytest.mark.parametrize(("dim", "max_wavelength"), CASES)
 def test_ranges_of_any_width(dim, max_wavelength, near, encoding_bound):
     for start, layout in ((0, "interleaved"), (5000, "halves")):
-        sinusoids = Sinusoids(dim, max_wavelength, layout)
+        sinusoids = Sinusoids(dim, max_wavelength=max_wavelength, layout=layout)
         positions = start + np.arange(130)
         want = reference.positional_encoding(
             positions, dim, max_wavelength, layout
@@ -187,7 +203,9 @@ def test_ranges_of_any_width(dim, max_wavelength, near, encoding_bound):
 
 def test_range_in_float64(near, encoding_bound):
     for start, length in ((0, 200), (-5000, 129), (LIMIT - 299, 300)):
-        sinusoids = Sinusoids(63, 10000, "interleaved", "float64")
+        sinusoids = Sinusoids(
+            63, max_wavelength=10000, layout="interleaved", dtype="float64"
+        )
         positions = start + np.arange(length)
         want = reference.positional_encoding(positions, 63)
         bound = encoding_bound(positions, want, "float64")
@@ -199,14 +217,16 @@ def test_range_in_float64(near, encoding_bound):
 def test_batch_of_starts(length, dtype, near, encoding_bound):
     starts = np.array(STARTS, dtype)
     for dim, layout in ((5, "interleaved"), (4, "halves")):
-        got = Sinusoids(dim, 10000, layout).range(starts, length)
+        got = Sinusoids(dim, max_wavelength=10000, layout=layout).range(
+            starts, length
+        )
         positions = starts[:, np.newaxis] + np.arange(length)
         want = reference.positional_encoding(positions, dim, layout=layout)
         near(got, want, encoding_bound(positions, want))
 
 
 def test_range_of_nothing():
-    sinusoids = Sinusoids(4, 10000, "interleaved")
+    sinusoids = Sinusoids(4, max_wavelength=10000, layout="interleaved")
     assert tuple(sinusoids.range(7, 0).shape) == (0, 4)
     assert tuple(sinusoids.range(np.array([7, 8]), 0).shape) == (2, 0, 4)
 
@@ -225,7 +245,7 @@ def test_range_and_at_agree_with_the_oracle(data, near, encoding_bound):
     dim = data.draw(st.integers(1, 9), "dim")
     max_wavelength = data.draw(st.floats(1, 1e7), "max_wavelength")
     layout = data.draw(st.sampled_from(LAYOUTS), "layout")
-    sinusoids = Sinusoids(dim, max_wavelength, layout)
+    sinusoids = Sinusoids(dim, max_wavelength=max_wavelength, layout=layout)
     positions = start + np.arange(length)
     want = reference.positional_encoding(positions, dim, max_wavelength, layout)
     bound = encoding_bound(positions, want)
@@ -237,7 +257,9 @@ def test_range_and_at_agree_with_the_oracle(data, near, encoding_bound):
 def test_range_that_leaves_the_limit(offset, near, encoding_bound):
     # NaN from 2**24 + 128 on at the latest; until there, right or NaN.
     start, length = LIMIT + offset, 300
-    got = Sinusoids(3, 10000, "interleaved").range(start, length)
+    got = Sinusoids(3, max_wavelength=10000, layout="interleaved").range(
+        start, length
+    )
     got = ops.convert_to_numpy(got)
     positions = start + np.arange(length)
     assert np.all(np.isnan(got[positions >= LIMIT + 128]))
@@ -263,7 +285,7 @@ def test_range_that_leaves_the_limit(offset, near, encoding_bound):
     ],
 )
 def test_start_out_of_range_is_nan(start):
-    sinusoids = Sinusoids(4, 10000, "interleaved")
+    sinusoids = Sinusoids(4, max_wavelength=10000, layout="interleaved")
     for index in (start, np.array([start])):
         got = ops.convert_to_numpy(sinusoids.range(index, 3))
         assert np.all(np.isnan(got))
@@ -274,7 +296,7 @@ def test_start_out_of_range_is_nan(start):
 def test_graph_of_unknown_shapes(jit_compile, near, encoding_bound):
     import tensorflow as tf
 
-    sinusoids = Sinusoids(5, 10000, "interleaved")
+    sinusoids = Sinusoids(5, max_wavelength=10000, layout="interleaved")
 
     @tf.function(
         jit_compile=jit_compile,

@@ -17,7 +17,7 @@ from keras_posenc.ops.tables import resized_table, rows_at
 def test_rows(positions, length, masked):
     table = np.arange(3 * length, dtype="float32").reshape(length, 3)
     mask = np.array([[place % 2 == 0 for place in range(len(positions))]])
-    got = rows_at(table, np.array(positions), mask if masked else None)
+    got = rows_at(table, np.array(positions), mask=mask if masked else None)
     got = np.reshape(ops.convert_to_numpy(got), (len(positions), 3))
     for row, position, real in zip(got, positions, mask[0], strict=True):
         if 0 <= position < length:

@@ -35,12 +35,12 @@ def test_fixed_and_learned_angles(times, frequencies):
     want = reference.time_angles(positions, frequencies)
     exact = [Fraction(frequency) for frequency in frequencies]
     for table in (
-        turns.fixed_turns(exact, digits, "float32"),
+        turns.fixed_turns(exact, digits=digits, dtype="float32"),
         turns.learned_turns(
-            np.array(frequencies, "float32"), digits, "float32"
+            np.array(frequencies, "float32"), digits=digits, dtype="float32"
         ),
     ):
-        got = ops.convert_to_numpy(turns.angles(digits, table, "float32"))
+        got = ops.convert_to_numpy(turns.angles(digits, table, dtype="float32"))
         assert np.all(apart(got, want) <= BOUND)
         assert np.all(np.abs(got) <= math.pi * (1 + 2.0**-20))
 
@@ -51,7 +51,8 @@ def test_fixed_and_learned_angles(times, frequencies):
 )
 def test_digits_are_the_position(position, fraction):
     digits = turns.time_digits(
-        np.array([position], "float32"), np.array([fraction], "float32")
+        np.array([position], "float32"),
+        fractions=np.array([fraction], "float32"),
     )
     assert bool(digits.valid[0])
     total = Fraction(0)
@@ -66,7 +67,7 @@ def test_digits_are_the_position(position, fraction):
 
 @given(position=st.integers(-(2**31), 2**31 - 1), fraction=st.floats(0, 1))
 def test_fractions_of_integers_are_read_to_the_nearest(position, fraction):
-    digits = turns.time_digits([position], [fraction])
+    digits = turns.time_digits([position], fractions=[fraction])
     total = sum(
         int(digit[0]) * Fraction(256) ** (digits.lowest + place)
         for place, digit in enumerate(digits.digits)

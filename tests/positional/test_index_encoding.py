@@ -66,6 +66,17 @@ def test_one_row_of_segments_for_all_masks(near):
     near(got, want, QUOTIENT)
 
 
+def test_given_positions_are_shares_of_their_segments(near):
+    positions = np.arange(BATCH * SEQ).reshape(BATCH, SEQ)
+    want = reference.index_encoding(positions, SEGMENTS, MASK, True)
+    layer = kp.IndexEncoding(True, merge_mode=None)
+    got = layer(
+        inputs_of(), positions=positions, segment_ids=SEGMENTS, mask=MASK
+    )
+    got = ops.convert_to_numpy(got)
+    near(got[MASK], want[MASK], np.abs(want[MASK]) * QUOTIENT)
+
+
 def test_merge_modes(near):
     inputs, index = inputs_of(), np.arange(SEQ)[:, np.newaxis]
     near(

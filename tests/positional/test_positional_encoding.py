@@ -900,7 +900,6 @@ BAD_CALLS = [
     ({}, {"positions": ROWS, "start_index": 1}, APART + "start_index"),
     ({}, {"positions": ROWS, "start_index": np.array(1)}, APART + "start_"),
     ({}, {"positions": ROWS, "start_index": np.array([1, 2])}, APART + "st"),
-    ({}, {"positions": ROWS, "segment_ids": IDS}, APART + "segment_ids"),
     ({"skip_masked": True}, {"positions": ROWS}, APART + "skip_masked=True"),
     (
         {"skip_masked": True},

@@ -16,9 +16,9 @@ CASES = sorted({key.split("/")[1] for key in FIXTURES.files if "t5/" in key})
 FARTHEST = 100_000
 
 
-def numbered(heads, *arguments, **options):
+def numbered(heads, **options):
     """A layer whose bias is the number of the bucket, plus 1000 a head."""
-    layer = kp.RelativePositionBias(*arguments, **options)
+    layer = kp.RelativePositionBias(**options)
     layer.build((None, heads, None, 4))
     buckets = np.arange(layer.num_buckets)[:, np.newaxis]
     layer.embeddings.assign(buckets + 1000.0 * np.arange(heads))
@@ -40,7 +40,10 @@ def test_buckets_parity(case, start):
     """Integer for integer, at every distance of up to 100 000."""
     num_buckets, max_distance, bidirectional = map(int, case.split("_"))
     layer = numbered(
-        1, num_buckets, max_distance, bidirectional=bool(bidirectional)
+        1,
+        num_buckets=num_buckets,
+        max_distance=max_distance,
+        bidirectional=bool(bidirectional),
     )
     relative = np.arange(-FARTHEST, FARTHEST + 1)
     runs = np.searchsorted(FIXTURES[f"t5/{case}/starts"], relative, "right")
@@ -59,7 +62,12 @@ def test_buckets_are_the_paper(exact, beyond, bidirectional, data):
     """In exact arithmetic, but for float32 at a border: one bucket at most."""
     num_buckets = 2 * exact * (2 if bidirectional else 1)
     max_distance = exact + beyond
-    layer = numbered(1, num_buckets, max_distance, bidirectional=bidirectional)
+    layer = numbered(
+        1,
+        num_buckets=num_buckets,
+        max_distance=max_distance,
+        bidirectional=bidirectional,
+    )
     relative = np.array(
         data.draw(st.lists(st.integers(-700, 700), min_size=1, max_size=9))
     )
@@ -84,7 +92,7 @@ def test_buckets_are_the_paper(exact, beyond, bidirectional, data):
 
 
 def test_heads_and_rows_keep_their_own():
-    layer = numbered(3, 8, 20)
+    layer = numbered(3, num_buckets=8, max_distance=20)
     positions = np.array([[0, 1, 2, 30], [5, 0, 7, 7]])
     got = bias_of(layer, positions, positions, heads=3)
     assert got.shape == (2, 3, 4, 4)
@@ -95,7 +103,7 @@ def test_heads_and_rows_keep_their_own():
 
 
 def test_real_distances_count_by_their_whole_part():
-    layer = numbered(1, 8, 20)
+    layer = numbered(1, num_buckets=8, max_distance=20)
     got = bias_of(layer, [[0.0]], np.array([[1.9, -1.9, 0.5, -0.5, 1e9]], "f4"))
     whole = bias_of(layer, [[0]], np.array([[1, -1, 0, 0, 10**9]], "int32"))
     np.testing.assert_array_equal(got, whole)

@@ -80,7 +80,7 @@ def case_of(key):
         if name.startswith(prefix)
     }
     layer = kp.RotaryEmbedding(
-        float(case["max_wavelength"]),
+        max_wavelength=float(case["max_wavelength"]),
         rope_type=str(case["rope_type"]),
         partial_rotary_factor=float(case["partial_rotary_factor"]),
         **json.loads(str(case["parameters"])),

@@ -36,7 +36,11 @@ def test_weights_parity(near):
     bias = layer.bias(scaled, key, positions, positions)
     # Scores of size 4 from sums of 24 products, under a softmax.
     tolerance = 4 * np.sqrt(24) * 4 * UNIT
-    near(attention_weights(scaled, key, None, bias), case["weights"], tolerance)
+    near(
+        attention_weights(scaled, key, mask=None, bias=bias),
+        case["weights"],
+        tolerance,
+    )
 
 
 POSITIONS = {

@@ -34,7 +34,7 @@ def cases(draw):
         "norm": draw(st.sampled_from(["layer", "rms"])),
         "activation": draw(st.sampled_from(["relu", "gelu"])),
         "use_bias": draw(st.booleans()),
-        "layer_norm_epsilon": draw(st.sampled_from([1e-6, 1e-5, 1e-3, 0.1])),
+        "norm_epsilon": draw(st.sampled_from([1e-6, 1e-5, 1e-3, 0.1])),
         "batch": draw(st.integers(1, 3)),
         "seq": draw(st.integers(1, 9)),
         "seed": draw(st.integers(0, 2**32 - 1)),
@@ -123,7 +123,7 @@ def test_block(case):
         block_weights(block, dim),
         case["num_heads"],
         case["normalize_first"],
-        epsilon=case["layer_norm_epsilon"],
+        epsilon=case["norm_epsilon"],
         activation=case["activation"],
         num_key_value_heads=case["num_key_value_heads"],
         mask=mask,
@@ -215,7 +215,11 @@ def test_pooling(case):
 def test_stack_is_its_blocks(normalize_first):
     rng = np.random.default_rng(0)
     encoder = kp.TransformerEncoder(
-        3, 4, 16, dropout=0.0, normalize_first=normalize_first
+        3,
+        num_heads=4,
+        intermediate_dim=16,
+        dropout=0.0,
+        normalize_first=normalize_first,
     )
     encoder.build((None, None, 8))
     randomise(encoder, rng)

@@ -197,7 +197,9 @@ def test_hooks_see_order(hook):
 def test_counting_begins_at_the_start_index(start, segments):
     """... which a bias that depends on more than differences can see."""
     position = kp.FireBias(initial_threshold=1)
-    layer = kp.TransformerEncoder(2, HEADS, 8, attention_position=position)
+    layer = kp.TransformerEncoder(
+        2, num_heads=HEADS, intermediate_dim=8, attention_position=position
+    )
     extra = {}
     places = np.arange(SEQ)
     if segments is not None:
@@ -246,8 +248,12 @@ class Witness(kp.AttentionPosition):
 
 LAYERS = {
     "attention": lambda **kwargs: kp.SelfAttention(HEADS, **kwargs),
-    "block": lambda **kwargs: kp.TransformerEncoderBlock(HEADS, 8, **kwargs),
-    "encoder": lambda **kwargs: kp.TransformerEncoder(2, HEADS, 8, **kwargs),
+    "block": lambda **kwargs: kp.TransformerEncoderBlock(
+        HEADS, intermediate_dim=8, **kwargs
+    ),
+    "encoder": lambda **kwargs: kp.TransformerEncoder(
+        2, num_heads=HEADS, intermediate_dim=8, **kwargs
+    ),
 }
 
 
@@ -356,7 +362,7 @@ def test_weights_of_a_hook_come_in_one_dtype(dtype):
 def model_with(position, num_layers=3):
     return kp.TransformerEncoderModel(
         20,
-        DIM,
+        d_model=DIM,
         num_layers=num_layers,
         num_heads=HEADS,
         intermediate_dim=8,

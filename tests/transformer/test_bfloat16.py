@@ -21,7 +21,9 @@ def processor(tmp_path, monkeypatch):
 
 
 def build(policy):
-    kp.TransformerEncoderBlock(2, 8, dtype=policy).build((None, None, 4))
+    kp.TransformerEncoderBlock(2, intermediate_dim=8, dtype=policy).build(
+        (None, None, 4)
+    )
 
 
 @pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16"])

@@ -45,7 +45,7 @@ def options(case):
         "dropout": 0.0,
         "activation": str(case["activation"]),
         "normalize_first": bool(case["normalize_first"]),
-        "layer_norm_epsilon": float(case["norm_epsilon"]),
+        "norm_epsilon": float(case["norm_epsilon"]),
     }
 
 

@@ -24,7 +24,7 @@ def numpy(x):
 def encoder_model(**kwargs):
     return kp.TransformerEncoderModel(
         50,
-        DIM,
+        d_model=DIM,
         **{
             "num_layers": LAYERS,
             "num_heads": 4,
@@ -40,9 +40,13 @@ def functional_model():
     ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(50, DIM, mask_zero=True)(ids)
     x = kp.PositionalEncoding()(x)
-    x = kp.TransformerEncoder(LAYERS, 4, 32, dropout=0.0, normalize_first=True)(
-        x
-    )
+    x = kp.TransformerEncoder(
+        LAYERS,
+        num_heads=4,
+        intermediate_dim=32,
+        dropout=0.0,
+        normalize_first=True,
+    )(x)
     return keras.Model(ids, x)
 
 
@@ -159,8 +163,18 @@ def test_one_step_in_mixed_precision(dtype):
     [
         (lambda **kw: kp.SelfAttention(4, **kw), 2),
         (lambda **kw: kp.FeedForward(8, **kw), 2),
-        (lambda **kw: kp.TransformerEncoderBlock(4, 8, **kw), 4),
-        (lambda **kw: kp.TransformerEncoder(3, 4, 8, **kw), 12),
+        (
+            lambda **kw: kp.TransformerEncoderBlock(
+                4, intermediate_dim=8, **kw
+            ),
+            4,
+        ),
+        (
+            lambda **kw: kp.TransformerEncoder(
+                3, num_heads=4, intermediate_dim=8, **kw
+            ),
+            12,
+        ),
     ],
 )
 def test_regularizers_add_to_the_losses(make, kernels):
@@ -186,7 +200,11 @@ def test_regularizers_add_to_the_losses(make, kernels):
 
 def kernels_of(initializer):
     encoder = kp.TransformerEncoder(
-        2, 4, DIM, kernel_initializer=initializer, bias_initializer=initializer
+        2,
+        num_heads=4,
+        intermediate_dim=DIM,
+        kernel_initializer=initializer,
+        bias_initializer=initializer,
     )
     encoder.build((None, None, DIM))
     return [
@@ -223,8 +241,8 @@ def test_no_two_kernels_are_initialised_alike(make):
 def test_initializers_reach_kernels_and_biases():
     encoder = kp.TransformerEncoder(
         1,
-        4,
-        8,
+        num_heads=4,
+        intermediate_dim=8,
         kernel_initializer=keras.initializers.Constant(0.25),
         bias_initializer="ones",
     )
@@ -241,7 +259,9 @@ def test_initializers_reach_kernels_and_biases():
 
 
 def test_without_biases_there_are_none():
-    encoder = kp.TransformerEncoder(1, 4, 8, use_bias=False, norm="rms")
+    encoder = kp.TransformerEncoder(
+        1, num_heads=4, intermediate_dim=8, use_bias=False, norm="rms"
+    )
     encoder.build((None, None, DIM))
     assert {weight.name for weight in encoder.weights} == {"kernel", "scale"}
 
@@ -255,14 +275,18 @@ def test_layers_are_listed_by_what_they_are():
 
 
 def test_frozen_means_frozen():
-    encoder = kp.TransformerEncoder(1, 4, 8, trainable=False)
+    encoder = kp.TransformerEncoder(
+        1, num_heads=4, intermediate_dim=8, trainable=False
+    )
     encoder.build((None, None, DIM))
     assert encoder.trainable_weights == []
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_norm_of_an_encoder_is_saved_by_itself(norm, tmp_path):
-    encoder = kp.TransformerEncoder(1, 2, 16, normalize_first=True, norm=norm)
+    encoder = kp.TransformerEncoder(
+        1, num_heads=2, intermediate_dim=16, normalize_first=True, norm=norm
+    )
     encoder.build((None, None, 8))
     model = keras.Sequential([keras.Input((None, 8)), encoder.final_norm])
     model.save(tmp_path / "norm.keras")

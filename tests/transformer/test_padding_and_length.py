@@ -60,8 +60,8 @@ def encoders(position, **options):
     pair = [
         kp.TransformerEncoder(
             2,
-            HEADS,
-            32,
+            num_heads=HEADS,
+            intermediate_dim=32,
             dropout=0.0,
             attention_position=position(),
             skip_padding=skip_padding,
@@ -174,7 +174,7 @@ def test_a_token_that_may_attend_to_nothing_is_answered_alike():
 
 
 def test_one_row_of_a_mask_stands_for_all():
-    encoder = kp.TransformerEncoder(1, 2, 16)
+    encoder = kp.TransformerEncoder(1, num_heads=2, intermediate_dim=16)
     x = np.random.default_rng(0).normal(size=(3, 7, 8)).astype("float32")
     mask = np.array([[True] * 4 + [False] * 3])
     got = ops.convert_to_numpy(encoder(x, padding_mask=mask))

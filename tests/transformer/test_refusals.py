@@ -56,7 +56,7 @@ ARGUMENTS = [
     (STACKS, "normalize_first", BOOLS, "True or False"),
     (
         STACKS,
-        "layer_norm_epsilon",
+        "norm_epsilon",
         (0, 0.0, -1e-5, float("inf"), float("nan"), None),
         "a positive finite number",
     ),

@@ -47,8 +47,8 @@ def attention():
 def encoder():
     layer = kp.TransformerEncoder(
         2,
-        HEADS,
-        16,
+        num_heads=HEADS,
+        intermediate_dim=16,
         dropout=0.0,
         kernel_initializer=keras.initializers.GlorotNormal(seed=5),
     )

@@ -213,7 +213,7 @@ OPTIONS = {
         "dropout": 0.25,
         "activation": "gelu",
         "normalize_first": True,
-        "layer_norm_epsilon": 1e-3,
+        "norm_epsilon": 1e-3,
         "norm": "rms",
         "use_bias": False,
         "num_key_value_heads": 1,

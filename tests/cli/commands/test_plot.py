@@ -1,42 +1,29 @@
-"""The command's pictures and its table of schemes."""
+"""`keras-posenc plot`."""
 
-import json
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-from keras_posenc_cli import _PICTURES, main
+from keras_posenc_cli.commands.plot import PICTURES
 
 pytestmark = pytest.mark.tensorflow
 
 
 @pytest.fixture
-def cli(tmp_path, monkeypatch, capfd):
-    """Runs the command in an empty folder."""
-    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+def cli(run, tmp_path, monkeypatch):
+    """Runs a line of the command in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run(line):
-        try:
-            code = main(line.split())
-        except SystemExit as end:
-            code = end.code
-        out, err = capfd.readouterr()
-        return SimpleNamespace(code=code, out=out, err=err)
-
-    return run
+    return lambda line: run(*line.split())
 
 
 def test_pictures_are_those_of_the_package():
     from keras_posenc import analysis
 
     names = {name for name in vars(analysis) if name.startswith("plot_")}
-    assert {f"plot_{picture}" for picture in _PICTURES} == names
+    assert {f"plot_{picture}" for picture in PICTURES} == names
 
 
-@pytest.mark.parametrize("picture", _PICTURES)
+@pytest.mark.parametrize("picture", PICTURES)
 def test_every_picture(cli, tmp_path, picture):
     scheme = "rotary" if picture == "bias" else "sinusoidal"
     result = cli(f"plot {picture} --scheme {scheme} --out picture.png")
@@ -65,7 +52,6 @@ def test_size_and_head_of_a_picture(cli, tmp_path):
         ("plot bias --scheme alibi --head 8 --out a.png", "from 0 to 7"),
         ("plot wavelengths --scheme time --out a.png", "of the sinusoid"),
         ("plot heatmap --out a.doc", "'doc' is not supported"),
-        ("compare --dim 1.5", "--dim: invalid int value: '1.5'"),
     ],
 )
 def test_bad_arguments(cli, tmp_path, line, reason):
@@ -90,31 +76,3 @@ def test_without_matplotlib(cli, monkeypatch):
     result = cli("plot heatmap --out a.png")
     assert result.code == 2
     assert "pip install 'keras-posenc[plot]'" in result.err
-
-
-def test_compare(cli):
-    from keras_posenc import analysis
-
-    table = cli("compare --length 24 --dim 8")
-    assert table.code == 0
-    numbers = json.loads(cli("compare --length 24 --dim 8 --json").out)
-    assert list(numbers) == list(analysis.SCHEMES)
-    sinusoid = analysis.properties(
-        analysis.make_scheme("sinusoidal", 24), 24, 8
-    )
-    assert numbers["sinusoidal"] == sinusoid.to_dict()
-    lines = table.out.splitlines()
-    assert max(map(len, lines)) <= 80
-    columns = [name for name in sinusoid.to_dict() if name != "similarity"]
-    rows = {
-        name: [None if cell == "-" else float(cell) for cell in cells]
-        for name, *cells in map(str.split, lines[2:])
-    }
-    assert rows == {
-        name: [
-            value and pytest.approx(value, rel=0.05)
-            for value in map(found.get, columns)
-        ]
-        for name, found in numbers.items()
-    }
-    assert "Measuring sinusoidal ..." in table.err

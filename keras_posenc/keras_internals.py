@@ -1,0 +1,36 @@
+"""What is private to Keras and used all the same. Nothing else may name it.
+
+Keras says neither of a tensor's mask where it is written or read behind a
+layer, nor of a graph which layer made a tensor from what. Each function here
+has a test of its own, which says what breaks when Keras changes the name.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def carried_mask(tensor: Any) -> Any:
+    """The mask that a tensor carries from layer to layer, or None."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+def carry_mask(tensor: Any, mask: Any) -> None:
+    """Has a tensor carry a mask, as a layer's `compute_mask` would."""
+    tensor._keras_mask = mask
+
+
+def layer_behind(tensor: Any) -> Any:
+    """The layer, or other operation, that made a symbolic tensor."""
+    return tensor._keras_history.operation
+
+
+def tensors_behind(tensor: Any) -> list[Any]:
+    """The symbolic tensors of which that operation made it."""
+    history = tensor._keras_history
+    node = history.operation._inbound_nodes[history.node_index]
+    return list(node.input_tensors)
+
+
+def layers_within(layer: Any) -> Iterator[Any]:
+    """A layer or model and all layers inside it, at any depth."""
+    yield from layer._flatten_layers()

@@ -1,0 +1,170 @@
+"""What all attention does between its projections, whatever attends to what."""
+
+from typing import Any
+
+from keras import ops
+
+from keras_posenc.ops.attention import (
+    attend,
+    attention_weights,
+    in_blocks,
+    swap_heads,
+    weighted_values,
+)
+from keras_posenc.ops.sides import Side
+from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.transformer._context import Context
+from keras_posenc.transformer._sublayers import project
+
+
+def rotated(position: AttentionPosition | None, x: Any, side: Side) -> Any:
+    """Queries or keys, turned by where the tokens of their side stand."""
+    if position is None or position.rotate is None:
+        return x
+    turned = _check_hook(
+        position,
+        "rotate",
+        position.rotate(x, side.positions),
+        x.shape,
+        broadcasts=False,
+    )
+    return x if turned is None else ops.cast(turned, x.dtype)
+
+
+def attend_between(
+    layer: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    context: Context,
+    *,
+    return_attention_scores: bool,
+    training: bool | None,
+) -> Any:
+    """What queries take from values, projected to the layer's outputs.
+
+    Args:
+        layer: With `attention_position`, `dropout`, `dropout_layer` and
+            `output_projection`.
+        query: `(batch, heads, query, dim)`, scaled and rotated.
+        key: `(batch, key_value_heads, key, dim)`, rotated.
+        value: `(batch, key_value_heads, key, dim)`.
+        context: Both sides, and who attends to whom.
+        return_attention_scores: As in a call.
+        training: As in a call.
+
+    Returns:
+        `(batch, query, heads * dim)`, packed if the context is; with
+        `return_attention_scores` a pair of it and the weights.
+    """
+    position = layer.attention_position
+    has_values = position is not None and position.values is not None
+    weights = None
+    if return_attention_scores or has_values or (layer.dropout and training):
+        bias = _bias(position, query, key, context.queries, context.keys)
+        weights = attention_weights(query, key, mask=context.mask, bias=bias)
+        dropped = layer.dropout_layer(weights, training=training)
+        attended = weighted_values(dropped, value)
+        if has_values:
+            addition = _check_hook(
+                position,
+                "values",
+                position.values(
+                    dropped, context.queries.positions, context.keys.positions
+                ),
+                query.shape,
+            )
+            if addition is not None:
+                attended += ops.cast(addition, layer.compute_dtype)
+    else:
+        attended = _attend_unseen(
+            position, query, key, value, context, training
+        )
+    # (batch, heads, query, head_dim) -> (batch, query, dim)
+    attended = swap_heads(attended)
+    outer = (context.batch, context.queries.length)
+    dim = layer.output_projection.units
+    if context.packing is None:
+        attended = ops.reshape(attended, (-1, dim))
+        outputs = project(layer.output_projection, attended, outer)
+    else:
+        attended = ops.reshape(attended, (*outer, dim))
+        outputs = project(layer.output_projection, context.pack(attended))
+    return (outputs, weights) if return_attention_scores else outputs
+
+
+def _attend_unseen(
+    position: AttentionPosition | None,
+    query: Any,
+    key: Any,
+    value: Any,
+    context: Context,
+    training: bool | None,
+) -> Any:
+    """Attends, some queries at a time where there are many."""
+
+    def all_at_once() -> Any:
+        bias = _bias(position, query, key, context.queries, context.keys)
+        return attend(query, key, value, mask=context.mask, bias=bias)
+
+    def some(rows: Any) -> Any:
+        some_queries = ops.take(query, rows, axis=2)
+        side, mask = context.some_queries(rows)
+        bias = _bias(position, some_queries, key, side, context.keys)
+        return attend(some_queries, key, value, mask=mask, bias=bias)
+
+    if training or not context.data_dependent_shapes:
+        return all_at_once()
+    # All blocks of a model ask about the same sizes.
+    _, heads, _, dim = query.shape
+    shape = context.batch, heads, context.queries.length, dim
+    return in_blocks(
+        shape,
+        keys=context.keys.length,
+        dtype=query.dtype,
+        all_at_once=all_at_once,
+        some=some,
+    )
+
+
+def _bias(
+    position: AttentionPosition | None,
+    query: Any,
+    key: Any,
+    queries: Side,
+    keys: Side,
+) -> Any:
+    if position is None or position.bias is None:
+        return None
+    bias = position.bias(query, key, queries.positions, keys.positions)
+    shape = (*query.shape[:3], key.shape[2])
+    return _check_hook(position, "bias", bias, shape)
+
+
+def _check_hook(
+    position: AttentionPosition,
+    hook: str,
+    result: Any,
+    expected: Any,
+    broadcasts: bool = True,
+) -> Any:
+    """Returns a hook's result; raises `ValueError` if its shape is wrong.
+
+    What it was added to would often take another shape without a word.
+    """
+    if result is None:  # nothing to add this time
+        return None
+    result = ops.convert_to_tensor(result)
+    if len(result.shape) == 0 and broadcasts:
+        return result
+    shape, expected = tuple(result.shape), tuple(expected)
+    if len(shape) == len(expected) and all(
+        size is None or wanted in (None, size) or (broadcasts and size == 1)
+        for size, wanted in zip(shape, expected, strict=True)
+    ):
+        return result
+    raise ValueError(
+        f"The hook `{hook}` of {type(position).__name__} '{position.name}' "
+        f"must return {'what broadcasts to ' * broadcasts}shape {expected}. "
+        f"Received: shape {shape}"
+    )

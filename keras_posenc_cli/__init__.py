@@ -1,0 +1,81 @@
+"""The command `keras-posenc`: export, verify, roll back, inspect, draw.
+
+Beside the package and not inside it, because importing the package imports
+Keras and TensorFlow, which takes seconds: arguments are parsed first, and
+TensorFlow's logs are silenced before it is imported.
+"""
+
+import argparse
+import functools
+import os
+from collections.abc import Sequence
+from importlib import metadata
+
+from keras_posenc_cli import process
+from keras_posenc_cli.commands import (
+    bench,
+    compare,
+    completion,
+    export,
+    inspect,
+    plot,
+    rollback,
+    verify,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit code.
+
+    Args:
+        arguments: Those after the command's name. By default those of the
+            process, whose last act this is then: once the code is settled,
+            the signals that ask a process to end change it no more.
+    """
+
+    def run() -> int:
+        options, unknown = make_parser().parse_known_args(arguments)
+        if unknown:  # as parse_args, but by the usage of the command
+            options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        # Both before Keras is imported. Exports need TensorFlow, whatever
+        # backend the model was trained on.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        os.environ["KERAS_BACKEND"] = "tensorflow"
+        work = functools.partial(options.run, options)
+        return process.run_in_order(work, is_last=arguments is None)
+
+    return process.run_on_streams(run)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands; the one chosen is `run` of its result."""
+    parser = argparse.ArgumentParser(
+        prog="keras-posenc",
+        description="Keras models as verified SavedModel, LiteRT and ONNX "
+        "artifacts.",
+        epilog="""\
+example:
+  keras-posenc export litert judge.keras --out judge.tflite
+
+exit codes: 0 done; 1 the artifact is wrong, or could not be made; 2 the
+arguments are wrong.
+""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"keras-posenc {metadata.version('keras-posenc')}",
+    )
+    commands = parser.add_subparsers(
+        required=True, title="commands", metavar="COMMAND"
+    )
+    export.add(commands)
+    verify.add(commands)
+    rollback.add(commands)
+    inspect.add(commands)
+    bench.add(commands)
+    plot.add(commands)
+    compare.add(commands)
+    completion.add(commands, parser)
+    return parser

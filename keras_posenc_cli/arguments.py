@@ -1,0 +1,269 @@
+"""What commands share of their arguments: kinds of values, groups of options.
+
+Each kind takes a text, and raises `argparse.ArgumentTypeError`, or
+`ValueError`, which argparse explains by the kind's name.
+"""
+
+import argparse
+import math
+import os
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+Shape = tuple[int | None, ...]
+
+_DTYPES = (
+    "bool",
+    *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)),
+    *("bfloat16", "float16", "float32", "float64"),
+    "string",
+)
+
+
+def add_command(
+    commands: "Commands",
+    name: str,
+    run: Callable[[argparse.Namespace], int] | None = None,
+    *,
+    summary: str,
+    description: str,
+    usage: str | None = None,
+    example: str,
+) -> argparse.ArgumentParser:
+    """Adds the parser of a command.
+
+    Args:
+        commands: Those that it is one of.
+        name: What it is called by.
+        run: Does it, and gives the exit code; None where commands of its own
+            do.
+        summary: What it does, among the other commands.
+        description: The same in its own help.
+        usage: What follows its name: what it needs. By default what argparse
+            makes of all that it takes.
+        example: A command line, from `keras-posenc` on.
+    """
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=textwrap.fill(description, 80),
+        usage=usage and f"%(prog)s {usage}",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if run is not None:
+        parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        type=path,
+        metavar="MODEL.keras",
+        help="a model that was saved by model.save('model.keras')",
+    )
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="module of the model's own layers; may be repeated",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON"
+    )
+
+
+def add_allowed_operators(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-op",
+        dest="allow_operators",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an operator not known to do nothing but compute, which may be "
+        "there all the same; may be repeated",
+    )
+
+
+def add_labels(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--labels", type=labels, metavar="A,B|FILE", help=what)
+
+
+def add_verification(parser: argparse.ArgumentParser) -> None:
+    """Adds the signatures of an artifact, and what it is verified with."""
+    parser.add_argument(
+        "--signature",
+        dest="signatures",
+        type=signature,
+        action=ByName,
+        metavar="SPEC",
+        help="name of a signature, or with shapes of its inputs, ? any size: "
+        "one=ids:1x64,mask:1x?; may be repeated",
+    )
+    parser.add_argument(
+        "--input",
+        dest="inputs",
+        type=input_spec,
+        action=ByName,
+        metavar="SPEC",
+        help="an input of a model that does not know its own, the batch first, "
+        "? any size: ids:int32:?x?; may be repeated",
+    )
+    parser.add_argument(
+        "--samples",
+        type=path,
+        metavar="FILE.npz",
+        help="further inputs to verify with, arrays by input name",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=length,
+        default=512,
+        metavar="N",
+        help="longest sequence to verify with (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=tolerance,
+        metavar="X",
+        help="largest difference that passes (default: 1e-5, and for a "
+        "quantized file what its rounding does to the model)",
+    )
+
+
+def add_agreement(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--agreement",
+        type=share,
+        metavar="X",
+        help="least share of rows whose largest score stays in a quantized "
+        "file, where rounding leaves a choice (default: 0.99)",
+    )
+
+
+def path(text: str) -> Path:
+    """A path; a shell leaves `~` in --out=~/models as it is."""
+    return Path(os.path.expanduser(text))
+
+
+def length(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not above 0")
+    return value
+
+
+def lengths(text: str) -> list[int]:
+    return [length(part) for part in text.split(",")]
+
+
+def tolerance(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no finite number from 0")
+    return value
+
+
+def share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number from 0 to 1")
+    return value
+
+
+# What argparse calls them: "invalid int value".
+length.__name__ = lengths.__name__ = "int"
+tolerance.__name__ = share.__name__ = "float"
+
+
+def signature(text: str) -> tuple[str, dict[str, Shape]]:
+    name, _, inputs = text.partition("=")
+    shapes = {}
+    for item in filter(None, inputs.split(",")):
+        found = re.fullmatch(r"([^:]+):((?:\d+|\?)(?:x(?:\d+|\?))*)", item)
+        if found is None:
+            raise argparse.ArgumentTypeError(f"'{item}' is not INPUT:1x64")
+        shapes[found[1]] = _shape(found[2])
+    if not name or (inputs == "" and "=" in text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=INPUT:1x64")
+    return name, shapes
+
+
+def input_spec(text: str) -> tuple[str, tuple[str, Shape]]:
+    found = re.fullmatch(r"([^:]+):([^:]+):((?:\d+|\?)(?:x(?:\d+|\?))*)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME:int32:?x?")
+    if found[2] not in _DTYPES:
+        raise argparse.ArgumentTypeError(
+            f"'{found[2]}' of '{text}' is no dtype. There are: "
+            f"{', '.join(_DTYPES)}"
+        )
+    return found[1], (found[2], _shape(found[3]))
+
+
+def _shape(text: str) -> Shape:
+    return tuple(None if size == "?" else int(size) for size in text.split("x"))
+
+
+def labels(text: str) -> list[str]:
+    file = path(text)
+    # A name alone, such as "toxic", may be a label.
+    if "," in text or not (file.suffix or file.name != text or file.is_file()):
+        return text.split(",")
+    try:
+        # Some editors begin a file by a mark of its encoding.
+        return file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' cannot be read: "
+            f"{getattr(error, 'strerror', None) or error}"
+        ) from error
+
+
+def batching(text: str) -> dict[str, Any]:
+    parameters: dict[str, Any] = {}
+    for item in text.split(","):
+        name, _, value = item.partition("=")
+        try:
+            numbers = [int(number) for number in value.split(":")]
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(
+                f"'{item}' is not NAME=N"
+            ) from error
+        is_list = name == "allowed_batch_sizes"
+        parameters[name] = numbers if is_list else numbers[0]
+        if not is_list and len(numbers) > 1:
+            raise argparse.ArgumentTypeError(f"'{item}' is not NAME=N")
+    return parameters
+
+
+class ByName(argparse.Action):
+    """What may be repeated, under another name each time."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        name, value = values
+        earlier = getattr(namespace, self.dest) or {}
+        if name in earlier:
+            parser.error(f"{option_string}: '{name}' is there twice")
+        setattr(namespace, self.dest, {**earlier, name: value})

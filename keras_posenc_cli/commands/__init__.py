@@ -1,0 +1,1 @@
+"""One file for each command: `add` its arguments, `run` it with them."""

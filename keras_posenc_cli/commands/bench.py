@@ -1,0 +1,77 @@
+"""`keras-posenc bench`: how long a LiteRT file takes on this machine."""
+
+import argparse
+import json
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from keras_posenc_cli import arguments
+from keras_posenc_cli.process import EXIT_OK
+
+if TYPE_CHECKING:
+    from keras_posenc_cli.arguments import Commands
+
+
+def add(commands: "Commands") -> None:
+    parser = arguments.add_command(
+        commands,
+        "bench",
+        run,
+        summary="time a LiteRT file on this machine",
+        description="Times a LiteRT file on this machine's processor, each "
+        "signature and number of threads in a fresh process.",
+        usage="FILE.tflite [option ...]",
+        example="keras-posenc bench judge.tflite --lengths 64 512 --threads 2",
+    )
+    parser.add_argument(
+        "artifact",
+        type=arguments.path,
+        metavar="FILE.tflite",
+        help="the LiteRT file",
+    )
+    parser.add_argument(
+        "--signature",
+        dest="signatures",
+        action="append",
+        metavar="NAME",
+        help="a signature to time; may be repeated (default: all of them)",
+    )
+    parser.add_argument(
+        "--lengths",
+        type=arguments.lengths,
+        nargs="+",
+        default=[[16, 64, 128, 512]],
+        metavar="N",
+        help="sizes for dynamic dimensions, with spaces or commas between "
+        "(default: 16 64 128 512)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=arguments.lengths,
+        nargs="+",
+        metavar="N",
+        help="numbers of threads, likewise (default: 1, and as many as "
+        "processors, at most 4)",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=arguments.length,
+        default=50,
+        metavar="N",
+        help="how often each is run (default: %(default)s)",
+    )
+    arguments.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    import keras_posenc as kp
+
+    found = kp.benchmark_litert(
+        options.artifact,
+        signatures=options.signatures,
+        lengths=[*chain.from_iterable(options.lengths)],
+        threads=options.threads and [*chain.from_iterable(options.threads)],
+        repeats=options.repeats,
+    )
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    return EXIT_OK

@@ -1,0 +1,54 @@
+"""`keras-posenc compare`: what each positional scheme does, as numbers."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from keras_posenc_cli import arguments
+from keras_posenc_cli.process import EXIT_OK
+
+if TYPE_CHECKING:
+    from keras_posenc_cli.arguments import Commands
+
+
+def add(commands: "Commands") -> None:
+    parser = arguments.add_command(
+        commands,
+        "compare",
+        run,
+        summary="show what each positional scheme does, as numbers",
+        description="Measures every positional scheme against the conditions "
+        "of a good encoding; those that learn, as they begin.",
+        usage="[option ...]",
+        example="keras-posenc compare --length 512",
+    )
+    parser.add_argument(
+        "--length",
+        type=arguments.length,
+        default=128,
+        metavar="N",
+        help="how many positions (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dim",
+        type=arguments.length,
+        default=64,
+        metavar="N",
+        help="width of encodings, and of a head (default: %(default)s)",
+    )
+    arguments.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from keras_posenc.progress import progress
+
+    with progress(True) as step:
+        step("Loading Keras")
+        import keras
+
+        from keras_posenc import analysis
+
+    keras.utils.set_random_seed(0)  # of those that learn
+    found = analysis.compare(options.length, options.dim)
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    return EXIT_OK

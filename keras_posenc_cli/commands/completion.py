@@ -1,0 +1,57 @@
+"""`keras-posenc completion`: what a shell completes the command by."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from keras_posenc_cli import arguments
+from keras_posenc_cli.process import EXIT_OK
+
+if TYPE_CHECKING:
+    from keras_posenc_cli.arguments import Commands
+
+
+def add(commands: "Commands", whole: argparse.ArgumentParser) -> None:
+    """Adds the command to those of `whole`, which it completes."""
+    parser = arguments.add_command(
+        commands,
+        "completion",
+        run,
+        summary="print what bash or zsh completes this command by",
+        description="Prints a script by which a shell completes commands, "
+        'options and files, by eval "$(keras-posenc completion bash)" in '
+        "~/.bashrc, and likewise in ~/.zshrc. Needs shtab: pip install "
+        "'keras-posenc[completion]'.",
+        usage="SHELL",
+        example="keras-posenc completion bash",
+    )
+    parser.add_argument(
+        "shell",
+        choices=("bash", "zsh"),
+        metavar="SHELL",
+        help="bash or zsh",
+    )
+    parser.set_defaults(whole=whole)
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError as error:
+        raise ImportError(
+            "Completion needs shtab: pip install 'keras-posenc[completion]'"
+        ) from error
+    _describe(options.whole, shtab.FILE)
+    print(shtab.complete(options.whole, options.shell))
+    return EXIT_OK
+
+
+def _describe(parser: argparse.ArgumentParser, file: Any) -> None:
+    """Says which arguments are files, and in one line what commands do."""
+    for action in parser._actions:
+        if action.type in (arguments.path, arguments.labels):
+            action.complete = file  # type: ignore[attr-defined]
+        if isinstance(action, argparse._SubParsersAction):
+            for entry in action._choices_actions:
+                command = action.choices[entry.dest]
+                command.description = entry.help
+                _describe(command, file)

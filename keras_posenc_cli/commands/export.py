@@ -1,0 +1,253 @@
+"""`keras-posenc export`: a .keras model as a verified artifact."""
+
+import argparse
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from keras_posenc_cli import arguments
+from keras_posenc_cli.loading import load_arrays, load_model, make_signatures
+from keras_posenc_cli.process import EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from keras_posenc_cli.arguments import Commands
+
+_VERIFIED = (
+    "once a fresh process without Keras has given the model's own answers with "
+    "it."
+)
+
+
+def add(commands: "Commands") -> None:
+    parser = arguments.add_command(
+        commands,
+        "export",
+        summary="write a .keras model as a verified artifact",
+        description=f"Writes a .keras model as an artifact, {_VERIFIED}",
+        example="keras-posenc export litert judge.keras --out judge.tflite",
+    )
+    kinds = parser.add_subparsers(
+        required=True, title="kinds of artifacts", metavar="KIND"
+    )
+    _add_saved_model(kinds)
+    _add_litert(kinds)
+    _add_onnx(kinds)
+
+
+def _add_saved_model(kinds: "Commands") -> None:
+    parser = arguments.add_command(
+        kinds,
+        "saved-model",
+        run_saved_model,
+        summary="folder of versions, as TensorFlow Serving takes it",
+        description="Writes a .keras model as a SavedModel, a new version in a "
+        f"folder of them, {_VERIFIED}",
+        usage="MODEL.keras --out FOLDER [option ...]",
+        example="keras-posenc export saved-model judge.keras --out "
+        "serving/judge --batching",
+    )
+    _add_model_and_out(parser, "FOLDER", "folder of the versions")
+    parser.add_argument(
+        "--version",
+        type=int,
+        metavar="N",
+        help="number of this one (default: the next free one)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=arguments.length,
+        metavar="N",
+        help="how many versions to keep, with this one, beside the one that "
+        "is served until then (default: all)",
+    )
+    arguments.add_labels(
+        parser,
+        "names of the classes, or a file of them, one a line",
+    )
+    parser.add_argument(
+        "--warmup",
+        action="store_true",
+        help="write the inputs of the verification as warm-up requests; needs "
+        "keras-posenc[serving]",
+    )
+    parser.add_argument(
+        "--batching",
+        type=arguments.batching,
+        nargs="?",
+        const=True,
+        metavar="NAME=N",
+        help="write batching_params.pbtxt; the parameters, with commas "
+        "between: max_batch_size, batch_timeout_micros, max_enqueued_batches, "
+        "allowed_batch_sizes=1:8:32",
+    )
+    arguments.add_allowed_operators(parser)
+    _add_shared(parser)
+
+
+def _add_litert(kinds: "Commands") -> None:
+    parser = arguments.add_command(
+        kinds,
+        "litert",
+        run_litert,
+        summary=".tflite file, for phones, the web and small machines",
+        description=f"Writes a .keras model as a LiteRT file, {_VERIFIED}",
+        usage="MODEL.keras --out FILE.tflite [option ...]",
+        example="keras-posenc export litert judge.keras --out judge.tflite "
+        "--quantization int8",
+    )
+    _add_model_and_out(parser, "FILE.tflite", "the file")
+    parser.add_argument(
+        "--quantization",
+        choices=("float16", "int8", "int8-static"),
+        metavar="KIND",
+        help="fewer bits: float16, int8, or int8-static, with ranges fixed by "
+        "--representative",
+    )
+    parser.add_argument(
+        "--representative",
+        type=arguments.path,
+        metavar="FILE.npz",
+        help="inputs to fix ranges with, arrays by input name",
+    )
+    arguments.add_agreement(parser)
+    parser.add_argument(
+        "--task",
+        choices=("text_classifier", "text_embedder"),
+        metavar="TASK",
+        help="MediaPipe task from raw text: text_classifier or text_embedder; "
+        "needs keras-posenc[mediapipe]",
+    )
+    arguments.add_labels(
+        parser,
+        "names of the text classifier's classes, or a file",
+    )
+    parser.add_argument(
+        "--allow-flex",
+        action="store_true",
+        help="allow TensorFlow's operators, which need a Flex delegate",
+    )
+    arguments.add_allowed_operators(parser)
+    _add_shared(parser)
+
+
+def _add_onnx(kinds: "Commands") -> None:
+    parser = arguments.add_command(
+        kinds,
+        "onnx",
+        run_onnx,
+        summary=".onnx file, for ONNX Runtime and OpenVINO",
+        description=f"Writes a .keras model as an ONNX file, {_VERIFIED} Needs "
+        "keras-posenc[onnx].",
+        usage="MODEL.keras --out FILE.onnx [option ...]",
+        example="keras-posenc export onnx judge.keras --out judge.onnx "
+        "--signature one=ids:1x64",
+    )
+    _add_model_and_out(parser, "FILE.onnx", "the file")
+    _add_shared(parser)
+
+
+def _add_model_and_out(
+    parser: argparse.ArgumentParser, metavar: str, what: str
+) -> None:
+    arguments.add_model(parser)
+    parser.add_argument(
+        "--out", required=True, type=arguments.path, metavar=metavar, help=what
+    )
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    arguments.add_verification(parser)
+    parser.add_argument(
+        "--no-verify",
+        action="store_true",
+        help="write the artifact without running it",
+    )
+    arguments.add_import(parser)
+    arguments.add_json(parser)
+
+
+def run_saved_model(options: argparse.Namespace) -> int:
+    if os.path.isfile(options.out):
+        raise UsageError(
+            f"--out must be a folder of versions, and '{options.out}' is a file"
+        )
+    return _export(
+        options,
+        "export_saved_model",
+        version=options.version,
+        keep=options.keep,
+        labels=options.labels,
+        warmup=options.warmup,
+        batching=options.batching,
+        allow_operators=options.allow_operators,
+    )
+
+
+def run_litert(options: argparse.Namespace) -> int:
+    _check_ending(options, ".tflite")
+    if options.labels is not None and options.task != "text_classifier":
+        raise UsageError(
+            "--labels name the scores of --task text_classifier, which is not "
+            "given"
+        )
+    return _export(
+        options,
+        "export_litert",
+        quantization=options.quantization,
+        representative=load_arrays("--representative", options.representative),
+        agreement=options.agreement,
+        task=options.task,
+        labels=options.labels,
+        allow_flex=options.allow_flex,
+        allow_operators=options.allow_operators,
+    )
+
+
+def run_onnx(options: argparse.Namespace) -> int:
+    _check_ending(options, ".onnx")
+    return _export(options, "export_onnx")
+
+
+def _check_ending(options: argparse.Namespace, ending: str) -> None:
+    if options.out.suffix != ending:
+        raise UsageError(
+            f"--out must end in '{ending}'. Received: '{options.out}'"
+        )
+
+
+def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
+    """Exports by a public function, with `own` arguments of its kind."""
+    if options.no_verify and options.samples is not None:
+        raise UsageError("--samples cannot be used with --no-verify")
+    samples = load_arrays("--samples", options.samples)
+    if own.get("version") is not None:
+        from keras_posenc.artifacts.versions import check_free, check_version
+
+        check_free(options.out, check_version(own["version"]))
+    model = load_model(options.model, options.imports, options.inputs)
+    import keras_posenc as kp
+
+    try:
+        artifact = getattr(kp, function)(
+            model,
+            options.out,
+            signatures=make_signatures(
+                model, options.signatures, options.inputs
+            ),
+            samples=samples,
+            max_length=options.max_length,
+            tolerance=options.tolerance,
+            verify=not options.no_verify,
+            **own,
+        )
+    except kp.ExportVerificationError as error:
+        if options.json and error.report is not None:
+            print(json.dumps(error.report.to_dict(), indent=2))  # type: ignore
+        raise
+    if not options.json:
+        print(artifact)
+    elif artifact.report is None:
+        print(json.dumps({"path": str(artifact.path)}, indent=2))
+    else:
+        print(json.dumps(artifact.report.to_dict(), indent=2))
+    return EXIT_OK

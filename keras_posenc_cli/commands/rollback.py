@@ -1,0 +1,57 @@
+"""`keras-posenc rollback`: an older version once more, as the newest."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from keras_posenc_cli import arguments
+from keras_posenc_cli.process import EXIT_OK
+
+if TYPE_CHECKING:
+    from keras_posenc_cli.arguments import Commands
+
+
+def add(commands: "Commands") -> None:
+    parser = arguments.add_command(
+        commands,
+        "rollback",
+        run,
+        summary="publish an older version once more, as the newest",
+        description="Loads a version of a model in a process of its own, and "
+        "copies it to the next free number, which servers take. The versions "
+        "between stay.",
+        usage="BASE VERSION [option ...]",
+        example="keras-posenc rollback serving/judge 1",
+    )
+    parser.add_argument(
+        "base",
+        type=arguments.path,
+        metavar="BASE",
+        help="folder of the versions",
+    )
+    parser.add_argument(
+        "version", type=int, metavar="VERSION", help="number to go back to"
+    )
+    parser.add_argument(
+        "--no-verify",
+        action="store_true",
+        help="copy it without loading it first",
+    )
+    arguments.add_allowed_operators(parser)
+    arguments.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    import keras_posenc as kp
+
+    path = kp.rollback(
+        options.base,
+        options.version,
+        verify=not options.no_verify,
+        allow_operators=options.allow_operators,
+    ).path
+    if options.json:
+        print(json.dumps({"path": str(path), "of": options.version}, indent=2))
+    else:
+        print(f"{path}: version {options.version} again")
+    return EXIT_OK

@@ -1,0 +1,63 @@
+"""`keras-posenc verify`: an artifact beside its .keras model."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from keras_posenc_cli import arguments
+from keras_posenc_cli.loading import load_arrays, load_model, make_signatures
+from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from keras_posenc_cli.arguments import Commands
+
+
+def add(commands: "Commands") -> None:
+    parser = arguments.add_command(
+        commands,
+        "verify",
+        run,
+        summary="compare an artifact with its .keras model",
+        description="Runs an artifact in a fresh process without Keras and "
+        "compares its answers with those of its model.",
+        usage="MODEL.keras ARTIFACT [option ...]",
+        example="keras-posenc verify judge.keras judge.tflite --samples "
+        "texts.npz",
+    )
+    arguments.add_model(parser)
+    parser.add_argument(
+        "artifact",
+        type=arguments.path,
+        metavar="ARTIFACT",
+        help=".tflite or .onnx file, SavedModel folder, or folder of its "
+        "versions",
+    )
+    arguments.add_verification(parser)
+    arguments.add_agreement(parser)
+    arguments.add_allowed_operators(parser)
+    arguments.add_labels(parser, "those given to the export, to compare too")
+    arguments.add_import(parser)
+    arguments.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    samples = load_arrays("--samples", options.samples)
+    model = load_model(options.model, options.imports, options.inputs)
+    import keras_posenc as kp
+
+    report = kp.verify(
+        model,
+        options.artifact,
+        signatures=make_signatures(model, options.signatures, options.inputs),
+        labels=options.labels,
+        samples=samples,
+        max_length=options.max_length,
+        tolerance=options.tolerance,
+        agreement=options.agreement,
+        allow_operators=options.allow_operators,
+    )
+    if options.json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        print(report if report.passed else report.details())
+    return EXIT_OK if report.passed else EXIT_FAILED

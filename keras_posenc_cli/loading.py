@@ -1,0 +1,173 @@
+"""What users give files of: models, and samples."""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_posenc_cli.arguments import Shape
+from keras_posenc_cli.process import UsageError
+
+
+def load_model(
+    path: Path,
+    imports: Sequence[str] = (),
+    inputs: Mapping[str, tuple[str, Shape]] | None = None,
+) -> Any:
+    """The Keras model in a file, once its own layers are registered.
+
+    Args:
+        path: The .keras file.
+        imports: Modules that register layers, in the working directory or
+            installed.
+        inputs: dtypes and shapes by the names that `--input` gave, for a model
+            that does not know its own; a `Sequential` then begins with them.
+
+    Raises:
+        UsageError: What is wrong with any of them.
+    """
+    if path.is_dir():
+        raise UsageError(f"'{path}' must be a .keras file, and is a folder")
+    if not path.is_file():
+        raise UsageError(f"'{path}' does not exist")
+    if path.suffix != ".keras":
+        raise UsageError(f"'{path}' is no .keras file")
+    # Else nothing of this folder is to run.
+    folders = [os.getcwd()] if imports else []
+    is_fresh = "keras" not in sys.modules
+    import keras_posenc  # registers our layers with Keras
+    from keras_posenc.artifacts.keras_file import keras_loader
+    from keras_posenc.progress import progress
+
+    with (
+        keras_loader(
+            keras_posenc.__name__, imports, folders, is_fresh=is_fresh
+        ) as load,
+        progress(True) as step,
+    ):
+        step(f"Loading {path}")
+        sys.path.extend(folders)
+        for name in imports:
+            try:
+                importlib.import_module(name)
+            except Exception as error:  # whatever the module does
+                raise UsageError(f"--import {name}: {error}") from error
+        try:
+            model = load(path)
+        except Exception as error:  # Keras raises whatever it met
+            raise UsageError(
+                f"'{path}' cannot be loaded: {_reason(error)}"
+            ) from error
+    return _with_inputs(model, path, inputs) if inputs else model
+
+
+def _with_inputs(
+    model: Any, path: Path, inputs: Mapping[str, tuple[str, Shape]]
+) -> Any:
+    """A `Sequential` that begins with what `--input` says, if it is one."""
+    if not getattr(model, "inputs", None):
+        return model
+    import keras
+
+    if not isinstance(model, keras.Sequential):
+        names = ", ".join(tensor.name for tensor in model.inputs)
+        raise UsageError(
+            f"--input: '{path}' knows its inputs: {names}. "
+            "--signature fixes their shapes"
+        )
+    if len(inputs) > 1:
+        raise UsageError("--input: a Sequential takes one")
+    ((name, (dtype, shape)),) = inputs.items()
+    begin = keras.Input(batch_shape=shape, dtype=dtype, name=name)
+    try:
+        return keras.Sequential([begin, *model.layers], name=model.name)
+    except Exception as error:  # of whatever layer does not take it
+        raise UsageError(
+            f"--input: '{path}' does not take {name} of shape "
+            f"{shape} and dtype {dtype}: {_reason(error)}"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Why Keras does not load a file, in one line."""
+    unknown = re.search(r"Could not locate \w+ '([^']+)'", str(error))
+    if unknown:
+        return (
+            f"'{unknown[1]}' is unknown. If it is of yours, name the module "
+            "that registers it: --import MODULE"
+        )
+    if "Lambda" in str(error) and "arbitrary code" in str(error):
+        return (
+            "its Lambda layer is arbitrary code, and the command runs none "
+            "that comes in a file. Export the model in Python, where it was "
+            "made, or after keras.saving.load_model(path, safe_mode=False) if "
+            "you trust the file; or make the layer a registered class"
+        )
+    # What Keras says of each layer whose variables are not those expected.
+    lost = re.match(r"A total of \d+ objects could not be loaded", str(error))
+    if lost:
+        return (
+            f"{lost[0]}. A model that Keras quantizes is to be saved before "
+            "`quantize()`, and quantized once it is loaded"
+        )
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def make_signatures(
+    model: Any,
+    given: Mapping[str, Mapping[str, Shape]] | None,
+    inputs: Mapping[str, tuple[str, Shape]] | None,
+) -> Any:
+    """What `--signature` and `--input` say, as exports and `verify` take it."""
+    given = given or {}
+    if not inputs or getattr(model, "inputs", None):
+        return {
+            name: (model, shapes) if shapes else model
+            for name, shapes in given.items()
+        } or None
+    import keras
+
+    from keras_posenc.artifacts.signatures import DEFAULT
+
+    def specs(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+        for name in shapes:
+            if name not in inputs:
+                raise UsageError(f"--signature: no --input names '{name}'")
+        return {
+            name: keras.InputSpec(shape=shapes.get(name, shape), dtype=dtype)
+            for name, (dtype, shape) in inputs.items()
+        }
+
+    given = given or {DEFAULT: {}}
+    return {name: (model, specs(shapes)) for name, shapes in given.items()}
+
+
+def load_arrays(option: str, path: Path | None) -> Any:
+    """The arrays by name in the .npz file that an option gives, if it does."""
+    if path is None:
+        return None
+    if path.suffix != ".npz":
+        raise UsageError(f"{option}: '{path}' is no .npz file")
+    import numpy as np
+
+    try:
+        # Opened here: NumPy does not close a file that is a torn zip.
+        with path.open("rb") as file:
+            arrays = np.load(file)
+            if not isinstance(arrays, np.lib.npyio.NpzFile):
+                raise ValueError(f"'{path}' is no .npz file")
+            return dict(arrays)
+    except Exception as error:  # also those of zip files, and of empty ones
+        if "Object arrays cannot be loaded" in str(error):
+            raise UsageError(
+                f"{option}: '{path}' holds an array of dtype object. Save "
+                "texts as np.array(texts), all of them strings"
+            ) from error
+        reason = getattr(error, "strerror", None)
+        raise UsageError(
+            f"{option}: "
+            + (f"'{path}' cannot be read: {reason}" if reason else str(error))
+        ) from error

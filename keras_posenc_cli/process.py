@@ -1,0 +1,142 @@
+"""The command as a process: exit codes, streams, signals, native logs."""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+
+class UsageError(Exception):
+    """Something that the user gave, and the user can mend."""
+
+
+def run_on_streams(work: Callable[[], int]) -> int:
+    """Does `work`, and gives its exit code, whatever streams there are."""
+    if sys.stderr is None:  # closed by the shell: 2>&-
+        sys.stderr = open(os.devnull, "w")
+    try:
+        try:
+            return work()
+        finally:  # after --help, too, which raises SystemExit
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:  # the reader has enough: | head
+        # Python flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+
+
+def run_in_order(work: Callable[[], int], is_last: bool) -> int:
+    """Does `work`, and gives its exit code, or that of its error or signal.
+
+    Args:
+        work: Does what the command is for.
+        is_last: Whether the process ends after this.
+    """
+    try:
+        with _ended_in_order(is_last), native_logs_silenced():
+            return work()
+    except BrokenPipeError:
+        raise
+    except (UsageError, ImportError) as error:  # which names the extra
+        return _report_error(error, EXIT_USAGE)
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        usage = isinstance(error, ValueError | FileExistsError)
+        return _report_error(error, EXIT_USAGE if usage else EXIT_FAILED)
+
+
+@contextlib.contextmanager
+def native_logs_silenced() -> Iterator[None]:
+    """Keeps what native code writes to standard error off the terminal.
+
+    TensorFlow and LiteRT's converter log to file descriptor 2 whatever
+    TF_CPP_MIN_LOG_LEVEL says. Python's own standard error goes on as it was.
+    """
+    sys.stderr.flush()
+    try:
+        terminal = os.dup(2)
+    except OSError:  # there is no standard error
+        yield
+        return
+    stderr = sys.stderr
+    with (
+        open(os.devnull, "wb") as nowhere,
+        os.fdopen(terminal, "w", errors="backslashreplace") as ours,
+    ):
+        os.dup2(nowhere.fileno(), 2)
+        sys.stderr = ours
+        try:
+            yield
+        finally:
+            ours.flush()
+            os.dup2(terminal, 2)
+            sys.stderr = stderr
+
+
+@contextlib.contextmanager
+def _ended_in_order(is_last: bool) -> Iterator[None]:
+    """Makes signals an exit, after which nothing half made is left.
+
+    What is raised while TensorFlow's native code calls Python may come out as
+    any other error, or as none: hence it is kept which signal there was.
+
+    Args:
+        is_last: Whether the process ends after this. Then signals are ignored
+            from here on: Python and TensorFlow take a while to end, and the
+            exit code is to tell what was done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    is_over = False
+
+    def end(number: int, _: Any) -> None:
+        if is_over:
+            return
+        received.append(number)
+        sys.exit(128 + number)
+
+    earlier = {
+        number: handler
+        for name in ("SIGINT", "SIGTERM", "SIGHUP")
+        if (number := getattr(signal, name, None)) is not None
+        # Under nohup, and in the background of some shells, some are ignored.
+        and (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+    }
+    for number in earlier:
+        signal.signal(number, end)
+    try:
+        yield
+        is_over = True
+    except BaseException:
+        is_over = True
+        if not received:
+            raise
+        if received[0] == signal.SIGINT:
+            print("keras-posenc: interrupted", file=sys.stderr)
+        sys.exit(128 + received[0])
+    finally:
+        for number, handler in earlier.items():
+            # Not a function: Python takes its own away as it ends.
+            signal.signal(number, signal.SIG_IGN if is_last else handler)
+
+
+def _is_expected(error: Exception) -> bool:
+    from keras_posenc.artifacts.errors import ExportError
+
+    return isinstance(error, ExportError | ValueError | OSError | RuntimeError)
+
+
+def _report_error(error: Exception, code: int) -> int:
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # TensorFlow's colours
+    print(f"keras-posenc: {plain}", file=sys.stderr)
+    return code

@@ -1,0 +1,128 @@
+"""`keras-posenc inspect`."""
+
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+
+
+class TestInspect:
+    @pytest.mark.parametrize(
+        ("artifact", "path", "kind", "operator"),
+        [
+            ("model.tflite", "model.tflite", "litert", "FULLY_CONNECTED"),
+            ("versions/2", "versions/2", "saved_model", "MatMul"),
+            ("versions", "versions/10", "saved_model", "MatMul"),
+        ],
+    )
+    def test_artifact(self, cli, folder, artifact, path, kind, operator):
+        result = cli("inspect", artifact, "--json")
+        assert result.code == 0
+        assert result.err == ""
+        inspection = json.loads(result.out)
+        files = [folder / path]
+        if kind == "saved_model":
+            files = [p for p in (folder / path).rglob("*") if p.is_file()]
+        size = sum(file.stat().st_size for file in files)
+        operators = inspection.pop("operators")
+        is_saved_model = kind == "saved_model"
+        # A layer of several signatures is stored once.
+        assert operators[operator] == 1
+        weights = inspection.pop("weight_bytes")
+        assert (20 * 8 + 8 * 2 + 2) * 4 <= weights < size
+        ids = {"ids": {"shape": [None, None], "dtype": "int32"}}
+        lengths = {"lengths": {"shape": [None], "dtype": "int32"}}
+        scores = {"scores": {"shape": [None, 2], "dtype": "float32"}}
+        encoded = {
+            "contextual": {"shape": [None, None, 8], "dtype": "float32"},
+            "pooled": {"shape": [None, 8], "dtype": "float32"},
+            "mask": {"shape": [None, None], "dtype": "bool"},
+        }
+        more = {
+            "from_ids": {"inputs": {**ids, **lengths}, "outputs": scores},
+            "encode": {"inputs": ids, "outputs": encoded},
+        }
+        assert inspection == {
+            "path": path,
+            "kind": kind,
+            "size_bytes": size,
+            "signatures": {
+                "serving_default": {"inputs": ids, "outputs": scores},
+                **(more if is_saved_model else {}),
+            },
+            "foreign_operators": [],
+            "unsafe_operators": [],
+            "quantization": None,
+        }
+
+        result = cli("inspect", artifact)
+        assert result.code == 0
+        assert result.err == ""
+        first, safety, *table = result.out.splitlines()
+        assert first == (
+            f"{path}: {kind}, {size / 1e6:.2f} MB, of which weights "
+            f"{weights / 1e6:.2f} MB"
+        )
+        assert safety == "unsafe operators: none"
+        cells = {tuple(re.findall(r"[^│┃]+", line)) for line in table}
+        cells = {tuple(map(str.strip, row)) for row in cells}
+        assert {
+            ("serving_default", "input", "ids", "int32 (None, None)"),
+            ("serving_default", "output", "scores", "float32 (None, 2)"),
+            *((name, str(count)) for name, count in operators.items()),
+        } <= cells
+
+    def test_long_names_stay_whole(self, cli, tmp_path):
+        name = "probability_of_each_of_the_labels_" * 3
+        x = keras.Input((4,), name="x")
+        model = keras.Model(x, {name: keras.layers.Dense(2)(x)})
+        path = tmp_path / "long.tflite"
+        kp.export_litert(model, path, verify=False, verbose=False)
+        result = cli("inspect", path)
+        assert result.code == 0
+        # Perhaps on several lines of its cell, as text is; but whole.
+        rows = re.findall(r"│ [^│]*│ [^│]*│ *([^│]*?) *│", result.out)
+        assert name in "".join(rows)
+
+    def test_keras_model(self, cli):
+        result = cli("inspect", "model.keras")
+        assert result.code == 0
+        assert "positional_encoding" in result.out
+        assert "scores (Dense)" in result.out
+        assert "(None, None, 8)" in result.out
+        assert "Total params: 178" in result.out
+        assert result.err.splitlines() == ["Loading model.keras ..."]
+
+        result = cli("inspect", "model.keras", "--json")
+        assert result.code == 0
+        model = json.loads(result.out)
+        assert model["class_name"] == "Sequential"
+        layers = [layer["class_name"] for layer in model["config"]["layers"]]
+        assert layers[-3:] == [
+            "PositionalEncoding",
+            "MaskedAveragePooling1D",
+            "Dense",
+        ]
+
+    @pytest.mark.parametrize(
+        ("artifact", "reason"),
+        [
+            ("missing", "'missing' does not exist"),
+            ("nothing", "no numbered version that has one"),
+            ("samples.npz", "'samples.npz' is no LiteRT file"),
+        ],
+    )
+    def test_no_artifact(self, cli, tmp_path, monkeypatch, artifact, reason):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "nothing").mkdir()
+        np.savez(tmp_path / "samples.npz", ids=np.array([[1]]))
+        result = cli("inspect", artifact)
+        assert result.code == 2
+        (line,) = result.err.splitlines()
+        assert reason in line

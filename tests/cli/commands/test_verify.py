@@ -1,0 +1,93 @@
+"""`keras-posenc verify`."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+
+class TestVerify:
+    def test_right_litert(self, cli):
+        result = cli("verify", "model.keras", "model.tflite", "--json")
+        assert result.code == 0
+        asked = [case["inputs"] for case in json.loads(result.out)["cases"]]
+        assert "ids of shape (3, 512)" in asked  # the default length
+
+    def test_tampered_litert(self, cli, folder, tmp_path, bias):
+        content = (folder / "model.tflite").read_bytes()
+        assert content.count(bias.tobytes()) == 1
+        other = bias + np.array([0, 2**-12], "float32")
+        tampered = content.replace(bias.tobytes(), other.tobytes())
+        (tmp_path / "m.tflite").write_bytes(tampered)
+        arguments = ("verify", "model.keras", tmp_path / "m.tflite")
+        arguments += ("--max-length", 4)
+        result = cli(*arguments)
+        assert result.code == 1
+        first, *others = result.out.splitlines()
+        assert ": WRONG: 6 cases, worst 0.00024 of 1e-05, " in first
+        assert sum("  serving_default, ids of " in line for line in others) == 6
+
+        result = cli(*arguments, "--json")
+        assert result.code == 1
+        report = json.loads(result.out)
+        assert report["passed"] is False
+        assert report["worst_difference"] == pytest.approx(2**-12, rel=1e-2)
+        worst = max(report["cases"], key=lambda case: case["worst_difference"])
+        assert worst["worst_output"] in [f"scores[{i}, 1]" for i in range(3)]
+
+        result = cli(*arguments, "--tolerance", 3e-4)
+        assert result.code == 0
+        (line,) = result.out.splitlines()
+        assert ": verified: 6 cases, worst 0.00024 of 0.0003, " in line
+
+    def test_highest_version_and_a_tampered_one(
+        self, cli, folder, tmp_path, bias
+    ):
+        base = tmp_path / "versions"
+        shutil.copytree(folder / "versions", base)
+        # The highest number is that of the right one.
+        (variables,) = (base / "2").rglob("variables.data-*")
+        content = variables.read_bytes()
+        assert content.count(bias.tobytes()) == 1
+        variables.write_bytes(content.replace(bias.tobytes(), bytes(8)))
+        arguments = ("verify", "model.keras", "--max-length", 4)
+        result = cli(*arguments, base)
+        assert result.code == 0
+        assert result.out.startswith(f"{base / '10'}: verified")
+        # TensorFlow finds the checksum of the other one wrong.
+        result = cli(*arguments, base / "2")
+        assert result.code == 1
+        assert "' does not load: " in result.err
+
+    @pytest.mark.parametrize("kept", [400, -4])
+    def test_torn_litert(self, cli, folder, tmp_path, kept):
+        content = (folder / "model.tflite").read_bytes()
+        (tmp_path / "torn.tflite").write_bytes(content[:kept])
+        result = cli("verify", "model.keras", tmp_path / "torn.tflite")
+        assert result.code == 1  # the artifact is wrong, not the arguments
+        assert "torn.tflite" in result.err
+
+    def test_torn_saved_model(self, cli, folder, tmp_path):
+        content = (folder / "versions/2/saved_model.pb").read_bytes()
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1" / "saved_model.pb").write_bytes(content[:-9])
+        result = cli("verify", "model.keras", tmp_path)
+        assert result.code == 1
+        assert str(tmp_path / "1") in result.err
+
+    @pytest.mark.parametrize(
+        ("artifact", "reason"),
+        [
+            ("missing.tflite", "'missing.tflite' does not exist"),
+            ("nothing", "'nothing' is no SavedModel"),
+            ("model.keras", "'model.keras' is no LiteRT file"),
+        ],
+    )
+    def test_no_artifact(self, cli, folder, artifact, reason):
+        (folder / "nothing").mkdir(exist_ok=True)
+        result = cli("verify", "model.keras", artifact)
+        assert result.code == 2
+        assert reason in result.err.splitlines()[-1]

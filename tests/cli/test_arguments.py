@@ -1,0 +1,282 @@
+"""What the command refuses before it loads anything, and its help."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import keras_posenc as kp
+from keras_posenc_cli import make_parser
+
+pytestmark = pytest.mark.tensorflow
+
+
+class TestBeforeTensorFlow:
+    @pytest.mark.parametrize(
+        ("option", "expected"),
+        [
+            ("--help", "exit codes: 0 done; 1 the artifact is wrong"),
+            ("export litert --help", "--quantization KIND"),
+            ("--version", f"keras-posenc {kp.__version__}\n"),
+        ],
+    )
+    def test_help_and_version_import_no_framework(
+        self, option, expected, tmp_path, shell, script
+    ):
+        process = subprocess.run(
+            [sys.executable, "-X", "importtime", script, *option.split()],
+            cwd=tmp_path,
+            env=shell(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert process.returncode == 0
+        assert expected in process.stdout
+        imported = set(re.findall(r"\| +([\w.]+)\n", process.stderr))
+        assert "keras_posenc_cli" in imported  # the list is read rightly
+        slow = {"keras", "keras_posenc", "numpy", "tensorflow"}
+        slow |= {"rich", "shtab"}
+        assert imported.isdisjoint(slow)
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            ("", "required: COMMAND"),
+            ("publish", "invalid choice: 'publish'"),
+            ("export", "required: KIND"),
+            ("export litert", "required: MODEL.keras, --out"),
+            ("export litert model.keras", "required: --out"),
+            ("verify model.keras", "required: ARTIFACT"),
+            ("inspect", "required: ARTIFACT"),
+            (
+                "export keras model.keras --out x",
+                "invalid choice: 'keras'",
+            ),
+            *(
+                (
+                    "export litert model.keras --out x --signature "
+                    + signature,
+                    f"--signature: '{part}' is not ",
+                )
+                for signature, part in [
+                    ("one=ids", "ids"),
+                    ("one=ids:", "ids:"),
+                    ("one=ids:1x", "ids:1x"),
+                    ("one=ids:1,64", "64"),
+                    ("one=ids:-1x64", "ids:-1x64"),
+                    ("one=", "one="),
+                    ("=ids:1x64", "=ids:1x64"),
+                ]
+            ),
+            *(
+                (f"verify model.keras m.onnx --input {given}", reason)
+                for given, reason in [
+                    ("ids", "--input: 'ids' is not NAME:int32:?x?"),
+                    ("ids:int32", "'ids:int32' is not NAME:"),
+                    ("ids:int32:", "'ids:int32:' is not NAME:"),
+                    ("ids:long:?", "'long' of 'ids:long:?' is no dtype"),
+                    ("a:bool:? --input a:bool:?", "'a' is there twice"),
+                ]
+            ),
+            (
+                "export onnx model.keras --out x --signature a "
+                "--signature b --signature a=ids:1x4",
+                "--signature: 'a' is there twice",
+            ),
+            ("bench", "required: FILE"),
+            ("bench model.tflite --threads 0", "0 is not above 0"),
+            ("bench model.tflite --lengths 16,0", "0 is not above 0"),
+            (
+                "bench model.tflite --lengths 16,",
+                "--lengths: invalid int value: '16,'",
+            ),
+            (
+                "export litert model.keras --out x --quantization int4",
+                "invalid choice: 'int4'",
+            ),
+            (
+                "export saved-model model.keras --out x --version one",
+                "--version: invalid int value: 'one'",
+            ),
+            (
+                "verify model.keras model.tflite --max-length 1.5",
+                "--max-length: invalid int value: '1.5'",
+            ),
+            (
+                "verify model.keras model.tflite --tolerance small",
+                "--tolerance: invalid float value: 'small'",
+            ),
+            (
+                "verify model.keras model.tflite --max-length 0",
+                "--max-length: 0 is not above 0",
+            ),
+            (
+                "verify model.keras model.tflite --tolerance -1",
+                "--tolerance: -1 is no finite number from 0",
+            ),
+            (
+                "verify model.keras model.tflite --tolerance nan",
+                "--tolerance: nan is no finite number from 0",
+            ),
+        ],
+    )
+    def test_arguments_that_do_not_parse(self, run, arguments, reason):
+        result = run(*arguments.split())
+        assert result.code == 2
+        assert result.err.startswith("usage: keras-posenc")
+        assert reason in result.err
+        assert result.out == ""
+
+    @pytest.mark.parametrize(
+        ("command", "option"),
+        [
+            ("export litert m.keras --out x.tflite", "--version 3"),
+            ("export litert m.keras --out x.tflite", "--warmup"),
+            ("export litert m.keras --out x.tflite", "--batching"),
+            ("export litert m.keras --out x.tflite", "--keep 1"),
+            ("export saved-model m.keras --out x", "--allow-flex"),
+            ("export saved-model m.keras --out x", "--agreement 0.9"),
+            ("export saved-model m.keras --out x", "--task text_classifier"),
+            ("export onnx m.keras --out x.onnx", "--allow-op Abc"),
+            ("export onnx m.keras --out x.onnx", "--labels a,b"),
+            ("export onnx m.keras --out x.onnx", "--quantization int8"),
+            ("inspect m.tflite", "--tolerance 1"),
+        ],
+    )
+    def test_options_of_another_command(self, run, command, option):
+        result = run(*command.split(), *option.split())
+        assert result.code == 2
+        name = re.match(r"inspect|export \S+", command)[0]
+        assert result.err.startswith(f"usage: keras-posenc {name} ")
+        assert result.err.endswith(
+            f"keras-posenc {name}: error: unrecognized arguments: {option}\n"
+        )
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "export litert a.keras --out b.tflite",
+            "export saved-model a.keras --out b",
+            "verify a.keras b",
+            "rollback a 1",
+        ],
+    )
+    def test_allowed_operators(self, command):
+        line = f"{command} --allow-op One --allow-op Two"
+        options = make_parser().parse_args(line.split())
+        assert options.allow_operators == ["One", "Two"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            (
+                "export litert missing.keras --out x.tflite",
+                "'missing.keras' does not exist",
+            ),
+            (
+                "export litert versions --out x.tflite",
+                "'versions' must be a .keras file, and is a folder",
+            ),
+            (
+                "export litert model.tflite --out x.tflite",
+                "'model.tflite' is no .keras file",
+            ),
+            ("verify missing.keras model.tflite", "does not exist"),
+            ("inspect missing.keras", "'missing.keras' does not exist"),
+            (
+                "export litert model.keras --out x",
+                "must end in '.tflite'. Received: 'x'",
+            ),
+            (
+                "export onnx model.keras --out x.tflite",
+                "must end in '.onnx'. Received: 'x.tflite'",
+            ),
+            *(
+                (
+                    "export litert model.keras --out x.tflite --labels "
+                    f"a,b{task}",
+                    "--labels name the scores of --task text_classifier",
+                )
+                for task in ("", " --task text_embedder")
+            ),
+            (
+                "export litert model.keras --out x.tflite "
+                "--representative x.csv",
+                "--representative: 'x.csv' is no .npz file",
+            ),
+            *(
+                (
+                    f"{command} --samples none.npz",
+                    "--samples: 'none.npz' cannot be read: No such file",
+                )
+                for command in (
+                    "verify model.keras model.tflite",
+                    "export litert model.keras --out x.tflite",
+                )
+            ),
+            (
+                "export saved-model model.keras --out model.tflite",
+                "--out must be a folder of versions, and 'model.tflite' is a "
+                "file",
+            ),
+            (
+                "export saved-model model.keras --out versions --version 10",
+                "Version 10 exists in 'versions'",
+            ),
+            (
+                "export saved-model model.keras --out x --version 0",
+                "`version` must be an integer from 1",
+            ),
+        ],
+    )
+    def test_arguments_refused_before_anything_is_loaded(
+        self, cli, folder, arguments, reason
+    ):
+        result = cli(*arguments.split())
+        assert result.code == 2
+        (line,) = result.err.splitlines()  # no "Loading"
+        assert line.startswith("keras-posenc: ")
+        assert reason in line
+        assert not (folder / "x").exists()
+
+
+class TestOptionsWithoutSense:
+    """Refused as arguments, however long the work went on before."""
+
+    @pytest.fixture
+    def refused(self, cli, tmp_path, export):
+        def run(*options, kind="litert"):
+            name = "m.tflite" if kind == "litert" else "m"
+            out = tmp_path / "out" / name
+            result = cli(*export(kind, out, *options))
+            assert result.code == 2
+            assert result.out == ""
+            assert not out.parent.exists()
+            last = result.err.splitlines()[-1]
+            assert last.startswith("keras-posenc")
+            return last
+
+        return run
+
+    @pytest.mark.parametrize("version", [0, -1])
+    def test_version(self, refused, version):
+        last = refused("--version", version, kind="saved-model")
+        assert "version" in last
+        assert "from 1 to" in last
+        assert str(version) in last
+
+    @pytest.mark.parametrize("length", [0, -4])
+    def test_max_length(self, refused, length):
+        last = refused("--max-length", length)
+        assert re.search("max.length", last)
+        assert str(length) in last
+
+    # A negative or NaN tolerance fails every artifact, and an infinite one
+    # passes every artifact, even one that does not run.
+    @pytest.mark.parametrize("tolerance", ["-1", "nan", "inf"])
+    def test_tolerance(self, refused, tolerance):
+        last = refused(f"--tolerance={tolerance}")
+        assert "tolerance" in last
+        assert tolerance in last

@@ -1,0 +1,289 @@
+"""Models and samples that the command loads, or does not."""
+
+import json
+import shutil
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+
+OWN_LAYER = """
+import keras
+
+@keras.saving.register_keras_serializable(package="own")
+class Doubled(keras.layers.Layer):
+    def call(self, inputs):
+        return 2 * inputs
+"""
+
+
+class TestSamples:
+    """Files that are no samples."""
+
+    @pytest.fixture
+    def refused(self, cli, tmp_path):
+        def run(name):
+            result = cli(
+                *("verify", "model.keras", "model.tflite"),
+                *("--max-length", 4, "--samples", tmp_path / name),
+            )
+            assert result.code == 2
+            assert result.out == ""
+            return result.err
+
+        return run
+
+    def test_missing(self, refused):
+        err = refused("missing.npz")
+        assert "--samples: " in err
+        assert "missing.npz" in err
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"ids: 1, 2, 3", b"PK\x03\x04 a torn zip"],
+        ids=["empty", "text", "torn"],
+    )
+    def test_no_npz(self, refused, tmp_path, content):
+        (tmp_path / "samples.npz").write_bytes(content)
+        assert "--samples: " in refused("samples.npz").splitlines()[-1]
+
+    def test_npy(self, refused, tmp_path):
+        np.save(tmp_path / "samples.npy", np.array([[1, 2]]))
+        assert "--samples: " in refused("samples.npy").splitlines()[-1]
+
+    def test_pickled(self, refused, tmp_path):
+        ids = np.array([[1, None]], dtype=object)
+        np.savez(tmp_path / "samples.npz", ids=ids)
+        last = refused("samples.npz").splitlines()[-1]
+        assert "--samples: " in last
+        assert "Save texts as np.array(texts), all of them strings" in last
+
+    def test_other_names(self, refused, tmp_path):
+        np.savez(tmp_path / "samples.npz", words=np.array([[1, 2]]))
+        last = refused("samples.npz").splitlines()[-1]
+        assert "inputs ids. Received: words" in last
+
+    def test_another_shape(self, refused, tmp_path):
+        np.savez(tmp_path / "samples.npz", ids=np.array([1, 2]))
+        last = refused("samples.npz").splitlines()[-1]
+        assert "has shape (None, None). Received: (2,)" in last
+
+    def test_an_id_that_the_model_does_not_know(self, refused, tmp_path):
+        np.savez(tmp_path / "samples.npz", ids=np.array([[1, 99]]))
+        err = refused("samples.npz")
+        assert "The model itself does not take ids of shape (1, 2)" in err
+        assert "99 is not in [0, 20)" in err
+        assert "\x1b" not in err  # colours, where nobody sees them
+
+    def test_samples_come_first(self, cli, tmp_path):
+        np.savez(tmp_path / "samples.npz", ids=np.array([[1, 2, 3, 4, 5, 6]]))
+        result = cli(
+            *("verify", "model.keras", "model.tflite", "--json"),
+            *("--max-length", 4, "--samples", tmp_path / "samples.npz"),
+        )
+        assert result.code == 0
+        first, *others = json.loads(result.out)["cases"]
+        assert first["inputs"] == "ids of shape (1, 6)"
+        assert len(others) == 6
+
+
+class TestModelsThatDoNotLoad:
+    @pytest.mark.parametrize("kept", [0, 10, 0.5, 0.99])
+    def test_torn_file(self, cli, folder, tmp_path, kept):
+        whole = (folder / "model.keras").read_bytes()
+        size = kept if isinstance(kept, int) else int(kept * len(whole))
+        (tmp_path / "torn.keras").write_bytes(whole[:size])
+        result = cli("inspect", tmp_path / "torn.keras")
+        assert result.code == 2
+        last = result.err.splitlines()[-1]
+        assert f"'{tmp_path / 'torn.keras'}' cannot be loaded: " in last
+        assert "--import" not in last  # which would not help
+
+    @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+    def test_model_that_keras_quantized(self, cli, tmp_path):
+        x = keras.Input((None, 4), name="x")
+        model = keras.Model(x, kp.SelfAttention(2)(x))
+        model.quantize("int8")
+        model.save(tmp_path / "int8.keras")
+        result = cli("inspect", tmp_path / "int8.keras")
+        assert result.code == 2
+        last = result.err.splitlines()[-1]
+        assert "int8.keras' cannot be loaded: A total of " in last
+        assert "to be saved before `quantize()`" in last
+
+    def test_lambda_layer(self, cli, tmp_path):
+        model = keras.Sequential(
+            [keras.Input((4,)), keras.layers.Lambda(lambda x: 2 * x)]
+        )
+        model.save(tmp_path / "lambda.keras")
+        result = cli("inspect", tmp_path / "lambda.keras")
+        assert result.code == 2
+        last = result.err.splitlines()[-1]
+        assert "lambda.keras' cannot be loaded: " in last
+        assert "Lambda" in last
+        assert "arbitrary code" in last
+        assert "Export the model in Python" in last
+        assert "--import" not in last
+
+
+OWN_MODEL = """
+import keras
+
+@keras.saving.register_keras_serializable(package="own")
+class Judge(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.embedding = keras.layers.Embedding(20, 4)
+        self.scores = keras.layers.Dense(2, name="scores")
+
+    def call(self, ids):
+        return self.scores(self.embedding(ids))
+"""
+
+
+@pytest.fixture(scope="module")
+def own_models(tmp_path_factory):
+    """A subclass of `keras.Model`, and a `Sequential` built by data."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_model.py").write_text(OWN_MODEL)
+    ids = np.array([[1, 2, 3]], "int32")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        import own_model
+
+        model = own_model.Judge()
+    model(ids)
+    model.save(folder / "own.keras")
+    model = keras.Sequential(
+        [
+            model.embedding,
+            keras.layers.GlobalAveragePooling1D(),
+            model.scores,
+        ]
+    )
+    model(ids)
+    model.save(folder / "built.keras")
+    return folder
+
+
+class TestModelsThatDoNotKnowTheirInputs:
+    @pytest.mark.parametrize("name", ["own", "built"])
+    def test_inputs_are_named(
+        self, cli, own_models, tmp_path, monkeypatch, name
+    ):
+        monkeypatch.chdir(own_models)
+        imported = ("--import", "own_model", "--max-length", 4)
+        path = tmp_path / "m.tflite"
+        to = ("export", "litert", f"{name}.keras", "--out", path)
+        result = cli(*to, *imported)
+        assert result.code == 2
+        assert "--input ids:int32:?x?" in result.err.splitlines()[-1]
+        given = (*imported, "--input", "ids:int32:?x?")
+        result = cli(*to, *given)
+        assert result.code == 0, result.err
+        inputs = kp.inspect(path).signatures["serving_default"]["inputs"]
+        assert str(inputs["ids"]) == "int32 (None, None)"
+        result = cli("verify", f"{name}.keras", path, *given)
+        assert result.code == 0, result.err
+        short = ("--signature", "one=ids:1x3", "--no-verify")
+        result = cli(*to, *given, *short)
+        assert result.code == 0, result.err
+        inputs = kp.inspect(path).signatures["one"]["inputs"]
+        assert str(inputs["ids"]) == "int32 (1, 3)"
+
+    @pytest.mark.parametrize(
+        ("model", "options", "reason"),
+        [
+            ("built", "--input a:int32:? --input b:int32:?", "takes one"),
+            ("built", "--input a:int32:?", "does not take a of shape (None,)"),
+            (
+                "own",
+                "--input ids:int32:?x? --signature one=x:1x3",
+                "no --input names 'x'",
+            ),
+        ],
+    )
+    def test_inputs_that_are_none(
+        self, cli, own_models, monkeypatch, tmp_path, model, options, reason
+    ):
+        monkeypatch.chdir(own_models)
+        out = tmp_path / "m.tflite"
+        result = cli(
+            *("export", "litert", f"{model}.keras", "--out", out),
+            *("--import", "own_model", *options.split()),
+        )
+        assert result.code == 2
+        assert reason in result.err.splitlines()[-1]
+
+    def test_model_that_knows_its_inputs(self, cli, tmp_path):
+        x = keras.Input((4,), name="x")
+        keras.Model(x, keras.layers.Dense(2)(x)).save(tmp_path / "m.keras")
+        result = cli(
+            *("verify", tmp_path / "m.keras", "model.tflite"),
+            *("--input", "ids:int32:?x?"),
+        )
+        assert result.code == 2
+        assert "knows its inputs: x. --signature fixes" in result.err
+
+
+class TestImport:
+    @pytest.fixture
+    def own(self, tmp_path, monkeypatch):
+        """A folder with a module of one layer, and a model that has it."""
+        (tmp_path / "own_layers.py").write_text(OWN_LAYER)
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(tmp_path)
+            import own_layers
+
+        model = keras.Sequential(
+            [keras.Input((4,), name="x"), own_layers.Doubled(name="doubled")]
+        )
+        model.save(tmp_path / "own.keras")
+        del sys.modules["own_layers"]
+        del keras.saving.get_custom_objects()["own>Doubled"]
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    def test_hint_where_a_layer_is_unknown(self, cli, own):
+        result = cli("inspect", own / "own.keras")
+        assert result.code == 2
+        last = result.err.splitlines()[-1]
+        assert "Doubled" in last
+        assert "name the module that registers it: --import MODULE" in last
+
+    def test_module_of_the_working_directory(self, own, run_script):
+        out = own / "own.tflite"
+        process = run_script(
+            *("export", "litert", "own.keras", "--out", out),
+            *("--import", "own_layers"),
+            cwd=own,
+        )
+        assert process.returncode == 0, process.stderr
+        assert process.stdout.startswith(f"{out}: verified")
+
+    @pytest.mark.parametrize(
+        ("module", "source", "reason"),
+        [
+            ("missing_layers", None, "No module named 'missing_layers'"),
+            ("torn_layers", "class Doubled(", "was never closed"),
+            ("wrong_layers", "Doubled = layer", "'layer' is not defined"),
+            (".own_layers", None, "own_layers"),
+        ],
+    )
+    def test_module_that_cannot_be_imported(
+        self, cli, tmp_path, monkeypatch, module, source, reason
+    ):
+        model = shutil.copy("model.keras", tmp_path)
+        monkeypatch.chdir(tmp_path)
+        if source is not None:
+            (tmp_path / f"{module}.py").write_text(source)
+        result = cli("inspect", model, "--import", module)
+        assert result.code == 2
+        last = result.err.splitlines()[-1]
+        assert last.startswith(f"keras-posenc: --import {module}: ")
+        assert reason in last

@@ -1,0 +1,247 @@
+"""The streams, signals and errors of the command."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+
+class TestStreams:
+    @pytest.mark.parametrize("artifact", ["model.tflite", "missing.tflite"])
+    def test_standard_error_is_given_back(self, cli, artifact, capfd):
+        descriptor, stderr = os.fstat(2), sys.stderr
+        open_before = len(os.listdir("/dev/fd"))
+        cli("inspect", artifact)
+        assert sys.stderr is stderr
+        assert os.path.samestat(os.fstat(2), descriptor)
+        assert len(os.listdir("/dev/fd")) == open_before
+        os.write(2, b"still here")
+        assert capfd.readouterr().err == "still here"
+
+    def test_native_code_is_silent_and_python_is_not(self, cli, monkeypatch):
+        from keras_posenc.artifacts import inspection
+
+        def inspect(path):
+            os.write(2, b"I0000 00:00:00 noise.cc:1] of the runtime\n")
+            print("said by the command", file=sys.stderr)
+            raise ValueError("no such thing")
+
+        monkeypatch.setattr(inspection, "inspect", inspect)
+        result = cli("inspect", "model.tflite")
+        assert result.code == 2
+        assert result.err.splitlines() == [
+            "said by the command",
+            "keras-posenc: no such thing",
+        ]
+
+    def test_an_error_that_is_nobodys_fault_shows_itself(
+        self, cli, monkeypatch
+    ):
+        from keras_posenc.artifacts import inspection
+
+        def inspect(path):
+            raise KeyError("a fault of the package")
+
+        monkeypatch.setattr(inspection, "inspect", inspect)
+        with pytest.raises(KeyError, match="a fault of the package"):
+            cli("inspect", "model.tflite")
+
+    def test_paths_are_no_markup(self, cli, folder, tmp_path):
+        # Rich would take these brackets for a style, or stumble over them;
+        # and break a line that is longer than a terminal is wide.
+        inner = tmp_path / "[bold]drafts [" / ("long" * 20)
+        inner.mkdir(parents=True)
+        (inner / "red]").mkdir()
+        path = inner / "red]" / "model[v2].keras"
+        shutil.copy(folder / "model.keras", path)
+        result = cli("inspect", path, "--json")
+        assert result.code == 0
+        assert result.err.splitlines() == [f"Loading {path} ..."]
+
+    def test_script_in_a_shell_of_another_backend(
+        self, folder, tmp_path, export, run_script
+    ):
+        # Exports need TensorFlow, which therefore is the command's choice;
+        # and what TensorFlow has to say is not for the terminal.
+        out = tmp_path / "m.tflite"
+        process = run_script(
+            *export("litert", out),
+            cwd=folder,
+            variables={"KERAS_BACKEND": "jax"},
+        )
+        assert process.returncode == 0, process.stderr
+        assert process.stderr.splitlines() == [
+            "Loading model.keras ...",
+            "Computing reference outputs ...",
+            "Converting to LiteRT ...",
+            "Verifying it in a fresh process ...",
+        ]
+        (line,) = process.stdout.splitlines()
+        assert line.startswith(f"{out}: verified: 6 cases, worst ")
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            "--help",
+            "inspect model.tflite",
+            "inspect model.tflite --json",
+            "inspect model.keras",
+            "verify model.keras model.tflite --max-length 4",
+        ],
+    )
+    def test_reader_that_went_away(self, cli, monkeypatch, arguments):
+        # As in `keras-posenc ... | head`. Python flushes its output once more
+        # when it ends, as does closing it here.
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "w") as stdout:
+            monkeypatch.setattr(sys, "stdout", stdout)
+            result = cli(*arguments.split())
+        assert result.code == 0
+        assert "roken pipe" not in result.err
+
+    def test_reader_of_the_script_that_went_away(self, tmp_path, run_script):
+        read, write = os.pipe()
+        os.close(read)
+        try:
+            process = run_script("--help", cwd=tmp_path, stdout=write)
+        finally:
+            os.close(write)
+        assert process.stderr == ""
+        assert process.returncode == 0
+
+    def test_no_standard_error(self, folder, tmp_path, shell, script):
+        command = ("sh", "-c", 'exec "$0" "$@" 2>&-', script)
+        process = subprocess.run(
+            [*command, "inspect", "model.tflite", "--json"],
+            cwd=folder,
+            env=shell(),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert process.returncode == 0
+        assert json.loads(process.stdout)["kind"] == "litert"
+
+    def test_no_standard_output(self, cli, monkeypatch):
+        monkeypatch.setattr(sys, "stdout", None)
+        assert cli("inspect", "model.tflite", "--json").code == 0
+
+    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+    @pytest.mark.parametrize("error", [ValueError, SystemError, KeyError])
+    def test_end_that_comes_out_as_another_error(
+        self, cli, monkeypatch, name, error
+    ):
+        # As from TensorFlow's native code, which calls Python.
+        from keras_posenc.artifacts import inspection
+
+        number = getattr(signal, name)
+
+        def inspect(path):
+            try:
+                signal.raise_signal(number)
+            except BaseException:
+                raise error("bad argument to internal function") from None
+
+        monkeypatch.setattr(inspection, "inspect", inspect)
+        earlier = signal.signal(number, signal.default_int_handler)
+        try:
+            result = cli("inspect", "model.tflite")
+            after = signal.getsignal(number)
+        finally:
+            signal.signal(number, earlier)
+        assert after is signal.default_int_handler
+        assert result.code == 128 + number
+        said = "keras-posenc: interrupted\n"
+        assert result.err == (said if name == "SIGINT" else "")
+
+    def test_ignored_signals_stay_ignored(self, cli, monkeypatch):
+        # As under nohup.
+        from keras_posenc.artifacts import inspection
+
+        def inspect(path):
+            signal.raise_signal(signal.SIGHUP)
+            raise ValueError("went on")
+
+        monkeypatch.setattr(inspection, "inspect", inspect)
+        earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            result = cli("inspect", "model.tflite")
+        finally:
+            signal.signal(signal.SIGHUP, earlier)
+        assert result.code == 2
+        assert result.err == "keras-posenc: went on\n"
+
+    @pytest.mark.parametrize(
+        "ended", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    )
+    def test_end_leaves_nothing(self, folder, tmp_path, ended, export, shell):
+        # In the background of some shells, SIGINT is ignored: not so here.
+        program = (
+            "import signal, sys\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+            "from keras_posenc_cli import main\n"
+            "sys.exit(main())"
+        )
+        arguments = export("saved-model", tmp_path / "out")
+        with subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            cwd=folder,
+            env=shell(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            for line in process.stderr:
+                if line.startswith("Verifying"):
+                    break
+            assert [path.name for path in tmp_path.iterdir()] == ["out"]
+            # To the whole group, as a terminal does.
+            os.killpg(process.pid, ended)
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 128 + ended
+        assert out == ""
+        said = "keras-posenc: interrupted\n"
+        assert err == (said if ended == signal.SIGINT else "")
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("work", "code"),
+        [
+            ("return 0", 0),
+            ("return 1", 1),
+            ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+        ],
+    )
+    def test_signal_while_the_process_ends(self, tmp_path, work, code, shell):
+        # TensorFlow takes a while to end; here three stages of Python's end.
+        program = (
+            "import atexit, os, signal, sys, keras_posenc_cli as cli\n"
+            "from keras_posenc_cli.commands import inspect as command\n"
+            "kill, pid, number = os.kill, os.getpid(), signal.SIGTERM\n"
+            "class Last:\n"
+            "    def __del__(self, kill=kill, pid=pid, number=number):\n"
+            "        kill(pid, number)\n"
+            f"def run(options):\n    {work}\n"
+            "command.run, last, sys.last = run, Last(), Last()\n"
+            "atexit.register(kill, pid, number)\n"
+            "sys.exit(cli.main())"
+        )
+        process = subprocess.run(
+            [sys.executable, "-c", program, "inspect", "x.tflite"],
+            cwd=tmp_path,
+            env=shell(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert process.returncode == code, process.stderr
+        assert process.stdout == process.stderr == ""

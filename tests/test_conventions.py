@@ -1,0 +1,168 @@
+"""What docs/conventions.md says of names and calls, of everything public."""
+
+import importlib
+import inspect
+import pkgutil
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+import keras_posenc.analysis
+import keras_posenc.ops
+
+LAYERS = {
+    name: value
+    for name, value in vars(kp).items()
+    if inspect.isclass(value) and issubclass(value, keras.layers.Layer)
+}
+FUNCTIONS = {
+    f"{module.name.removeprefix('keras_posenc.')}.{name}": value
+    for module in pkgutil.iter_modules(
+        keras_posenc.ops.__path__, "keras_posenc.ops."
+    )
+    for name, value in vars(importlib.import_module(module.name)).items()
+    if inspect.isfunction(value)
+    and value.__module__ == module.name
+    and not name.startswith(("_", "check_"))
+}
+# As published, and the three tensors of attention.
+MORE_BY_PLACE = {"ops.positional_encoding.get_angles", "ops.attention.attend"}
+
+
+def by_place(function):
+    """The parameters that may be given without their name."""
+    return [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+
+
+def named(function):
+    return set(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+def test_arguments_have_names(layer):
+    assert len(by_place(layer)) <= 1
+    for method in (layer.call, layer.compute_output_spec):
+        if method.__module__.startswith("keras_posenc"):
+            assert by_place(method) == ["self", "inputs"]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_functions_take_two_tensors_by_place(function, request):
+    most = 3 if request.node.callspec.id in MORE_BY_PLACE else 2
+    assert len(by_place(function)) <= most
+    assert "max_wavelength" not in by_place(function)
+
+
+def test_pictures_name_the_wavelength_too():
+    for name, value in vars(keras_posenc.analysis).items():
+        if inspect.isfunction(value) and not name.startswith("_"):
+            assert "max_wavelength" not in by_place(value), name
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+def test_one_name_for_one_idea(layer):
+    names = named(layer)
+    assert "max_wavelength" not in by_place(layer)
+    assert {name for name in names if "epsilon" in name} <= {"norm_epsilon"}
+    initialized, regularized = (
+        {name.removesuffix(end) for name in names if name.endswith(end)}
+        for end in ("_initializer", "_regularizer")
+    )
+    assert initialized == regularized
+
+
+# ---- What is initialized and regularized
+
+SIZES = {
+    "AxialPositionalEncoding": {"num_axes": 1, "grid_shape": (5,)},
+    "FeedForward": {"intermediate_dim": 6},
+    "PositionEmbedding": {"sequence_length": 5},
+    "RelativePositionEmbedding": {"max_distance": 3},
+    "SelfAttention": {"num_heads": 2},
+    "TransformerEncoder": {"num_layers": 2, "num_heads": 2},
+    "TransformerEncoderBlock": {"num_heads": 2},
+    "TransformerEncoderModel": {
+        "vocabulary_size": 9,
+        "d_model": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+        "input_position": "sinusoidal",
+    },
+}
+OPTIONS = [
+    pytest.param(
+        layer, option.removesuffix("_initializer"), id=f"{key}-{option}"
+    )
+    for key, layer in LAYERS.items()
+    for option in inspect.signature(layer).parameters
+    if option.endswith("_initializer")
+]
+
+
+@pytest.mark.parametrize(("layer", "option"), OPTIONS)
+def test_initializers_and_regularizers_reach_all_weights(layer, option):
+    """... of their kind and no others, also out of the config."""
+    given = {
+        **SIZES.get(layer.__name__, {}),
+        f"{option}_initializer": keras.initializers.Constant(0.25),
+        f"{option}_regularizer": keras.regularizers.L2(0.5),
+    }
+    made = layer(**given)
+    for each in (made, layer.from_config(made.get_config())):
+        if not each.built:
+            hooks = isinstance(each, kp.AttentionPosition)
+            each.build((None, 2, None, 4) if hooks else (None, None, 8))
+        reached = [weight for weight in each.weights if option in weight.name]
+        assert reached
+        for weight in each.weights:
+            hit = any(weight is other for other in reached)
+            assert (weight.regularizer is not None) == hit, weight.path
+            assert np.all(ops.convert_to_numpy(weight) == 0.25) == hit
+        count = sum(int(np.prod(weight.shape)) for weight in reached)
+        total = sum(float(ops.convert_to_numpy(loss)) for loss in each.losses)
+        # 0.5 * 0.25 ** 2 of each, exact but for the order of the sum.
+        assert total == pytest.approx(count / 32, rel=1e-5)
+
+
+# ---- Calls
+
+
+def encoder():
+    return kp.TransformerEncoder(1, num_heads=2, intermediate_dim=8)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(
+    "make", [encoder, kp.PositionalEncoding, kp.MaskedAveragePooling1D]
+)
+def test_what_follows_the_inputs_is_refused_without_a_name(make, symbolic):
+    """keras-hub's `encoder(x, int_mask)` must not pass for positions."""
+    x, mask = ops.ones((1, 3, 4)), ops.ones((1, 3), dtype="int32")
+    if symbolic:
+        x, mask = keras.Input((3, 4)), keras.Input((3,), dtype="int32")
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        make()(x, mask)
+
+
+@pytest.mark.parametrize(
+    "make", [encoder, kp.PositionalEncoding, kp.MaskedAveragePooling1D]
+)
+def test_stands_in_a_wrapper_that_hands_on_masks(make):
+    """Keras's wrappers give `mask` and `training` by name."""
+    layer = make()
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 3, 5, 4)).astype("float32")
+    mask = rng.random((2, 3, 5)) < 0.7
+    outputs = keras.layers.TimeDistributed(layer)(x, mask=mask, training=False)
+    for step in range(x.shape[1]):
+        alone = layer(x[:, step], mask=mask[:, step], training=False)
+        np.testing.assert_array_equal(
+            *(ops.convert_to_numpy(y) for y in (outputs[:, step], alone))
+        )

@@ -1,0 +1,78 @@
+"""What is private to Keras is as `keras_internals` takes it to be.
+
+A failure here names what a new Keras has changed, and what would break by it.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_posenc.keras_internals import (
+    carried_mask,
+    carry_mask,
+    layer_behind,
+    layers_within,
+    tensors_behind,
+)
+
+IDS = np.array([[3, 4, 0]])
+
+
+class MaskSeen(keras.layers.Layer):
+    """Answers with the mask that Keras hands it."""
+
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None):
+        assert mask is not None, "Keras looks for masks somewhere else"
+        return ops.cast(mask, "int32")
+
+
+def test_a_mask_is_read_where_keras_puts_it():
+    """Else exports with an `encode` signature pool over padding."""
+    embedding = keras.layers.Embedding(10, 2, mask_zero=True)
+    mask = carried_mask(embedding(IDS))
+    assert ops.convert_to_numpy(mask).tolist() == [[True, True, False]]
+    assert carried_mask(embedding(keras.Input((None,)))) is not None
+    assert carried_mask(ops.zeros((1, 3, 2))) is None
+
+
+def test_a_mask_is_put_where_keras_reads_it():
+    """Else what stands behind a tokenizer attends to padding."""
+    x = ops.zeros((1, 3, 2))
+    carry_mask(x, ops.convert_to_tensor(IDS != 0))
+    assert ops.convert_to_numpy(MaskSeen()(x)).tolist() == [[1, 1, 0]]
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(10, 2)(ids)
+    carry_mask(x, ops.not_equal(ids, 0))
+    model = keras.Model(ids, MaskSeen()(x))
+    assert ops.convert_to_numpy(model(IDS)).tolist() == [[1, 1, 0]]
+
+
+def test_a_symbolic_tensor_knows_where_it_comes_from():
+    """Else no signature is cut where its strings become numbers.
+
+    Also where a layer is shared, whose every call has a past of its own.
+    """
+    first, second = (keras.Input((4,), name=name) for name in "ab")
+    shared = keras.layers.Dense(4)
+    one, two = shared(first), shared(second)
+    total = keras.layers.Add()([one, two])
+    assert isinstance(layer_behind(total), keras.layers.Add)
+    assert [id(x) for x in tensors_behind(total)] == [id(one), id(two)]
+    for made, source in ((one, first), (two, second)):
+        assert layer_behind(made) is shared
+        assert [id(x) for x in tensors_behind(made)] == [id(source)]
+        assert layer_behind(source).name == source.name
+        assert tensors_behind(source) == []
+
+
+def test_layers_are_found_at_any_depth():
+    """Else a layer within a layer is exported as it is for training."""
+    inner = keras.layers.Dense(2)
+    wrapped = keras.layers.TimeDistributed(inner)
+    model = keras.Sequential([keras.Input((3, 2)), wrapped])
+    found = {id(layer) for layer in layers_within(model)}
+    assert {id(model), id(wrapped), id(inner)} <= found
