@@ -1,7 +1,8 @@
 """What an artifact is made of, beside what its model is made of.
 
 Answers are samples: a weight that no question reaches may be any. So the
-weights are compared too, bit for bit, and the constants.
+weights are compared too, bit for bit, and the constants, and what is computed
+of them.
 """
 
 import collections
@@ -12,6 +13,7 @@ from keras_posenc.artifacts.saved_model_session import (
     Contents,
     constants,
     digest,
+    graph_of,
     read,
 )
 from keras_posenc.artifacts.signatures import Signature, flatten_layers
@@ -80,9 +82,22 @@ def contents_of(
             each.signature.name: each
             for each in function.graph.as_graph_def().library.function
         }
+        definition = function.function_def
+        own = definition.signature.name
         contents[name] = Contents(
             [weight(each, variables) for each in function.captured_inputs],
-            constants(function.function_def.node_def, library),
+            constants(definition.node_def, library),
+            graph_of(
+                own,
+                {**library, own: definition},
+                [
+                    each.op.get_attr("_user_specified_name").decode()
+                    for each in function.inputs[
+                        : len(function.inputs) - len(function.captured_inputs)
+                    ]
+                ],
+                sorted(function.structured_outputs),
+            ),
         )
     return contents
 
@@ -116,9 +131,14 @@ def compare_contents(
         if any(value is None for _, value in others):
             folded.append(f"{name}: resources other than lookup tables")
         wrong = _constants(own.constants, found[name]["constants"])
+        is_known = same_version and name not in more_outputs
         if wrong is not None:
-            is_known = same_version and name not in more_outputs
             (altered if is_known else folded).append(f"{name}: {wrong}")
+            if is_known:
+                continue
+        wrong = _graph(own.graph, found[name]["graph"], is_known)
+        if wrong is not None:
+            (altered if same_version else folded).append(f"{name}: {wrong}")
     return altered, folded
 
 
@@ -161,3 +181,15 @@ def _constants(own: Mapping[str, int], others: Mapping[str, int]) -> str | None:
         f"constants that the model has not: {shown(added)}; and those that it "
         f"lacks: {shown(missing)}"
     )
+
+
+def _graph(
+    own: Mapping[str, str], others: Mapping[str, str], is_known: bool
+) -> str | None:
+    """How an artifact's graph is not the model's."""
+    wrong = [key for key, value in own.items() if others.get(key) != value]
+    if outputs := [key for key in wrong if key]:
+        return f"it computes {', '.join(outputs[:_SHOWN])} in another way"
+    if wrong and is_known:
+        return "it does more than the model, or less, beside its outputs"
+    return None

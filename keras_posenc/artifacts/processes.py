@@ -87,8 +87,9 @@ class Copied:
     def wait(self, seconds: float | None) -> int | None:
         """Its exit status, or None where it has not ended by then."""
         if self._status is None:
-            ready, _, _ = select.select([self._ended], [], [], seconds)
-            if ready:
+            ended = select.poll()  # `select` knows no number above 1023
+            ended.register(self._ended)
+            if ended.poll(None if seconds is None else 1000 * seconds):
                 _, status = os.waitpid(self.pid, 0)
                 self._status = os.waitstatus_to_exitcode(status)
         return self._status
@@ -193,7 +194,7 @@ class _ForkServer:
         self._environment = environment
 
     def fork(self, files: Sequence[IO[bytes]]) -> Forked:
-        """Raises `OSError` where the server has ended."""
+        """Raises `ConnectionError` where the server has ended."""
         link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stdin, given = os.pipe()
         passed = [theirs.fileno(), stdin, *(file.fileno() for file in files)]
@@ -210,14 +211,18 @@ class _ForkServer:
         # As both are now, and not as they were when the server began.
         state = {
             "environment": {**os.environ, **self._environment},
-            "folder": os.getcwd(),
+            "folder": _folder(),
         }
         with contextlib.suppress(OSError):  # it has ended
             process.input.write(json.dumps(state).encode() + b"\n")
         return process
 
-    def end(self) -> None:
+    def leave(self) -> None:
+        """Lets go of it, which ends when nobody has it any more."""
         self._control.close()
+
+    def end(self) -> None:
+        self.leave()
         self._process.wait(1)  # it first ends those that it forked
         self._process.end()
 
@@ -239,10 +244,35 @@ def fork(
         if key in _servers:
             try:
                 return _servers[key].fork(files)
-            except OSError:  # it was not used for long, or somebody ended it
+            # It was not used for long, or somebody ended it. Anything else,
+            # such as too many open files, does not concern its other copies.
+            except ConnectionError:
                 _servers.pop(key).end()
         _servers[key] = _ForkServer(script, prepared, environment)
         return _servers[key].fork(files)
+
+
+def _folder() -> str | None:
+    """The working folder, or None where somebody has removed it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def _leave_all() -> None:
+    """Lets a copy of this process have no part in its servers.
+
+    Nor in the lock, which another thread may have held then.
+    """
+    global _lock
+    _lock = threading.Lock()
+    for server in _servers.values():
+        server.leave()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_leave_all)
 
 
 @atexit.register

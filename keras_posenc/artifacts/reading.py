@@ -167,22 +167,50 @@ def read_litert(path: Path) -> dict[str, Any]:
                 if code.customCode
             }
         ),
-        "unsafe": sorted(set(_naming_files(model, codes))),
+        "unsafe": sorted(set(_by_other_names(model, codes))),
         "quantization": _quantization(model, codes, dtype_names),
     }
 
 
-def _naming_files(model: Any, codes: list[str]) -> Iterator[str]:
-    """TensorFlow's operators that are told of a file by an attribute."""
+def _by_other_names(model: Any, codes: list[str]) -> Iterator[str]:
+    """TensorFlow's operators that are not what they are called in the file.
+
+    Its runtime goes by what an operator's options say. There it also finds
+    the functions to call, of which the file has none, and names of files.
+    """
     for graph in model.subgraphs:
         for operator in graph.operators:
-            name, options = codes[operator.opcodeIndex], operator.customOptions
-            if (
-                name == "FlexPrintV2"
-                and options is not None
-                and b"file:" in bytes(options)
-            ):
+            name = codes[operator.opcodeIndex]
+            if not name.startswith("Flex"):
+                continue
+            node = _node_of(operator)
+            if node is None or f"Flex{node.op}" != name:
+                yield "Flex" if node is None else f"Flex{node.op}"
+            elif _names_a_file(node):
                 yield name
+
+
+def _node_of(operator: Any) -> Any:
+    """TensorFlow's node in an operator's options; None if they hold none."""
+    _without_its_init("tensorflow")
+    from flatbuffers import flexbuffers
+    from tensorflow.core.framework import node_def_pb2
+
+    if operator.customOptions is None:
+        return None
+    options = flexbuffers.GetRoot(bytearray(bytes(operator.customOptions)))
+    if not options.IsVector or len(options.AsVector) != 2:
+        return None
+    # As text: whichever of the two a runtime goes by must be the other.
+    name, content = (bytes(each.AsStringBytes) for each in options.AsVector)
+    node = node_def_pb2.NodeDef.FromString(content)
+    return node if node.op.encode() == name else None
+
+
+def _names_a_file(node: Any) -> bool:
+    return node.op == "PrintV2" and bool(
+        node.attr["output_stream"].s.startswith(b"file:")
+    )
 
 
 def _quantization(
@@ -307,10 +335,7 @@ def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
                     node.op.startswith("InitializeTableFromTextFile")
                     and not is_asset(scope, node.input[1])
                 )
-                or (
-                    node.op == "PrintV2"
-                    and node.attr["output_stream"].s.startswith(b"file:")
-                )
+                or _names_a_file(node)
             ):
                 yield node.op
             yield from _called(node) - library.keys() - {node.op, ""}

@@ -124,8 +124,8 @@ class VerificationReport:
             to a row, so that no server should batch rows of different lengths.
         narrower: Inputs that the artifact takes in one shape only, and the
             model in any, in words.
-        altered: Weights, tables and constants that are not the model's, in
-            words: an artifact that has any has not passed.
+        altered: Weights, tables, constants and outputs' graphs that are not
+            the model's, in words: an artifact that has any has not passed.
         folded: Those that could not be compared, in words.
     """
 

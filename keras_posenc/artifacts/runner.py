@@ -9,6 +9,7 @@ asked for. Self-contained, as the scripts are.
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import gc
 import json
@@ -53,12 +54,14 @@ def _load(script: str) -> Any:
 
 
 def obey(script: str) -> None:
-    """Calls what the lines of standard input say, up to its end."""
+    """Calls what the lines of standard input say, up to `main`."""
     module = _load(script)
     for line in sys.stdin:
         name, arguments, limits = json.loads(line)
         limit(limits)
         getattr(module, name)(*arguments)
+        if name == "main":  # the last: others may have the pipe's end, too
+            return
 
 
 def _serve(
@@ -75,6 +78,7 @@ def _serve(
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
     links: dict[int, socket.socket] = {}
+    server = os.getpid()
     while True:
         watched: list[Any] = [control, awake, *links.values()]
         ready, _, _ = select.select(watched, [], [], _UNUSED)
@@ -106,6 +110,7 @@ def _serve(
         if not pid:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _end_with(server)
             os.setsid()
             for own, file in enumerate(files):
                 os.dup2(file, own)
@@ -116,13 +121,21 @@ def _serve(
             state = json.loads(sys.stdin.readline())
             os.environ.clear()
             os.environ.update(state["environment"])
-            os.chdir(state["folder"])
+            if state["folder"] is not None:
+                os.chdir(state["folder"])
             return
         for file in files:
             os.close(file)
         with contextlib.suppress(OSError):
             link.send(str(pid).encode())
         links[pid] = link
+
+
+def _end_with(parent: int) -> None:
+    """Lets Linux end this process when its parent has ended, however."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _ended(pids: Mapping[int, Any]) -> list[tuple[int, int]]:
@@ -136,9 +149,14 @@ def _ended(pids: Mapping[int, Any]) -> list[tuple[int, int]]:
 if __name__ == "__main__":
     script, *server = sys.argv[1:]
     limit({})  # no core, whatever ends it
+    if sys.platform != "win32":  # what its starter's thread has blocked
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if server:
         prepared, number = server
-        _serve(script, json.loads(prepared), socket.socket(fileno=int(number)))
+        # A low number, whatever it was there: `select` knows those only.
+        control = socket.socket(fileno=os.dup(int(number)))
+        os.close(int(number))
+        _serve(script, json.loads(prepared), control)
     obey(script)
     # TensorFlow takes most of a second to put itself away.
     atexit._run_exitfuncs()

@@ -9,9 +9,10 @@ Self-contained, as `worker.py` is, which loads it by its path.
 
 import collections
 import dataclasses
+import graphlib
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ Runner = Callable[[dict[str, Any]], dict[str, Any]]
 _INIT = "__saved_model_init_op"
 _PREDICT = "tensorflow/serving/predict"
 _VARIABLE = "VarHandleOp"
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+# Of the attributes that begin so, those that say by what a node is run.
+_KERNELS = ("_XlaMustCompile", "_kernel")
 
 
 class Disagreement(Exception):
@@ -35,10 +39,15 @@ class Contents:
             where its value cannot be read.
         constants: How often each constant is in its function, and in those
             that this one calls; the numbers among attributes too.
+        graph: By the name of each output, a digest of all the operators that
+            it comes from, and of how they are joined: not of their names, nor
+            of the functions that they are divided into. By "" one of those that
+            do more than give outputs, such as assigning a variable.
     """
 
     weights: list[tuple[str, str | None]]
     constants: dict[str, int]
+    graph: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +106,7 @@ def load(artifact: str, *op_libraries: str) -> Served:
         for path in op_libraries:
             tf.load_op_library(path)
     calls = _check_agreement(meta)
+    _check_loading(meta, library)
     session = _session(meta, Path(artifact))
     seconds = time.perf_counter() - began
     # To optimize these graphs too would take longer than to ask them.
@@ -122,6 +132,12 @@ def load(artifact: str, *op_libraries: str) -> Served:
                     for tensor in _captured(call, functions[name])
                 ],
                 constants([call], library),
+                graph_of(
+                    call.attr["f"].func.name,
+                    library,
+                    _keywords(meta, name),
+                    sorted(meta.signature_def[name].outputs),
+                ),
             )
             for name, call in calls.items()
         },
@@ -261,8 +277,7 @@ def _check_agreement(meta: Any) -> dict[str, Any]:
         if node is None:
             raise Disagreement(f"signature '{name}' has no outputs")
         check(
-            node.op in ("PartitionedCall", "StatefulPartitionedCall")
-            and node.attr["f"].func.name == called,
+            node.op in _CALLS and node.attr["f"].func.name == called,
             f"Python runs the function '{called}', and servers '{node.name}'",
         )
         check(
@@ -319,6 +334,53 @@ def _check_agreement(meta: Any) -> dict[str, Any]:
     return calls
 
 
+def _check_loading(meta: Any, library: Mapping[str, Any]) -> None:
+    """Raises `Disagreement` where it may be loaded otherwise the next time."""
+    nodes = {node.name: node for node in meta.graph_def.node}
+    names = [meta.saver_def.restore_op_name]
+    if _INIT in meta.signature_def:
+        names.append(meta.signature_def[_INIT].outputs[_INIT].name)
+    remaining = [
+        nodes[name] for name in map(_node_name, names) if name in nodes
+    ]
+    seen, called = {node.name for node in remaining}, set[str]()
+    while remaining:
+        node = remaining.pop()
+        if _draws(node.op):
+            raise Disagreement(
+                f"servers draw random numbers as they load it ({node.op}), so "
+                "that it may be another model each time"
+            )
+        for name in called_by(node) & library.keys() - called:
+            called.add(name)
+            remaining.extend(library[name].node_def)
+        if node.name in nodes and nodes[node.name] is node:  # of no function
+            for name in {*map(_node_name, node.input)} - seen:
+                seen.add(name)
+                remaining.append(nodes[name])
+
+
+def _draws(operator: str) -> bool:
+    """Whether an operator has a state of its own, as random numbers have."""
+    import tensorflow as tf
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(operator)
+    return (
+        definition is not None
+        and definition.is_stateful
+        and "seed" in {each.name for each in definition.attr}
+        and all(
+            each.type != tf.resource.as_datatype_enum
+            for each in (*definition.input_arg, *definition.output_arg)
+        )
+    )
+
+
+def _node_name(tensor: str) -> str:
+    return tensor.removeprefix("^").partition(":")[0]
+
+
 def _python_signatures(objects: Any) -> dict[str, Any]:
     """The functions that Python finds by the names of signatures."""
 
@@ -338,6 +400,12 @@ def _python_signatures(objects: Any) -> dict[str, Any]:
             raise Disagreement(f"signature '{each.local_name}' is no function")
         found[each.local_name] = node.bare_concrete_function
     return found
+
+
+def _keywords(meta: Any, name: str) -> list[str]:
+    """The inputs of a signature, in the order of its function's arguments."""
+    by_python = _python_signatures(meta.object_graph_def.nodes)
+    return [*by_python[name].argument_keywords]
 
 
 def _functions(objects: Any) -> set[str]:
@@ -547,6 +615,163 @@ def constants(
     return dict(of_nodes(nodes))
 
 
+def graph_of(
+    name: str,
+    library: Mapping[str, Any],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> dict[str, str]:
+    """The digests of a function's outputs; see `Contents`.
+
+    Args:
+        name: The function.
+        library: It, and those that are called, by name.
+        inputs: The names of its first arguments. The others are weights.
+        outputs: The names of its results.
+    """
+    count = len(library[name].signature.input_arg) - len(inputs)
+    results, effects = _Bodies(library).of(
+        name,
+        (
+            *(f"input {each}" for each in inputs),
+            *(f"weight {i}" for i in range(count)),
+        ),
+    )
+    return {
+        **dict(zip(outputs, results, strict=True)),
+        "": _hash(*sorted(effects)),
+    }
+
+
+class _Bodies:
+    """What functions compute, given what their arguments are."""
+
+    def __init__(self, library: Mapping[str, Any]) -> None:
+        self._library = library
+        self._known: dict[Any, tuple[list[str], list[str]]] = {}
+
+    def of(
+        self, name: str, arguments: tuple[str, ...]
+    ) -> tuple[list[str], list[str]]:
+        """Digests of a function's results, and of what else it does."""
+        key = name, arguments
+        if key not in self._known:
+            self._known[key] = self._body(self._library[name], arguments)
+        return self._known[key]
+
+    def _body(
+        self, function: Any, arguments: tuple[str, ...]
+    ) -> tuple[list[str], list[str]]:
+        names = [each.name for each in function.signature.input_arg]
+        # What is one tensor by itself, or several in their order.
+        same = {
+            each: [argument]
+            for each, argument in zip(names, arguments, strict=True)
+        }
+        nodes = {node.name: node for node in function.node_def}
+        digests: dict[str, str] = {}
+        effects = [*_attribute_digests(function.attr, {}, self._function)]
+
+        def tensor(reference: str) -> str:
+            name, _, place = reference.partition(":")
+            if name in same:
+                return same[name][int(place.rpartition(":")[2] or 0)]
+            return _hash(digests[name], place)
+
+        # The order of what has effects is left out: it is the same whatever
+        # is asked, and so answers tell it.
+        order = graphlib.TopologicalSorter(
+            {
+                name: [
+                    each.removeprefix("^").partition(":")[0]
+                    for each in node.input
+                ]
+                for name, node in nodes.items()
+            }
+        )
+        for name in order.static_order():
+            if name in names:
+                continue
+            node = nodes[name]
+            given = [tensor(each) for each in node.input if each[0] != "^"]
+            if node.op == "Identity":
+                same[name] = given
+            elif node.op in _CALLS:
+                called = node.attr["f"].func.name
+                same[name], more = self.of(called, tuple(given))
+                effects += more
+            else:
+                usual, has_effects = _definition(node.op)
+                found = _attribute_digests(node.attr, usual, self._function)
+                digests[name] = _hash(node.op, *found, "of", *given)
+                if has_effects:
+                    effects.append(digests[name])
+        results = [
+            tensor(function.ret[each.name])
+            for each in function.signature.output_arg
+        ]
+        return results, effects
+
+    def _function(self, called: Any) -> str:
+        """The digest of a function that a node is given as an attribute."""
+        if called.name not in self._library:
+            return _hash(called.name)
+        arguments = self._library[called.name].signature.input_arg
+        results, effects = self.of(
+            called.name, tuple(f"argument {i}" for i in range(len(arguments)))
+        )
+        return _hash(*results, "and", *sorted(effects))
+
+
+def _attribute_digests(
+    attributes: Mapping[str, Any],
+    usual: Mapping[str, Any],
+    of_function: Callable[[Any], str],
+) -> list[str]:
+    """Of those that say what is computed, and are not what they usually are."""
+    import tensorflow as tf
+
+    found = []
+    for name, value in sorted(attributes.items()):
+        kind = value.WhichOneof("value")
+        if (
+            (name.startswith("_") and name not in _KERNELS)
+            or name in ("container", "shared_name")
+            or value == usual.get(name)
+        ):
+            continue
+        if kind == "tensor":  # there are several ways to write one
+            shown = [digest(tf.make_ndarray(value.tensor))]
+        elif kind == "func":
+            shown = [of_function(value.func)]
+        elif kind == "list" and value.list.func:
+            shown = [of_function(each) for each in value.list.func]
+        else:
+            shown = [value.SerializeToString(deterministic=True).hex()]
+        found.append(_hash(name, *shown))
+    return found
+
+
+def _definition(operator: str) -> tuple[dict[str, Any], bool]:
+    """An operator's default attributes, and whether it does more than give."""
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(operator)
+    if definition is None:
+        return {}, True
+    usual = {
+        each.name: each.default_value
+        for each in definition.attr
+        if each.HasField("default_value")
+    }
+    return usual, definition.is_stateful
+
+
+def _hash(*parts: str) -> str:
+    content = b"".join(b"%d:%s" % (len(p), p.encode()) for p in parts)
+    return hashlib.sha256(content).hexdigest()
+
+
 def called_by(node: Any) -> set[str]:
     """Whatever may be the name of a function that a node calls."""
     names = {node.op}
@@ -559,18 +784,12 @@ def called_by(node: Any) -> set[str]:
 def _constants_of(node: Any) -> list[str]:
     """What a node always is, or does: a tensor, or numbers and patterns."""
     import tensorflow as tf
-    from tensorflow.python.framework import op_def_registry
 
     if node.op == "Const":
         value = tf.make_ndarray(node.attr["value"].tensor)
         shown = value.tolist() if value.size <= 4 else digest(value)
         return [f"{value.dtype} {[*value.shape]} {shown}"]
-    definition = op_def_registry.get(node.op)
-    usual = {
-        each.name: each.default_value
-        for each in (() if definition is None else definition.attr)
-        if each.HasField("default_value")
-    }
+    usual, _ = _definition(node.op)
     found = []
     for name, value in sorted(node.attr.items()):
         kind = value.WhichOneof("value")

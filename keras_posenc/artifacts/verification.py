@@ -84,7 +84,8 @@ def verify(
     A SavedModel is asked as a server asks it, by a session of its
     `signature_def`; `tf.saved_model.load` must give the same. The weights, the
     tables and the constants of each signature are compared as well, bit for
-    bit: `VerificationReport.altered` names what is not the model's.
+    bit, and so is the graph that computes with them, operator by operator:
+    `VerificationReport.altered` names what is not the model's.
 
     Args:
         model: The model that was exported.

@@ -254,12 +254,13 @@ def test_models_have_nothing_unsafe(saved_model, litert):
     assert {"SaveV2", "RestoreV2"} <= found.operators.keys()
 
 
-def test_litert_file_that_writes_to_a_file(tmp_path):
-    out = tmp_path / "out"
+@pytest.fixture(scope="module")
+def printing(tmp_path_factory):
+    """A LiteRT file with an operator of TensorFlow's that writes to a file."""
 
     def call(x):
         with tf.control_dependencies(
-            [tf.print("x", output_stream=f"file://{out}")]
+            [tf.print("x", output_stream="file:///dev/null")]
         ):
             return tf.identity(x)
 
@@ -273,9 +274,25 @@ def test_litert_file_that_writes_to_a_file(tmp_path):
         tf.lite.OpsSet.TFLITE_BUILTINS,
         tf.lite.OpsSet.SELECT_TF_OPS,
     ]
-    path = tmp_path / "model.tflite"
+    path = tmp_path_factory.mktemp("printing") / "model.tflite"
     path.write_bytes(converter.convert())
-    assert kp.inspect(path).unsafe_operators == ["FlexPrintV2"]
+    return path
+
+
+def test_litert_file_that_writes_to_a_file(printing):
+    assert kp.inspect(printing).unsafe_operators == ["FlexPrintV2"]
+
+
+def test_litert_file_that_calls_an_operator_otherwise(printing, tmp_path):
+    """What a runtime runs is in the operator's options."""
+    path, content = tmp_path / "model.tflite", printing.read_bytes()
+    for forged, found in (
+        (content.replace(b"FlexPrintV2", b"FlexReverse"), "FlexPrintV2"),
+        (content.replace(b"\x12\x07PrintV2", b"\x12\x07Reverse"), "Flex"),
+    ):
+        assert forged != content
+        path.write_bytes(forged)
+        assert kp.inspect(path).unsafe_operators == [found]
 
 
 def test_restoring_that_writes(folder):

@@ -1,5 +1,6 @@
 """Scripts in processes of their own, and what these may use."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -11,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from keras_posenc.artifacts import isolation, runner, verification
+from keras_posenc.artifacts import (
+    isolation,
+    processes,
+    runner,
+    verification,
+)
 from keras_posenc.artifacts.isolation import (
     Isolated,
     IsolationError,
@@ -352,3 +358,105 @@ def test_limits_need_no_resource_module(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
     runner.limit({"CPU": 1})  # as on Windows: nothing happens
     assert verification._peak_memory() == 0
+
+
+# ---- Callers of all kinds
+
+PROMPT = "import os\ndef prepare(x=0): pass\ndef main(): print(os.getcwd())\n"
+
+
+@pytest.fixture
+def copy():
+    """A function: a copy of this process, in which another one is run."""
+    copies = []
+
+    def copied(run):
+        pid = os.fork()
+        if not pid:
+            with contextlib.suppress(BaseException):
+                signal.alarm(20)
+                run()
+                os._exit(0)
+            os._exit(1)
+        copies.append(pid)
+        return pid
+
+    yield copied
+    for pid in copies:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("prepared", [None, []], ids=["spawned", "forked"])
+def test_copy_of_the_caller_has_the_pipe_too(
+    tmp_path, monkeypatch, copy, prepared
+):
+    """As those of multiprocessing have it, which live as long as they like."""
+    monkeypatch.setattr(isolation, "_IDLE", 2)
+    script = tmp_path / "script.py"
+    script.write_text(PROMPT)
+    with Isolated(script, prepared) as process:
+        copy(signal.pause)
+        assert process.run(limits=Limits())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_copy_of_the_caller_while_another_thread_begins(served, copy):
+    run = served(PROMPT)
+    run()
+    with processes._lock:
+        pid = copy(run)
+        assert os.waitpid(pid, 0)[1] == 0
+    assert run()
+
+
+def test_caller_with_a_thousand_files(served):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        number = 0
+        while number < 1024:  # what `select` knows
+            number = os.open(os.devnull, os.O_RDONLY)
+            stack.callback(os.close, number)
+        assert served(PROMPT)()
+
+
+def test_caller_whose_folder_was_removed(served, tmp_path, monkeypatch):
+    run = served("def prepare(x): pass\ndef main(): print('here')\n")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run() == "here\n"
+
+
+def test_caller_that_blocks_signals(served):
+    signals = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGXCPU}
+    )
+    try:
+        assert served(PROMPT)()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+
+
+def test_copy_ends_with_the_process_that_it_is_of(served, tmp_path):
+    run = served(
+        "import os, pathlib, signal\n"
+        "def prepare(x): pass\n"
+        "def main():\n"
+        f"    pathlib.Path({str(tmp_path)!r}, 'id').write_text(\n"
+        "        str(os.getpid())\n"
+        "    )\n"
+        "    os.kill(os.getppid(), signal.SIGKILL)\n"
+        "    signal.pause()\n"
+    )
+    with pytest.raises(IsolationError, match="was ended by SIGKILL"):
+        run()
+    stat = Path("/proc", (tmp_path / "id").read_text(), "stat")
+    deadline = time.monotonic() + 20
+    while stat.exists() and stat.read_text().split()[2] not in "ZX":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

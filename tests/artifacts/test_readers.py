@@ -367,9 +367,85 @@ def another_placeholder(graph):
     node.input.append("forged")
 
 
+def gather_of(graph, word):
+    """The function that looks ids up in a table of weights, and its node."""
+    return next(
+        (function, node)
+        for function in graph.graph_def.library.function
+        for node in function.node_def
+        if node.op in ("GatherV2", "ResourceGather") and word in node.name
+    )
+
+
+def other_ids_now_and_then(graph):
+    """No constant is added: what decides are the ids themselves."""
+    function, gather = gather_of(graph, "left")
+    ids = gather.input[1]
+    node = function.node_def.add(name="forged", op="Abs", input=[ids])
+    node.attr["T"].type = 3
+    gather.input[1] = "forged:y:0"
+
+
+def body_of(graph):
+    (name,) = {
+        node.attr["f"].func.name
+        for function in graph.graph_def.library.function
+        if function.signature.name == node_of(graph).attr["f"].func.name
+        for node in function.node_def
+        if node.op.endswith("PartitionedCall")
+    }
+    return next(
+        function
+        for function in graph.graph_def.library.function
+        if function.signature.name == name
+    )
+
+
+def assigned_beside_the_outputs(graph):
+    """A request would change what the next one is answered."""
+    body, _ = gather_of(graph, "left")
+    handle = next(
+        node.input[0] for node in body.node_def if node.op == "ReadVariableOp"
+    )
+    read = body.node_def.add(name="forged", op="ReadVariableOp", input=[handle])
+    assign = body.node_def.add(
+        name="assign", op="AssignVariableOp", input=[handle, "forged:value:0"]
+    )
+    for node in (read, assign):
+        node.attr["dtype"].type = 1
+    body.control_ret["assign"] = "assign"
+    body.signature.control_output.append("assign")
+
+
+def replaced_by_the_optimizer(graph):
+    """What is called has a twin, which a server's optimizer may prefer."""
+    body = body_of(graph)
+    body.attr["api_implements"].s = b"forged"
+    twin = graph.graph_def.library.function.add()
+    twin.CopyFrom(body)
+    twin.signature.name = "twin"
+    twin.attr["api_preferred_device"].s = b"TPU"
+
+
+def drawn_as_it_is_loaded(graph):
+    """Now and then, as often as its author likes, it is another model."""
+    add_constant(graph, np.array([1], "int32"))
+    draw = graph.graph_def.node.add(
+        name="draw", op="RandomUniform", input=["forged"]
+    )
+    draw.attr["dtype"].type, draw.attr["T"].type = 1, 3
+    init = graph.signature_def["__saved_model_init_op"].outputs
+    (info,) = init.values()
+    named(graph, info.name).input.append("^draw")
+
+
 @pytest.mark.parametrize(
     "edit",
     [
+        drawn_as_it_is_loaded,
+        other_ids_now_and_then,
+        assigned_beside_the_outputs,
+        replaced_by_the_optimizer,
         outputs_swapped,
         results_swapped,
         restored_swapped,
