@@ -1,8 +1,9 @@
 """Compares a LiteRT file with the one that its model becomes.
 
 Self-contained, in a process of its own: the file may come from anywhere. It is
-parsed here, and not run. Both files' operators are walked at once, in the order
-in which they run, from each signature into every graph that one calls.
+parsed here, and not run. Both files' operators are walked at once, from what a
+signature answers to what it takes, and into every graph that they call: names
+and the order of operators do not matter, and nothing that no answer needs.
 """
 
 import functools
@@ -107,13 +108,12 @@ class _File:
         if len(self.signatures) != len(self.model.signatureDefs or []):
             raise ValueError("a signature is in the file twice")
 
-    def kind(self, operator: Any) -> tuple[int, str, int]:
-        """What an operator does."""
+    def kind(self, operator: Any) -> tuple[int, str]:
+        """What an operator does, in whatever version."""
         code = self.model.operatorCodes[operator.opcodeIndex]
         return (
             max(code.builtinCode, code.deprecatedBuiltinCode),
             (code.customCode or b"").decode(),
-            code.version,
         )
 
     def constant(self, tensor: Any) -> "_Constant | None":
@@ -194,7 +194,6 @@ class _Walk:
         self.graph: str | None = None
         self._remaining: list[tuple[int, int]] = []
         self._seen: set[tuple[int, int]] = set()
-        self._compared: set[tuple[Any, ...]] = set()
 
     def run(self, names: list[str]) -> None:
         """Compares what signatures compute, and the graphs that they call.
@@ -224,32 +223,33 @@ class _Walk:
                 self._graphs(*indices, [])
 
     def _graphs(self, i: int, j: int, pairs: list[tuple[int, int]]) -> None:
-        one, other = self.one.graphs[i], self.other.graphs[j]
-        graphs = _Graphs(self, one, other)
+        one, other = (
+            _Graph(file, file.graphs[index])
+            for file, index in ((self.one, i), (self.other, j))
+        )
+        tensors = _Tensors(self, one, other)
+        _same(
+            "the number of operators that change what others read",
+            len(one.changing),
+            len(other.changing),
+        )
+        for a, b in zip(one.changing, other.changing, strict=True):
+            tensors.operators(a, b)
         for side in ("inputs", "outputs"):
-            a, b = _list(getattr(one, side)), _list(getattr(other, side))
+            a, b = (_list(getattr(each.graph, side)) for each in (one, other))
             _same(f"the number of its {side}", len(a), len(b))
             pairs = [*pairs, *zip(a, b, strict=True)]
-        graphs.inputs = {*_list(one.inputs)}, {*_list(other.inputs)}
-        for a, b in pairs:
-            graphs.tensors("an input or output", a, b)
-        _same(
-            "the number of operators", len(one.operators), len(other.operators)
-        )
-        kinds = _by_value(_schema().BuiltinOperator)
-        for a, b in zip(one.operators, other.operators, strict=True):
-            kind = self.one.kind(a)
-            name = kind[1] or kinds.get(kind[0], "?")
-            _same(name, kind, self.other.kind(b))
-            self._settings(name, a, b)
-            for side in ("inputs", "intermediates", "outputs"):
-                first, second = _list(getattr(a, side)), _list(getattr(b, side))
-                _same(f"the {side} of {name}", len(first), len(second))
-                for place, (x, y) in enumerate(zip(first, second, strict=True)):
-                    graphs.tensors(f"{side[:-1]} {place} of {name}", x, y)
-            if self.is_static:
-                self._bias(name, other, b)
-        graphs.finish()
+        tensors.run([(f"input or output {a}", a, b) for a, b in pairs])
+
+    def compare_operators(self, a: Any, b: Any, graph: Any) -> str:
+        """Compares two operators but for their tensors; returns their name."""
+        kind = self.one.kind(a)
+        name = kind[1] or _by_value(_schema().BuiltinOperator)[kind[0]]
+        _same(name, kind, self.other.kind(b))
+        self._settings(name, a, b)
+        if self.is_static:
+            self._bias(name, graph, b)
+        return name
 
     def _settings(self, name: str, a: Any, b: Any) -> None:
         for setting in _SETTINGS:
@@ -347,28 +347,86 @@ class _Walk:
         )
 
 
-class _Graphs:
+class _Graph:
+    """What makes each tensor of a graph.
+
+    Operators run in their order. An order in which each tensor is written once,
+    and before it is read, is as good as any other.
+    """
+
+    def __init__(self, file: _File, graph: Any) -> None:
+        self.file, self.graph = file, graph
+        self.inputs = [*_list(graph.inputs)]
+        self.makers: dict[int, tuple[Any, int]] = {}
+        self.changing = []  # variables, say, and so in an order of their own
+        resource = _schema().TensorType.RESOURCE
+        read: set[int] = set()
+        for operator in graph.operators:
+            sources = [index for index in _list(operator.inputs) if index >= 0]
+            outputs = _list(operator.outputs)
+            if not outputs or any(
+                graph.tensors[index].type == resource for index in sources
+            ):
+                self.changing.append(operator)
+            read.update(sources)
+            for place, index in enumerate(outputs):
+                if (
+                    index in read
+                    or index in self.makers
+                    or index in self.inputs
+                    or self.constant(index) is not None
+                ):
+                    raise _OtherGraph(f"tensor {index} is written over")
+                self.makers[index] = operator, place
+
+    def constant(self, index: int) -> _Constant | None:
+        """What a tensor holds before anything runs."""
+        return self.file.constant(self.graph.tensors[index])
+
+
+class _Tensors:
     """Which tensor of one graph is which of the other."""
 
-    def __init__(self, walk: _Walk, one: Any, other: Any) -> None:
+    def __init__(self, walk: _Walk, one: _Graph, other: _Graph) -> None:
         self._walk = walk
         self._one, self._other = one, other
         self._pairs: dict[int, int] = {}
-        self._back: dict[int, int] = {}
-        self.inputs: tuple[set[int], set[int]] = set(), set()
-        self._constant: set[int] = set()
+        self._states: dict[int, int] = {}
+        self._operators: dict[int, Any] = {}
+        self._remaining: list[tuple[str, int, int]] = []
 
-    def tensors(self, place: str, a: int, b: int) -> None:
-        """Takes two tensors for the same, and compares what they are."""
+    def run(self, pairs: list[tuple[str, int, int]]) -> None:
+        """Compares tensors, and all that they come from."""
+        self._remaining += pairs
+        while self._remaining:
+            self._tensors(*self._remaining.pop())
+
+    def operators(self, a: Any, b: Any) -> None:
+        """Compares two operators, and has their tensors compared."""
+        if id(a) in self._operators:
+            if self._operators[id(a)] is not b:
+                raise _OtherGraph("an operator is another")
+            return
+        self._operators[id(a)] = b
+        name = self._walk.compare_operators(a, b, self._other.graph)
+        for side in ("inputs", "intermediates", "outputs"):
+            first, second = _list(getattr(a, side)), _list(getattr(b, side))
+            _same(f"the {side} of {name}", len(first), len(second))
+            self._remaining += [
+                (f"{side[:-1]} {place} of {name}", x, y)
+                for place, (x, y) in enumerate(zip(first, second, strict=True))
+            ]
+
+    def _tensors(self, place: str, a: int, b: int) -> None:
         if a < 0 or b < 0:  # what an operator may go without
             _same(place, a, b)
             return
-        if a in self._pairs or b in self._back:
-            if self._pairs.get(a) != b or self._back.get(b) != a:
-                raise _OtherGraph(f"{place} is another tensor")
+        if a in self._pairs:
+            if self._pairs[a] != b:
+                self._constants(place, a, b, or_raise=True)
             return
-        self._pairs[a], self._back[b] = b, a
-        one, other = self._one.tensors[a], self._other.tensors[b]
+        self._pairs[a] = b
+        one, other = self._one.graph.tensors[a], self._other.graph.tensors[b]
         for what in ("type", "shape", "shapeSignature", "isVariable"):
             first, second = (
                 _value(getattr(each, what)) for each in (one, other)
@@ -379,26 +437,38 @@ class _Graphs:
                 list(_plain(what, getattr(each, what))) for each in (one, other)
             )
             _same(f"the {what} of {place}", first, second)
-        constant = self._walk.one.constant(one)
-        found = self._walk.other.constant(other)
-        _same(f"a constant as {place}", constant is not None, found is not None)
-        if constant is not None and found is not None:
-            self._constant.add(b)
-            self._walk.compare_constants(place, constant, found)
-        elif not self._walk.is_static and _scale(one) != _scale(other):
+        if self._constants(place, a, b):
+            return
+        if not self._walk.is_static and _scale(one) != _scale(other):
             self._walk.constants.add(f"the scale of {place} is another")
+        graphs = (self._one, a), (self._other, b)
+        inputs = [
+            graph.inputs.index(index) if index in graph.inputs else None
+            for graph, index in graphs
+        ]
+        _same(f"the input that is {place}", *inputs)
+        makers = [graph.makers.get(index) for graph, index in graphs]
+        if makers[0] is None or makers[1] is None:
+            _same(f"an operator that makes {place}", *map(bool, makers))
+            # An input, or a state, of which each has one of its own.
+            if self._states.setdefault(b, a) != a:
+                raise _OtherGraph(f"{place} is another tensor")
+            return
+        _same(f"the output that is {place}", makers[0][1], makers[1][1])
+        self.operators(makers[0][0], makers[1][0])
 
-    def finish(self) -> None:
-        """Looks whether something writes over a constant."""
-        written = {
-            index
-            for operator in self._other.operators
-            for index in _list(operator.outputs)
-        } | self.inputs[1]
-        if written & self._constant:
-            raise _OtherGraph(
-                "a constant that is written to, not one that stays"
-            )
+    def _constants(
+        self, place: str, a: int, b: int, or_raise: bool = False
+    ) -> bool:
+        """Compares two constants, if both tensors are constants."""
+        one, other = self._one.constant(a), self._other.constant(b)
+        _same(f"a constant as {place}", one is not None, other is not None)
+        if one is not None and other is not None:
+            self._walk.compare_constants(place, one, other)
+            return True
+        if or_raise:
+            raise _OtherGraph(f"{place} is another tensor")
+        return False
 
 
 def _reached(file: _File, names: list[str]) -> list[_Constant]:

@@ -164,7 +164,7 @@ def _weights(signatures: Sequence[Signature]) -> dict[str, Any]:
     variables = {
         id(variable): variable
         for signature in signatures
-        for variable in signature.model.variables
+        for variable in signature.model.weights
     }
     found: dict[str, Any] = {}
     for variable in variables.values():

@@ -41,17 +41,20 @@ def model():
     return model
 
 
+def calibration():
+    return np.random.default_rng(0).integers(0, VOCABULARY, (4, 9), "int32")
+
+
 @pytest.fixture(scope="module")
 def files(model, tmp_path_factory):
     """A file of each mode that nobody has verified."""
-    ids = np.random.default_rng(0).integers(0, VOCABULARY, (4, 9), "int32")
     folder = tmp_path_factory.mktemp("files")
     return {
         mode: kp.export_litert(
             model,
             folder / f"{mode}.tflite",
             quantization=mode,
-            representative=[ids] if mode == "int8-static" else None,
+            representative=calibration() if mode == "int8-static" else None,
             verify=False,
             verbose=False,
         ).path
@@ -270,7 +273,7 @@ def beside_the_right_one(file):
 def test_of_another_graph_the_weights_are_found(files, compare, edited, mode):
     path = files[mode]
     found = compare(path, edited(path, other_operators), mode)
-    assert found.pop("graph").startswith("input 0 of ADD is another")
+    assert "another" in found.pop("graph")
     (folded,) = (found.pop("folded"),)
     assert not any("embedding" in each or "query" in each for each in folded)
     assert found == {}
@@ -306,8 +309,9 @@ def test_scales_of_what_was_measured(files, compare, edited):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_verify_converts_anew(model, files, mode):
-    """In another mode's file, too, nothing differs from itself."""
-    report = kp.verify(model, files[mode], max_length=4)
+    """Then nothing differs, in any mode's file."""
+    samples = calibration() if mode == "int8-static" else None
+    report = kp.verify(model, files[mode], max_length=4, samples=samples)
     assert report.passed
     assert report.altered == []
     assert [each[: len(RANGES)] for each in report.folded] == (
