@@ -313,7 +313,7 @@ class _Walk:
             and (one.scale, one.zero) == (other.scale, other.zero)
             and _arrays().is_rounding(one.array, other.array)
         ):
-            self.unsure.add(words)
+            self.unsure.add(f"the last bits: {words}")
         else:
             self.constants.add(words)
 
@@ -518,7 +518,7 @@ def _reached(file: _File, names: list[str]) -> list[_Constant]:
         value = file.graphs[index].tensors[tensor]
         constant = file.constant(value)
         if constant is not None:
-            found[value.buffer, tensor] = constant
+            found[index, tensor] = constant
     return list(found.values())
 
 

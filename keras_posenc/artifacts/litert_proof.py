@@ -93,7 +93,7 @@ def compare_with_file(
         altered.append(f"numbers of its own: {_some(found['constants'])}")
     folded = [_RANGES] if is_static else []
     if found["unsure"]:
-        folded.append(f"the last bits of constants: {_some(found['unsure'])}")
+        folded.append(_some(found["unsure"]))
     if found["graph"] is not None:
         folded.append(
             "all of it but the weights that it keeps as they are: another "

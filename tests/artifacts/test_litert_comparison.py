@@ -237,7 +237,7 @@ def fused_kernel(units):
 def test_what_another_processor_folds_is_named(files, compare, edited):
     path = files[None]
     (words,) = compare(path, edited(path, fused_kernel(1)))["unsure"]
-    assert words.startswith("input 1 of CONV_2D is float32 of shape")
+    assert words.startswith("the last bits: input 1 of CONV_2D is float32")
     assert "constants" in compare(path, edited(path, fused_kernel(256)))
 
 
