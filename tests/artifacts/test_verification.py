@@ -131,6 +131,7 @@ def test_verify_finds_what_the_export_found(model, litert):
     assert report.passed
     assert report.unverified == ["short"]
     assert "not verified: short" in str(report)
+    assert report.altered == report.folded == []
     assert len(report.cases) == 6
 
 
