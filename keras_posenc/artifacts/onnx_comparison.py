@@ -296,7 +296,7 @@ def is_rounding(one: Any, other: Any) -> bool:
 
     if one.dtype != other.dtype or one.dtype.kind != "f":
         return False
-    with np.errstate(invalid="ignore"):  # of infinities and NaN
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities, NaN
         step = np.spacing(np.maximum(np.abs(one), np.abs(other)))
         return bool(
             np.all(
