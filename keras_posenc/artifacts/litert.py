@@ -1,8 +1,7 @@
 """Models as LiteRT (.tflite) files for mobile devices and the web."""
 
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,15 @@ import keras
 from keras_posenc.artifacts.errors import ExportError
 from keras_posenc.artifacts.expectations import expect
 from keras_posenc.artifacts.float32 import to_float32
-from keras_posenc.artifacts.keras_int8 import int8_in_floats, is_quantized
+from keras_posenc.artifacts.keras_int8 import is_quantized
+from keras_posenc.artifacts.litert_conversion import convert
 from keras_posenc.artifacts.quantization import (
     BY_KERAS,
     check_quantization,
-    convert,
     refuse_loops,
 )
 from keras_posenc.artifacts.report import Artifact
 from keras_posenc.artifacts.samples import as_list
-from keras_posenc.artifacts.saved_model import write_saved_model
 from keras_posenc.artifacts.signatures import (
     Signature,
     check_model,
@@ -32,7 +30,6 @@ from keras_posenc.artifacts.staging import (
     as_path,
     publish_file,
     staging_beside,
-    working_folder,
     writing_to,
 )
 from keras_posenc.artifacts.task_metadata import (
@@ -205,12 +202,7 @@ def export_litert(
                 agreement,
             )
         step("Converting to LiteRT")
-        int8_in_floats(resolved)
-        content = _convert(
-            resolved,
-            allow_flex,
-            lambda converter: convert(converter, quantization, batches),
-        )
+        content = convert(resolved, quantization, batches, allow_flex)
         if text_task is not None:
             content = with_metadata(content, text_task)
         with writing_to(path.parent):
@@ -250,59 +242,3 @@ def _resolve(
                     "model with the dtype policy 'float32'"
                 )
     return resolved, text_task
-
-
-def _convert(
-    signatures: Sequence[Signature],
-    allow_flex: bool,
-    run: Callable[[Any], bytes],
-) -> bytes:
-    import tensorflow as tf
-
-    with working_folder() as folder:
-        saved_model = folder / "saved_model"
-        write_saved_model(signatures, saved_model)
-        converter = tf.lite.TFLiteConverter.from_saved_model(
-            str(saved_model),
-            signature_keys=[signature.name for signature in signatures],
-        )
-        converter.target_spec.supported_ops = [
-            tf.lite.OpsSet.TFLITE_BUILTINS,
-            *([tf.lite.OpsSet.SELECT_TF_OPS] if allow_flex else []),
-        ]
-        try:
-            return run(converter)
-        except Exception as error:  # ConverterError is not public
-            raise _conversion_error(error) from error
-
-
-def _conversion_error(error: Exception) -> ExportError:
-    message = str(error)
-    needed = {
-        kind: sorted(set(re.split(r",\s*", found[1].strip())))
-        for kind in ("TF Select", "Custom")
-        if (found := re.search(rf"{kind} ops: ([^\n]+)", message))
-    }
-    if "TF Select" in needed:
-        return ExportError(
-            "The model needs operators that LiteRT does not have: "
-            f"{', '.join(needed['TF Select'])}. With allow_flex=True "
-            "(--allow-flex) they run "
-            "as TensorFlow's own, in a runtime with the Flex delegate"
-        )
-    if "Custom" in needed:
-        return ExportError(
-            "The model needs operators that neither LiteRT nor its Flex "
-            f"delegate has: {', '.join(needed['Custom'])}"
-        )
-    if "TensorList" in message:
-        return ExportError(
-            "The model has a loop over its sequence, as a recurrent layer has, "
-            "and LiteRT's needs a fixed batch: give `signatures` a shape such "
-            "as {'serving_default': (model, {'ids': (1, None)})}. With "
-            "allow_flex=True (--allow-flex) the loop runs as TensorFlow's own, "
-            "in a runtime with the Flex delegate"
-        )
-    return ExportError(
-        f"LiteRT's converter refuses the model: {message.splitlines()[0]}"
-    )

@@ -49,7 +49,7 @@ def main(reference: str, artifact: str, weights: str) -> None:
         missing = {
             name
             for name in walk.names
-            if found.isdisjoint(map(_digest, _layouts(one.array(name))))
+            if found.isdisjoint(map(_digest, layouts(one.array(name))))
         }
     print(
         json.dumps(
@@ -169,10 +169,10 @@ class _Walk:
         one, other = _array(a), _array(b)
         if one.shape == other.shape and _digest(one) == _digest(other):
             return
-        words = f"{name} is {_shown(other)}, not {_shown(one)}"
+        words = f"{name} is {shown(other)}, not {shown(one)}"
         if name in self.names:
             self.weights.add(name)
-        elif one.shape == other.shape and _is_rounding(one, other):
+        elif one.shape == other.shape and is_rounding(one, other):
             self.rounding.add(words)
         else:
             self.constants.add(words)
@@ -252,7 +252,7 @@ def _reached(top: _Scope) -> Iterator[Any]:
                     ]
 
 
-def _layouts(array: Any) -> Iterator[Any]:
+def layouts(array: Any) -> Iterator[Any]:
     """An array with its axes in each order, whatever its shape is then."""
     if array.ndim > 4:
         yield array
@@ -283,18 +283,20 @@ def _digest(array: Any) -> bytes:
     return hashlib.sha256(array.dtype.str.encode() + content).digest()
 
 
-def _shown(array: Any) -> str:
+def shown(array: Any) -> str:
+    """A number, or what kind of array it is."""
     if array.size == 1:
         return repr(array.item())
     return f"{array.dtype} of shape {array.shape}"
 
 
-def _is_rounding(one: Any, other: Any) -> bool:
+def is_rounding(one: Any, other: Any) -> bool:
+    """Whether two arrays may be one, computed on different processors."""
     import numpy as np
 
     if one.dtype != other.dtype or one.dtype.kind != "f":
         return False
-    with np.errstate(invalid="ignore"):  # of infinities and NaN
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities, NaN
         step = np.spacing(np.maximum(np.abs(one), np.abs(other)))
         return bool(
             np.all(

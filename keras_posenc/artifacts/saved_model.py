@@ -9,8 +9,7 @@ from typing import Any
 import keras
 
 from keras_posenc.artifacts.batching import resolve_batching, write_batching
-from keras_posenc.artifacts.contents import contents_of, tables_of
-from keras_posenc.artifacts.errors import ExportError, in_words
+from keras_posenc.artifacts.contents import contents_of
 from keras_posenc.artifacts.expectations import (
     Case,
     check_questions,
@@ -22,11 +21,10 @@ from keras_posenc.artifacts.samples import (
     fit_samples,
     without_unknown_ids,
 )
+from keras_posenc.artifacts.saved_model_writing import write_saved_model
 from keras_posenc.artifacts.serving_signatures import (
     resolve_serving_signatures,
 )
-from keras_posenc.artifacts.shared_layers import trace_all
-from keras_posenc.artifacts.signatures import Signature
 from keras_posenc.artifacts.snapshot import snapshot
 from keras_posenc.artifacts.staging import (
     as_path,
@@ -230,48 +228,3 @@ def export_saved_model(
             report = dataclasses.replace(report, size_bytes=size)
         path = publish_version(staged, base_path, version, keep, step)
     return Artifact.published(path, report)
-
-
-def write_saved_model(
-    signatures: Sequence[Signature], folder: Path
-) -> dict[str, Any]:
-    """Writes a SavedModel with the given signatures, each weight once.
-
-    Args:
-        signatures: The entry points, of a snapshot.
-        folder: A path at which nothing exists.
-
-    Returns:
-        The graph function of each signature by name.
-
-    Raises:
-        ExportError: TensorFlow refuses.
-    """
-    import tensorflow as tf
-
-    functions = trace_all(signatures)
-    # Only what the functions read: Keras's own export tracks every layer, and
-    # so writes each weight twice.
-    module = tf.Module()
-    module.weights = list(
-        {
-            id(variable): variable
-            for function in functions.values()
-            for variable in function.variables
-        }.values()
-    )
-    module.tables = tables_of(signatures)
-    try:
-        with writing_to(folder.parent):
-            tf.saved_model.save(module, str(folder), signatures=functions)
-    except AssertionError as error:
-        raise ExportError(
-            "A layer of the model uses a TensorFlow resource, such as a lookup "
-            "table, that is no attribute of the layer, so that it cannot be "
-            f"saved with it: {str(error).splitlines()[0]}"
-        ) from error
-    except tf.errors.OpError as error:
-        raise ExportError(
-            f"Cannot write to '{folder.parent}': {in_words(error)}"
-        ) from error
-    return functions

@@ -30,6 +30,7 @@ from keras_posenc.artifacts.isolation import (
 )
 from keras_posenc.artifacts.keras_int8 import is_quantized
 from keras_posenc.artifacts.labels import is_labels
+from keras_posenc.artifacts.litert_proof import compare_with_file
 from keras_posenc.artifacts.onnx_proof import compare_with_conversion
 from keras_posenc.artifacts.quantization import BY_KERAS
 from keras_posenc.artifacts.report import CaseReport, VerificationReport
@@ -86,6 +87,13 @@ def verify(
     tables and the constants of each signature are compared as well, bit for
     bit, and so is the graph that computes with them, operator by operator:
     `VerificationReport.altered` names what is not the model's.
+
+    A LiteRT file is compared with what the model becomes when it is converted
+    again, in the file's mode: operator by operator, each number of it bit for
+    bit, quantized ones with their scales. `VerificationReport.folded` names
+    what could not be: in `"int8-static"` the ranges that it was calibrated to;
+    the last bits of what the converter computed on another processor; and, of
+    a file of another converter, all but the weights that it keeps as they are.
 
     Args:
         model: The model that was exported.
@@ -174,6 +182,9 @@ def verify(
     report = verify_expectations(expectations, inspection)
     if report.passed and inspection.kind == "onnx":
         unverified += compare_with_conversion(resolved, inspection.path)
+    if report.passed and inspection.kind == "litert":
+        altered, folded = compare_with_file(expectations, inspection)
+        report = dataclasses.replace(report, altered=altered, folded=folded)
     if task is not None and report.passed:
         verify_in_mediapipe(path, task, expectations)
     return dataclasses.replace(

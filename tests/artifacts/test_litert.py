@@ -14,7 +14,7 @@ from keras import layers, ops
 import keras_posenc as kp
 from keras_posenc import reference
 from keras_posenc.artifacts.float32 import to_float32
-from keras_posenc.artifacts.saved_model import write_saved_model
+from keras_posenc.artifacts.saved_model_writing import write_saved_model
 from keras_posenc.artifacts.signatures import (
     flatten_layers,
     resolve_signatures,

@@ -390,6 +390,7 @@ def test_what_is_packed_and_verified(made, tmp_path):
     report = kp.verify(model, path, max_length=32)
     assert report.passed
     assert report.unverified == ["labels"]
+    assert report.altered == report.folded == []
     report = kp.verify(model, path, max_length=32, labels=LABELS)
     assert report.passed
     assert report.unverified == []

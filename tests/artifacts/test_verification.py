@@ -1,5 +1,6 @@
 """The proof that an artifact gives its model's own answers."""
 
+import dataclasses
 import json
 import math
 import os
@@ -134,6 +135,7 @@ def test_verify_finds_what_the_export_found(model, litert):
     assert report.passed
     assert report.unverified == ["short"]
     assert "not verified: short" in str(report)
+    assert report.altered == report.folded == []
     assert len(report.cases) == 6
 
 
@@ -281,7 +283,7 @@ def test_small_column_of_the_wrong_sign_is_named(tmp_path):
     assert report.passed
     assert report.unseen == []
     report = kp.verify(two_columns(-1e-6), path)
-    assert report.passed
+    assert report.worst_difference <= report.tolerance
     assert report.unseen == ["serving_default/y[..., 1]"]
     assert "too small to be seen beside the others: serving" in str(report)
 
@@ -368,7 +370,11 @@ def test_changed_weight_and_where(litert, model):
 
 def test_tolerance(litert, model):
     changed = with_other_bias(model)
-    assert kp.verify(changed, litert.path, max_length=2, tolerance=3e-4).passed
+    report = kp.verify(changed, litert.path, max_length=2, tolerance=3e-4)
+    assert 2e-5 < report.worst_difference <= report.tolerance == 3e-4
+    (altered,) = report.altered  # which no tolerance allows
+    assert "scores/bias" in altered
+    assert dataclasses.replace(report, altered=[]).passed
 
 
 def test_integers_must_be_equal(tmp_path, make):
