@@ -102,6 +102,7 @@ class TestSinePositionEncoding:
         still(difference(keras_hub.layers.SinePositionEncoding()) == 0)
         assert difference(kp.PositionalEncoding()) > 0.01
 
+    @pytest.mark.slow
     def test_litert_of_dynamic_length(self, encoding_bound, tmp_path):
         def answer(outputs, length):
             """That of Keras's own export, from zeros."""

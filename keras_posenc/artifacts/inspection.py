@@ -322,11 +322,13 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
                 "numbered version that has one"
             )
         # TensorFlow would read it, and not what was looked at here.
-        if os.path.lexists(path / "saved_model.cpb"):
-            raise ValueError(
-                f"'{path}' is no readable SavedModel: it has a saved_model.cpb "
-                "beside its saved_model.pb"
-            )
+        # Servers that prefer LiteRT would read the last one.
+        for other in ("saved_model.cpb", "model.tflite"):
+            if os.path.lexists(path / other):
+                raise ValueError(
+                    f"'{path}' is no readable SavedModel: it has a {other} "
+                    "beside its saved_model.pb"
+                )
         return path, "saved_model"
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"'{path}' is neither a file nor a folder")

@@ -21,7 +21,7 @@ def main(reference: str, artifact: str, weights: str) -> None:
     That is JSON of `weights`, the names of those that it lacks; of
     `constants`, those of its graph that differ, in words; of `rounding`, those
     that do so in the last places alone; and of `graph`, what is another
-    operator, in words, or None.
+    operator, in words, or None; and whether it has the `same_writer`.
 
     Args:
         reference: The path of the file that the model becomes here.
@@ -58,6 +58,7 @@ def main(reference: str, artifact: str, weights: str) -> None:
                 "constants": sorted(walk.constants),
                 "rounding": sorted(walk.rounding),
                 "graph": walk.graph,
+                "same_writer": _writer(models[0]) == _writer(models[1]),
             }
         )
     )
@@ -259,6 +260,12 @@ def layouts(array: Any) -> Iterator[Any]:
         return
     for order in itertools.permutations(range(array.ndim)):
         yield array.transpose(order)
+
+
+def _writer(model: Any) -> tuple[Any, ...]:
+    """Who wrote a file, in which versions, as it says."""
+    written = sorted((each.key, each.value) for each in model.metadata_props)
+    return model.producer_name, model.producer_version, written
 
 
 def _versions(model: Any) -> dict[str, int]:

@@ -46,6 +46,9 @@ def convert(signature: Signature) -> tuple[bytes, list[str]]:
         ExportError: The model needs operators that ONNX lacks, or does not
             take its inputs as a graph.
     """
+    import onnx
+    import tensorflow as tf
+
     int8_in_floats([signature])
     model, values = _converted(signature)
     graph = model.graph
@@ -55,6 +58,9 @@ def convert(signature: Signature) -> tuple[bytes, list[str]]:
         if node.op_type == EINSUM:
             node.op_type = "Einsum"
     graph.name = signature.name
+    onnx.helper.set_model_props(
+        model, {"tensorflow": tf.__version__, "keras": keras.__version__}
+    )
     _check(graph, signature)
     present = {each.name for each in graph.initializer}
     return model.SerializeToString(), [

@@ -36,7 +36,8 @@ def compare_with_conversion(
     Raises:
         ExportVerificationError: A weight of the model that the signature needs
             is not in the file, bit for bit, but maybe with its axes in another
-            order; or another constant is not the model's.
+            order; or another constant is not the model's, or, where the same
+            versions wrote it, an operator.
     """
     require_onnx()
     (signature,) = signatures
@@ -69,6 +70,12 @@ def compare_with_conversion(
         raise ExportVerificationError(
             f"'{artifact}' gives the model's answers, but it does not hold, "
             f"bit for bit, the model's weights {_some(missing)}"
+        )
+    if found["graph"] is not None and found["same_writer"]:
+        raise ExportVerificationError(
+            f"'{artifact}' gives the model's answers, but it has "
+            f"{found['graph']}. If another version of the model's code wrote "
+            "it, export it anew"
         )
     if found["graph"] is not None:
         return [

@@ -388,6 +388,7 @@ def _savers(graph: Any, library: dict[str, Any]) -> set[str]:
             and callers[function.signature.name] == 1
             and function.signature.name.encode() not in objects
             and node.input[0] in (path, f"{path}:0")
+            and len(set(map(_name, node.input))) == len(node.input)
             and is_exact(function)
         ):
             found.add(function.signature.name)
@@ -448,7 +449,15 @@ def _only_restores(function: Any) -> bool:
             *("AssignVariableOp", "LookupTableImportV2"),
         )
 
-    return all(map(is_exact, function.node_def))
+    targets = [
+        body.source(node.input[0])
+        for node in function.node_def
+        if node.op in ("AssignVariableOp", "LookupTableImportV2")
+    ]
+    # Else it would depend on chance which of two values is restored.
+    return len(set(targets)) == len(targets) and all(
+        map(is_exact, function.node_def)
+    )
 
 
 class _Body:
@@ -461,12 +470,12 @@ class _Body:
 
     def of(self, tensor: str, *operators: str) -> Any:
         """The node that a tensor comes from, if it is of these operators."""
-        node = self._nodes.get(_name(self._same(tensor)))
+        node = self._nodes.get(_name(self.source(tensor)))
         return node if node is not None and node.op in operators else None
 
     def is_path(self, tensor: str) -> bool:
         """Whether a tensor is the function's first argument."""
-        return self._path is not None and self._same(tensor) == self._path
+        return self._path is not None and self.source(tensor) == self._path
 
     def text(self, tensor: str) -> bytes | None:
         """The string that a tensor always is."""
@@ -474,7 +483,7 @@ class _Body:
         texts = [] if node is None else node.attr["value"].tensor.string_val
         return texts[0] if len(texts) == 1 else None
 
-    def _same(self, tensor: str) -> str:
+    def source(self, tensor: str) -> str:
         seen = set()
         while (
             node := self._nodes.get(_name(tensor))

@@ -79,12 +79,14 @@ def _serve(
     signal.set_wakeup_fd(wake)
     links: dict[int, socket.socket] = {}
     server = os.getpid()
-    while True:
-        watched: list[Any] = [control, awake, *links.values()]
+    is_open = True
+    while is_open or links:
+        watched: list[Any] = [awake, *links.values()]
+        watched += [control] * is_open
         ready, _, _ = select.select(watched, [], [], _UNUSED)
         if not ready and not links:
             control.shutdown(socket.SHUT_RD)  # from here on nobody can ask
-            ready = [control]
+            is_open, ready = False, [control]  # but somebody may have
         if awake in ready:
             os.read(awake, 4096)
             for pid, status in _ended(links):
@@ -97,9 +99,7 @@ def _serve(
             continue
         _, passed, _, _ = socket.recv_fds(control, 16, 4)
         if not passed:  # who asked has ended, or wants no more
-            for pid in links:
-                os.kill(pid, signal.SIGKILL)
-            os._exit(0)
+            break
         number, *files = passed
         link = socket.socket(fileno=number)
         with warnings.catch_warnings():
@@ -129,6 +129,9 @@ def _serve(
         with contextlib.suppress(OSError):
             link.send(str(pid).encode())
         links[pid] = link
+    for pid in links:
+        os.kill(pid, signal.SIGKILL)
+    os._exit(0)
 
 
 def _end_with(parent: int) -> None:

@@ -122,13 +122,14 @@ def packed_task(
             model's, or its labels than those given, or they cannot be read.
     """
     found = _read(path)
-    if not found:
+    if not found or "other" in found:
         if labels is not None:
             raise ValueError(
                 "`labels` are of SavedModels, and of LiteRT files exported "
                 f"with task='text_classifier', and '{path}' is neither"
             )
-        return None, []
+        # It may cut texts, and name what comes out, as nobody here knows.
+        return None, ["the metadata for MediaPipe"] * ("other" in found)
     if labels is not None:
         check_task("text_classifier", labels)
     name = "text_embedder" if found["output"] == _VECTOR else TASKS[0]

@@ -21,7 +21,7 @@ def main(path: str) -> None:
     """Prints what the file holds for a text task, or `error` with the reason.
 
     That is `vocabulary`, `labels` (or None), and `output`, the name of what it
-    answers; nothing for a file that is for no text.
+    answers; `other` for metadata of another task, and nothing without any.
     """
     try:
         found = _read(Path(path))
@@ -62,7 +62,7 @@ def _read(path: Path) -> dict[str, Any]:
         if unit.optionsType == schema.ProcessUnitOptions.BertTokenizerOptions
     ]
     if not tokenizers:
-        return {}
+        return {"other": True}
     (output, *_) = graph.outputTensorMetadata or [schema.TensorMetadataT()]
     labels = [
         each.name

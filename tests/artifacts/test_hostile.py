@@ -59,6 +59,10 @@ def another_beside(folder):
     (folder / "saved_model.cpb").write_bytes(b"")
 
 
+def lite_beside(folder):
+    (folder / "model.tflite").write_bytes(b"")
+
+
 def too_many_files(folder):
     for index in range(10_001):
         os.mknod(folder / "assets" / str(index))
@@ -98,6 +102,7 @@ FOLDERS = {
     huge_and_sparse: "its reading needed more than 704 MiB of memory",
     millions_of_messages: "is no readable SavedModel: ",
     another_beside: r"it has a saved_model\.cpb beside",
+    lite_beside: r"it has a model\.tflite beside",
     too_many_files: "more than 10000 files",
     asset_outside: r"'\.\./\.\./\.\./\.\./etc/passwd' is not in the folder of",
     asset_of_the_root: "'/etc/passwd' is not in the folder of assets",

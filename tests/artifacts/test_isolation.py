@@ -89,6 +89,7 @@ def main():
 """
 
 
+@pytest.mark.slow
 def test_preparation_has_no_limits_and_is_kept(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AHEAD)
@@ -340,6 +341,7 @@ def test_signals_of_the_terminal_do_not_reach_a_process(tmp_path):
     assert run_isolated(script, limits=Limits()) == "True\n"
 
 
+@pytest.mark.slow
 def test_threads_of_a_large_machine_are_within_the_limits(
     tmp_path, monkeypatch
 ):

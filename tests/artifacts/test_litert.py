@@ -67,6 +67,7 @@ def readme_files(readme, tmp_path_factory):
     return one, three
 
 
+@pytest.mark.slow
 def test_readme_model_needs_builtin_operators_alone(readme_files):
     _, three = readme_files
     assert three.report.foreign_operators == []
@@ -410,6 +411,7 @@ def test_string_in_a_given_signature(make, tmp_path, contents):
 # ---- Precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_mixed_precision_goes_out_in_float32(
     make, tmp_path, run_litert, policy

@@ -29,7 +29,7 @@ def model():
             keras.Input((None,), dtype="int32", name="ids"),
             layers.Embedding(VOCABULARY, DIM),
             kp.PositionalEncoding(),
-            kp.TransformerEncoder(1, 2, 64),
+            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=64),
             layers.Conv1D(DIM, 3, padding="same"),
             layers.BatchNormalization(),  # becomes a part of what is before
             layers.GlobalAveragePooling1D(),

@@ -249,6 +249,10 @@ def test_graph_of_another_converter(weighed, tmp_path):
     )
     path = tmp_path / "m.onnx"
     onnx.save(message, path)
+    with pytest.raises(kp.ExportVerificationError, match="but it has"):
+        kp.verify(model, path, max_length=4)
+    message.producer_version = "another"
+    onnx.save(message, path)
     (note,) = kp.verify(model, path, max_length=4).unverified
     assert "all of the graph but its weights" in note
     # Nor is a weight found that nothing comes from.

@@ -243,6 +243,29 @@ def from_another_path(graph):
     node.input[0] = "path"
 
 
+def restored(graph):
+    name = graph.saver_def.restore_op_name
+    (node,) = (n for n in graph.graph_def.node if n.name == name)
+    (function,) = (
+        each
+        for each in graph.graph_def.library.function
+        if each.signature.name == node.attr["f"].func.name
+    )
+    assigned = [n for n in function.node_def if n.op == "AssignVariableOp"]
+    return node, assigned
+
+
+def restored_by_chance(graph):
+    """One variable twice, and nobody knows in which order."""
+    _, (one, two, *_) = restored(graph)
+    two.input[0] = one.input[0]
+
+
+def given_one_variable_twice(graph):
+    node, _ = restored(graph)
+    node.input[2] = node.input[1]
+
+
 def with_more_than_it_needs(graph):
     _, function = saver(graph)
     function.node_def.add(name="print", op="PrintV2")
@@ -265,6 +288,8 @@ def fed_by_the_graph(graph):
         to_another_ending,
         merged_elsewhere,
         from_another_path,
+        restored_by_chance,
+        given_one_variable_twice,
         with_more_than_it_needs,
         fed_by_the_graph,
     ],

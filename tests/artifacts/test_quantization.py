@@ -125,6 +125,7 @@ def test_report_says_what_is_lost(files, model, mode, run_litert):
     assert report.to_dict()["accuracy"]["rows"] == accuracy.rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_verify_knows_the_mode_of_a_file(files, model, mode):
     report = kp.verify(model, files[mode].path, max_length=8)
@@ -163,6 +164,7 @@ def with_wrong_scales(content, factor):
     return bytes(builder.Output())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int8-static"])
 def test_wrong_scales_are_found(files, model, mode, tmp_path):
     path = tmp_path / "wrong.tflite"

@@ -330,6 +330,7 @@ def test_texts_of_all_kinds_once_they_are_normalised(
     np.testing.assert_allclose(normalised, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_quantized_classifier(mediapipe, tmp_path):
     model = classifier()
     artifact = export(
@@ -461,6 +462,25 @@ def test_metadata_that_mediapipe_does_not_take(made, tmp_path, monkeypatch):
     path.write_bytes(with_metadata(content, task))
     with pytest.raises(kp.ExportVerificationError, match="MediaPipe"):
         kp.verify(model, path, max_length=8)
+
+
+def test_metadata_of_another_task_is_named(made, tmp_path, monkeypatch):
+    """Its own tokenizer and labels would be what an app sees."""
+    model, _, content, task = made
+    schema = task_metadata.require_schema()
+    monkeypatch.setattr(
+        schema, "BertTokenizerOptionsT", schema.RegexTokenizerOptionsT
+    )
+    monkeypatch.setattr(
+        schema.ProcessUnitOptions,
+        "BertTokenizerOptions",
+        schema.ProcessUnitOptions.RegexTokenizerOptions,
+    )
+    path = tmp_path / "m.tflite"
+    path.write_bytes(with_metadata(content, task))
+    signatures = {"serving_default": task.signature.model}
+    found = task_metadata.packed_task(model, path, signatures, None)
+    assert found == (None, ["the metadata for MediaPipe"])
 
 
 def test_vocabulary_that_grows(made, tmp_path):
@@ -620,6 +640,7 @@ def test_shape_that_mediapipe_does_not_give(mediapipe, tmp_path, shape):
         )
 
 
+@pytest.mark.slow
 def test_loops_that_mediapipe_does_not_take(mediapipe, tmp_path, contents):
     def build(**options):
         tokens = tokenizer(6)

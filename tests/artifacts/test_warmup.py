@@ -54,7 +54,7 @@ def test_requests_are_the_samples_for_each_signature_that_takes_them(served):
         dtypes = {value.dtype for value in request.inputs.values()}
         assert dtypes <= {tf.int32.as_datatype_enum, tf.string.as_datatype_enum}
     assert served.report.warmup == 3
-    assert "replayed 3 warm-up requests" in str(served.report)
+    assert "replayed 3 warm-up requests" in served.report.details()
 
 
 def test_true_is_the_inputs_of_the_verification(make, tmp_path):

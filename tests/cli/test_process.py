@@ -64,6 +64,7 @@ class TestStreams:
         assert result.code == 0
         assert result.err.splitlines() == [f"Loading {path} ..."]
 
+    @pytest.mark.slow
     def test_script_in_a_shell_of_another_backend(
         self, folder, tmp_path, export, run_script
     ):
@@ -179,7 +180,12 @@ class TestStreams:
         assert result.err == "keras-posenc: went on\n"
 
     @pytest.mark.parametrize(
-        "ended", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+        "ended",
+        [
+            signal.SIGTERM,
+            pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+            pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+        ],
     )
     def test_end_leaves_nothing(self, folder, tmp_path, ended, export, shell):
         # In the background of some shells, SIGINT is ignored: not so here.

@@ -253,6 +253,7 @@ def test_command(client, grpc_server, rest_server, capsys):
     assert "'scores': [" in lines[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
 def test_no_server_is_said_in_a_line(protocol):
     environment = {

@@ -234,6 +234,7 @@ def test_one_draw_for_each_step_of_a_graph():
         graph(np.zeros((1, 101), "int32"))
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_exports_draw_nothing(tmp_path):
     import tensorflow as tf

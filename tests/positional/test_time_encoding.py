@@ -312,6 +312,7 @@ def test_graphs_answer_as_eager_layers_do(kind, jit_compile, near):
         near(graph(*data), model(data), 2 * 6e-7 + 4 * 2.0**-24)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("kind", ["fixed", "learned", "time2vec"])
 def test_litert_in_each_mode(kind, tmp_path, near):

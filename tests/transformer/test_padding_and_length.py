@@ -210,6 +210,7 @@ def test_padding_is_no_work():
     assert set(rows) == {(MASK | (np.arange(SEQ) == 0)).sum()}
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("is_static", [False, True])
 @pytest.mark.parametrize("position", POSITIONS)

@@ -18,7 +18,8 @@ from keras import layers
 import keras_posenc as kp
 from keras_posenc import reference
 
-pytestmark = pytest.mark.tensorflow
+# In a browser: `make test-web`.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "export" / "web"

@@ -39,9 +39,10 @@ class TestVerify:
         assert worst["worst_output"] in [f"scores[{i}, 1]" for i in range(3)]
 
         result = cli(*arguments, "--tolerance", 3e-4)
-        assert result.code == 0
-        (line,) = result.out.splitlines()
-        assert ": verified: 6 cases, worst 0.00024 of 0.0003, " in line
+        assert result.code == 1  # a changed weight is no rounding
+        first, second, *_ = result.out.splitlines()
+        assert ": WRONG: 6 cases, worst 0.00024 of 0.0003, " in first
+        assert second.startswith("not the model's own: it does not hold")
 
     def test_highest_version_and_a_tampered_one(
         self, cli, folder, tmp_path, bias
