@@ -38,13 +38,17 @@ def tables_of(signatures: Sequence[Signature]) -> list[Any]:
 
 
 def contents_of(
-    signatures: Sequence[Signature], functions: Mapping[str, Any]
+    signatures: Sequence[Signature],
+    functions: Mapping[str, Any],
+    is_all: bool = True,
 ) -> dict[str, Contents]:
     """The model's own contents, by signature.
 
     Args:
         signatures: The signatures.
         functions: Their graph functions, by name.
+        is_all: Whether more than the weights, as in a file that these functions
+            were not written to just now.
     """
     import tensorflow as tf
 
@@ -78,6 +82,10 @@ def contents_of(
     contents = {}
     for name, function in functions.items():
         variables = {id(each.handle): each for each in function.variables}
+        weights = [weight(each, variables) for each in function.captured_inputs]
+        contents[name] = Contents(weights)
+        if not is_all:
+            continue
         library = {
             each.signature.name: each
             for each in function.graph.as_graph_def().library.function
@@ -85,7 +93,7 @@ def contents_of(
         definition = function.function_def
         own = definition.signature.name
         contents[name] = Contents(
-            [weight(each, variables) for each in function.captured_inputs],
+            weights,
             constants(definition.node_def, library),
             graph_of(
                 own,
@@ -130,6 +138,8 @@ def compare_contents(
             )
         if any(value is None for _, value in others):
             folded.append(f"{name}: resources other than lookup tables")
+        if own.constants is None or own.graph is None:
+            continue
         wrong = _constants(own.constants, found[name]["constants"])
         is_known = same_version and name not in more_outputs
         if wrong is not None:

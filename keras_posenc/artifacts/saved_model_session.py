@@ -46,8 +46,8 @@ class Contents:
     """
 
     weights: list[tuple[str, str | None]]
-    constants: dict[str, int]
-    graph: dict[str, str]
+    constants: dict[str, int] | None = None
+    graph: dict[str, str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Served:
     Attributes:
         runners: What a server answers, by signature.
         by_python: What Python answers, by signature.
-        contents: The `Contents` of each signature.
+        contents: Gives the `Contents` of each signature, or the weights alone,
+            by whether all of it is wanted.
         input_dtypes: For each signature the dtypes of its inputs.
         more: Functions that Python alone could call, by their paths.
         version: The version of TensorFlow that wrote it.
@@ -66,7 +67,7 @@ class Served:
 
     runners: dict[str, Runner]
     by_python: dict[str, Runner]
-    contents: dict[str, Contents]
+    contents: Callable[[bool], dict[str, Contents]]
     input_dtypes: dict[str, dict[str, Any]]
     more: list[str]
     version: str
@@ -117,6 +118,28 @@ def load(artifact: str, *op_libraries: str) -> Served:
     functions = dict(module.signatures.items())
     _check_specs(meta, session.graph, functions)
     values = _check_values(session, calls, functions)
+
+    def contents(is_all: bool) -> dict[str, Contents]:
+        found = {}
+        for name, call in calls.items():
+            weights = [
+                (tensor, values[tensor])
+                for tensor in _captured(call, functions[name])
+            ]
+            found[name] = Contents(weights)
+            if is_all:
+                found[name] = Contents(
+                    weights,
+                    constants([call], library),
+                    graph_of(
+                        call.attr["f"].func.name,
+                        library,
+                        _keywords(meta, name),
+                        sorted(meta.signature_def[name].outputs),
+                    ),
+                )
+        return found
+
     return Served(
         runners={
             name: _runner(session, meta.signature_def[name]) for name in calls
@@ -125,22 +148,7 @@ def load(artifact: str, *op_libraries: str) -> Served:
             name: _python_runner(module, function)
             for name, function in functions.items()
         },
-        contents={
-            name: Contents(
-                [
-                    (tensor, values[tensor])
-                    for tensor in _captured(call, functions[name])
-                ],
-                constants([call], library),
-                graph_of(
-                    call.attr["f"].func.name,
-                    library,
-                    _keywords(meta, name),
-                    sorted(meta.signature_def[name].outputs),
-                ),
-            )
-            for name, call in calls.items()
-        },
+        contents=contents,
         input_dtypes={
             name: {
                 key: tf.dtypes.as_dtype(info.dtype)

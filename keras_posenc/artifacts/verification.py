@@ -5,7 +5,8 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -156,9 +157,11 @@ def verify(
             expectations = expect(
                 resolved, samples, max_length, tolerance, agreement=agreement
             )
-            contents = contents_of(resolved, trace_all(resolved))
             return verify_expectations(
-                expectations, inspection, runtime, contents
+                expectations,
+                inspection,
+                runtime,
+                lambda: contents_of(resolved, trace_all(resolved)),
             )
     task, unverified = packed_task(model, path, signatures, labels)
     resolved = (
@@ -206,7 +209,7 @@ def verify_expectations(
     expectations: Expectations,
     inspection: Inspection,
     runtime: Isolated | None = None,
-    contents: Mapping[str, Contents] | None = None,
+    contents: Callable[[], Mapping[str, Contents]] | None = None,
     is_own: bool = False,
 ) -> VerificationReport:
     """`verify`, for a model that has given its answers already.
@@ -215,7 +218,7 @@ def verify_expectations(
         expectations: The model's answers.
         inspection: The artifact.
         runtime: What was started to run it.
-        contents: What a SavedModel's signatures should be made of.
+        contents: Gives what a SavedModel's signatures should be made of.
         is_own: Whether it was written just now. Python need not be asked then:
             that it runs the same functions of the same values is seen anyway.
     """
@@ -223,14 +226,18 @@ def verify_expectations(
     kind = inspection.kind
     if kind == "litert" and inspection.foreign_operators:
         kind = "litert_flex"
-    response, outputs = _run_worker(
-        kind,
-        inspection.path,
-        expectations.cases,
-        _limits(expectations, inspection),
-        runtime,
-        by_python=not is_own,
-    )
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            _run_worker,
+            kind,
+            inspection.path,
+            expectations.cases,
+            _limits(expectations, inspection),
+            runtime,
+            by_python=not is_own,
+        )
+        own = None if contents is None else contents()  # meanwhile
+        response, outputs = running.result()
     if any(
         "Flex delegate" in case.get("error", "") for case in response["cases"]
     ):
@@ -245,10 +252,10 @@ def verify_expectations(
     labels = _unknown_labels(expectations, inspection)
     altered: list[str] = []
     folded: list[str] = []
-    if contents is not None:
+    if own is not None:
         _check_readers(expectations, response, outputs)
         altered, folded = compare_contents(
-            contents,
+            own,
             response["contents"],
             response["version"] == _tensorflow_version(),
             {each.partition("/")[0] for each in labels},

@@ -87,7 +87,9 @@ def main(path: str) -> None:
             response["more"] = served.more
             response["contents"] = {
                 name: dataclasses.asdict(contents)
-                for name, contents in served.contents.items()
+                for name, contents in served.contents(
+                    request["by_python"]  # else the caller wrote it itself
+                ).items()
             }
         elif kind == "onnx":
             runners, load_seconds = _load_onnx(

@@ -384,7 +384,9 @@ def judge(kind, path, expected, contents, unseen):
     try:
         found = verification.inspect_safe(path)
         report = verification.verify_expectations(
-            expected, found, contents=contents[kind]
+            expected,
+            found,
+            contents=contents[kind] and (lambda: contents[kind]),
         )
         if kind == "litert" and report.passed:  # with the file that it was
             differs = litert_proof._compared(
