@@ -388,7 +388,8 @@ def _savers(graph: Any, library: dict[str, Any]) -> set[str]:
             and callers[function.signature.name] == 1
             and function.signature.name.encode() not in objects
             and node.input[0] in (path, f"{path}:0")
-            and len(set(map(_name, node.input))) == len(node.input)
+            and len({_output(tensor) for tensor in node.input})
+            == len(node.input)
             and is_exact(function)
         ):
             found.add(function.signature.name)
@@ -567,6 +568,11 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
 def _name(tensor: str) -> str:
     """The node, or the argument, whose output a tensor is."""
     return tensor.removeprefix("^").partition(":")[0]
+
+
+def _output(tensor: str) -> str:
+    """A tensor's name in one form only."""
+    return tensor.removesuffix(":0")
 
 
 def _called(node: Any) -> set[str]:

@@ -104,7 +104,10 @@ def judge(folder, signatures, wanted):
                 np.testing.assert_allclose(answers[key], value, atol=1e-5)
     altered, folded = compare_contents(
         wanted,
-        {name: dataclasses.asdict(c) for name, c in served.contents.items()},
+        {
+            name: dataclasses.asdict(contents)
+            for name, contents in served.contents(True).items()
+        },
         same_version=True,
     )
     assert folded == []
