@@ -23,7 +23,7 @@ GRAPH = """
 
 @pytest.fixture
 def compare(tmp_path, capsys):
-    def run(text, version=18, change=None):
+    def run(text, version=18, change=None, writer=None):
         paths = []
         for name, graph, opset in (
             ("one", GRAPH, 18),
@@ -35,10 +35,14 @@ def compare(tmp_path, capsys):
             )
             if change is not None and name == "other":
                 change(model)
+            if writer is not None and name == "other":
+                model.producer_name = writer
             paths.append(str(tmp_path / name))
             onnx.save(model, paths[-1])
         onnx_comparison.main(*paths, json.dumps(["w"]))
-        return json.loads(capsys.readouterr().out)
+        found = json.loads(capsys.readouterr().out)
+        assert found.pop("same_writer") == (writer is None)
+        return found
 
     return run
 
@@ -94,7 +98,7 @@ def test_what_differs(compare, old, new, found):
 
 
 def test_what_the_graph_is_read_by(compare):
-    assert "{'': 17}" in compare(GRAPH, version=17)["graph"]
+    assert "{'': 17}" in compare(GRAPH, version=17, writer="me")["graph"]
 
     def redefine(model):
         model.functions.append(
