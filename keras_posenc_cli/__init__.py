@@ -58,7 +58,8 @@ example:
   keras-posenc export litert judge.keras --out judge.tflite
 
 exit codes: 0 done; 1 the artifact is wrong, or could not be made; 2 the
-arguments are wrong.
+arguments are wrong, or a package is missing; 130 interrupted by Ctrl-C; 143
+ended by SIGTERM; 129 ended by SIGHUP.
 """,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -82,10 +82,17 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the result as JSON"
     )
+
+
+def add_details_or_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """Adds the forms of a result that are more than its one line."""
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--details", action="store_true", help=f"print {what}")
+    add_json(forms)
 
 
 def add_allowed_operators(parser: argparse.ArgumentParser) -> None:
@@ -95,8 +102,8 @@ def add_allowed_operators(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="an operator not known to do nothing but compute, which may be "
-        "there all the same; may be repeated",
+        help="an operator to allow that may do more than compute; may be "
+        "repeated",
     )
 
 
@@ -121,8 +128,9 @@ def add_verification(parser: argparse.ArgumentParser) -> None:
         type=input_spec,
         action=ByName,
         metavar="SPEC",
-        help="an input of a model that does not know its own, the batch first, "
-        "? any size: ids:int32:?x?; may be repeated",
+        help="an input of a subclassed model, or of a Sequential of numbers "
+        "without keras.Input: ids:int32:?x?, batch first, ? any size; may be "
+        "repeated",
     )
     parser.add_argument(
         "--samples",
@@ -151,8 +159,8 @@ def add_agreement(parser: argparse.ArgumentParser) -> None:
         "--agreement",
         type=share,
         metavar="X",
-        help="least share of rows whose largest score stays in a quantized "
-        "file, where rounding leaves a choice (default: 0.99)",
+        help="least share of clearly decided rows that keep their largest "
+        "score in a quantized file (default: 0.99)",
     )
 
 

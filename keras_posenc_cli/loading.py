@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import machinery, util
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,11 @@ def load_model(
         raise UsageError(f"'{path}' is no .keras file")
     # Else nothing of this folder is to run.
     folders = [os.getcwd()] if imports else []
+    for name in imports:
+        _check_module(name, folders)
     is_fresh = "keras" not in sys.modules
     import keras_posenc  # registers our layers with Keras
-    from keras_posenc.artifacts.keras_file import keras_loader
+    from keras_posenc.artifacts.inspection.keras_file import keras_loader
     from keras_posenc.progress import progress
 
     with (
@@ -62,6 +65,25 @@ def load_model(
                 f"'{path}' cannot be loaded: {_reason(error)}"
             ) from error
     return _with_inputs(model, path, inputs) if inputs else model
+
+
+def check_exists(path: Path) -> None:
+    """Raises `UsageError` at once, and not seconds later, without a file."""
+    if not os.path.exists(path):  # unlike Path's, for any name
+        raise UsageError(f"'{path}' does not exist")
+
+
+def _check_module(name: str, folders: Sequence[str]) -> None:
+    """The same for a module, of which nothing is run yet."""
+    package = name.partition(".")[0]
+    try:
+        is_there = util.find_spec(package) or machinery.PathFinder.find_spec(
+            package, list(folders)
+        )
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"--import {name}: {error}") from error
+    if not is_there:
+        raise UsageError(f"--import {name}: No module named '{package}'")
 
 
 def _with_inputs(
@@ -113,7 +135,10 @@ def _reason(error: Exception) -> str:
             f"{lost[0]}. A model that Keras quantizes is to be saved before "
             "`quantize()`, and quantized once it is loaded"
         )
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    # Around an error of a layer Keras says where that was, with all of its
+    # configuration; the reason comes last.
+    *_, reason = str(error).split("Exception encountered: ")
+    return next(iter(reason.strip().splitlines()), type(error).__name__)
 
 
 def make_signatures(
@@ -130,7 +155,7 @@ def make_signatures(
         } or None
     import keras
 
-    from keras_posenc.artifacts.signatures import DEFAULT
+    from keras_posenc.artifacts.signatures.signature import DEFAULT
 
     def specs(shapes: Mapping[str, Shape]) -> dict[str, Any]:
         for name in shapes:

@@ -121,8 +121,9 @@ def _ended_in_order(is_last: bool) -> Iterator[None]:
         is_over = True
         if not received:
             raise
-        if received[0] == signal.SIGINT:
-            print("keras-posenc: interrupted", file=sys.stderr)
+        ended = signal.Signals(received[0])
+        reason = "interrupted" if ended == signal.SIGINT else "ended"
+        print(f"keras-posenc: {reason} by {ended.name}", file=sys.stderr)
         sys.exit(128 + received[0])
     finally:
         for number, handler in earlier.items():
@@ -131,7 +132,7 @@ def _ended_in_order(is_last: bool) -> Iterator[None]:
 
 
 def _is_expected(error: Exception) -> bool:
-    from keras_posenc.artifacts.errors import ExportError
+    from keras_posenc.artifacts.ground.errors import ExportError
 
     return isinstance(error, ExportError | ValueError | OSError | RuntimeError)
 

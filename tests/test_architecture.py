@@ -21,6 +21,8 @@ MAP = {
     "ops": set(),
     "positional": {"ops"},
     "transformer": {"positional", "ops"},
+    "training": {"ops"},
+    "generation": {"transformer", "ops"},
     "text": {"ops", "progress", "keras_internals"},
     "analysis": {"ops", "positional", "progress"},
     "artifacts": {"progress", "keras_internals"},
@@ -32,28 +34,45 @@ ROOMS = set(MAP) - {"reference"}
 MAP[COMMAND] = ROOMS | {"__init__"}
 MAP["__init__"] = ROOMS
 
+# Rooms within artifacts/, from the ground up, and what each may import. What
+# runs in isolated processes imports nothing else; `verify` is above all others.
+ARTIFACTS = {
+    "ground": set(),
+    "isolated": set(),
+    "processes": set(),
+    "signatures": {"ground"},
+    "inspection": {"ground", "isolated", "processes"},
+    "graphs": {"ground", "isolated", "signatures"},
+    "expectations": {"ground", "signatures"},
+}
+ARTIFACTS["verification"] = {*ARTIFACTS}
+ARTIFACTS["saved_model"] = ARTIFACTS["onnx"] = {*ARTIFACTS}
+ARTIFACTS["mediapipe"] = {*ARTIFACTS} - {"saved_model", "onnx"}
+ARTIFACTS["litert"] = ARTIFACTS["mediapipe"] | {"mediapipe"}
+ARTIFACTS["verify"] = {*ARTIFACTS}
+MOST_FILES, MOST_LINES = 12, 300  # of a room, and of a file, in artifacts/
+
 # Where a package may be imported at all, and where only late: in a function.
 HOMES = {
-    "tensorflow": {"text", "artifacts", COMMAND},
+    "tensorflow": {"text", "training", "artifacts", COMMAND},
     "tensorflow_text": {"text"},
     "matplotlib": {"analysis"},
     "shtab": {COMMAND},
     COMMAND: {COMMAND},
 }
 # What is private to Keras, and stands in one room alone.
-# The room that still names some of it itself is excused.
 KERAS_INTERNALS = {
     "_keras_mask",
     "_keras_history",
     "_inbound_nodes",
     "_flatten_layers",
 }
-EXCUSED = {"keras_internals", "artifacts"}
+KEEPER = "keras_internals"
 LATE = {
     "keras": {COMMAND},
     "numpy": {COMMAND},
     "shtab": {COMMAND},
-    "tensorflow": {COMMAND},
+    "tensorflow": {"training", COMMAND},
     "tensorflow_text": set(MAP),
     "matplotlib": set(MAP),
 }
@@ -133,7 +152,7 @@ def violations(path: str, source: str) -> list[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(attr=name) | ast.Constant(value=str(name)) if (
-                name in KERAS_INTERNALS and room not in {None, *EXCUSED}
+                name in KERAS_INTERNALS and room not in {None, KEEPER}
             ):
                 forbid(node.lineno, f"{name} belongs into keras_internals")
     if room is not None and room not in MAP:
@@ -151,6 +170,10 @@ def violations(path: str, source: str) -> list[str]:
             target = room_of(item.name)
             if target != room and target not in MAP[room]:
                 forbid(item.line, f"{room} must not import {target}")
+            elif room == target == "artifacts":
+                own, other = parts[2], item.name.split(".")[2]
+                if own != other and other not in ARTIFACTS.get(own, ()):
+                    forbid(item.line, f"{own} must not import {other}")
             elif room == COMMAND and not item.late:
                 forbid(item.line, f"import {target} inside a function")
         elif room not in HOMES.get(top, MAP):
@@ -177,6 +200,39 @@ def test_file_keeps_to_the_map(path):
     assert violations(path, source) == []
 
 
+def test_rooms_of_artifacts_are_small():
+    root = ROOT / PACKAGE / "artifacts"
+    rooms = {path.parent for path in root.rglob("*.py")}
+    for room in rooms:
+        files = [*room.glob("*.py")]
+        assert len(files) <= MOST_FILES + 1, room  # and its __init__.py
+        for file in files:
+            lines = file.read_text(encoding="utf-8").count("\n")
+            assert lines <= MOST_LINES, file
+
+
+def test_no_files_import_each_other_in_a_circle():
+    modules = {
+        ".".join(Path(path).with_suffix("").parts): path for path in FILES
+    }
+    arrows = {
+        name: {
+            found
+            for item in imports(ast.parse((ROOT / path).read_text()))
+            for found in (item.name, item.name.rpartition(".")[0])
+            if found in modules and found != name
+        }
+        for name, path in modules.items()
+    }
+    while free := {name for name, found in arrows.items() if not found}:
+        arrows = {
+            name: found - free
+            for name, found in arrows.items()
+            if name not in free
+        }
+    assert arrows == {}
+
+
 # The rules themselves, each seen to refuse a planted source and to let its
 # permitted neighbour pass.
 REFUSED = [
@@ -188,7 +244,10 @@ REFUSED = [
     ("positional/a.py", "import keras_posenc.transformer.b", "transformer"),
     ("positional/a.py", "from keras_posenc.analysis.b import c", "analysis"),
     ("transformer/a.py", "from keras_posenc.text.b import c", "text"),
+    ("generation/a.py", "from keras_posenc.text.b import c", "text"),
     ("text/a.py", "from keras_posenc.positional.b import c", "positional"),
+    ("training/a.py", "from keras_posenc.transformer.b import c", "transform"),
+    ("training/a.py", "import tensorflow", "inside a function"),
     ("analysis/a.py", "from keras_posenc.transformer.b import c", "transform"),
     ("artifacts/a.py", "from keras_posenc.ops.b import c", "ops"),
     ("artifacts/a.py", "from keras_posenc.positional.b import c", "position"),
@@ -229,6 +288,22 @@ REFUSED = [
     (f"../{COMMAND}/a.py", "if A:\n  import tensorflow", "inside a function"),
     (f"../{COMMAND}/a.py", "import shtab", "inside a function"),
     (f"../{COMMAND}/a.py", "from .b import c", "by its whole name"),
+    # Rooms of artifacts/.
+    (
+        "artifacts/ground/a.py",
+        "from keras_posenc.artifacts.signatures.b import c",
+        "ground must not import signatures",
+    ),
+    (
+        "artifacts/verification/a.py",
+        "from keras_posenc.artifacts.mediapipe.b import c",
+        "verification must not import mediapipe",
+    ),
+    (
+        "artifacts/isolated/asking/a.py",
+        "def f():\n  from keras_posenc.artifacts.processes import c",
+        "isolated must not import processes",
+    ),
     # Pictures are optional.
     ("analysis/a.py", "from matplotlib import pyplot", "inside a function"),
     (f"../{COMMAND}/a.py", "def f():\n  import matplotlib", "import matplotl"),
@@ -257,7 +332,14 @@ ALLOWED = [
     ("text/a.py", "if TYPE_CHECKING:\n  import tensorflow_text"),
     ("keras_internals.py", "x._keras_history"),
     ("artifacts/a.py", "import tensorflow"),
-    ("artifacts/a.py", "from keras_posenc.artifacts.b import c"),
+    (
+        "artifacts/litert/a.py",
+        "from keras_posenc.artifacts.mediapipe.b import c",
+    ),
+    (
+        "artifacts/isolated/asking/a.py",
+        "from keras_posenc.artifacts.isolated.reading import c",
+    ),
     (
         f"../{COMMAND}/a.py",
         f"from {COMMAND}.b import c\n"
@@ -307,4 +389,6 @@ def test_public_names_are_listed():
         if alias.asname
     }
     assert all(hasattr(kp, name) for name in kp.__all__)
-    assert kp.analysis.SCHEMES  # a room, whose names stay in it
+    # Rooms whose names stay in them.
+    assert kp.analysis.SCHEMES
+    assert kp.training.NoamSchedule

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
+from keras_posenc_cli.loading import check_exists
 from keras_posenc_cli.process import EXIT_OK
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def add(commands: "Commands") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    check_exists(options.artifact)
     import keras_posenc as kp
 
     found = kp.benchmark_litert(

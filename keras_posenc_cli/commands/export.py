@@ -124,7 +124,7 @@ def _add_litert(kinds: "Commands") -> None:
     parser.add_argument(
         "--allow-flex",
         action="store_true",
-        help="allow TensorFlow's operators, which need a Flex delegate",
+        help="allow TensorFlow's operators; needs a Flex delegate",
     )
     arguments.add_allowed_operators(parser)
     _add_shared(parser)
@@ -163,7 +163,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         help="write the artifact without running it",
     )
     arguments.add_import(parser)
-    arguments.add_json(parser)
+    arguments.add_details_or_json(parser, "every case of the verification")
 
 
 def run_saved_model(options: argparse.Namespace) -> int:
@@ -221,7 +221,10 @@ def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
         raise UsageError("--samples cannot be used with --no-verify")
     samples = load_arrays("--samples", options.samples)
     if own.get("version") is not None:
-        from keras_posenc.artifacts.versions import check_free, check_version
+        from keras_posenc.artifacts.ground.versions import (
+            check_free,
+            check_version,
+        )
 
         check_free(options.out, check_version(own["version"]))
     model = load_model(options.model, options.imports, options.inputs)
@@ -245,7 +248,8 @@ def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
             print(json.dumps(error.report.to_dict(), indent=2))  # type: ignore
         raise
     if not options.json:
-        print(artifact)
+        is_long = options.details and artifact.report is not None
+        print(artifact.report.details() if is_long else artifact)
     elif artifact.report is None:
         print(json.dumps({"path": str(artifact.path)}, indent=2))
     else:

@@ -3,10 +3,11 @@
 import argparse
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.loading import load_model
+from keras_posenc_cli.loading import check_exists, load_model
 from keras_posenc_cli.process import EXIT_OK
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ def add(commands: "Commands") -> None:
         commands,
         "inspect",
         run,
-        summary="show inputs, outputs, operators and sizes of an artifact",
+        summary="show what an artifact is, and whether it is safe to run",
         description="Shows the signatures, operators and sizes of a SavedModel "
-        "folder, LiteRT or ONNX file, or the layers of a .keras model.",
+        "folder, LiteRT or ONNX file, or the layers of a .keras model, without "
+        "running it.",
         usage="ARTIFACT [option ...]",
         example="keras-posenc inspect judge.tflite --json",
     )
@@ -32,7 +34,7 @@ def add(commands: "Commands") -> None:
         "its versions",
     )
     arguments.add_import(parser)
-    arguments.add_json(parser)
+    arguments.add_details_or_json(parser, "all of these in tables")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,14 +42,33 @@ def run(options: argparse.Namespace) -> int:
         model = load_model(options.artifact, options.imports)
         if options.json:
             print(json.dumps(json.loads(model.to_json()), indent=2))
-        else:
+        elif options.details:
             model.summary(expand_nested=True, print_fn=print)
+        else:
+            print(_line(model, options.artifact))
         return EXIT_OK
-    from keras_posenc.artifacts.inspection import inspect
+    check_exists(options.artifact)
+    from keras_posenc.artifacts.inspection.inspection import inspect
 
     inspection = inspect(options.artifact)
     if options.json:
         print(json.dumps(dataclasses.asdict(inspection), default=str, indent=2))
     else:
-        print(inspection)
+        print(inspection.details() if options.details else inspection)
     return EXIT_OK
+
+
+def _line(model: Any, path: Path) -> str:
+    """What a .keras model is, in one line."""
+    from keras_posenc.artifacts.ground import units
+
+    inputs = [
+        f"{tensor.name} {tensor.dtype} {tuple(tensor.shape)}"
+        for tensor in getattr(model, "inputs", None) or []
+    ]
+    return (
+        f"{path}: Keras {type(model).__name__} '{model.name}' of "
+        f"{', '.join(inputs) or 'inputs that it does not know'}, "
+        f"{model.count_params():,} parameters, "
+        f"{units.size(path.stat().st_size)}"
+    )

@@ -5,6 +5,7 @@ import json
 from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
+from keras_posenc_cli.loading import check_exists
 from keras_posenc_cli.process import EXIT_OK
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def add(commands: "Commands") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    check_exists(options.base)
     import keras_posenc as kp
 
     path = kp.rollback(

@@ -5,7 +5,12 @@ import json
 from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.loading import load_arrays, load_model, make_signatures
+from keras_posenc_cli.loading import (
+    check_exists,
+    load_arrays,
+    load_model,
+    make_signatures,
+)
 from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -35,12 +40,19 @@ def add(commands: "Commands") -> None:
     arguments.add_verification(parser)
     arguments.add_agreement(parser)
     arguments.add_allowed_operators(parser)
+    parser.add_argument(
+        "--other-writer",
+        action="store_true",
+        help="whether its graph may be as other versions, or another "
+        "converter, write it",
+    )
     arguments.add_labels(parser, "those given to the export, to compare too")
     arguments.add_import(parser)
-    arguments.add_json(parser)
+    arguments.add_details_or_json(parser, "every case")
 
 
 def run(options: argparse.Namespace) -> int:
+    check_exists(options.artifact)
     samples = load_arrays("--samples", options.samples)
     model = load_model(options.model, options.imports, options.inputs)
     import keras_posenc as kp
@@ -55,9 +67,11 @@ def run(options: argparse.Namespace) -> int:
         tolerance=options.tolerance,
         agreement=options.agreement,
         allow_operators=options.allow_operators,
+        other_writer=options.other_writer,
     )
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
-        print(report if report.passed else report.details())
+        is_short = report.passed and not options.details
+        print(report if is_short else report.details())
     return EXIT_OK if report.passed else EXIT_FAILED

@@ -49,10 +49,12 @@ def prepare(folder):
     import numpy as np
 
     import keras_posenc as kp
-    from keras_posenc.artifacts.contents import contents_of
-    from keras_posenc.artifacts.expectations import Case, expect
-    from keras_posenc.artifacts.shared_layers import trace_all
-    from keras_posenc.artifacts.signatures import (
+    from keras_posenc.artifacts.expectations.expectations import Case
+    from keras_posenc.artifacts.expectations.questions import Questions
+    from keras_posenc.artifacts.expectations.reference_outputs import expect
+    from keras_posenc.artifacts.graphs.contents import contents_of
+    from keras_posenc.artifacts.graphs.shared_layers import trace_all
+    from keras_posenc.artifacts.signatures.resolving import (
         resolve_numeric_signatures,
         resolve_signatures,
     )
@@ -106,7 +108,7 @@ def prepare(folder):
             else resolve_signatures
         )
         resolved = resolve(model, signatures)
-        found = expect(resolved, None, 32, TOLERANCE)
+        found = expect(Questions.fit(resolved, None, 32, TOLERANCE))
         contents[kind] = (
             contents_of(resolved, trace_all(resolved))
             if kind == "saved_model"
@@ -359,11 +361,10 @@ def judge(kind, path, expected, contents, unseen):
     import numpy as np
 
     import keras_posenc as kp
-    from keras_posenc.artifacts import (
-        keras_loading,
-        litert_proof,
-        verification,
-    )
+    from keras_posenc.artifacts.inspection.safety import inspect_safe
+    from keras_posenc.artifacts.isolated.reading import keras_loading
+    from keras_posenc.artifacts.litert import proof as litert_proof
+    from keras_posenc.artifacts.verification.judging import verify_expectations
 
     expected = expected[kind]
     if kind == "keras":
@@ -382,8 +383,8 @@ def judge(kind, path, expected, contents, unseen):
     count = len(expected.cases)
     expected.cases.extend(unseen)
     try:
-        found = verification.inspect_safe(path)
-        report = verification.verify_expectations(
+        found = inspect_safe(path)
+        report = verify_expectations(
             expected,
             found,
             contents=contents[kind] and (lambda: contents[kind]),
@@ -397,8 +398,8 @@ def judge(kind, path, expected, contents, unseen):
                 False,
             )
             altered = [*differs["weights"], *differs["constants"]]
-            notes = [differs["graph"]] if differs["graph"] else []
-            report = dataclasses.replace(report, altered=altered, folded=notes)
+            altered += [differs["graph"]] if differs["graph"] else []
+            report = dataclasses.replace(report, altered=altered)
     except (kp.ExportVerificationError, ValueError) as error:
         return "clear error" if str(error) else "other error: no message"
     seen = dataclasses.replace(report, cases=report.cases[:count])
@@ -409,8 +410,7 @@ def judge(kind, path, expected, contents, unseen):
     )
     if others.passed:
         return "same answers"
-    # The report says of what graph nothing but weights was compared.
-    return "wrong answers noted" if report.folded else "wrong answers passed"
+    return "wrong answers passed"
 
 
 def run_here(script, *arguments, limits, prepared=None, **environment):
@@ -467,6 +467,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="where to begin")
     parser.add_argument("--keep", type=Path, help="folder for bad mutants")
     parser.add_argument("--prepare", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -489,20 +490,18 @@ def main():
         import ai_edge_litert.schema_py_generated  # noqa: F401
         import tensorflow.core.protobuf.saved_model_pb2  # noqa: F401
 
-        from keras_posenc.artifacts import (
-            inspection,
-            litert_proof,
-            verification,
-        )
+        from keras_posenc.artifacts.inspection import inspection
+        from keras_posenc.artifacts.litert import proof as litert_proof
+        from keras_posenc.artifacts.verification import asking
 
-        verification._TIMES = 1
+        asking._TIMES = 1
         gc.freeze()
-        for module in (inspection, verification, litert_proof):
+        for module in (inspection, asking, litert_proof):
             module.run_isolated = run_here
         known = pickle.loads((folder / "expected.pickle").read_bytes())
         names = dict(zip(KINDS, ("", ".tflite", ".keras"), strict=True))
         counts = {kind: collections.Counter() for kind in KINDS}
-        for index in range(options.count):
+        for index in range(options.first, options.first + options.count):
             kind = KINDS[index % len(KINDS)]
             rng = random.Random(f"{options.seed}/{index}")
             place = folder / "mutant"
@@ -510,6 +509,12 @@ def main():
             path = place / f"model{names[kind]}"
             spoil(kind, folder / f"{kind}{names[kind]}", path, rng)
             found = outcome(kind, path, *known)
+            if found == "hang":
+                # A fork may wait for a lock that a thread, which it has not,
+                # held then: about two in 10 000. A mutant that hangs does so
+                # again.
+                print(f"{kind} {index}: again", file=sys.stderr, flush=True)
+                found = outcome(kind, path, *known)
             counts[kind][found.partition(":")[0]] += 1
             if found.startswith(BAD) or found.startswith("crash"):
                 print(f"{kind} {index}: {found}", file=sys.stderr, flush=True)

@@ -14,9 +14,9 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.artifacts import snapshot as module
-from keras_posenc.artifacts.signatures import flatten_layers
-from keras_posenc.artifacts.snapshot import snapshot
+from keras_posenc.artifacts.graphs import snapshot as module
+from keras_posenc.artifacts.graphs.snapshot import snapshot
+from keras_posenc.keras_internals import layers_within
 
 pytestmark = pytest.mark.tensorflow
 
@@ -114,7 +114,7 @@ KINDS = {
 def holdings(model):
     """What each layer of a model has, by identity, and how much of it."""
     found = {}
-    for layer in flatten_layers(model):
+    for layer in layers_within(model):
         for name, value in vars(layer).items():
             # A list of Python's own does not change its identity as it grows.
             size = len(value) if isinstance(value, list | dict | set) else 0
@@ -139,8 +139,8 @@ def test_copy_answers_alike_and_alone(make, kind):
     expected = flat(model(inputs))
     before, weights = holdings(model), bits(model)
     (copied,) = snapshot(model)
-    own = list(flatten_layers(model))
-    theirs = list(flatten_layers(copied))
+    own = list(layers_within(model))
+    theirs = list(layers_within(copied))
     assert [type(each) for each in theirs] == [type(each) for each in own]
     assert [each.path for each in theirs] == [each.path for each in own]
     for ours, others in (
@@ -240,19 +240,19 @@ def test_a_copy_costs_no_memory_until_it_differs():
 def test_weights_are_those_of_one_instant(monkeypatch):
     model = keras.Sequential([keras.Input((2,)), layers.Dense(2)])
     model.layers[0].set_weights([np.zeros((2, 2)), np.zeros(2)])
-    read, steps = module._Copier._read, []
+    read, steps = module._read, []
 
-    def torn(self):
+    def torn(variables):
         """A step of a training, between the first variable and the next."""
-        values = read(self)
+        values = read(variables)
         if len(steps) < 3:
             steps.append(None)
             for variable in model.weights:
                 variable.assign(variable + 1)
-            values[1:] = read(self)[1:]
+            values[1:] = read(variables)[1:]
         return values
 
-    monkeypatch.setattr(module._Copier, "_read", torn)
+    monkeypatch.setattr(module, "_read", torn)
     (copied,) = snapshot(model)
     for each in copied.weights:
         np.testing.assert_array_equal(each, np.full(each.shape, 3))
@@ -260,13 +260,13 @@ def test_weights_are_those_of_one_instant(monkeypatch):
 
 def test_weights_that_never_rest(monkeypatch):
     variable = keras.Variable(0.0)
-    read = module._Copier._read
+    read = module._read
 
-    def restless(self):
+    def restless(variables):
         variable.assign(variable + 1)
-        return read(self)
+        return read(variables)
 
-    monkeypatch.setattr(module._Copier, "_read", restless)
+    monkeypatch.setattr(module, "_read", restless)
     (copied,) = snapshot(variable)
     assert copied.numpy() == variable.numpy() > 2
 

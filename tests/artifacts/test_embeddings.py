@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.artifacts.serving_signatures import (
+from keras_posenc.artifacts.signatures.serving_signatures import (
     resolve_serving_signatures,
 )
 

@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.artifacts import verification
-from keras_posenc.artifacts.isolation import (
+from keras_posenc.artifacts.processes.isolation import (
     Limits,
 )
+from keras_posenc.artifacts.verification import judging
 
 pytestmark = pytest.mark.tensorflow
 resource = pytest.importorskip("resource")  # what limits a process
@@ -243,7 +243,8 @@ def test_graph_that_does_more_than_compute_is_not_run(
     path = saved_model_of(tmp_path, lambda: UNSAFE[operator](out, pipe))
     found = kp.inspect(path)
     assert operator in found.unsafe_operators
-    assert f"{operator} (unsafe)" in str(found)
+    assert f"UNSAFE, signatures: {', '.join(found.signatures)}" in str(found)
+    assert operator in str(found).splitlines()[1]
     with pytest.raises(
         kp.ExportVerificationError, match=f"has the operators .*{operator}"
     ):
@@ -451,7 +452,7 @@ def test_runtime_that_never_ends(model, tmp_path, monkeypatch):
             lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)]
         )[0],
     )
-    monkeypatch.setattr(verification, "_limits", lambda *_: Limits(seconds=4))
+    monkeypatch.setattr(judging, "limits_of", lambda *_: Limits(seconds=4))
     with pytest.raises(
         kp.ExportVerificationError,
         match=f"The runtime worked for more than 4 s while it ran '{path}'",

@@ -10,8 +10,8 @@ import zipfile
 import keras
 import pytest
 
-from keras_posenc.artifacts import keras_file
-from keras_posenc.artifacts.keras_file import keras_loader
+from keras_posenc.artifacts.inspection import keras_file
+from keras_posenc.artifacts.inspection.keras_file import keras_loader
 
 pytestmark = pytest.mark.tensorflow
 h5py = pytest.importorskip("h5py")

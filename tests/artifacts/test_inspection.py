@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.artifacts.inspection import Tensor, locate
+from keras_posenc.artifacts.ground import units
+from keras_posenc.artifacts.inspection.folders import locate
+from keras_posenc.artifacts.inspection.inspection import Tensor
 
 pytestmark = pytest.mark.tensorflow
 
@@ -135,11 +137,30 @@ def test_names_of_a_saved_model_are_sorted(tmp_path):
         assert [*map(list, sides.values())] == [names, names]
 
 
-def test_safety_as_text(saved_model):
+def test_inspection_as_text(saved_model):
     found = kp.inspect(saved_model.path)
-    assert "unsafe operators: none" in str(found).splitlines()
-    found = dataclasses.replace(found, unsafe_operators=["PyFunc", "SaveV2"])
-    assert "unsafe operators: PyFunc, SaveV2" in str(found).splitlines()
+    line = (
+        f"{found.path}: saved_model, {units.size(found.size_bytes)}, safe, "
+        "signatures: serving_default, short"
+    )
+    assert str(found) == line
+    first, weights, *tables = found.details().splitlines()
+    assert first == line
+    assert weights == f"weights: {units.size(found.weight_bytes)}"
+    assert any("MatMul" in row for row in tables)
+    found = dataclasses.replace(
+        found,
+        unsafe_operators=["PyFunc", "SaveV2"],
+        foreign_operators=["Rare"],
+        quantization="int8",
+    )
+    first, *warnings = str(found).splitlines()
+    assert ": saved_model, int8, " in first
+    assert ", UNSAFE, signatures: " in first
+    assert warnings == [
+        "operators that may do more than compute: PyFunc, SaveV2",
+        "operators beyond the plain runtime: Rare",
+    ]
 
 
 # ---- What is no artifact

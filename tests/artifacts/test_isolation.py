@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from keras_posenc.artifacts import (
+from keras_posenc.artifacts.processes import (
     isolation,
     processes,
     runner,
-    verification,
 )
-from keras_posenc.artifacts.isolation import (
+from keras_posenc.artifacts.processes.isolation import (
     Isolated,
     IsolationError,
     Limits,
     run_isolated,
 )
+from keras_posenc.artifacts.verification import asking
 
 pytestmark = pytest.mark.tensorflow
 resource = pytest.importorskip("resource")  # what limits a process
@@ -105,6 +105,19 @@ def test_preparation_has_no_limits_and_is_kept(tmp_path):
             process.run(limits=limits)
 
 
+def test_preparation_within_limits_of_its_own(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(AHEAD)
+    with Isolated(script) as process:
+        process.prepare(256 * 2**20, limits=Limits(memory=128 * 2**20))
+        process._process.wait(60)
+        with pytest.raises(IsolationError, match="needed more than"):
+            process.run(limits=Limits())
+    with Isolated(script) as process:  # which the run may raise
+        process.prepare(1, limits=Limits(memory=128 * 2**20, seconds=1))
+        assert process.run(limits=Limits()) == "[1]\n"
+
+
 def test_preparation_that_fails_is_told_by_the_run(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AHEAD)
@@ -169,7 +182,7 @@ def test_order_that_is_never_read_leaves_no_pipe(tmp_path):
 
 STARTS = """
 import signal, sys
-from keras_posenc.artifacts.isolation import Isolated
+from keras_posenc.artifacts.processes.isolation import Isolated
 
 process = Isolated(sys.argv[1])
 process.prepare()
@@ -252,6 +265,119 @@ def test_copy_of_this_process(tmp_path):
     assert "WORD" not in os.environ
 
 
+def test_what_is_read_once_is_read_anew(served, monkeypatch):
+    run = served(
+        "import os\n"
+        "found = []\n"
+        "def prepare(x): found.append(os.environ.get('TF_OF_A_TEST'))\n"
+        "def main(): print(found, os.getppid())\n"
+    )
+    monkeypatch.delenv("TF_OF_A_TEST", raising=False)
+    first = run()
+    assert first.startswith("[None] ")
+    monkeypatch.setenv("TF_OF_A_TEST", "1")
+    assert run().startswith("['1'] ")
+    monkeypatch.delenv("TF_OF_A_TEST")
+    assert run() == first  # by the same server
+
+
+def test_error_of_one_caller_ends_no_other_copy(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text(PROMPT)
+
+    def fail(*arguments):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with Isolated(script, [7]) as process:
+        monkeypatch.setattr(processes.socket, "send_fds", fail)
+        with pytest.raises(OSError, match="Too many open files"):
+            Isolated(script, [7])
+        assert process.run(limits=Limits())
+
+
+@pytest.fixture
+def ask(request, tmp_path):
+    """A function: -> a copy of a server that has prepared what was given."""
+    script = tmp_path / "script.py"
+    script.write_text(f"{request.param}\ndef main(): pass\n")
+    with contextlib.ExitStack() as stack:
+        server = processes._ForkServer(str(script), (), {})
+        stack.callback(server.end)
+
+        def ask():
+            out = stack.enter_context((tmp_path / "out").open("wb"))
+            process = server.fork([out, out])
+            stack.callback(process.end)
+            return process
+
+        yield ask
+
+
+def answer(process):
+    process.input.write(b'["main", [], {}]\n')
+    return process.wait(20)
+
+
+ROOM_FOR_ONE = """
+import os, resource
+
+def prepare():  # a pipe of its own comes yet, and for each copy four files
+    used = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 6, used + 6))
+"""
+ONE_PROCESS_AT_A_TIME = """
+import os
+
+fork, calls = os.fork, []
+
+def prepare():
+    def second_fails():
+        calls.append(0)
+        if len(calls) == 2:
+            raise BlockingIOError("none")
+        return fork()
+    os.fork = second_fails
+"""
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [ROOM_FOR_ONE, ONE_PROCESS_AT_A_TIME],
+    ids=["files", "processes"],
+    indirect=True,
+)
+def test_where_there_is_no_room_nobody_else_is_ended(ask):
+    first = ask()
+    assert first.wait(0.1) is None
+    assert ask().wait(20) == -signal.SIGKILL
+    assert answer(first) == 0
+    assert answer(ask()) == 0
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        """
+import time, __main__
+
+def prepare():
+    select, calls = __main__.select.select, []
+    def nothing_at_first(*arguments):
+        calls.append(0)
+        return ([], [], []) if len(calls) == 1 else select(*arguments)
+    __main__.select.select = nothing_at_first
+    time.sleep(0.5)
+"""
+    ],
+    ids=["asked"],
+    indirect=True,
+)
+def test_all_that_asked_before_a_server_ends_are_answered(ask):
+    asked = [ask() for _ in range(3)]
+    for process in asked:
+        assert answer(process) == 0
+
+
 def test_preparation_that_fails_is_told_by_each_copy(served):
     run = served("def prepare(x): 1 / 0\ndef main(): prepare(7)\n")
     for _ in range(2):
@@ -299,7 +425,8 @@ def test_copies_end_with_who_started_them(tmp_path):
     )
     start = (
         "import sys\n"
-        "from keras_posenc.artifacts.isolation import Limits, run_isolated\n"
+        "from keras_posenc.artifacts.processes.isolation import "
+        "Limits, run_isolated\n"
         "run_isolated(sys.argv[1], limits=Limits(), prepared=[7])\n"
     )
     with subprocess.Popen([sys.executable, "-c", start, script]) as starter:
@@ -359,7 +486,7 @@ def test_threads_of_a_large_machine_are_within_the_limits(
 def test_limits_need_no_resource_module(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
     runner.limit({"CPU": 1})  # as on Windows: nothing happens
-    assert verification._peak_memory() == 0
+    assert asking._peak_memory() == 0
 
 
 # ---- Callers of all kinds

@@ -9,8 +9,8 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.artifacts.labels import _Labels
-from keras_posenc.artifacts.serving_signatures import (
+from keras_posenc.artifacts.signatures.labels import _Labels
+from keras_posenc.artifacts.signatures.serving_signatures import (
     resolve_serving_signatures,
 )
 
@@ -61,6 +61,7 @@ def test_verification_compares_labels(text_model, served):
         for signature in ("from_ids", "serving_default")
         for output in ("classes", "label")
     ]
+    assert "not compared" not in str(report)
     report = kp.verify(text_model, served.path, labels=LABELS, max_length=2)
     assert report.passed
     assert report.unverified == []
@@ -133,13 +134,15 @@ def test_given_signatures_have_labels_where_they_have_scores(make):
         (["a", "b", "\udc80"], "`labels` must be text. Received: '\\udc80'"),
         (
             ["a", "b"],
-            "`labels` are 2, and no signature's one output is of shape "
-            "(batch, ..., 2): scores of shape (None, 3)",
+            "`labels` must name each score of the model's one output, of shape "
+            "(batch, ..., labels). Received: 2 labels for scores of shape "
+            "(None, 3). Give as many",
         ),
         (
             {"score": ["a", "b", "c"]},
-            "`labels` of 'score' are 3, and no signature has an output "
-            "'score' of shape (batch, ..., 3): scores of shape (None, 3)",
+            "`labels` of 'score' must name each score of an output 'score' of "
+            "shape (batch, ..., labels). Received: 3 labels for scores of "
+            "shape (None, 3)",
         ),
     ],
 )
@@ -149,6 +152,18 @@ def test_labels_that_are_none(make, tmp_path, labels, message):
             make.classifier(), tmp_path / "base", labels=labels
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_labels_of_one_sigmoid():
+    model = keras.Sequential(
+        [keras.Input((3,)), layers.Dense(1, "sigmoid", name="score")]
+    )
+    message = (
+        r"Received: 2 labels for score of shape \(None, 1\)\. A single score, "
+        r".*Dense\(2, activation='softmax'\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        outputs(model, ["no", "yes"])
 
 
 def test_scores_of_several_outputs_need_names(make):

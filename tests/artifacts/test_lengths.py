@@ -7,8 +7,9 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.artifacts.samples import fit_samples, make_cases
-from keras_posenc.artifacts.serving_signatures import (
+from keras_posenc.artifacts.expectations.invention import make_questions
+from keras_posenc.artifacts.expectations.samples import fit_samples
+from keras_posenc.artifacts.signatures.serving_signatures import (
     resolve_serving_signatures,
 )
 
@@ -59,9 +60,29 @@ def test_what_is_past_a_length_is_0(make, length, real, padding):
     np.testing.assert_array_equal(asked["ids"], expected)
 
 
+@pytest.mark.parametrize("lengths", [[2], [2, 3, 4], [[2], [3]]])
+def test_lengths_of_other_rows(make, lengths):
+    inputs = make.ids()
+    model = keras.Model(inputs, {"ids": layers.Identity()(inputs)})
+    from_ids = resolve(model)["from_ids"]
+    given = {"ids": np.ones((2, 4), "int32"), "lengths": np.array(lengths)}
+    graph = tf.function(from_ids.call, autograph=False)
+    of_any_shape = {
+        name: tf.TensorSpec(None if name == "lengths" else (None, 4), "int32")
+        for name in given
+    }
+    run = graph.get_concrete_function(of_any_shape)
+    reason = "lengths.* must hold one number for each row|Shape of tensor"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
+        run({k: tf.constant(v, "int32") for k, v in given.items()})
+    if given["lengths"].ndim == 1:  # else it is no sample of the signature
+        with pytest.raises(ValueError, match=f"{len(lengths)} lengths and 2"):
+            from_ids.origin.ask(given)
+
+
 def questions(signature, samples, max_length):
     given = fit_samples([signature], samples)[signature.name]
-    return make_cases(signature, given, max_length, lambda inputs: True)
+    return make_questions(signature, given, max_length, lambda inputs: True)
 
 
 def test_verification_pads_as_servers_do(make):

@@ -13,13 +13,11 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc import reference
-from keras_posenc.artifacts.float32 import to_float32
-from keras_posenc.artifacts.saved_model_writing import write_saved_model
-from keras_posenc.artifacts.signatures import (
-    flatten_layers,
-    resolve_signatures,
-)
-from keras_posenc.artifacts.snapshot import snapshot
+from keras_posenc.artifacts.graphs.float32 import to_float32
+from keras_posenc.artifacts.graphs.snapshot import snapshot
+from keras_posenc.artifacts.graphs.writing import write_saved_model
+from keras_posenc.artifacts.signatures.resolving import resolve_signatures
+from keras_posenc.keras_internals import layers_within
 
 pytestmark = pytest.mark.tensorflow
 
@@ -339,6 +337,10 @@ def test_model_of_strings_goes_out_from_its_ids(tmp_path, run_litert):
     artifact = kp.export_litert(model, tmp_path / "model.tflite", verbose=False)
     (signature,) = kp.inspect(artifact.path).signatures.values()
     assert str(signature["inputs"]["ids"]) == "int64 (None, 4)"
+    (note,) = artifact.report.notes
+    assert note.startswith(
+        "serving_default takes ids in place of the strings text: LiteRT holds"
+    )
     texts = tf.constant(["one two", "", "nine"])
     ids = tokens(texts).numpy()
     actual = run_litert(artifact.path)(ids=ids)["mean"]
@@ -417,7 +419,7 @@ def test_mixed_precision_goes_out_in_float32(
     make, tmp_path, run_litert, policy
 ):
     model = make.classifier(policy)
-    before = [layer.dtype_policy.name for layer in flatten_layers(model)]
+    before = [layer.dtype_policy.name for layer in layers_within(model)]
     artifact = kp.export_litert(
         model, tmp_path / "model.tflite", max_length=5, verbose=False
     )
@@ -431,7 +433,7 @@ def test_mixed_precision_goes_out_in_float32(
     np.testing.assert_allclose(actual, twin(ids), rtol=0, atol=1e-6)
     # The model itself is as it was: verified as such too, and as coarse.
     assert kp.verify(model, artifact.path, max_length=3).passed
-    after = [layer.dtype_policy.name for layer in flatten_layers(model)]
+    after = [layer.dtype_policy.name for layer in layers_within(model)]
     assert after == before
     assert policy in after
     assert model(ids).dtype == policy.removeprefix("mixed_")
@@ -439,26 +441,24 @@ def test_mixed_precision_goes_out_in_float32(
 
 def test_policies_stay_after_a_failure(make, tmp_path):
     model = make.classifier("mixed_float16")
-    before = [layer.dtype_policy for layer in flatten_layers(model)]
+    before = [layer.dtype_policy for layer in layers_within(model)]
     with pytest.raises(kp.ExportError, match="it is not a folder"):
         export(model, "/dev/null/model.tflite")
     last = make.classifier("float16")
     signatures = {"serving_default": model, "pure": last}
     with pytest.raises(kp.ExportError, match="dtype policy 'float16'"):
         export(model, tmp_path / "model.tflite", signatures=signatures)
-    after = [layer.dtype_policy for layer in flatten_layers(model)]
+    after = [layer.dtype_policy for layer in layers_within(model)]
     assert all(one is other for one, other in zip(before, after, strict=True))
 
 
 def test_policies_of_shared_layers_change_on_the_copy(make):
     model = make.classifier("mixed_float16")
-    before = [layer.dtype_policy for layer in flatten_layers(model)]
+    before = [layer.dtype_policy for layer in layers_within(model)]
     copied, pairs = snapshot(model, {"a": model, "b": (model, {"ids": (1, 4)})})
     assert to_float32(resolve_signatures(copied, pairs))
-    assert {each.compute_dtype for each in flatten_layers(copied)} == {
-        "float32"
-    }
-    after = [layer.dtype_policy for layer in flatten_layers(model)]
+    assert {each.compute_dtype for each in layers_within(copied)} == {"float32"}
+    after = [layer.dtype_policy for layer in layers_within(model)]
     assert all(one is other for one, other in zip(before, after, strict=True))
 
 
@@ -467,9 +467,9 @@ def test_policies_of_a_map(make):
         default_policy="mixed_bfloat16"
     )
     model = make.classifier(policies)
-    assert "bfloat16" in {each.compute_dtype for each in flatten_layers(model)}
+    assert "bfloat16" in {each.compute_dtype for each in layers_within(model)}
     assert to_float32(resolve_signatures(model))
-    assert {each.compute_dtype for each in flatten_layers(model)} == {"float32"}
+    assert {each.compute_dtype for each in layers_within(model)} == {"float32"}
 
 
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])

@@ -12,7 +12,7 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.artifacts import litert_comparison
+from keras_posenc.artifacts.isolated.comparing import litert_comparison
 
 pytestmark = pytest.mark.tensorflow
 
@@ -330,6 +330,91 @@ def test_verify_converts_anew(model, files, mode):
     assert [each[: len(RANGES)] for each in report.folded] == (
         [RANGES] if mode == "int8-static" else []
     )
+
+
+def noted(name):
+    def change(file):
+        from ai_edge_litert import schema_py_generated as schema
+
+        buffer, entry = schema.BufferT(), schema.MetadataT()
+        buffer.data = list(b"fp16accfp16")
+        file.buffers.append(buffer)
+        entry.name, entry.buffer = name, len(file.buffers) - 1
+        file.metadata.append(entry)
+
+    return change
+
+
+def another_first_graph(file):
+    """It is what an app runs that names no signature."""
+    file.subgraphs.append(file.subgraphs[0])
+    file.subgraphs[0] = copy.copy(file.subgraphs[0])
+    file.signatureDefs[0].subgraphIndex = 1
+
+
+def another_name_of_the_input(file):
+    graph = file.subgraphs[0]
+    graph.tensors[graph.inputs[0]].name = b"serving_default_other:0"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (noted(b"reduced_precision_support"), "metadata"),
+        (noted(b"model_control_dependencies"), "metadata"),
+        (noted(b"TFLITE_METADATA"), None),
+        (another_first_graph, "the first graph is of no signature"),
+        (another_name_of_the_input, "the name of the tensor of ids"),
+    ],
+)
+def test_what_a_runtime_goes_by_beside_the_graph(
+    files, compare, edited, change, words
+):
+    path = files[None]
+    found = compare(path, edited(path, change))
+    assert words in found["graph"] if words else found == {}
+
+
+def test_numbers_that_are_drawn_once(compare, edited, tmp_path):
+    import tensorflow as tf
+
+    class Noise(layers.Layer):
+        def call(self, x):
+            one, two = (tf.random.uniform([3]) for _ in range(2))
+            return x + one - two
+
+    inputs = keras.Input((3,))
+    path = kp.export_litert(
+        keras.Model(inputs, Noise()(inputs)),
+        tmp_path / "noise.tflite",
+        verify=False,
+        verbose=False,
+    ).path
+
+    def change(file):
+        one, two = (
+            operator
+            for operator in file.subgraphs[0].operators
+            if file.operatorCodes[operator.opcodeIndex].builtinCode == 148
+        )
+        for operator in file.subgraphs[0].operators:
+            operator.inputs = [
+                one.outputs[0] if each == two.outputs[0] else each
+                for each in operator.inputs
+            ]
+
+    assert compare(path, edited(path)) == {}
+    assert compare(path, edited(path, change))["graph"]
+
+
+def test_verify_refuses_another_graph(model, files, edited):
+    path = edited(files[None], other_operators)
+    report = kp.verify(model, path, max_length=4)
+    assert not report.passed
+    assert "not as it is written here: another graph" in str(report)
+    report = kp.verify(model, path, max_length=4, other_writer=True)
+    assert report.passed
+    assert "answers and weights alone" in str(report).splitlines()[0]
 
 
 @pytest.mark.parametrize("mode", [None, "int8"])

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.artifacts.ground import units
 
 pytestmark = pytest.mark.tensorflow
 
@@ -112,8 +113,8 @@ def test_grpc_code_makes_the_same_request(card):
 def test_what_was_proved_is_told(served, card):
     cases = len(served.report.cases)
     assert f"{cases} batches, worst difference " in card
-    weights = kp.inspect(served.path).weight_bytes / 1e6
-    assert f"of which weights {weights:.2f} MB" in card
+    weights = kp.inspect(served.path).weight_bytes
+    assert f"of which weights {units.size(weights)}" in card
     assert "Warm-up: 3 requests" in card
     assert "At most 32 rows in a batch" in card
     assert "FastWordpieceTokenizeWithOffsets" in card

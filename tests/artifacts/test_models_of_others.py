@@ -9,8 +9,9 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.artifacts.expectations import expect
-from keras_posenc.artifacts.signatures import resolve_signatures
+from keras_posenc.artifacts.expectations.questions import Questions
+from keras_posenc.artifacts.expectations.reference_outputs import expect
+from keras_posenc.artifacts.signatures.resolving import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
 
@@ -51,7 +52,9 @@ def test_attention_behind_a_mask_is_seen(tmp_path, dtype):
 def test_ids_of_any_integer_dtype(dtype):
     wide, narrow = words("ids"), words("kinds", dtype)
     x = layers.Embedding(3000, 4)(wide) + layers.Embedding(2, 4)(narrow)
-    cases = expect(resolve_signatures(keras.Model([wide, narrow], x))).cases
+    cases = expect(
+        Questions.fit(resolve_signatures(keras.Model([wide, narrow], x)))
+    ).cases
     assert len(cases) == 8
     for case in cases:
         assert case.inputs["ids"].max() == 2999
@@ -94,6 +97,21 @@ def test_ids_that_were_guessed_to_be_floats(first):
     model.fit(np.ones((4, 6), "int32"), np.ones((4, 6, 2)), verbose=0)
     with pytest.raises(ValueError, match="takes only float32 of shape"):
         resolve_signatures(model)
+
+
+def test_texts_are_no_guess_and_may_be_any_number():
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one"]
+    model = keras.Sequential(
+        [
+            kp.WordpieceTokenizer(vocabulary),
+            layers.Embedding(5, 2, mask_zero=True),
+        ]
+    )
+    model(np.array(["one", "one one"]))
+    assert model.inputs[0].shape == (2,)
+    signature, *_ = resolve_signatures(model)
+    (spec,) = signature.specs.values()
+    assert (spec.shape, spec.dtype) == ((None,), "string")
 
 
 def strings_to_numbers():
@@ -273,13 +291,13 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
         ),
         (
             lambda m: kp.export_litert(m, "m.tflite", samples=object()),
-            "these are object",
+            "must be whole numbers.* Received: object",
         ),
         (
             lambda m: kp.export_litert(
                 m, "m.tflite", samples={"ids": [[2.0**40]]}
             ),
-            "some of these are beyond its range",
+            "must be from -2147483648 to 2147483647. Received: numbers from",
         ),
     ],
 )

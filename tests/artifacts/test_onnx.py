@@ -249,12 +249,16 @@ def test_graph_of_another_converter(weighed, tmp_path):
     )
     path = tmp_path / "m.onnx"
     onnx.save(message, path)
-    with pytest.raises(kp.ExportVerificationError, match="but it has"):
-        kp.verify(model, path, max_length=4)
+    (own,) = kp.verify(model, path, max_length=4).rewritten
     message.producer_version = "another"
     onnx.save(message, path)
-    (note,) = kp.verify(model, path, max_length=4).unverified
-    assert "all of the graph but its weights" in note
+    report = kp.verify(model, path, max_length=4)
+    assert not report.passed
+    name = message.producer_name
+    assert report.rewritten == [f"{own} ({name} another wrote it, it says)"]
+    report = kp.verify(model, path, max_length=4, other_writer=True)
+    assert report.passed
+    assert "answers and weights alone" in str(report).splitlines()[0]
     # Nor is a weight found that nothing comes from.
     for node in message.graph.node:
         for index, source in enumerate(node.input):
@@ -272,7 +276,7 @@ def test_graph_of_another_converter(weighed, tmp_path):
     )
     onnx.save(message, path)
     with pytest.raises(kp.ExportVerificationError, match="rows/embeddings"):
-        kp.verify(model, path, max_length=4)
+        kp.verify(model, path, max_length=4, other_writer=True)
 
 
 def test_operators_that_onnx_lacks(onnxruntime, tmp_path, make):
@@ -289,6 +293,19 @@ def test_operators_that_onnx_lacks(onnxruntime, tmp_path, make):
             verbose=False,
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_that_come_of_a_lookup(onnxruntime, tmp_path, capfd):
+    index = keras.Input((2,), dtype="int32", name="index")
+    words = layers.StringLookup(vocabulary=["a", "b"], invert=True)(index)
+    with pytest.raises(kp.ExportError, match="does not have: LookupTableFind"):
+        kp.export_onnx(
+            keras.Model(index, words),
+            tmp_path / "m.onnx",
+            samples=np.array([[1, 2]]),
+            verbose=False,
+        )
+    assert capfd.readouterr().err == ""
 
 
 def test_arguments_that_do_not_fit(onnxruntime, tmp_path, make):

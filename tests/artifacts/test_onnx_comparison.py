@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from keras_posenc.artifacts import onnx_comparison
+from keras_posenc.artifacts.isolated.comparing import onnx_comparison
 
 onnx = pytest.importorskip("onnx")
 
@@ -41,7 +41,7 @@ def compare(tmp_path, capsys):
             onnx.save(model, paths[-1])
         onnx_comparison.main(*paths, json.dumps(["w"]))
         found = json.loads(capsys.readouterr().out)
-        assert found.pop("same_writer") == (writer is None)
+        assert found.pop("writer") == (writer or "")
         return found
 
     return run
@@ -110,6 +110,11 @@ def test_what_the_graph_is_read_by(compare):
 
     assert "functions" in compare(GRAPH, change=redefine)["graph"]
 
+    def version_twice(model):
+        model.opset_import.add(domain="ai.onnx", version=18)
+
+    assert "twice" in compare(GRAPH, change=version_twice)["graph"]
+
     # An initializer with an input's name is its default.
     def default(model):
         model.graph.initializer.append(
@@ -117,3 +122,23 @@ def test_what_the_graph_is_read_by(compare):
         )
 
     assert "tensor" in compare(GRAPH, change=default)["graph"]
+
+
+def test_tensor_that_is_there_twice(compare):
+    def twice(model):
+        model.graph.initializer.insert(
+            0, onnx.helper.make_tensor("c", 1, [], [7.0])
+        )
+
+    with pytest.raises(ValueError, match="a tensor is in the file twice"):
+        compare(GRAPH, change=twice)
+
+
+def test_numbers_that_are_drawn_once(compare, monkeypatch):
+    draws = (
+        "<float[2] w = {{1.0, 2.0}}> {{a = RandomNormalLike(w) "
+        "s = RandomNormalLike(w) y = Sub({}, s)}}"
+    )
+    monkeypatch.setitem(globals(), "GRAPH", draws.format("a"))
+    assert compare(draws.format("a"))["graph"] is None
+    assert "twice" in compare(draws.format("s"))["graph"]

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.artifacts.operators import ALLOWED, BY_PLACE
+from keras_posenc.artifacts.inspection.operators import ALLOWED, BY_PLACE
 
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
@@ -143,9 +143,27 @@ def test_operator_that_is_allowed_by_name(folder, model):
         folder,
         signatures=signatures,
         max_length=2,
-        allow_operators=["Timestamp"],
+        allow_operators=["Timestamp", "Abort"],
     )
     assert report.passed
+    (note,) = report.notes
+    assert note.startswith("allowed, and not in the artifact: Abort. ")
+    assert note in str(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("TimeStamp", "Timestamp"), ("MatMull", "MatMul")]
+)
+def test_operator_that_is_misspelt(folder, model, name, near):
+    for graph in change(folder):
+        graph.graph_def.node.add(name="time", op="Timestamp")
+    message = f"Received: '{name}', which .* Did you mean '{near}'"
+    with pytest.raises(ValueError, match=message):
+        kp.verify(model, folder, allow_operators=[name])
+    # Before the work.
+    for export in (kp.export_saved_model, kp.export_litert):
+        with pytest.raises(ValueError, match=message):
+            export(model, "no/such.tflite", allow_operators=[name])
 
 
 def test_names_of_operators_are_a_list(folder, model):
@@ -296,7 +314,7 @@ def fed_by_the_graph(graph):
     ids=lambda edit: edit.__name__,
 )
 def test_saver_that_is_not_exactly_tensorflows(folder, edit):
-    from keras_posenc.artifacts import reading
+    from keras_posenc.artifacts.isolated.reading import reading
 
     assert reading.read_saved_model(folder)["unsafe"] == []
     for graph in change(folder):

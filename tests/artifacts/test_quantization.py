@@ -12,9 +12,12 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc import reference
-from keras_posenc.artifacts.expectations import Case, Expectations, expect
-from keras_posenc.artifacts.quantization import MODES, allowed_difference
-from keras_posenc.artifacts.signatures import resolve_signatures
+from keras_posenc.artifacts.expectations.allowance import allowed_difference
+from keras_posenc.artifacts.expectations.expectations import Case, Expectations
+from keras_posenc.artifacts.expectations.questions import Questions
+from keras_posenc.artifacts.expectations.reference_outputs import expect
+from keras_posenc.artifacts.litert.quantization import MODES
+from keras_posenc.artifacts.signatures.resolving import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
 
@@ -174,7 +177,8 @@ def test_wrong_scales_are_found(files, model, mode, tmp_path):
 
 def test_allowance_leaves_the_weights_as_they_were(model):
     before = model.get_weights()
-    expect(resolve_signatures(model), max_length=4, quantization="int8")
+    questions = Questions.fit(resolve_signatures(model), max_length=4)
+    expect(questions, quantization="int8")
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
 
@@ -265,6 +269,22 @@ def test_several_inputs_need_batches_of_one_shape(tmp_path):
     assert report.passed
     elsewhere = [c for c in report.cases if not c.is_sample]
     assert max(c.worst_difference for c in elsewhere) > report.tolerance
+
+
+def test_nothing_to_quantize_is_told(tmp_path):
+    """int8 leaves small weights in float32: here all of them."""
+    model = keras.Sequential([keras.Input((4,), name="x"), layers.Dense(3)])
+    path = tmp_path / "m.tflite"
+    report = kp.export_litert(
+        model, path, quantization="int8", verbose=False
+    ).report
+    (note,) = report.notes
+    assert note.startswith("int8 quantized nothing: LiteRT keeps weights of ")
+    assert "the largest of this model has 12. " in note
+    report = kp.export_litert(
+        model, path, quantization="float16", verbose=False
+    ).report
+    assert report.notes == []
 
 
 def test_a_right_file_of_one_number_is_not_refused():
@@ -385,7 +405,7 @@ def test_whether_answers_depend_on_inputs_is_no_matter_of_rounding(
 ):
     scores = np.array([[0.2, 0.8], [0.2, 0.8], [0.2 + spread, 0.8 - spread]])
     found = Expectations(
-        [types.SimpleNamespace(name="s")],
+        [types.SimpleNamespace(name="s", model=None)],
         [Case("s", {}, {"scores": scores}, is_sample=True)],
         [],
         tolerance=0.2,

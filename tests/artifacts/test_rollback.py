@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from keras_posenc.artifacts import rollback as module
-from keras_posenc.artifacts.errors import (
+from keras_posenc.artifacts.ground.errors import (
     ExportError,
     ExportVerificationError,
 )
-from keras_posenc.artifacts.rollback import rollback
-from keras_posenc.artifacts.versions import versions
+from keras_posenc.artifacts.ground.versions import versions
+from keras_posenc.artifacts.saved_model import rollback as module
+from keras_posenc.artifacts.saved_model.rollback import rollback
 
 
 def make_version(base, name="1", text="published"):
@@ -198,3 +198,17 @@ def test_rollback_within_a_version(tmp_path):
     message = f"'{folder}' is one of them: give '{tmp_path}'"
     with pytest.raises(ValueError, match=re.escape(message)):
         rollback(folder, 1)
+
+
+def test_version_that_is_exchanged_after_it_was_loaded(tmp_path, monkeypatch):
+    old = make_version(tmp_path, 1, "old")
+    make_version(tmp_path, 2)
+
+    def load(*arguments):
+        (tmp_path / "another").write_text("another one")
+        (tmp_path / "another").replace(old / "saved_model.pb")
+
+    monkeypatch.setattr(module, "_check_loads", load)
+    with pytest.raises(ExportVerificationError, match="was changed while it"):
+        rollback(tmp_path, 1)
+    assert versions(tmp_path) == [1, 2]

@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_posenc.artifacts.samples import fit_samples, make_cases
-from keras_posenc.artifacts.serving_signatures import (
+from keras_posenc.artifacts.expectations.invention import make_questions
+from keras_posenc.artifacts.expectations.samples import fit_samples
+from keras_posenc.artifacts.signatures.resolving import resolve_signatures
+from keras_posenc.artifacts.signatures.serving_signatures import (
     resolve_serving_signatures,
 )
-from keras_posenc.artifacts.signatures import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
 
@@ -24,7 +25,7 @@ def cases(model, samples=None, max_length=20, signatures=None):
     return {
         each.name: [
             question.inputs
-            for question in make_cases(
+            for question in make_questions(
                 each, given[each.name], max_length, taken_by(each)
             )
         ]
@@ -180,7 +181,7 @@ def test_only_shorter_lengths_may_be_refused(make):
     required = {
         signature.name: [
             (question.inputs["ids"].shape[-1], question.is_required)
-            for question in make_cases(
+            for question in make_questions(
                 signature,
                 [{"ids": np.ones((1, 3), "int32")}],
                 8,
@@ -417,6 +418,18 @@ def test_samples_of_strings():
             str(t, "utf-8") if isinstance(t, bytes) else t
             for t in first["text"]
         ] == ["one", "two"]
+
+
+def test_texts_beside_a_number_are_named():
+    text = keras.Input((), dtype="string", name="text")
+    model = keras.Model(text, layers.StringLookup(vocabulary=["a"])(text))
+    (signature, *_) = resolve_signatures(model)
+    message = (
+        r"input 'text' of signature 'serving_default' \(dtype string\) must "
+        "be strings. Received: list with 3"
+    )
+    with pytest.raises(ValueError, match=message):
+        fit_samples([signature], [["a", 3]])
 
 
 def test_a_text_alone_is_a_batch_of_one():

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.artifacts.versions import versions
+from keras_posenc.artifacts.ground.versions import versions
 
 pytestmark = pytest.mark.tensorflow
 
@@ -381,6 +381,7 @@ import keras_posenc as kp
 
 base = pathlib.Path(sys.argv[1])
 tempfile.tempdir = sys.argv[2]
+sys.dont_write_bytecode = True  # TensorFlow's, of code that it generates there
 model = keras.Sequential([
     keras.Input((None,), dtype="int32", name="ids"),
     keras.layers.Embedding(5000, 64),

@@ -10,13 +10,13 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.artifacts.samples import fit_samples
-from keras_posenc.artifacts.signatures import (
-    flatten_layers,
+from keras_posenc.artifacts.expectations.samples import fit_samples
+from keras_posenc.artifacts.signatures.resolving import (
     resolve_numeric_signatures,
     resolve_signatures,
-    trace,
 )
+from keras_posenc.artifacts.signatures.signature import trace
+from keras_posenc.keras_internals import layers_within
 
 pytestmark = pytest.mark.tensorflow
 
@@ -187,7 +187,7 @@ def test_layers_are_found_however_deep(make):
     model = keras.Model(
         inputs, layers.TimeDistributed(layers.Dense(3))(inner(inputs))
     )
-    found = list(flatten_layers(model))
+    found = list(layers_within(model))
     assert len(found) == len({id(layer) for layer in found})
     assert sum(isinstance(layer, layers.Dense) for layer in found) == 2
     assert sum(isinstance(layer, layers.Embedding) for layer in found) == 1
@@ -268,7 +268,7 @@ def test_model_of_strings_is_also_cut_at_its_first_numeric_tensor(make_model):
     }
     (tokens,) = (
         layer
-        for layer in flatten_layers(model)
+        for layer in layers_within(model)
         if isinstance(layer, layers.TextVectorization)
     )
     expected = answer(default, text=TEXTS)

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from keras_posenc.artifacts.errors import ExportError
-from keras_posenc.artifacts.staging import (
+from keras_posenc.artifacts.ground.errors import ExportError
+from keras_posenc.artifacts.ground.staging import (
     as_path,
     publish,
     publish_file,
@@ -186,7 +186,7 @@ def test_folder_in_place_of_the_file(tmp_path, contents):
 
 KILLED = """
 import os, pathlib, signal, sys
-from keras_posenc.artifacts.staging import staging_beside
+from keras_posenc.artifacts.ground.staging import staging_beside
 
 folder = pathlib.Path(sys.argv[1])
 with staging_beside(folder) as staged:

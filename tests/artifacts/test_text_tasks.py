@@ -15,9 +15,10 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.artifacts import litert, task_metadata
-from keras_posenc.artifacts.task_metadata import with_metadata
-from keras_posenc.artifacts.text_tasks import resolve_task
+from keras_posenc.artifacts.litert import export as litert
+from keras_posenc.artifacts.mediapipe import metadata as task_metadata
+from keras_posenc.artifacts.mediapipe.metadata import with_metadata
+from keras_posenc.artifacts.mediapipe.text_tasks import resolve_task
 
 pytestmark = pytest.mark.tensorflow
 
@@ -343,6 +344,7 @@ def test_quantized_classifier(mediapipe, tmp_path):
     )
     report = artifact.report
     assert report.quantization == "int8-static"
+    assert report.mediapipe >= len(TEXTS)
     assert report.accuracy.on_samples
     assert report.accuracy.rows == 2 * len(TEXTS)  # calibration, and samples
     expected = model.predict(tf.constant(TEXTS), verbose=0)
@@ -391,6 +393,7 @@ def test_what_is_packed_and_verified(made, tmp_path):
     report = kp.verify(model, path, max_length=32)
     assert report.passed
     assert report.unverified == ["labels"]
+    assert "MediaPipe itself gave the model's answers to " in report.details()
     assert report.altered == report.folded == []
     report = kp.verify(model, path, max_length=32, labels=LABELS)
     assert report.passed

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from keras_posenc.artifacts import versions as module
-from keras_posenc.artifacts.errors import ExportError
-from keras_posenc.artifacts.staging import staging_beside
-from keras_posenc.artifacts.versions import (
+from keras_posenc.artifacts.ground import versions as module
+from keras_posenc.artifacts.ground.errors import ExportError
+from keras_posenc.artifacts.ground.staging import staging_beside
+from keras_posenc.artifacts.ground.versions import (
     check_base,
     check_free,
     next_version,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 
 import keras
@@ -116,6 +117,21 @@ class TestModelsThatDoNotLoad:
         assert "int8.keras' cannot be loaded: A total of " in last
         assert "to be saved before `quantize()`" in last
 
+    def test_model_that_needs_tensorflow_text(self, cli, tmp_path, monkeypatch):
+        vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one"]
+        text = keras.Input((), dtype="string", name="text")
+        ids = kp.WordpieceTokenizer(vocabulary)(text)
+        keras.Model(text, ids).save(tmp_path / "text.keras")
+        package = tmp_path / "lacking" / "tensorflow_text"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("raise ImportError")
+        monkeypatch.syspath_prepend(package.parent)
+        result = cli("inspect", tmp_path / "text.keras")
+        assert result.code == 2
+        last = result.err.splitlines()[-1]
+        assert "cannot be loaded: `WordpieceTokenizer` needs TensorF" in last
+        assert "pip install tensorflow tensorflow-text" in last
+
     def test_lambda_layer(self, cli, tmp_path):
         model = keras.Sequential(
             [keras.Input((4,)), keras.layers.Lambda(lambda x: 2 * x)]
@@ -229,6 +245,35 @@ class TestModelsThatDoNotKnowTheirInputs:
         )
         assert result.code == 2
         assert "knows its inputs: x. --signature fixes" in result.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "verify model.keras missing.tflite",
+        "inspect missing",
+        "bench missing.tflite",
+        "rollback missing 1",
+        "inspect model.keras --import missing_layers",
+    ],
+)
+def test_what_is_missing_is_told_at_once(folder, shell, arguments):
+    """Before Keras and TensorFlow are loaded, which takes seconds."""
+    program = (
+        "import sys, keras_posenc_cli as cli\n"
+        "code = cli.main(sys.argv[1:])\n"
+        "sys.exit(3 if 'keras' in sys.modules else code)"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", program, *arguments.split()],
+        cwd=folder,
+        env=shell(),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 2
+    assert "missing" in process.stderr
 
 
 class TestImport:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.tensorflow
 class TestStreams:
     @pytest.mark.parametrize("artifact", ["model.tflite", "missing.tflite"])
     def test_standard_error_is_given_back(self, cli, artifact, capfd):
+        cli("inspect", "model.tflite")  # which prepares a process, once
         descriptor, stderr = os.fstat(2), sys.stderr
         open_before = len(os.listdir("/dev/fd"))
         cli("inspect", artifact)
@@ -25,7 +26,7 @@ class TestStreams:
         assert capfd.readouterr().err == "still here"
 
     def test_native_code_is_silent_and_python_is_not(self, cli, monkeypatch):
-        from keras_posenc.artifacts import inspection
+        from keras_posenc.artifacts.inspection import inspection
 
         def inspect(path):
             os.write(2, b"I0000 00:00:00 noise.cc:1] of the runtime\n")
@@ -43,7 +44,7 @@ class TestStreams:
     def test_an_error_that_is_nobodys_fault_shows_itself(
         self, cli, monkeypatch
     ):
-        from keras_posenc.artifacts import inspection
+        from keras_posenc.artifacts.inspection import inspection
 
         def inspect(path):
             raise KeyError("a fault of the package")
@@ -140,7 +141,7 @@ class TestStreams:
         self, cli, monkeypatch, name, error
     ):
         # As from TensorFlow's native code, which calls Python.
-        from keras_posenc.artifacts import inspection
+        from keras_posenc.artifacts.inspection import inspection
 
         number = getattr(signal, name)
 
@@ -159,12 +160,12 @@ class TestStreams:
             signal.signal(number, earlier)
         assert after is signal.default_int_handler
         assert result.code == 128 + number
-        said = "keras-posenc: interrupted\n"
-        assert result.err == (said if name == "SIGINT" else "")
+        reason = "interrupted" if name == "SIGINT" else "ended"
+        assert result.err == (f"keras-posenc: {reason} by {name}\n")
 
     def test_ignored_signals_stay_ignored(self, cli, monkeypatch):
         # As under nohup.
-        from keras_posenc.artifacts import inspection
+        from keras_posenc.artifacts.inspection import inspection
 
         def inspect(path):
             signal.raise_signal(signal.SIGHUP)
@@ -215,8 +216,8 @@ class TestStreams:
             out, err = process.communicate(timeout=60)
         assert process.returncode == 128 + ended
         assert out == ""
-        said = "keras-posenc: interrupted\n"
-        assert err == (said if ended == signal.SIGINT else "")
+        assert err.endswith(f" by {ended.name}\n")
+        assert err.count("\n") == 1
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
@@ -250,4 +251,6 @@ class TestStreams:
             check=False,
         )
         assert process.returncode == code, process.stderr
-        assert process.stdout == process.stderr == ""
+        assert process.stdout == ""
+        said = "keras-posenc: ended by SIGTERM\n" if code == 143 else ""
+        assert process.stderr == said

@@ -60,8 +60,9 @@ class TestExport:
         out = tmp_path / ("m.tflite" if kind == "litert" else "versions")
         given = ["any", "short=ids:1x3", "three=ids:?x3"]
         options = [part for each in given for part in ("--signature", each)]
-        result = cli(*export(kind, out, *options))
+        result = cli(*export(kind, out, *options, "--details"))
         assert result.code == 0, result.err
+        assert "  short, ids of shape (1, 3): " in result.out
         found = kp.inspect(out).signatures
         assert {
             name: str(sides["inputs"]["ids"]) for name, sides in found.items()
@@ -145,7 +146,7 @@ class TestExport:
     @pytest.mark.parametrize(
         ("arguments", "reason"),
         [
-            (("--labels", "yes,no,maybe"), "`labels` are 3, and no signature"),
+            (("--labels", "yes,no,maybe"), "Received: 3 labels for scores of"),
             (("--labels", "yes,yes"), "must differ from one another"),
             (("--labels", "no.txt"), "'no.txt' cannot be read: No such file"),
             (("--labels", "model.keras"), "'model.keras' cannot be read: 'utf"),

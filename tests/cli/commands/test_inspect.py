@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
+from keras_posenc.artifacts.ground import units
 
 pytestmark = pytest.mark.tensorflow
 
@@ -61,15 +62,18 @@ class TestInspect:
             "quantization": None,
         }
 
-        result = cli("inspect", artifact)
-        assert result.code == 0
-        assert result.err == ""
-        first, safety, *table = result.out.splitlines()
-        assert first == (
-            f"{path}: {kind}, {size / 1e6:.2f} MB, of which weights "
-            f"{weights / 1e6:.2f} MB"
+        line = (
+            f"{path}: {kind}, {units.size(size)}, safe, signatures: "
+            f"{', '.join(inspection['signatures'])}"
         )
-        assert safety == "unsafe operators: none"
+        result = cli("inspect", artifact)
+        assert (result.code, result.err) == (0, "")
+        assert result.out.splitlines() == [line]
+        result = cli("inspect", artifact, "--details")
+        assert (result.code, result.err) == (0, "")
+        first, second, *table = result.out.splitlines()
+        assert first == line
+        assert second == f"weights: {units.size(weights)}"
         cells = {tuple(re.findall(r"[^│┃]+", line)) for line in table}
         cells = {tuple(map(str.strip, row)) for row in cells}
         assert {
@@ -84,7 +88,7 @@ class TestInspect:
         model = keras.Model(x, {name: keras.layers.Dense(2)(x)})
         path = tmp_path / "long.tflite"
         kp.export_litert(model, path, verify=False, verbose=False)
-        result = cli("inspect", path)
+        result = cli("inspect", path, "--details")
         assert result.code == 0
         # Perhaps on several lines of its cell, as text is; but whole.
         rows = re.findall(r"│ [^│]*│ [^│]*│ *([^│]*?) *│", result.out)
@@ -92,6 +96,11 @@ class TestInspect:
 
     def test_keras_model(self, cli):
         result = cli("inspect", "model.keras")
+        assert result.code == 0
+        (line,) = result.out.splitlines()
+        assert line.startswith("model.keras: Keras Sequential 'sequential")
+        assert " of ids int32 (None, None), 178 parameters, " in line
+        result = cli("inspect", "model.keras", "--details")
         assert result.code == 0
         assert "positional_encoding" in result.out
         assert "scores (Dense)" in result.out

@@ -36,7 +36,7 @@ class TestRollback:
             (("{base}", 7), "`version` must be one that"),
             (("{base}", 2), "Version 2 is the newest"),
             (("{base}", "old"), "invalid int value"),
-            (("{base}/none", 1), "which is no folder"),
+            (("{base}/none", 1), "does not exist"),
             (("{base}",), "the following arguments are required: VERSION"),
         ],
     )

@@ -15,6 +15,13 @@ class TestVerify:
         assert result.code == 0
         asked = [case["inputs"] for case in json.loads(result.out)["cases"]]
         assert "ids of shape (3, 512)" in asked  # the default length
+        assert result.err.splitlines() == [
+            "Loading model.keras ...",
+            "Reading model.tflite ...",
+            "Computing reference outputs ...",
+            "Verifying it in a fresh process ...",
+            "Comparing it with a conversion of the model ...",
+        ]
 
     def test_tampered_litert(self, cli, folder, tmp_path, bias):
         content = (folder / "model.tflite").read_bytes()
@@ -55,9 +62,10 @@ class TestVerify:
         assert content.count(bias.tobytes()) == 1
         variables.write_bytes(content.replace(bias.tobytes(), bytes(8)))
         arguments = ("verify", "model.keras", "--max-length", 4)
-        result = cli(*arguments, base)
+        result = cli(*arguments, base, "--details")
         assert result.code == 0
         assert result.out.startswith(f"{base / '10'}: verified")
+        assert "  serving_default, ids of shape (1, 4): " in result.out
         # TensorFlow finds the checksum of the other one wrong.
         result = cli(*arguments, base / "2")
         assert result.code == 1

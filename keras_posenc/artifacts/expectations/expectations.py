@@ -1,0 +1,152 @@
+"""What the model itself answers, before any artifact is asked."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.artifacts.expectations.samples import (
+    Inputs,
+)
+from keras_posenc.artifacts.signatures.signature import Signature
+
+TOLERANCE = 1e-5  # of artifacts that compute in float32
+
+AGREEMENT = 0.99  # of a quantized file's largest scores
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One batch of inputs and the model's own answers.
+
+    Attributes:
+        signature: Name of the signature.
+        inputs: Arrays by the names of its inputs.
+        answers: Arrays by the names of its outputs.
+        is_sample: Whether the inputs were given, and not invented.
+        text: What the inputs were made of, for a MediaPipe task.
+    """
+
+    signature: str
+    inputs: Inputs
+    answers: dict[str, Any]
+    is_sample: bool = False
+    text: str | None = None
+
+    def __str__(self) -> str:
+        return describe(self.inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Expectations:
+    """What an artifact must answer.
+
+    Attributes:
+        signatures: The signatures that are asked.
+        cases: The batches of inputs with the model's own answers.
+        refused: Batches, in words, that the model itself does not take.
+        tolerance: The largest difference that passes.
+        in_float32: Whether a model of mixed precision answered in float32.
+        quantization: The artifact's mode of quantization, or None.
+        seconds: How long the processor worked for the answers.
+        padding_matters: Whether zeros behind the ids change the model's answer
+            to them.
+        lead: By how much the largest score of a row leads the others where a
+            quantized file must not choose another; infinite without one.
+        agreement: In what share of these rows it must not.
+    """
+
+    signatures: Sequence[Signature]
+    cases: list[Case]
+    refused: list[str]
+    tolerance: float
+    in_float32: bool = False
+    quantization: str | None = None
+    seconds: float = 0.0
+    padding_matters: bool = False
+    lead: float = math.inf
+    agreement: float = AGREEMENT
+
+    @property
+    def scales(self) -> dict[str, dict[str, float]]:
+        """For each signature the size of each output's numbers.
+
+        It is not below what the model says in `answer_scales`, by the names of
+        outputs: those whose numbers may all be next to nothing, and are made
+        of larger ones, as log-likelihoods are.
+        """
+        scales = {}
+        for signature in self.signatures:
+            least = getattr(signature.model, "answer_scales", {})
+            found = scales_of(
+                [
+                    case.answers
+                    for case in self.cases
+                    if case.signature == signature.name
+                ]
+            )
+            scales[signature.name] = {
+                name: max(scale, least.get(name, scale))
+                for name, scale in found.items()
+            }
+        return scales
+
+    @property
+    def constant(self) -> list[str]:
+        """Outputs whose rows hardly differ, whatever comes in."""
+        tolerance = TOLERANCE if self.quantization else self.tolerance
+        return [n for n, most in self._spreads() if most < 10 * tolerance]
+
+    @property
+    def blurred(self) -> list[str]:
+        """Outputs whose rows differ by no more than quantization may do."""
+        if self.quantization is None:
+            return []
+        return [n for n, most in self._spreads() if most <= self.tolerance]
+
+    def _spreads(self) -> Iterator[tuple[str, float]]:
+        """Each output, and how far its rows are apart, as differences are."""
+        rows: dict[tuple[str, str], list[np.ndarray]] = {}
+        samples = [case for case in self.cases if case.is_sample]
+        is_held = self.quantization is not None and samples
+        for case in samples if is_held else self.cases:
+            for name, value in case.answers.items():
+                if "float" in value.dtype.name and value.ndim > 1:
+                    rows.setdefault((case.signature, name), []).append(
+                        value.astype("float64").reshape(-1, value.shape[-1])
+                    )
+        scales = self.scales
+        for (signature, name), values in rows.items():
+            if (
+                len({value.shape[1] for value in values}) == 1
+                and sum(map(len, values)) > 2
+            ):
+                all_rows = np.concatenate(values)
+                sizes = np.max(np.abs(all_rows), axis=0)
+                with np.errstate(invalid="ignore"):  # an infinity less itself
+                    spreads = np.ptp(all_rows, axis=0) / np.maximum(
+                        sizes, scales[signature][name]
+                    )
+                yield f"{signature}/{name}", float(np.max(spreads, initial=0))
+
+
+def scales_of(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The size of each output's numbers, from 0.01 to 1, over all cases."""
+    scales: dict[str, float] = {}
+    for answer in answers:
+        for name, value in answer.items():
+            numbers = np.zeros(0)
+            if "float" in value.dtype.name:
+                numbers = np.abs(value.astype("float64"))
+            largest = np.max(numbers[np.isfinite(numbers)], initial=0.01)
+            scales[name] = min(1.0, max(scales.get(name, 0.01), largest))
+    return scales
+
+
+def describe(inputs: Inputs) -> str:
+    """Inputs in words."""
+    return ", ".join(
+        f"{name} of shape {value.shape}" for name, value in inputs.items()
+    )

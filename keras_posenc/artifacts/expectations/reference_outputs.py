@@ -1,0 +1,242 @@
+"""What the model itself answers, before any artifact is asked."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.artifacts.expectations.allowance import (
+    DEVIATIONS,
+    allowed_difference,
+)
+from keras_posenc.artifacts.expectations.differences import difference
+from keras_posenc.artifacts.expectations.expectations import (
+    AGREEMENT,
+    TOLERANCE,
+    Case,
+    Expectations,
+    describe,
+)
+from keras_posenc.artifacts.expectations.invention import make_questions
+from keras_posenc.artifacts.expectations.questions import Questions
+from keras_posenc.artifacts.expectations.samples import (
+    Inputs,
+)
+from keras_posenc.artifacts.ground.errors import in_words
+from keras_posenc.artifacts.signatures.lengths import IDS, LENGTHS
+from keras_posenc.artifacts.signatures.signature import Signature, trace
+from keras_posenc.keras_internals import layers_within
+
+_PADDING = 8  # zeros, to see whether they matter
+
+
+def expect(
+    questions: Questions,
+    in_float32: bool = False,
+    quantization: str | None = None,
+) -> Expectations:
+    """Asks the model itself; an artifact is asked the same later.
+
+    Args:
+        questions: What to ask.
+        in_float32: Whether the model stands in float32 instead of its own
+            mixed precision.
+        quantization: The artifact's mode of quantization, or None. It adds to
+            the tolerance, where none was given.
+
+    Raises:
+        ValueError: An agreement for a file that is not quantized, or inputs
+            that the model itself does not take.
+    """
+    signatures, tolerance = questions.signatures, questions.tolerance
+    agreement = questions.agreement
+    if agreement is not None and quantization is None:
+        raise ValueError(
+            "`agreement` (--agreement) is of quantized files, and this one is "
+            f"not. Received: agreement={agreement!r}"
+        )
+    expectations = Expectations(
+        signatures,
+        [],
+        [],
+        TOLERANCE if tolerance is None else float(tolerance),
+        in_float32,
+        quantization,
+    )
+    began = time.process_time()
+    for signature in signatures:
+        _ask(signature, questions, expectations)
+    expectations.cases.extend(questions.extra)
+    seconds = time.process_time() - began
+    matters = any(
+        _padding_matters(signature, expectations) for signature in signatures
+    )
+    allowed, lead = expectations.tolerance, math.inf
+    if quantization is not None:
+        more = allowed_difference(
+            signatures, quantization, _movement(expectations)
+        )
+        if tolerance is None:
+            allowed += more
+        # One score may fall as far as rounding usually moves it, and another
+        # rise as far.
+        lead = 2 * more / DEVIATIONS
+    return dataclasses.replace(
+        expectations,
+        tolerance=allowed,
+        seconds=seconds,
+        padding_matters=matters,
+        lead=lead,
+        agreement=AGREEMENT if agreement is None else float(agreement),
+    )
+
+
+def _movement(expectations: Expectations) -> Callable[[], float]:
+    """A function of how far the models are from their first answers then."""
+    # Asked often: as graphs, which read the weights as they are then.
+    models = {each.name: _graph_of(each) for each in expectations.signatures}
+    scales = expectations.scales
+    samples = [case for case in expectations.cases if case.is_sample]
+
+    def moved_by() -> float:
+        moved = 0.0
+        for case in samples or expectations.cases:
+            found = difference(
+                case.answers,
+                models[case.signature](case.inputs),
+                scales[case.signature],
+                rounded=True,
+            )
+            if math.isfinite(found.worst):
+                moved = max(moved, found.worst)
+        return moved
+
+    return moved_by
+
+
+def _ask(
+    signature: Signature, questions: Questions, expectations: Expectations
+) -> None:
+    """Adds a signature's cases and refusals to the expectations."""
+    call = answers_of(signature)
+    max_length = questions.max_length
+
+    def takes(inputs: Inputs) -> bool:
+        try:
+            call(inputs)
+        except ValueError:
+            return False
+        return True
+
+    error: ValueError | None = None
+    taken = 0
+    for question in make_questions(
+        signature, questions.given[signature.name], max_length, takes
+    ):
+        inputs = question.inputs
+        try:
+            answers = call(inputs)
+        except ValueError as refusal:
+            error = refusal
+            if not question.is_sample:
+                error = ValueError(
+                    f"{refusal}\nThe longest that is asked is `max_length` "
+                    f"(--max-length), here {max_length}: give what the model "
+                    "takes at most"
+                )
+            if question.is_required:
+                raise error from refusal
+            expectations.refused.append(f"{signature.name}, {describe(inputs)}")
+        else:
+            expectations.cases.append(
+                Case(signature.name, inputs, answers, question.is_sample)
+            )
+            taken += 1
+    if error is not None and not taken:
+        raise error
+
+
+def _padding_matters(signature: Signature, expectations: Expectations) -> bool:
+    """Whether rows of ids with lengths are answered alike, however padded."""
+    if (
+        not {IDS, LENGTHS} <= {*signature.specs}
+        or signature.specs[IDS].shape[1]
+    ):
+        return False
+    call = answers_of(signature)
+    alone = [
+        case
+        for case in expectations.cases
+        if case.signature == signature.name and len(case.inputs[IDS]) == 1
+    ]
+    scales = expectations.scales[signature.name]
+    # To the shortest the same padding matters most.
+    for case in sorted(alone, key=lambda case: case.inputs[IDS].size)[:3]:
+        width = case.inputs[IDS].shape[1]
+        ids = np.pad(case.inputs[IDS], [(0, 0), (0, _PADDING)])
+        try:
+            answers = call({**case.inputs, IDS: ids})
+        except ValueError:  # it is too long for the model
+            continue
+        for name, answer in case.answers.items():
+            if "float" not in answer.dtype.name:
+                continue
+            other = answers[name]
+            # What there is for each token, or window or pair of tokens, counts
+            # for the real ones alone.
+            padded = width - min(max(int(case.inputs[LENGTHS][0]), 0), width)
+            for axis in range(1, answer.ndim):
+                if other.shape[axis] == answer.shape[axis] + _PADDING:
+                    real = range(max(answer.shape[axis] - padded, 0))
+                    answer = np.take(answer, real, axis)
+                    other = np.take(other, real, axis)
+            found = difference({name: answer}, {name: other}, scales)
+            if found.worst > 10 * expectations.tolerance:
+                return True
+    return False
+
+
+def answers_of(signature: Signature) -> Callable[[Inputs], dict[str, Any]]:
+    """What answers for the model: its eager code, or its graph.
+
+    What a signature adds to its model is done in NumPy; see `Origin`.
+    """
+    origin = signature.origin
+    if origin is not None:
+        answer = answers_of(origin.signature)
+        return lambda inputs: origin.tell(answer(origin.ask(inputs)))
+    if any(
+        layer.compute_dtype in ("float16", "bfloat16")
+        for layer in layers_within(signature.model)
+    ):
+        # Graphs round to low precision at other places than eager code does,
+        # and what model.predict answers is the graph's.
+        return _graph_of(signature)
+    return lambda inputs: _answer(signature, signature.call, inputs)
+
+
+def _graph_of(signature: Signature) -> Callable[[Inputs], dict[str, Any]]:
+    graph = trace(signature)
+    return lambda inputs: _answer(
+        signature, lambda tensors: graph(**tensors), inputs
+    )
+
+
+def _answer(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
+    import tensorflow as tf
+
+    try:
+        # Where the worker is, too: a GPU's products are another's.
+        with tf.device("CPU:0"):
+            outputs = call(
+                {name: tf.constant(value) for name, value in inputs.items()}
+            )
+    except Exception as error:
+        raise ValueError(
+            f"The model itself does not take {describe(inputs)} in signature "
+            f"'{signature.name}': {in_words(error)}"
+        ) from error
+    return {name: value.numpy() for name, value in outputs.items()}

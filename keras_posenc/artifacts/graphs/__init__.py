@@ -1,0 +1,1 @@
+"""Copies of a model, traced as graphs and written."""

@@ -1,0 +1,56 @@
+"""From a model to the folder of a SavedModel, by TensorFlow."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_posenc.artifacts.graphs.contents import tables_of
+from keras_posenc.artifacts.graphs.shared_layers import trace_all
+from keras_posenc.artifacts.ground.errors import ExportError, in_words
+from keras_posenc.artifacts.ground.staging import writing_to
+from keras_posenc.artifacts.signatures.signature import Signature
+
+
+def write_saved_model(
+    signatures: Sequence[Signature], folder: Path
+) -> dict[str, Any]:
+    """Writes a SavedModel with the given signatures, each weight once.
+
+    Args:
+        signatures: The entry points, of a snapshot.
+        folder: A path at which nothing exists.
+
+    Returns:
+        The graph function of each signature by name.
+
+    Raises:
+        ExportError: TensorFlow refuses.
+    """
+    import tensorflow as tf
+
+    functions = trace_all(signatures)
+    # Only what the functions read: Keras's own export tracks every layer, and
+    # so writes each weight twice.
+    module = tf.Module()
+    module.weights = list(
+        {
+            id(variable): variable
+            for function in functions.values()
+            for variable in function.variables
+        }.values()
+    )
+    module.tables = tables_of(signatures)
+    try:
+        with writing_to(folder.parent):
+            tf.saved_model.save(module, str(folder), signatures=functions)
+    except AssertionError as error:
+        raise ExportError(
+            "A layer of the model uses a TensorFlow resource, such as a lookup "
+            "table, that is no attribute of the layer, so that it cannot be "
+            f"saved with it: {str(error).splitlines()[0]}"
+        ) from error
+    except tf.errors.OpError as error:
+        raise ExportError(
+            f"Cannot write to '{folder.parent}': {in_words(error)}"
+        ) from error
+    return functions

@@ -1,0 +1,24 @@
+"""Sizes and times for people: three significant digits, whatever they are."""
+
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def size(count: float) -> str:
+    """A number of bytes: `"1.23 MB"`, `"45.6 kB"`, `"789 bytes"`."""
+    return _scaled(count, _SIZES) or f"{count:.0f} bytes"
+
+
+def time(seconds: float) -> str:
+    """A number of seconds: `"1.23 s"`, `"45.6 ms"`, `"789 µs"`."""
+    return _scaled(seconds, _TIMES) or f"{seconds * 1e6:.2g} µs"
+
+
+def _scaled(number: float, units: tuple[tuple[float, str], ...]) -> str | None:
+    for factor, unit in units:
+        value = number / factor
+        if value >= 999.5:
+            return f"{value:.0f} {unit}"
+        if value >= 0.9995:  # which rounds to 1.00
+            return f"{value:#.3g}".rstrip(".") + f" {unit}"
+    return None

@@ -1,0 +1,1 @@
+"""What runs in isolated processes, and imports nothing from outside here."""

@@ -1,0 +1,296 @@
+"""A SavedModel as a server has it, and as Python has it.
+
+A server asks a session: of `signature_def`, the graph and the node that
+restores; Python loads an object graph. Both must be the same.
+"""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from keras_posenc.artifacts.isolated.asking.agreement import (
+    Disagreement,
+    check_agreement,
+    check_loading,
+    check_specs,
+    functions_of,
+    keywords_of,
+)
+from keras_posenc.artifacts.isolated.asking.contents import (
+    Contents,
+    constants,
+    digest,
+    read_handle,
+)
+from keras_posenc.artifacts.isolated.asking.graph_digests import (
+    calls_of,
+    graph_of,
+)
+from keras_posenc.artifacts.isolated.asking.nodes import INIT, captured_by
+from keras_posenc.artifacts.isolated.reading.nodes import node_name
+
+Runner = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """A SavedModel that is loaded.
+
+    Attributes:
+        runners: What a server answers, by signature.
+        by_python: What Python answers, by signature.
+        contents: Gives the `Contents` of each signature, or the weights alone,
+            by whether all of it is wanted.
+        input_dtypes: For each signature the dtypes of its inputs.
+        more: Functions that Python alone could call, by their paths.
+        version: The version of TensorFlow that wrote it.
+        seconds: How long a server takes to load it.
+    """
+
+    runners: dict[str, Runner]
+    by_python: dict[str, Runner]
+    contents: Callable[[bool], dict[str, Contents]]
+    input_dtypes: dict[str, dict[str, Any]]
+    more: list[str]
+    version: str
+    seconds: float
+
+
+def load(artifact: str, *op_libraries: str, is_asked: bool = False) -> Served:
+    """Loads the SavedModel in a folder, in both ways.
+
+    Args:
+        artifact: The folder.
+        *op_libraries: Files of operators that it may need.
+        is_asked: Whether each signature is going to be asked. They are planned
+            then, one after the other, while Python's reader loads.
+
+    Raises:
+        Disagreement: They would not give the same.
+    """
+    import tensorflow as tf
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    began = time.perf_counter()
+    message = saved_model_pb2.SavedModel()
+    message.ParseFromString(Path(artifact, "saved_model.pb").read_bytes())
+    (meta,) = message.meta_graphs
+    if (tags := {*meta.meta_info_def.tags}) != {"serve"}:
+        raise ValueError(
+            "servers ask for the graph of the tag 'serve', and its tags are "
+            f"{', '.join(map(repr, sorted(tags))) or 'none'}"
+        )
+    library = {f.signature.name: f for f in meta.graph_def.library.function}
+    used = {
+        node.op
+        for nodes in (
+            meta.graph_def.node,
+            *(function.node_def for function in library.values()),
+        )
+        for node in nodes
+    }
+    if any(not hasattr(tf.raw_ops, name) for name in used - library.keys()):
+        # TF Serving has TF-Text's operators built in. Importing tensorflow_text
+        # needs Keras, so its libraries are loaded by their files.
+        for path in op_libraries:
+            tf.load_op_library(path)
+    calls = check_agreement(meta)
+    check_loading(meta, library)
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.import_graph_def(meta.graph_def, name="")
+        # Here, since a graph that grows is given to its session as a whole.
+        reads = _reads(graph, meta, calls)
+    session = _session(graph, meta, Path(artifact))
+    seconds = time.perf_counter() - began
+    # Before anything is asked, which might change them.
+    served = {name: digest(value) for name, value in session.run(reads).items()}
+    with ThreadPoolExecutor(1) as planner:
+        for name in calls if is_asked else ():
+            planner.submit(_plan, session, meta.signature_def[name])
+        # To optimize these graphs too would take longer than to ask them.
+        tf.config.optimizer.set_experimental_options(
+            {"disable_meta_optimizer": True}
+        )
+        module = tf.saved_model.load(artifact)
+        functions = dict(module.signatures.items())
+        check_specs(meta, graph, functions)
+        values = _check_values(graph, served, calls, functions)
+
+    def contents(is_all: bool) -> dict[str, Contents]:
+        found = {}
+        for name, call in calls.items():
+            weights = [
+                (tensor, values[tensor])
+                for tensor in captured_by(call, functions[name])
+            ]
+            found[name] = Contents(weights)
+            if is_all:
+                found[name] = Contents(
+                    weights,
+                    constants([call], library),
+                    graph_of(
+                        call.attr["f"].func.name,
+                        library,
+                        keywords_of(meta, name),
+                        sorted(meta.signature_def[name].outputs),
+                    ),
+                    calls_of([call], library),
+                )
+        return found
+
+    return Served(
+        runners={
+            name: _runner(session, meta.signature_def[name]) for name in calls
+        },
+        by_python={
+            name: _python_runner(module, function)
+            for name, function in functions.items()
+        },
+        contents=contents,
+        input_dtypes={
+            name: {
+                key: tf.dtypes.as_dtype(info.dtype)
+                for key, info in meta.signature_def[name].inputs.items()
+            }
+            for name in calls
+        },
+        more=sorted(functions_of(meta.object_graph_def.nodes)),
+        version=meta.meta_info_def.tensorflow_version,
+        seconds=seconds,
+    )
+
+
+def _session(graph: Any, meta: Any, folder: Path) -> Any:
+    """What `TF_LoadSessionFromSavedModel` makes of a graph."""
+    import tensorflow as tf
+
+    session = tf.compat.v1.Session(
+        graph=graph,
+        config=tf.compat.v1.ConfigProto(allow_soft_placement=True),
+    )
+    paths = {
+        asset.tensor_info.name: str(folder / "assets" / asset.filename)
+        for asset in meta.asset_file_def
+    }
+    saver = meta.saver_def
+    if (folder / "variables" / "variables.index").exists():
+        path = str(folder / "variables" / "variables")
+        session.run(
+            graph.get_operation_by_name(saver.restore_op_name),
+            {saver.filename_tensor_name: path, **paths},
+        )
+    if INIT in meta.signature_def:
+        name = meta.signature_def[INIT].outputs[INIT].name
+        session.run(graph.as_graph_element(name), paths)
+    return session
+
+
+def _runner(session: Any, signature: Any) -> Runner:
+    """What answers a request to a signature, by the names of its tensors."""
+    fetches = {key: info.name for key, info in signature.outputs.items()}
+    names = {key: info.name for key, info in signature.inputs.items()}
+
+    def run(inputs: dict[str, Any]) -> dict[str, Any]:
+        if inputs.keys() != names.keys():
+            raise ValueError(
+                f"its inputs are {', '.join(sorted(names))}, and not "
+                f"{', '.join(sorted(inputs))}"
+            )
+        return session.run(
+            fetches, {names[key]: value for key, value in inputs.items()}
+        )
+
+    return run
+
+
+def _plan(session: Any, signature: Any) -> None:
+    """Lets a session plan how it answers a signature, and run nothing.
+
+    That takes longer than most requests. A session refuses what is of another
+    dtype between the two.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    feeds, fetches = (
+        [session.graph.get_tensor_by_name(info.name) for info in infos.values()]
+        for infos in (signature.inputs, signature.outputs)
+    )
+    if not feeds:
+        return
+    wrong = {
+        tensor._as_tf_output(): np.zeros(
+            [], "int8" if tensor.dtype == tf.bool else "bool"
+        )
+        for tensor in feeds
+    }
+    with contextlib.suppress(tf.errors.OpError):
+        session._call_tf_sessionrun(
+            None, wrong, [each._as_tf_output() for each in fetches], [], None
+        )
+
+
+def _python_runner(module: Any, function: Any) -> Runner:
+    import tensorflow as tf
+
+    def run(inputs: dict[str, Any], _keep: Any = module) -> dict[str, Any]:
+        _, specs = function.structured_input_signature
+        results = function(
+            **{
+                name: tf.cast(tf.constant(value), specs[name].dtype)
+                for name, value in inputs.items()
+            }
+        )
+        return {key: value.numpy() for key, value in results.items()}
+
+    return run
+
+
+def _reads(graph: Any, meta: Any, calls: Mapping[str, Any]) -> dict[str, Any]:
+    """What gives the values that signatures read, by the names of tensors."""
+    found = {}
+    for name, call in calls.items():
+        for each in call.input[len(keywords_of(meta, name)) :]:
+            tensor = graph.get_tensor_by_name(node_name(each) + ":0")
+            found[tensor.op.name] = read_handle(tensor, tensor.op)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _check_values(
+    graph: Any,
+    served: Mapping[str, str],
+    calls: Mapping[str, Any],
+    functions: Mapping[str, Any],
+) -> dict[str, str | None]:
+    """The digest of what the functions of signatures read.
+
+    Args:
+        graph: That of the servers.
+        served: What servers have restored, as digests.
+        calls: The node of each signature.
+        functions: Its function, which has what Python restored.
+
+    Raises:
+        Disagreement: A server and Python have restored different values.
+    """
+    pairs = {
+        tensor: captured
+        for name, call in calls.items()
+        for tensor, captured in zip(
+            captured_by(call, functions[name]),
+            functions[name].captured_inputs,
+            strict=True,
+        )
+    }
+    for name, value in served.items():
+        operation = graph.get_operation_by_name(name)
+        if value != digest(read_handle(pairs[name], operation)):
+            raise Disagreement(
+                f"servers and Python restore '{name}' with different values"
+            )
+    return {name: served.get(name) for name in pairs}

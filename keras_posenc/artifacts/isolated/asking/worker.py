@@ -1,0 +1,289 @@
+"""Runs an artifact as a stranger to Keras would, in a process of its own.
+
+`main` is given a folder with `request.json` and `inputs.npz`; the answer is
+`response.json` and `outputs.npz` beside them.
+Strings travel as base64 in the JSON files, other arrays in the npz files.
+Neither keras nor keras_posenc can be imported here, and TensorFlow only where
+the artifact is a SavedModel or needs Flex.
+"""
+
+import base64
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from keras_posenc.artifacts.isolated.asking import session
+
+Runner = Callable[[dict[str, Any]], dict[str, Any]]
+_SMALL = 2**16  # bytes
+
+
+def prepare(
+    kind: str, artifact: str | None = None, op_libraries: Sequence[str] = ()
+) -> None:
+    """Loads an artifact's runtime ahead of time, and a SavedModel itself.
+
+    First forbids to import what an artifact of this kind must not need.
+    """
+    forbidden = ["keras", "keras_posenc", "tf_keras"]
+    if kind in ("litert", "onnx"):
+        forbidden.append("tensorflow")
+    for name in forbidden:
+        sys.modules[name] = None  # type: ignore[assignment]
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if kind == "litert":
+        import ai_edge_litert.interpreter  # noqa: F401
+    elif kind == "onnx":
+        import onnxruntime  # noqa: F401
+    else:
+        import tensorflow  # noqa: F401
+
+    if kind == "saved_model":
+        if artifact is not None:
+            with contextlib.suppress(Exception):  # is told when it is asked
+                _load_saved_model(artifact, True, *op_libraries)
+
+
+def main(path: str) -> None:
+    """Answers the request in a folder."""
+    folder = Path(path)
+    request = json.loads((folder / "request.json").read_text())
+    prepare(request["kind"])
+    import numpy as np
+
+    arrays = np.load(folder / "inputs.npz")
+    cases = [
+        (
+            case["signature"],
+            {
+                name: arrays[value]
+                if isinstance(value, str)
+                else _strings(value)
+                for name, value in case["inputs"].items()
+            },
+        )
+        for case in request["cases"]
+    ]
+    by_python: dict[str, Runner] = {}
+    try:
+        kind, artifact = request["kind"], request["artifact"]
+        response: dict[str, Any] = {}
+        if kind == "saved_model":
+            served = _load_saved_model(
+                artifact, bool(cases), *request["op_libraries"]
+            )
+            runners, load_seconds = served.runners, served.seconds
+            if request["by_python"]:
+                by_python = served.by_python
+            _plan(by_python, cases)
+            response["warmup"] = _replay_warmup(artifact, served)
+            response["version"] = served.version
+            response["more"] = served.more
+            response["contents"] = {
+                name: dataclasses.asdict(contents)
+                for name, contents in served.contents(
+                    request["by_python"]  # else the caller wrote it itself
+                ).items()
+            }
+        elif kind == "onnx":
+            runners, load_seconds = _load_onnx(
+                artifact, {name for name, _ in cases}
+            )
+        else:
+            runners, load_seconds = _load_litert(
+                artifact, has_flex=kind == "litert_flex"
+            )
+        response["load_seconds"] = load_seconds
+    except Exception as error:  # whatever the runtime raises is the answer
+        response = {"error": f"{type(error).__name__}: {error}", "cases": []}
+        (folder / "response.json").write_text(json.dumps(response))
+        return
+    outputs: dict[str, Any] = {}
+    response["cases"] = [
+        _answer(f"{index}", runners, name, inputs, request["times"], outputs)
+        for index, (name, inputs) in enumerate(cases)
+    ]
+    response["by_python"] = {
+        str(index): _answer(
+            f"python/{index}", by_python, *cases[index], 1, outputs
+        )
+        for index in _smallest(by_python, cases)
+    }
+    np.savez(folder / "outputs.npz", **outputs)
+    (folder / "response.json").write_text(json.dumps(response))
+
+
+def _answer(
+    key: str,
+    runners: dict[str, Runner],
+    signature: str,
+    inputs: dict[str, Any],
+    times: int,
+    outputs: dict[str, Any],
+) -> dict[str, Any]:
+    """What a request is answered, its arrays among `outputs` below a key."""
+    import numpy as np
+
+    answer: dict[str, Any] = {"outputs": {}}
+    try:
+        runner = runners[signature]
+        seconds: list[float] = []
+        while len(seconds) < times and sum(seconds) < 0.01:
+            began = time.perf_counter()
+            results = runner(inputs)
+            seconds.append(time.perf_counter() - began)
+        answer["milliseconds"] = float(np.median(seconds) * 1e3)
+        for name, value in results.items():
+            if value.dtype == object:
+                answer["outputs"][name] = {
+                    "shape": value.shape,
+                    "strings": [
+                        base64.b64encode(text).decode()
+                        for text in value.ravel()
+                    ],
+                }
+            else:
+                if value.dtype.name == "bfloat16":  # unknown to npz files
+                    value = value.astype("float32")
+                outputs[f"{key}/{name}"] = value
+                answer["outputs"][name] = f"{key}/{name}"
+    except Exception as error:  # likewise
+        answer["error"] = f"{type(error).__name__}: {error}"
+    return answer
+
+
+def _strings(value: dict[str, Any]) -> Any:
+    import numpy as np
+
+    texts = [base64.b64decode(text) for text in value["strings"]]
+    return np.array(texts, dtype=object).reshape(value["shape"])
+
+
+@functools.cache
+def _load_saved_model(artifact: str, is_asked: bool, *op_libraries: str) -> Any:
+    return session.load(artifact, *op_libraries, is_asked=is_asked)
+
+
+def _smallest(
+    by_python: dict[str, Runner], cases: list[tuple[str, dict[str, Any]]]
+) -> list[int]:
+    """The smallest case of each signature that Python's reader has, too."""
+    order = sorted(range(len(cases)), key=lambda i: -_size(cases[i][1]))
+    found = {cases[index][0]: index for index in order}
+    return sorted(index for name, index in found.items() if name in by_python)
+
+
+def _plan(
+    runners: dict[str, Runner], cases: list[tuple[str, dict[str, Any]]]
+) -> None:
+    """Puts its smallest request to each signature, to all at the same time.
+
+    TensorFlow plans a graph then, which takes longer than such a request, on
+    one core for each. Large ones wait for their turns: side by side they would
+    need their memory at once, and so would many threads.
+    """
+    smallest = dict(sorted(cases, key=lambda case: -_size(case[1])))
+    with ThreadPoolExecutor(4) as pool:
+        for name in smallest.keys() & runners.keys():
+            if _size(smallest[name]) <= _SMALL:
+                # What fails will fail again, and is told then.
+                pool.submit(runners[name], smallest[name])
+
+
+def _size(inputs: dict[str, Any]) -> int:
+    """Bytes of numbers and of texts."""
+    return sum(
+        sum(map(len, value.flat)) if value.dtype == object else value.nbytes
+        for value in inputs.values()
+    )
+
+
+def _replay_warmup(artifact: str, served: Any) -> int | None:
+    """Answers the warm-up requests, as a server does before it serves.
+
+    Returns:
+        Their number, or None where nothing is installed that reads them.
+    """
+    file = Path(artifact, "assets.extra", "tf_serving_warmup_requests")
+    if not file.exists():
+        return 0
+    import tensorflow as tf
+
+    try:
+        from tensorflow_serving.apis import prediction_log_pb2
+    except ImportError:
+        return None
+    count = 0
+    for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        request = log.predict_log.request
+        try:
+            name = request.model_spec.signature_name
+            for key, value in request.inputs.items():
+                wanted = served.input_dtypes[name][key]
+                if value.dtype != wanted:  # a server casts nothing
+                    raise TypeError(
+                        f"its input '{key}' is of dtype "
+                        f"{tf.dtypes.as_dtype(value.dtype).name}, and must be "
+                        f"of {wanted.name}"
+                    )
+            served.runners[name](
+                {
+                    key: tf.make_ndarray(value)
+                    for key, value in request.inputs.items()
+                }
+            )
+        except Exception as error:
+            raise RuntimeError(
+                f"its warm-up request {count} fails: {error}"
+            ) from error
+        count += 1
+    return count
+
+
+def _load_litert(
+    artifact: str, has_flex: bool
+) -> tuple[dict[str, Runner], float]:
+    if has_flex:
+        # Only TensorFlow's own interpreter carries the Flex delegate.
+        from tensorflow.lite.python.interpreter import Interpreter
+    else:
+        from ai_edge_litert.interpreter import Interpreter
+    began = time.perf_counter()
+    interpreter = Interpreter(model_path=artifact)
+    runners: dict[str, Runner] = {}
+    for name in interpreter.get_signature_list():
+        runner = interpreter.get_signature_runner(name)
+
+        def run(inputs: dict[str, Any], _runner: Any = runner) -> Any:
+            return _runner(**inputs)
+
+        runners[name] = run
+    return runners, time.perf_counter() - began
+
+
+def _load_onnx(
+    artifact: str, signatures: Iterable[str]
+) -> tuple[dict[str, Runner], float]:
+    import onnxruntime
+
+    began = time.perf_counter()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
+    model = onnxruntime.InferenceSession(
+        artifact, options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in model.get_outputs()]
+
+    def run(inputs: dict[str, Any]) -> Any:
+        return dict(zip(names, model.run(names, inputs), strict=True))
+
+    return dict.fromkeys(signatures, run), time.perf_counter() - began

@@ -1,0 +1,1 @@
+"""Compares artifacts with their models."""

@@ -1,0 +1,67 @@
+"""What knows the formats of files, without the runtimes around it."""
+
+import functools
+import sys
+import types
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+
+@functools.cache
+def litert_schema() -> Any:
+    """The format of LiteRT files."""
+    return load_file("ai_edge_litert", "schema_py_generated.py")
+
+
+def unpack(content: Any) -> Any:
+    """A LiteRT file's bytes as an object that can be changed."""
+    schema = litert_schema()
+    return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+
+
+def pack(model: Any) -> bytes:
+    """The bytes of what `unpack` gave."""
+    import flatbuffers
+
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def load_file(package: str, file: str) -> Any:
+    """One file of a package as a module, without the package around it."""
+    spec = util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"{package} is not installed")
+    (folder, *_) = spec.submodule_search_locations
+    found = util.spec_from_file_location(
+        f"{package}_{Path(file).stem}", Path(folder, file)
+    )
+    assert found is not None
+    assert found.loader is not None
+    module = util.module_from_spec(found)
+    sys.modules[found.name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def without_its_init(package: str) -> None:
+    """Lets modules be imported without what their package loads first."""
+    if package in sys.modules:
+        return
+    spec = util.find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        raise ImportError(f"{package} is not installed")
+    module = types.ModuleType(package)
+    module.__path__ = list(spec.submodule_search_locations)
+    sys.modules[package] = module
+
+
+def by_value(names: type) -> dict[int, str]:
+    """The names of a flatbuffer's enumeration, by their numbers."""
+    return {
+        value: name
+        for name, value in vars(names).items()
+        if isinstance(value, int)
+    }

@@ -1,0 +1,85 @@
+"""From a model to the content of a LiteRT file, by TensorFlow's converter."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from keras_posenc.artifacts.expectations.samples import Inputs
+from keras_posenc.artifacts.graphs.keras_int8 import int8_in_floats
+from keras_posenc.artifacts.graphs.writing import write_saved_model
+from keras_posenc.artifacts.ground.errors import ExportError
+from keras_posenc.artifacts.ground.staging import working_folder
+from keras_posenc.artifacts.litert import quantization as modes
+from keras_posenc.artifacts.signatures.signature import Signature
+
+
+def convert(
+    signatures: Sequence[Signature],
+    quantization: str | None,
+    representative: Mapping[str, Sequence[Inputs]],
+    allow_flex: bool,
+) -> bytes:
+    """Signatures as the content of a LiteRT file.
+
+    Args:
+        signatures: Those of a snapshot, of which nothing is asked afterwards:
+            layers of Keras's int8 compute in floats from then on.
+        quantization: The mode, or None.
+        representative: What to calibrate each signature with, by its name.
+        allow_flex: Whether operators of TensorFlow's own may remain.
+
+    Raises:
+        ExportError: The model needs operators that LiteRT lacks.
+    """
+    import tensorflow as tf
+
+    # The converter writes them in this order, whatever it is given, and shares
+    # their constants in another one.
+    signatures = sorted(signatures, key=lambda each: each.name)
+    int8_in_floats(signatures)
+    with working_folder() as folder:
+        saved_model = folder / "saved_model"
+        write_saved_model(signatures, saved_model)
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            str(saved_model),
+            signature_keys=[signature.name for signature in signatures],
+        )
+        converter.target_spec.supported_ops = [
+            tf.lite.OpsSet.TFLITE_BUILTINS,
+            *([tf.lite.OpsSet.SELECT_TF_OPS] if allow_flex else []),
+        ]
+        try:
+            return modes.convert(converter, quantization, representative)
+        except Exception as error:  # ConverterError is not public
+            raise _conversion_error(error) from error
+
+
+def _conversion_error(error: Exception) -> ExportError:
+    message = str(error)
+    needed = {
+        kind: sorted(set(re.split(r",\s*", found[1].strip())))
+        for kind in ("TF Select", "Custom")
+        if (found := re.search(rf"{kind} ops: ([^\n]+)", message))
+    }
+    if "TF Select" in needed:
+        return ExportError(
+            "The model needs operators that LiteRT does not have: "
+            f"{', '.join(needed['TF Select'])}. With allow_flex=True "
+            "(--allow-flex) they run "
+            "as TensorFlow's own, in a runtime with the Flex delegate"
+        )
+    if "Custom" in needed:
+        return ExportError(
+            "The model needs operators that neither LiteRT nor its Flex "
+            f"delegate has: {', '.join(needed['Custom'])}"
+        )
+    if "TensorList" in message:
+        return ExportError(
+            "The model has a loop over its sequence, as a recurrent layer has, "
+            "and LiteRT's needs a fixed batch: give `signatures` a shape such "
+            "as {'serving_default': (model, {'ids': (1, None)})}. With "
+            "allow_flex=True (--allow-flex) the loop runs as TensorFlow's own, "
+            "in a runtime with the Flex delegate"
+        )
+    return ExportError(
+        f"LiteRT's converter refuses the model: {message.splitlines()[0]}"
+    )

@@ -1,0 +1,1 @@
+"""LiteRT files for MediaPipe's text tasks."""

@@ -1,0 +1,105 @@
+"""What a text task of MediaPipe needs of a model."""
+
+import collections
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.artifacts.signatures.labels import check_labels, outputs_of
+from keras_posenc.artifacts.signatures.signature import (
+    Signature,
+)
+
+TASKS = ("text_classifier", "text_embedder")
+
+_PAD, _UNK, _CLS, _SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
+
+
+def check_task(task: Any, labels: Any) -> None:
+    """Raises `ValueError` for a task that there is not, or labels of none."""
+    if task is not None and task not in TASKS:
+        raise ValueError(
+            "`task` must be one of 'text_classifier', 'text_embedder', or "
+            f"None. Received: task={task!r}"
+        )
+    if labels is not None:
+        if task != "text_classifier":
+            raise ValueError(
+                "`labels` name the scores of task='text_classifier'. Received: "
+                f"labels, task={task!r}"
+            )
+        if isinstance(labels, Mapping):
+            raise ValueError("`labels` of a task must be a list of strings")
+        check_labels(labels)
+        for label in labels:
+            if len(label.splitlines()) > 1 or label != label.strip("\r\n"):
+                raise ValueError(
+                    f"`labels` must each be one line. Received: {label!r}"
+                )
+
+
+def is_tokenizer(layer: Any) -> bool:
+    """Whether a layer cuts texts as a WordPiece tokenizer does."""
+    return all(
+        hasattr(layer, name)
+        for name in ("get_vocabulary", "lowercase", "sequence_length")
+    )
+
+
+def check_tokenizer(layer: Any) -> None:
+    """Raises `ValueError` where MediaPipe would give other ids."""
+    vocabulary = list(layer.get_vocabulary())
+    counts = collections.Counter(vocabulary)
+    repeated = sorted(token for token, count in counts.items() if count > 1)
+    if repeated:
+        raise ValueError(
+            f"The vocabulary of '{layer.name}' must hold each token once. "
+            f"Received twice: {', '.join(map(repr, repeated))}"
+        )
+    broken = [token for token in vocabulary if "\n" in token or "\r" in token]
+    if broken:
+        raise ValueError(
+            f"The vocabulary of '{layer.name}' must hold one line per token. "
+            f"Received: {broken[0]!r}"
+        )
+    missing = [t for t in (_UNK, _CLS, _SEP) if t not in vocabulary]
+    if missing or vocabulary[0] != _PAD:
+        raise ValueError(
+            f"The vocabulary of '{layer.name}' must begin with [PAD], and hold "
+            "[UNK], [CLS] and [SEP], which MediaPipe writes. Received: "
+            + (f"no {', '.join(missing)}" if missing else f"{vocabulary[:1]}")
+        )
+    if not layer.lowercase:
+        raise ValueError(
+            "MediaPipe makes a, b, c of A, B, C before it cuts a text, and "
+            f"'{layer.name}' does not. Train with lowercase=True"
+        )
+
+
+def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
+    """Raises `ValueError` where no [CLS] and [SEP] stand around a text."""
+    vocabulary = list(layer.get_vocabulary())
+    found = [vocabulary[index] for index in tokenize("")]
+    if found != [_CLS, _SEP]:
+        raise ValueError(
+            f"MediaPipe puts [CLS] before a text and [SEP] behind it, and "
+            f"'{layer.name}' makes {found} of an empty one"
+        )
+
+
+def check_output(task: str, signature: Signature, labels: Any) -> None:
+    """Raises `ValueError` for outputs that no such task, or label, fits."""
+    outputs = outputs_of(signature)
+    shapes = list(outputs.values())
+    if len(shapes) != 1 or len(shapes[0]) != 2:
+        found = ", ".join(f"{n} of shape {s}" for n, s in outputs.items())
+        raise ValueError(
+            f"task='{task}' needs one output, of shape (batch, "
+            f"{'classes' if task == TASKS[0] else 'dim'}). Received: {found}"
+        )
+    if labels is not None and shapes[0][1] != len(labels):
+        raise ValueError(
+            f"`labels` must name each of the {shapes[0][1]} scores. Received: "
+            f"{len(labels)} labels"
+        )

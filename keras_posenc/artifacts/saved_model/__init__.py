@@ -1,0 +1,1 @@
+"""SavedModel version folders."""

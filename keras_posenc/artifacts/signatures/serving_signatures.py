@@ -1,0 +1,66 @@
+"""What an artifact for a server can be asked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from keras_posenc.artifacts.signatures.embeddings import encode_signature
+from keras_posenc.artifacts.signatures.labels import with_labels
+from keras_posenc.artifacts.signatures.lengths import with_lengths
+from keras_posenc.artifacts.signatures.lookups import lookups
+from keras_posenc.artifacts.signatures.offered import offered
+from keras_posenc.artifacts.signatures.resolving import resolve_signatures
+from keras_posenc.artifacts.signatures.signature import Signature
+
+
+def resolve_serving_signatures(
+    model: keras.Model,
+    signatures: Mapping[str, Any] | None = None,
+    labels: Any = None,
+) -> list[Signature]:
+    """The signatures of an artifact of `model` for a server.
+
+    Args:
+        model: The model to export.
+        signatures: As for `resolve_signatures`, if given. By default those
+            that the model offers, `from_ids` with `lengths`; else
+            `serving_default`, the model itself; `from_ids`, from `ids` and
+            `lengths`, where the model takes strings or nothing but a sequence
+            of ids; and `encode`, the embeddings, where it has some. Numbers
+            that it looks up in a vocabulary are no ids, and a category, looked
+            up likewise, is no text: there, neither is made.
+        labels: The names of a classifier's classes; see `with_labels`.
+
+    Raises:
+        ValueError: As `resolve_signatures` and `with_labels` do.
+    """
+    resolved = resolve_signatures(model, signatures)
+    encode = None
+    if signatures is None and offered(model):
+        resolved = [
+            (
+                each.name == "from_ids"
+                and len(each.specs) == 1
+                and with_lengths(each)
+            )
+            or each
+            for each in resolved
+        ]
+    elif signatures is None:
+        default, *cut = resolved
+        looked_up = [default.specs[name] for name in lookups(default)]
+        if all(_is_sequence_of_strings(spec) for spec in looked_up):
+            encode = encode_signature(default)
+        shapes = [spec.shape[1:] for spec in default.specs.values()]
+        if not cut and shapes == [(None,)] and not looked_up:
+            cut = [default]
+        from_ids = [with_lengths(signature) or signature for signature in cut]
+        resolved = [default, *(s for s in from_ids if s is not default)]
+    if labels is not None:
+        resolved = with_labels(resolved, labels)
+    return resolved if encode is None else [*resolved, encode]
+
+
+def _is_sequence_of_strings(spec: keras.InputSpec) -> bool:
+    return spec.dtype == "string" and spec.shape[1:] not in ((), (1,))

@@ -1,0 +1,221 @@
+"""Models of strings, cut where their strings become numbers."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_posenc.artifacts.signatures.naming import (
+    check_names,
+    input_names,
+    named_outputs,
+    output_of,
+)
+from keras_posenc.artifacts.signatures.signature import Arrays, Signature, Whole
+from keras_posenc.keras_internals import (
+    carried_mask,
+    layer_behind,
+    tensors_behind,
+)
+
+
+def from_ids(signature: Signature) -> Signature | None:
+    """The signature cut at its first numeric tensor, if it takes a string."""
+    if [spec.dtype for spec in signature.specs.values()] != ["string"]:
+        return None
+    try:
+        cut = cut_strings(signature)
+    except ValueError:
+        return None
+    if len(cut.specs) != 1:
+        return None
+    return dataclasses.replace(cut, name="from_ids", whole=None)
+
+
+def cut_strings(signature: Signature) -> Signature:
+    """The signature cut where its strings become numbers.
+
+    Of a model of one string that becomes one tensor, this is `ids` if it is of
+    integers, else `features`. Elsewhere each tensor has the name of its string
+    input (the names, if it comes of several, joined by underscores), with that
+    of its layer behind it where there are several such tensors. Inputs that
+    are numbers already stay as they are.
+
+    Raises:
+        ValueError: The model cannot be cut, and why.
+    """
+    model = signature.model
+    outputs = output_of(model)
+    flat = keras.tree.flatten(outputs)
+    cuts, rest = _first_numeric_tensors(flat)
+    if any(tensor.dtype == "string" for tensor in flat):
+        raise ValueError("an output is of strings")
+    if any(cut is output for cut in cuts for output in flat):
+        raise ValueError("an output is what they become, and no more")
+    for cut in cuts:
+        layer = layer_behind(cut)
+        if isinstance(layer, keras.Model):
+            raise ValueError(
+                f"that is within model '{layer.name}', which is a layer of "
+                f"'{model.name}'"
+            )
+    inputs = input_names(model)
+    sources = dict(zip(inputs, model.inputs, strict=True))
+    kept = [
+        (name, tensor)
+        for name, tensor in sources.items()
+        if any(tensor is each for each in rest)
+    ]
+    named = sorted(
+        [*_named(cuts, sources), *kept],
+        key=lambda pair: inputs.index(_roots(pair[1], sources)[0]),
+    )
+    check_names(signature.name, [name for name, _ in named])
+    tensors = dict(named)
+    is_one = len(tensors) == 1
+    part = keras.Model(
+        next(iter(tensors.values())) if is_one else list(tensors.values()),
+        outputs,
+        name=f"{model.name}_from_ids",
+    )
+    part.supports_masking = True  # else Keras warns of the masks given below
+    # A tokenizer's mask is cut off with it: its padding is id 0.
+    masked = {
+        name
+        for name, tensor in tensors.items()
+        if "int" in tensor.dtype and carried_mask(tensor) is not None
+    }
+
+    def call(values: Mapping[str, Any]) -> dict[str, Any]:
+        given = [values[name] for name in tensors]
+        masks = [
+            keras.ops.not_equal(values[name], 0) if name in masked else None
+            for name in tensors
+        ]
+        if is_one:
+            found = part(given[0], mask=masks[0], training=False)
+        else:
+            found = part(given, mask=masks if masked else None, training=False)
+        return named_outputs(model, found)
+
+    return Signature(
+        signature.name,
+        part,
+        {
+            name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
+            for name, tensor in tensors.items()
+        },
+        call,
+        cut_at=cuts[0] if is_one else None,
+        whole=Whole(signature, _cutter(tensors, sources)),
+    )
+
+
+def _named(
+    cuts: Sequence[keras.KerasTensor],
+    sources: Mapping[str, keras.KerasTensor],
+) -> list[tuple[str, keras.KerasTensor]]:
+    """Names for the first numeric tensors of a model; see `cut_strings`."""
+    if len(cuts) == len(sources) == 1:
+        return [("ids" if "int" in cuts[0].dtype else "features", cuts[0])]
+    names = [
+        "_".join(
+            name
+            for name in _roots(cut, sources)
+            if sources[name].dtype == "string"
+        )
+        for cut in cuts
+    ]
+    return [
+        (
+            f"{name}_{layer_behind(cut).name}"
+            if names.count(name) > 1
+            else name,
+            cut,
+        )
+        for name, cut in zip(names, cuts, strict=True)
+    ]
+
+
+def _roots(
+    tensor: keras.KerasTensor, sources: Mapping[str, keras.KerasTensor]
+) -> list[str]:
+    """The names of the inputs that a tensor is made of, in their order."""
+    found = {id(each) for each, _, _ in steps([tensor])}
+    return [name for name, each in sources.items() if id(each) in found]
+
+
+def _cutter(
+    tensors: Mapping[str, keras.KerasTensor],
+    sources: Mapping[str, keras.KerasTensor],
+) -> Callable[[Arrays], Arrays]:
+    """From the inputs of a model of strings to those of it when it is cut."""
+    made = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if tensor is not sources.get(name)
+    }
+    needed = [
+        name
+        for name in sources
+        if any(name in _roots(tensor, sources) for tensor in made.values())
+    ]
+
+    @functools.cache  # made when it is needed, and once
+    def preprocessing() -> keras.Model:
+        return keras.Model([sources[name] for name in needed], dict(made))
+
+    def cut(arrays: Arrays) -> Arrays:
+        import tensorflow as tf
+
+        found = preprocessing()([tf.constant(arrays[name]) for name in needed])
+        return {
+            name: keras.ops.convert_to_numpy(found[name])
+            if name in made
+            else arrays[name]
+            for name in tensors
+        }
+
+    return cut
+
+
+def _first_numeric_tensors(
+    outputs: Sequence[keras.KerasTensor],
+) -> tuple[list[keras.KerasTensor], list[keras.KerasTensor]]:
+    """The numeric tensors of a graph that come straight from strings.
+
+    And all tensors behind those.
+    """
+    cuts, rest = [], []
+    for tensor, _, sources in steps(outputs, beyond_strings=False):
+        if any(source.dtype == "string" for source in sources):
+            cuts.append(tensor)
+        else:
+            rest.append(tensor)
+    return cuts, rest
+
+
+def steps(
+    outputs: Sequence[keras.KerasTensor], beyond_strings: bool = True
+) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
+    """Each tensor on the way to the outputs, what made it, and out of what.
+
+    Args:
+        outputs: Where to begin.
+        beyond_strings: Whether to go on where something came from strings.
+    """
+    # By the history of the tensors, since a layer that several models share
+    # has several outputs.
+    seen = set()
+    remaining = list(outputs)
+    while remaining:
+        tensor = remaining.pop()
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        sources = tensors_behind(tensor)
+        yield tensor, layer_behind(tensor), sources
+        if beyond_strings or all(each.dtype != "string" for each in sources):
+            remaining.extend(sources)

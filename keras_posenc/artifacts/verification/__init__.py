@@ -1,0 +1,1 @@
+"""Asks an artifact, and judges its answers by its model's."""

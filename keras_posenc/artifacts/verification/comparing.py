@@ -1,0 +1,95 @@
+"""Compares one batch of an artifact's answers with the model's."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.artifacts.expectations.differences import Columns, difference
+from keras_posenc.artifacts.expectations.expectations import Case, Expectations
+from keras_posenc.artifacts.signatures.labels import is_labels
+from keras_posenc.artifacts.verification.asking import output_of, to_bytes
+from keras_posenc.artifacts.verification.case_report import CaseReport
+
+
+def compare(
+    case: Case,
+    scales: Mapping[str, float],
+    answer: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    expectations: Expectations,
+    columns: Columns,
+) -> CaseReport:
+    """How far an artifact's answer to one batch is from the model's."""
+    signature, description, expected = case.signature, str(case), case.answers
+    error = answer.get("error")
+    names = {
+        name
+        for name in answer["outputs"]
+        if name in expected or not is_labels(name)
+    }
+    if error is None and names != set(expected):
+        error = (
+            f"its outputs are {', '.join(sorted(answer['outputs']))}, the "
+            f"model's {', '.join(expected)}"
+        )
+    if error is not None:
+        return CaseReport(signature, description, math.inf, "", 0.0, error)
+    got = {}
+    for name in expected:
+        got[name] = output_of(answer["outputs"][name], outputs)
+        where, error = unlike(name, got[name], expected[name])
+        if error is not None:
+            return CaseReport(
+                signature, description, math.inf, where, 0.0, error
+            )
+        columns.add(
+            f"{signature}/{name}", expected[name], got[name], scales[name]
+        )
+    is_rounded = expectations.quantization is not None
+    found = difference(expected, got, scales, is_rounded, expectations.lead)
+    return CaseReport(
+        signature,
+        description,
+        found.worst,
+        found.where,
+        answer["milliseconds"],
+        is_nan=all(
+            "float" in wanted.dtype.name
+            and wanted.size > 0
+            and bool(np.isnan(wanted.astype("float64")).all())
+            for wanted in expected.values()
+        ),
+        is_sample=case.is_sample,
+        mean_difference=found.mean,
+        agreeing=found.agreeing,
+        rows=found.rows,
+        kept=found.kept,
+        decided=found.decided,
+    )
+
+
+def unseen_columns(columns: Columns, tolerance: float) -> list[str]:
+    """Columns of which too little was seen, in words."""
+    return [
+        f"{name}[..., {', '.join(map(str, indices[:8]))}]"
+        + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
+        for name, indices in columns.unseen(tolerance).items()
+    ]
+
+
+def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
+    """Where and why two outputs have no distance, if they have none."""
+    if got.shape != wanted.shape:
+        error = f"{name} has shape {got.shape}, the model's {wanted.shape}"
+        return "", error
+    if wanted.dtype == object and len(wrong := np.argwhere(got != wanted)):
+        index = tuple(map(int, wrong[0]))
+        where = f"{name}{[*index]}"
+        texts = (
+            to_bytes(texts[index]).decode(errors="replace")
+            for texts in (got, wanted)
+        )
+        return where, "{} is {!r}, the model's {!r}".format(where, *texts)
+    return "", None

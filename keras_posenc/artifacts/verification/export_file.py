@@ -1,0 +1,87 @@
+"""From a model to one file: asked, converted, verified, published."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from keras_posenc.artifacts.expectations.expectations import Expectations
+from keras_posenc.artifacts.expectations.questions import Questions
+from keras_posenc.artifacts.expectations.reference_outputs import expect
+from keras_posenc.artifacts.ground.staging import (
+    as_path,
+    publish_file,
+    staging_beside,
+    writing_to,
+)
+from keras_posenc.artifacts.inspection.safety import inspect_safe
+from keras_posenc.artifacts.verification.judging import verify_expectations
+from keras_posenc.artifacts.verification.report import Artifact
+from keras_posenc.progress import progress
+
+
+def check_file(path: str | Path, suffix: str) -> Path:
+    """Raises `ValueError` for what is no path of a file that ends so."""
+    path = as_path("path", path)
+    if path.suffix != suffix:
+        raise ValueError(
+            f"`path` must end in '{suffix}'. Received: path='{path}'"
+        )
+    if os.path.isdir(path):  # unlike Path's, for any name
+        raise ValueError(f"`path` must be a file, and '{path}' is a folder")
+    return path
+
+
+def export_file(
+    path: Path,
+    questions: Questions | None,
+    convert: Callable[[], bytes],
+    also: Callable[[Path, Expectations], int] | None = None,
+    *,
+    format_name: str,
+    in_float32: bool,
+    quantization: str | None,
+    allow_operators: Sequence[str],
+    verbose: int,
+) -> Artifact:
+    """Writes a file that appears in one step, once it is verified.
+
+    Args:
+        path: Where it appears.
+        questions: What to verify it with, or None for not at all.
+        convert: Makes what it holds. It is called once the model has answered,
+            since samples may turn out to be none of its inputs.
+        also: Asks a further runtime, which raises where it is answered
+            wrongly, and returns how often it was asked.
+        format_name: Of the file.
+        in_float32: Whether the model stands in float32 instead of its own
+            mixed precision.
+        quantization: The file's mode of quantization, or None.
+        allow_operators: See `export_saved_model`.
+        verbose: See `export_saved_model`.
+    """
+    report = expected = None
+    with (
+        progress(verbose) as step,
+        staging_beside(path.parent) as staged,
+    ):
+        if questions is not None:
+            step("Computing reference outputs")
+            expected = expect(questions, in_float32, quantization)
+        step(f"Converting to {format_name}")
+        content = convert()
+        with writing_to(path.parent):
+            staged.write_bytes(content)
+        found = inspect_safe(staged, allow_operators)
+        if expected is not None:
+            step("Verifying it in a fresh process")
+            report = verify_expectations(
+                expected, found, allow_operators=allow_operators
+            )
+            report.require_success()
+            if also is not None:
+                step("Asking MediaPipe")
+                count = also(staged, expected)
+                report = dataclasses.replace(report, mediapipe=count)
+        publish_file(staged, path)
+    return Artifact.published(path, report)

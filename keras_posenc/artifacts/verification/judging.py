@@ -1,0 +1,240 @@
+"""The verdict on an artifact, by the answers of its model."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from keras_posenc.artifacts.expectations.differences import Columns
+from keras_posenc.artifacts.expectations.expectations import Expectations
+from keras_posenc.artifacts.graphs.contents import compare_contents
+from keras_posenc.artifacts.ground.errors import (
+    ExportVerificationError,
+)
+from keras_posenc.artifacts.inspection.inspection import Inspection
+from keras_posenc.artifacts.isolated.asking.contents import Contents
+from keras_posenc.artifacts.processes.isolation import (
+    Isolated,
+)
+from keras_posenc.artifacts.signatures.labels import is_labels
+from keras_posenc.artifacts.verification.asking import ask, limits_of, output_of
+from keras_posenc.artifacts.verification.comparing import (
+    compare,
+    unseen_columns,
+)
+from keras_posenc.artifacts.verification.notes import notes
+from keras_posenc.artifacts.verification.report import VerificationReport
+
+
+def verify_expectations(
+    expectations: Expectations,
+    inspection: Inspection,
+    runtime: Isolated | None = None,
+    contents: Callable[[], Mapping[str, Contents]] | None = None,
+    is_own: bool = False,
+    allow_operators: Sequence[str] = (),
+    other_writer: bool = False,
+) -> VerificationReport:
+    """`verify`, for a model that has given its answers already.
+
+    Args:
+        expectations: The model's answers.
+        inspection: The artifact.
+        runtime: What was started to run it.
+        contents: Gives what a SavedModel's signatures should be made of.
+        is_own: Whether it was written just now. Python need not be asked then:
+            that it runs the same functions of the same values is seen anyway.
+        allow_operators: Those that the user allowed it.
+        other_writer: As for `verify`.
+    """
+    _check_signatures(expectations, inspection)
+    kind = inspection.kind
+    if kind == "litert" and inspection.foreign_operators:
+        kind = "litert_flex"
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            ask,
+            kind,
+            inspection.path,
+            expectations.cases,
+            limits_of(expectations, inspection),
+            runtime,
+            by_python=not is_own,
+        )
+        own = None if contents is None else contents()  # meanwhile
+        response, outputs = running.result()
+    if any(
+        "Flex delegate" in case.get("error", "") for case in response["cases"]
+    ):
+        raise ExportVerificationError(
+            "The file needs operators of TensorFlow's own "
+            f"({', '.join(inspection.foreign_operators)}), and the interpreter "
+            "installed here has no Flex delegate to run them. Export with "
+            "verify=False (--no-verify), and verify where there is one"
+        )
+    scales = expectations.scales
+    columns = Columns()
+    labels = _unknown_labels(expectations, inspection)
+    altered: list[str] = []
+    rewritten: list[str] = []
+    folded: list[str] = []
+    if own is not None:
+        _check_readers(expectations, response, outputs)
+        altered, rewritten, folded = compare_contents(
+            own,
+            response["contents"],
+            {each.partition("/")[0] for each in labels},
+        )
+        if rewritten and response["version"] != _tensorflow_version():
+            rewritten[-1] += (
+                f" (it says that TensorFlow {response['version']} wrote it, "
+                f"and this is {_tensorflow_version()})"
+            )
+    names = {signature.name for signature in expectations.signatures}
+    return VerificationReport(
+        path=inspection.path,
+        in_float32=expectations.in_float32,
+        kind=inspection.kind,
+        size_bytes=inspection.size_bytes,
+        load_seconds=response["load_seconds"],
+        foreign_operators=inspection.foreign_operators,
+        unverified=sorted(
+            {*inspection.signatures}.difference(names)
+            | labels
+            | {f"{name} (Python's alone)" for name in response.get("more", [])}
+        ),
+        tolerance=expectations.tolerance,
+        cases=[
+            compare(
+                case,
+                scales[case.signature],
+                answer,
+                outputs,
+                expectations,
+                columns,
+            )
+            for case, answer in zip(
+                expectations.cases, response["cases"], strict=True
+            )
+        ],
+        refused=expectations.refused,
+        constant=expectations.constant,
+        blurred=expectations.blurred,
+        # Of a quantized file, `accuracy` says how much is left.
+        unseen=unseen_columns(columns, expectations.tolerance)
+        if expectations.quantization is None
+        else [],
+        lead=expectations.lead,
+        agreement=expectations.agreement,
+        quantization=expectations.quantization,
+        warmup=response.get("warmup", 0),
+        padding_matters=expectations.padding_matters,
+        narrower=_narrower(expectations, inspection),
+        altered=altered,
+        rewritten=rewritten,
+        folded=folded,
+        other_writer=other_writer,
+        notes=list(notes(expectations, inspection, allow_operators)),
+    )
+
+
+def _check_readers(
+    expectations: Expectations,
+    response: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+) -> None:
+    """Raises `ExportVerificationError` where Python is answered otherwise."""
+    scales = expectations.scales
+    for index, answer in response["by_python"].items():
+        case = expectations.cases[int(index)]
+        served = response["cases"][int(index)]
+        if "error" in served:
+            continue  # which is told in its place
+        answers = {
+            name: output_of(value, outputs)
+            for name, value in served["outputs"].items()
+        }
+        found = compare(
+            dataclasses.replace(case, answers=answers),
+            # The artifact may be of another model, with other outputs.
+            {**dict.fromkeys(answers, 1.0), **scales[case.signature]},
+            answer,
+            outputs,
+            expectations,
+            Columns(),
+        )
+        if found.worst_difference > expectations.tolerance:
+            raise ExportVerificationError(
+                "The artifact answers servers and Python differently: "
+                f"signature '{case.signature}', {case}: "
+                + (
+                    found.error
+                    or f"{found.worst_output} differs by "
+                    f"{found.worst_difference:.3g}"
+                )
+            )
+
+
+def _tensorflow_version() -> str:
+    import tensorflow as tf
+
+    return tf.__version__
+
+
+def _narrower(expectations: Expectations, inspection: Inspection) -> list[str]:
+    """Inputs of one shape only, where the signature is for any, in words."""
+    found = []
+    for signature in expectations.signatures:
+        inputs = inspection.signatures[signature.name]["inputs"]
+        for name, spec in signature.specs.items():
+            shape, wanted = inputs[name].shape, tuple(spec.shape)
+            if shape is None or len(shape) != len(wanted):
+                continue
+            if None not in {
+                own
+                for size, own in zip(shape, wanted, strict=True)
+                if size is not None
+            }:
+                continue
+            sizes = "x".join(
+                "?" if each is None else f"{each}" for each in shape
+            )
+            found.append(
+                f"{signature.name} takes {name} of shape {shape} alone, and "
+                f"the model of {wanted}: if that is meant, verify it by "
+                f"signatures={{'{signature.name}': (model, {{'{name}': "
+                f"{shape}}})}} (--signature {signature.name}={name}:{sizes})"
+            )
+    return found
+
+
+def _unknown_labels(
+    expectations: Expectations, inspection: Inspection
+) -> set[str]:
+    """Outputs of labels that the artifact has, and the model has not."""
+    return {
+        f"{case.signature}/{name}"
+        for case in expectations.cases
+        for name in inspection.signatures[case.signature]["outputs"]
+        if is_labels(name) and name not in case.answers
+    }
+
+
+def _check_signatures(
+    expectations: Expectations, inspection: Inspection
+) -> None:
+    """Raises `ValueError` where the artifact is of another model."""
+    for signature in expectations.signatures:
+        if signature.name not in inspection.signatures:
+            raise ValueError(
+                f"The artifact has no signature '{signature.name}'. It has: "
+                f"{', '.join(inspection.signatures)}. `signatures` "
+                "(--signature) names those to verify"
+            )
+        present = inspection.signatures[signature.name]["inputs"]
+        if set(present) != set(signature.specs):
+            raise ValueError(
+                f"The artifact's signature '{signature.name}' takes "
+                f"{', '.join(present)}, and the model "
+                f"{', '.join(signature.specs)}"
+            )

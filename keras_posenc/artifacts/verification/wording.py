@@ -1,0 +1,198 @@
+"""A report in words."""
+
+from typing import Any
+
+from keras_posenc.artifacts.ground import units
+
+_LINES = 8  # of samples of one signature, in a report
+_OTHER_WRITER = (
+    "If other versions, or another converter, wrote it, export it anew. To go "
+    "by its answers, and the weights that are found in it, alone: "
+    "other_writer=True (--other-writer)"
+)
+
+
+def failure(report: Any) -> str | None:
+    """Why a report has not passed, with the worst case; None if it has."""
+    if report.passed:
+        return None
+    worst = report.worst
+    if worst.worst_difference <= report.tolerance and report.altered:
+        return (
+            "The artifact gives the model's answers, and is not made of "
+            f"the same: {'; '.join(report.altered)}. If another version of "
+            "Keras, or of the model's code, wrote it, export it anew"
+        )
+    is_other = report.rewritten and not report.other_writer
+    if worst.worst_difference <= report.tolerance and is_other:
+        return (
+            "The artifact gives the model's answers, but is not written "
+            f"as this model is here: {'; '.join(report.rewritten)}. "
+            f"{_OTHER_WRITER}"
+        )
+    if worst.worst_difference <= report.tolerance and not report.agrees:
+        return (
+            "The file chooses another largest score than the model too "
+            f"often: {decisions(report)}. If that is often enough for "
+            "you, allow it by `agreement` (--agreement)"
+        )
+    if worst.worst_difference <= report.tolerance:
+        return "The model answers nothing but NaN, which verifies nothing"
+    failed = sum(
+        not case.worst_difference <= report.tolerance for case in report.judged
+    )
+    reason = worst.error or (
+        f"{worst.worst_output} differs by {worst.worst_difference:.3g}, "
+        f"and {report.tolerance:.3g} is allowed"
+    )
+    if worst.error is None and report.quantization:
+        reason += (
+            f". That is more than {report.quantization} should do to this "
+            "model; if it is little enough for you, allow it by "
+            "`tolerance` (--tolerance)"
+        )
+    elif worst.error is None and worst.worst_difference < 1e-3:
+        reason += (
+            ". If that is rounding, which grows with the length and where "
+            "many tokens are the same, allow more by `tolerance` "
+            "(--tolerance)"
+        )
+    return (
+        f"The artifact does not give the model's answers in {failed} of "
+        f"{len(report.cases)} cases. The worst: signature "
+        f"'{worst.signature}', {worst.inputs}: {reason}"
+    )
+
+
+def details(report: Any) -> str:
+    """All of it: what `str` says, how it was asked, and each case."""
+    lines = [str(report), f"loaded in {units.time(report.load_seconds)}"]
+    if report.in_float32:
+        lines.append(
+            "compared with the model in float32, as the file computes: its "
+            "mixed precision rounds otherwise"
+        )
+    if report.refused:
+        lines.append(
+            f"not tried, as the model does not take it: "
+            f"{'; '.join(report.refused)}"
+        )
+    if report.warmup:
+        lines.append(f"replayed {report.warmup} warm-up requests")
+    if report.mediapipe is not None:
+        lines.append(
+            f"MediaPipe itself gave the model's answers to {report.mediapipe}"
+            " texts"
+        )
+    lines.append("signature, inputs: worst difference, time of a call")
+    for name in dict.fromkeys(case.signature for case in report.cases):
+        samples = [
+            case
+            for case in report.cases
+            if case.is_sample and case.signature == name
+        ]
+        lines += [f"  {case}" for case in samples[:_LINES]]
+        if len(samples) > _LINES:
+            worst = max(samples, key=lambda case: case.worst_difference)
+            lines.append(
+                f"  {name}, {len(samples) - _LINES} more samples; the "
+                f"worst of all: {worst}"
+            )
+    lines += [f"  {case}" for case in report.cases if not case.is_sample]
+    return "\n".join(lines)
+
+
+def remarks(report: Any) -> list[str]:
+    """What needs attention, or was not verified."""
+    lines = [*report.narrower, *report.notes]
+    lines += [f"not the model's own: {each}" for each in report.altered]
+    lines += [f"not as it is written here: {x}" for x in report.rewritten]
+    if report.rewritten and not report.other_writer:
+        lines.append(_OTHER_WRITER)
+    if report.folded:
+        lines.append(f"not compared: {'; '.join(report.folded)}")
+    if report.foreign_operators:
+        lines.append(
+            f"needs operators beyond the plain runtime: "
+            f"{', '.join(report.foreign_operators)}"
+        )
+    if report.quantization:
+        lines.append(
+            f"{report.quantization}, beside the model itself: "
+            f"{report.accuracy}; {report.tolerance:.2g} is allowed"
+        )
+        if report.accuracy.rows:
+            lines.append(decisions(report))
+    if report.quantization == "int8-static" and not report.accuracy.on_samples:
+        lines.append(
+            "right only for inputs like those that it was calibrated with: "
+            "give some as `samples` (--samples) to verify it"
+        )
+    hint = (
+        ""
+        if report.accuracy.on_samples
+        else ". Give inputs like those that it is for as `samples` (--samples)"
+    )
+    if report.constant:
+        lines.append(
+            "weak check: over these inputs the model's answers hardly vary "
+            f"in {', '.join(report.constant)}{hint}"
+        )
+    elif report.blurred:
+        lines.append(
+            "weak check: over these inputs the model's answers vary no "
+            "more than rounding may move them in "
+            f"{', '.join(report.blurred)}{hint}"
+        )
+    if report.unseen:
+        lines.append(
+            "columns too small to be seen beside the others: "
+            f"{', '.join(report.unseen)}"
+        )
+    if report.unvaried:
+        lines.append(
+            "lengths and batches were not varied beyond the samples: "
+            f"{', '.join(report.unvaried)}"
+        )
+    if report.padding_matters:
+        lines.append(
+            "padding changes its answers: let no server batch rows of "
+            "different lengths"
+        )
+    if report.warmup is None:
+        lines.append(
+            "its warm-up requests were not replayed: pip install "
+            "'keras-posenc[serving]'"
+        )
+    if report.unverified:
+        lines.append(f"not verified: {', '.join(report.unverified)}")
+    return lines
+
+
+def decisions(report: Any) -> str:
+    """How often the largest score is kept, and how often it must be."""
+    kept, decided = report.decided
+    rows = sum(case.rows for case in report.judged)
+    text = f"the largest score leads by more than {report.lead:.2g} in "
+    if not decided:
+        return f"{text}none of {rows} rows, so which it is was not checked"
+    return (
+        f"{text}{decided} of {rows} rows, and is the model's in {kept} of "
+        f"these; {100 * report.agreement:.4g}% is required"
+    )
+
+
+def summary(report: Any) -> str:
+    """What was verified, in one line."""
+    count, judged = len(report.cases), len(report.judged)
+    on_samples = (
+        f" on the {judged} samples" if judged < count else ""
+    )  # all others must be finite, and no more
+    verdict = "verified" if report.passed else "WRONG"
+    if report.passed and report.rewritten:
+        verdict += " by answers and weights alone, not its graph"
+    return (
+        f"{report.path}: {verdict}: {count} "
+        f"case{'s' * (count != 1)}, worst {report.worst_difference:.2g} of "
+        f"{report.tolerance:.2g}{on_samples}, {units.size(report.size_bytes)}"
+    )
