@@ -1,10 +1,15 @@
-"""Exact positional encodings and Transformer encoders for Keras 3."""
+"""Exact positional encodings and Transformers for Keras 3."""
 
 __version__ = "0.1.0"
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+# A room whose names stay in it; `.keras` files hold its losses.
+from keras_posenc import training  # noqa: F401
+from keras_posenc.generation.generator import (
+    Generator as Generator,
+)
 from keras_posenc.ops.positional_encoding import (
     get_angles as get_angles,
 )
@@ -59,8 +64,17 @@ from keras_posenc.positional.time_encoding import (
 from keras_posenc.positional.transformer_xl_bias import (
     TransformerXLBias as TransformerXLBias,
 )
+from keras_posenc.text.byte_tokenizer import (
+    ByteTokenizer as ByteTokenizer,
+)
+from keras_posenc.text.character_tokenizer import (
+    CharacterTokenizer as CharacterTokenizer,
+)
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,
+)
+from keras_posenc.transformer.cross_attention import (
+    CrossAttention as CrossAttention,
 )
 from keras_posenc.transformer.feed_forward import (
     FeedForward as FeedForward,
@@ -70,6 +84,18 @@ from keras_posenc.transformer.masked_average_pooling import (
 )
 from keras_posenc.transformer.self_attention import (
     SelfAttention as SelfAttention,
+)
+from keras_posenc.transformer.transformer import (
+    Transformer as Transformer,
+)
+from keras_posenc.transformer.transformer_decoder import (
+    TransformerDecoder as TransformerDecoder,
+)
+from keras_posenc.transformer.transformer_decoder_block import (
+    TransformerDecoderBlock as TransformerDecoderBlock,
+)
+from keras_posenc.transformer.transformer_decoder_model import (
+    TransformerDecoderModel as TransformerDecoderModel,
 )
 from keras_posenc.transformer.transformer_encoder import (
     TransformerEncoder as TransformerEncoder,
@@ -82,62 +108,56 @@ from keras_posenc.transformer.transformer_encoder_model import (
 )
 
 if TYPE_CHECKING:
-    from keras_posenc.artifacts.benchmark import (
-        Benchmark as Benchmark,
-    )
-    from keras_posenc.artifacts.benchmark import (
-        benchmark_litert as benchmark_litert,
-    )
-    from keras_posenc.artifacts.errors import (
+    from keras_posenc.artifacts.ground.errors import (
         ExportError as ExportError,
     )
-    from keras_posenc.artifacts.errors import (
+    from keras_posenc.artifacts.ground.errors import (
         ExportVerificationError as ExportVerificationError,
     )
-    from keras_posenc.artifacts.inspection import (
-        inspect as inspect,
+    from keras_posenc.artifacts.inspection.inspection import inspect as inspect
+    from keras_posenc.artifacts.litert.benchmark import (
+        Benchmark as Benchmark,
     )
-    from keras_posenc.artifacts.litert import (
+    from keras_posenc.artifacts.litert.benchmark import (
+        benchmark_litert as benchmark_litert,
+    )
+    from keras_posenc.artifacts.litert.export import (
         export_litert as export_litert,
     )
-    from keras_posenc.artifacts.onnx_file import (
+    from keras_posenc.artifacts.onnx.export import (
         export_onnx as export_onnx,
     )
-    from keras_posenc.artifacts.report import (
-        Artifact as Artifact,
-    )
-    from keras_posenc.artifacts.report import (
-        VerificationReport as VerificationReport,
-    )
-    from keras_posenc.artifacts.rollback import (
-        rollback as rollback,
-    )
-    from keras_posenc.artifacts.saved_model import (
+    from keras_posenc.artifacts.saved_model.export import (
         export_saved_model as export_saved_model,
     )
-    from keras_posenc.artifacts.text_predictions import (
+    from keras_posenc.artifacts.saved_model.rollback import (
+        rollback as rollback,
+    )
+    from keras_posenc.artifacts.signatures.text_predictions import (
         predict_texts as predict_texts,
     )
-    from keras_posenc.artifacts.verification import (
-        verify as verify,
+    from keras_posenc.artifacts.verification.report import Artifact as Artifact
+    from keras_posenc.artifacts.verification.report import (
+        VerificationReport as VerificationReport,
     )
+    from keras_posenc.artifacts.verify import verify as verify
 
 # Where the exports are. They take longer to import than all the layers, and
 # most programs that import the layers export nothing.
 _LATE = {
-    "Benchmark": "benchmark",
-    "benchmark_litert": "benchmark",
-    "ExportError": "errors",
-    "ExportVerificationError": "errors",
-    "inspect": "inspection",
-    "export_litert": "litert",
-    "export_onnx": "onnx_file",
-    "Artifact": "report",
-    "VerificationReport": "report",
-    "export_saved_model": "saved_model",
-    "predict_texts": "text_predictions",
-    "verify": "verification",
-    "rollback": "rollback",
+    "Benchmark": "litert.benchmark",
+    "benchmark_litert": "litert.benchmark",
+    "ExportError": "ground.errors",
+    "ExportVerificationError": "ground.errors",
+    "inspect": "inspection.inspection",
+    "export_litert": "litert.export",
+    "export_onnx": "onnx.export",
+    "Artifact": "verification.report",
+    "VerificationReport": "verification.report",
+    "export_saved_model": "saved_model.export",
+    "predict_texts": "signatures.text_predictions",
+    "verify": "verify",
+    "rollback": "saved_model.rollback",
 }
 
 

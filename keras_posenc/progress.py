@@ -19,12 +19,16 @@ _NATIVE = re.compile(
         | WARNING:\ All\ log\ messages\ before\ absl.*\n
         | (?:INFO|WARNING|ERROR):(?:absl|tensorflow):.*\n
         | INFO:\ (?:Created|Initialized)\ TensorFlow\ Lite.*\n
+        | fully_quantize:\ \d.*\n
         | (?:loc\(|<unknown>:0:|error:\ failed\ while\ converting)
           (?:.*\n)+?(?:\n|\Z)
     )""",
     re.MULTILINE | re.VERBOSE,
 )
-_CHATTER = re.compile(r"[IW]\d{4} |\S+ \S+: [IW] |WARNING|INFO|To enable the")
+_CHATTER = re.compile(
+    r"[IW]\d{4} |\S+ \S+: [IW] |WARNING|INFO|To enable the"
+    r"|fully_quantize: "
+)
 
 
 @contextlib.contextmanager

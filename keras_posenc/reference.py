@@ -6,9 +6,10 @@ layers it judges. Weights come as dictionaries of arrays: kernels of shape
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -607,8 +608,12 @@ def multi_head_attention(
     num_heads: int,
     num_key_value_heads: int | None = None,
     mask: npt.ArrayLike | None = None,
+    memory: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Multi-head self-attention, with grouped queries where asked for.
+    """Multi-head attention, with grouped queries where asked for.
+
+    To the inputs themselves, or to a memory: cross-attention, whose keys and
+    values come from another sequence.
 
     Vaswani et al., Attention Is All You Need (2017), section 3.2.2; Ainslie
     et al., GQA: Training Generalized Multi-Query Transformer Models (2023).
@@ -622,12 +627,15 @@ def multi_head_attention(
             head h uses h // (num_heads // num_key_value_heads).
         mask: Boolean, broadcastable to (..., query, key), true = attend; for
             a padding mask of shape (batch, seq), mask[:, None, :].
+        memory: Shape (..., source, width), or None for the inputs.
 
     Returns:
         Shape (..., seq, columns of the output kernel).
     """
     x = np.asarray(inputs, np.float64)
-    q, k, v = (_dense(x, weights, name) for name in ("query", "key", "value"))
+    read = x if memory is None else np.asarray(memory, np.float64)
+    q = _dense(x, weights, "query")
+    k, v = (_dense(read, weights, name) for name in ("key", "value"))
     num_groups = num_key_value_heads or num_heads
     heads = []
     for h in range(num_heads):
@@ -677,16 +685,22 @@ def feed_forward(
     """Two dense layers for each token, the activation between them.
 
     `x` (..., hidden); `weights` hold `intermediate` and `output` kernels and
-    biases; `activation` is "relu", "gelu" (the exact one, by erf) or
-    "gelu_tanh". Vaswani et al., Attention Is All You Need (2017), section
-    3.3; Hendrycks and Gimpel, Gaussian Error Linear Units (2016).
+    biases; `activation` is "relu", "silu", "gelu" (the exact one, by erf) or
+    "gelu_tanh". With a `gate` kernel the activation is the gate's, by which
+    the intermediate layer is multiplied. Vaswani et al., Attention Is All You
+    Need (2017), section 3.3; Hendrycks and Gimpel, Gaussian Error Linear Units
+    (2016); Shazeer, GLU Variants Improve Transformer (2020), equation 6.
 
     Raises:
         ValueError: If `activation` is unknown.
     """
-    y = _dense(np.asarray(x, np.float64), weights, "intermediate")
+    tokens: FloatArray = np.asarray(x, np.float64)
+    gated = "gate_kernel" in weights
+    y = _dense(tokens, weights, "gate" if gated else "intermediate")
     if activation == "relu":
         y = np.maximum(y, 0.0)
+    elif activation == "silu":
+        y = y / (1.0 + np.exp(-y))
     elif activation == "gelu":
         erf = np.vectorize(math.erf, otypes=[np.float64])
         y = 0.5 * y * (1.0 + erf(y / math.sqrt(2.0)))
@@ -695,9 +709,11 @@ def feed_forward(
         y = 0.5 * y * (1.0 + np.tanh(inner))
     else:
         raise ValueError(
-            "`activation` must be 'relu', 'gelu' or 'gelu_tanh'. "
+            "`activation` must be 'relu', 'silu', 'gelu' or 'gelu_tanh'. "
             f"Received: activation={activation!r}."
         )
+    if gated:
+        y = y * _dense(tokens, weights, "intermediate")
     return _dense(y, weights, "output")
 
 
@@ -751,6 +767,157 @@ def encoder_block(
     return x
 
 
+def decoder_block(
+    x: npt.ArrayLike,
+    weights: Mapping[str, Weights],
+    num_heads: int,
+    normalize_first: bool = False,
+    *,
+    epsilon: float,
+    memory: npt.ArrayLike | None = None,
+    activation: str = "relu",
+    num_key_value_heads: int | None = None,
+    mask: npt.ArrayLike | None = None,
+    memory_mask: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """One Transformer decoder block, without dropout.
+
+    Between the two halves of an encoder block, whose attention is to what came
+    before alone, stands one that attends to a memory: Vaswani et al.,
+    Attention Is All You Need (2017), sections 3.1 and 3.2.3; pre-norm as in
+    `encoder_block`.
+
+    Args:
+        x: Shape (..., seq, hidden).
+        weights: Those of `encoder_block`, and, where there is a memory,
+            `cross_attention` and `cross_attention_norm`.
+        num_heads: Query heads.
+        normalize_first: Pre-norm if true, post-norm otherwise.
+        epsilon: Of the normalisations.
+        memory: Shape (..., source, hidden), or None.
+        activation: See `feed_forward`.
+        num_key_value_heads: See `multi_head_attention`.
+        mask: Boolean, broadcastable to (..., seq, seq), true = attend, besides
+            that no token attends to later ones.
+        memory_mask: Likewise to (..., seq, source).
+
+    Returns:
+        Shape (..., seq, hidden).
+    """
+    y: FloatArray = np.asarray(x, np.float64)
+    allowed = np.tril(np.ones((y.shape[-2],) * 2, bool))
+    if mask is not None:
+        allowed = allowed & np.asarray(mask, bool)
+
+    def attend(y: FloatArray) -> FloatArray:
+        return multi_head_attention(
+            y, weights["attention"], num_heads, num_key_value_heads, allowed
+        )
+
+    def read(y: FloatArray) -> FloatArray:
+        return multi_head_attention(
+            y,
+            weights["cross_attention"],
+            num_heads,
+            num_key_value_heads,
+            memory_mask,
+            memory,
+        )
+
+    def feed(y: FloatArray) -> FloatArray:
+        return feed_forward(y, weights["feed_forward"], activation)
+
+    parts = [(attend, "attention_norm"), (feed, "feed_forward_norm")]
+    if memory is not None:
+        parts.insert(1, (read, "cross_attention_norm"))
+    for f, name in parts:
+        if normalize_first:
+            y = y + f(_normalize(y, weights[name], epsilon))
+        else:
+            y = _normalize(y + f(y), weights[name], epsilon)
+    return y
+
+
+def transformer(
+    source: npt.ArrayLike,
+    target: npt.ArrayLike,
+    weights: Mapping[str, Any],
+    num_heads: int,
+    normalize_first: bool = False,
+    *,
+    epsilon: float,
+    activation: str = "relu",
+    num_key_value_heads: int | None = None,
+) -> FloatArray:
+    """Logits of what follows each target token, from ids; 0 is padding.
+
+    Vaswani et al., Attention Is All You Need (2017), figure 1: embeddings
+    times sqrt(d_model) (section 3.4) plus sinusoids (3.5), a stack of encoder
+    blocks, a stack of decoder blocks that read its outputs, and a projection.
+    Without dropout; pre-norm stacks end with a norm.
+
+    Args:
+        source: Ids, (batch, source).
+        target: Ids, (batch, target).
+        weights: `source_embeddings` and `target_embeddings`, (ids, d_model);
+            `encoder` and `decoder`, lists of the weights of their blocks;
+            for pre-norm `encoder_norm` and `decoder_norm`; and
+            `logits_kernel`, (d_model, ids), which may be the transpose of a
+            table.
+        num_heads: Query heads.
+        normalize_first: Pre-norm if true, post-norm otherwise.
+        epsilon: Of all normalisations.
+        activation: See `feed_forward`.
+        num_key_value_heads: See `multi_head_attention`.
+
+    Returns:
+        Shape (batch, target, ids).
+    """
+    source, target = np.asarray(source), np.asarray(target)
+
+    def embedded(ids: IntArray, name: str) -> FloatArray:
+        table = np.asarray(weights[name], np.float64)
+        d_model = table.shape[1]
+        encoding = positional_encoding(ids.shape[1], d_model)
+        return np.asarray(table[ids] * math.sqrt(d_model) + encoding)
+
+    options = {
+        "epsilon": epsilon,
+        "activation": activation,
+        "num_key_value_heads": num_key_value_heads,
+    }
+    sources, targets = (
+        (ids != 0)[:, np.newaxis, :] for ids in (source, target)
+    )
+    memory = embedded(source, "source_embeddings")
+    for block in weights["encoder"]:
+        memory = encoder_block(
+            memory,
+            block,
+            num_heads,
+            normalize_first,
+            mask=sources,
+            **options,  # type: ignore[arg-type]
+        )
+    if normalize_first:
+        memory = _normalize(memory, weights["encoder_norm"], epsilon)
+    x = embedded(target, "target_embeddings")
+    for block in weights["decoder"]:
+        x = decoder_block(
+            x,
+            block,
+            num_heads,
+            normalize_first,
+            memory=memory,
+            mask=targets,
+            memory_mask=sources,
+            **options,  # type: ignore[arg-type]
+        )
+    if normalize_first:
+        x = _normalize(x, weights["decoder_norm"], epsilon)
+    return _dense(x, weights, "logits")
+
+
 def masked_average(x: npt.ArrayLike, mask: npt.ArrayLike) -> FloatArray:
     """Mean of the real tokens of each row; zeros where all is padding.
 
@@ -759,6 +926,132 @@ def masked_average(x: npt.ArrayLike, mask: npt.ArrayLike) -> FloatArray:
     real = np.asarray(mask, bool)[..., np.newaxis]
     total = np.sum(np.where(real, np.asarray(x, np.float64), 0.0), axis=-2)
     return np.asarray(total / np.maximum(np.sum(real, axis=-2), 1))
+
+
+# Of the tokens so far, the log-probability of each id to follow.
+LogProbabilities = Callable[[tuple[int, ...]], npt.ArrayLike]
+
+
+def greedy_search(
+    next_token: LogProbabilities,
+    prompt: Sequence[int],
+    max_length: int,
+    end_ids: Sequence[int] = (),
+    min_length: int = 0,
+) -> tuple[tuple[int, ...], list[float]]:
+    """The likeliest token each time: what follows the prompt, and its scores.
+
+    At most `max_length` tokens; id 0 is padding, which is never chosen, and an
+    end symbol only behind `min_length` others.
+    """
+    found: tuple[int, ...] = ()
+    scores: list[float] = []
+    while len(found) < max_length and not (found and found[-1] in end_ids):
+        choices = _choices(next_token, prompt, found, end_ids, min_length)
+        score, token = max((s, -token) for token, s in choices)
+        found, scores = (*found, -token), [*scores, score]
+    return found, scores
+
+
+def beam_search(
+    next_token: LogProbabilities,
+    prompt: Sequence[int],
+    max_length: int,
+    beams: int,
+    end_ids: Sequence[int] = (),
+    length_penalty: float = 0.0,
+    min_length: int = 0,
+) -> list[tuple[float, tuple[int, ...]]]:
+    """The `beams` best sequences found, best first, with their ranks.
+
+    A rank is a log-likelihood over ((5 + n) / 6) ** length_penalty. Wu et al.,
+    Google's Neural Machine Translation System (2016), section 7.
+    """
+    kept: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    for _ in range(max_length):
+        grown = []
+        for total, found in kept:
+            if found and found[-1] in end_ids:
+                grown.append((total, found))
+                continue
+            for token, score in _choices(
+                next_token, prompt, found, end_ids, min_length
+            ):
+                grown.append((total + score, (*found, token)))
+        grown.sort(key=lambda each: -_rank(each[0], each[1], length_penalty))
+        kept = grown[:beams]
+    return [
+        (_rank(total, found, length_penalty), found) for total, found in kept
+    ]
+
+
+def all_sequences(
+    next_token: LogProbabilities,
+    prompt: Sequence[int],
+    max_length: int,
+    end_ids: Sequence[int] = (),
+    length_penalty: float = 0.0,
+    min_length: int = 0,
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Every sequence there is, best first, with their ranks: no search."""
+    done: list[tuple[float, tuple[int, ...]]] = []
+    still: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    while still:
+        total, found = still.pop()
+        if len(found) == max_length or (found and found[-1] in end_ids):
+            done.append((_rank(total, found, length_penalty), found))
+            continue
+        for token, score in _choices(
+            next_token, prompt, found, end_ids, min_length
+        ):
+            still.append((total + score, (*found, token)))
+    return sorted(done, reverse=True)
+
+
+def sampling_distribution(
+    logits: npt.ArrayLike,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+) -> FloatArray:
+    """With what probability each id is drawn, one row of logits.
+
+    Fan et al., Hierarchical Neural Story Generation (2018): top-k. Holtzman et
+    al., The Curious Case of Neural Text Degeneration (2020): top-p, the fewest
+    of the likeliest that hold this probability. Nguyen et al., Turning Up the
+    Heat (2024): min-p, a share of the likeliest.
+    """
+    logits = np.asarray(logits, np.float64) / temperature
+    order = np.argsort(-logits, kind="stable")[:top_k]
+    chances = np.exp(logits[order] - logits.max())
+    chances = chances / chances.sum()
+    while top_p < 1 and chances[:-1].sum() >= top_p:
+        chances = chances[:-1]
+    # What is left is not made to sum to 1 before the last one is dropped.
+    chances = chances[chances >= min_p * chances[0]]
+    result = np.zeros(len(logits))
+    result[order[: len(chances)]] = chances / chances.sum()
+    return result
+
+
+def _choices(
+    next_token: LogProbabilities,
+    prompt: Sequence[int],
+    found: tuple[int, ...],
+    end_ids: Sequence[int],
+    min_length: int,
+) -> list[tuple[int, float]]:
+    scores = np.asarray(next_token((*prompt, *found)), np.float64)
+    return [
+        (token, float(score))
+        for token, score in enumerate(scores)
+        if token > 0 and (token not in end_ids or len(found) >= min_length)
+    ]
+
+
+def _rank(total: float, found: tuple[int, ...], length_penalty: float) -> float:
+    return float(total / ((5 + len(found)) / 6) ** length_penalty)
 
 
 def _check_layout(layout: str) -> None:

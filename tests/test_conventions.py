@@ -80,12 +80,18 @@ def test_one_name_for_one_idea(layer):
 
 # ---- What is initialized and regularized
 
+SMALL = {"d_model": 8, "num_layers": 1, "num_heads": 2}
 SIZES = {
     "AxialPositionalEncoding": {"num_axes": 1, "grid_shape": (5,)},
+    "CrossAttention": {"num_heads": 2},
     "FeedForward": {"intermediate_dim": 6},
     "PositionEmbedding": {"sequence_length": 5},
     "RelativePositionEmbedding": {"max_distance": 3},
     "SelfAttention": {"num_heads": 2},
+    "Transformer": {"vocabulary_size": 9, **SMALL},
+    "TransformerDecoder": {"num_layers": 2, "num_heads": 2},
+    "TransformerDecoderBlock": {"num_heads": 2},
+    "TransformerDecoderModel": {"vocabulary_size": 9, **SMALL},
     "TransformerEncoder": {"num_layers": 2, "num_heads": 2},
     "TransformerEncoderBlock": {"num_heads": 2},
     "TransformerEncoderModel": {

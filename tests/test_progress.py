@@ -21,6 +21,7 @@ W0000 00:00:1795344510.418829    4485 tf_tfl_flatbuffer_helpers.cc:364] Ignored
 2026-11-22 10:48:34.123456: I tensorflow/core/util/port.cc:153] oneDNN custom
 INFO: Created TensorFlow Lite XNNPACK delegate for CPU.
 INFO:tensorflow:Assets written to: /tmp/a/assets
+fully_quantize: 0, inference_type: 6, input_inference_type: FLOAT32
 """
 MLIR = """\
 loc(callsite(fused["Atan:", "Atan"])): error: 'tf.Atan' op is neither a custom

@@ -1,12 +1,15 @@
-"""What the README shows, runs; and what it names, exists."""
+"""What the README and docs/ show, runs; what any page names, exists."""
 
 import ast
+import collections
 import importlib
+import itertools
+import os
 import re
 import shlex
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pytest
 
@@ -14,6 +17,9 @@ pytestmark = pytest.mark.tensorflow
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+SHOWN = [README, *sorted((ROOT / "docs").glob("*.md"))]
+# Hidden ones aside, what npm, make and builds leave here.
+NOT_OURS = {"node_modules", "build", "demo", "dist", "htmlcov"}
 
 
 class Block(NamedTuple):
@@ -55,15 +61,76 @@ def run(block, namespace, path="README.md"):
     exec(compile(code, str(path), "exec"), namespace)
 
 
+def without_blocks(text):
+    return re.sub(r"(?ms)^\s*(`{3,}|~{3,}).*?^\s*\1\s*$", "", text)
+
+
+def arguments(lines, program):
+    """The arguments of each line that calls a program."""
+    return [
+        shlex.split(line, comments=True)[1:]
+        for line in lines
+        if line.split()[:1] == [program]
+    ]
+
+
 def commands(text, program):
     """The arguments of each `program ...` in blocks and in code spans."""
-    fenced = [block for block in blocks(text) if block.language != "python"]
-    lines = [line for block in fenced for line in block.code.splitlines()]
-    prose = re.sub(r"(?ms)^\s*(`{3,}|~{3,}).*?^\s*\1\s*$", "", text)
+    fenced = [block for block in blocks(text) if not block.language]
+    # A command may go on in the next line, behind a backslash.
+    whole = [block.code.replace("\\\n", " ") for block in fenced]
+    lines = [line for code in whole for line in code.splitlines()]
     # A span may be broken over lines.
-    lines += [" ".join(s.split()) for s in re.findall(r"`([^`]+)`", prose)]
-    found = [shlex.split(line, comments=True) for line in lines]
-    return [words[1:] for words in found if words and words[0] == program]
+    spans = re.findall(r"`([^`]+)`", without_blocks(text))
+    return arguments([*lines, *(" ".join(s.split()) for s in spans)], program)
+
+
+def likeness(line):
+    """A line of output but for its numbers, spaces and lines of tables."""
+    line = re.sub(r"\d+(\.\d+)?(e[-+]?\d+)?", "#", line)
+    return " ".join(re.sub("[━─┏┳┓┡╇┩└┴┘]", "", line).split())
+
+
+def pages():
+    """Every Markdown file of the repository."""
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = {
+            name for name in folders if not name.startswith(".")
+        } - NOT_OURS
+        for name in names:
+            if name.endswith(".md"):
+                yield Path(folder, name)
+
+
+def anchors(text):
+    """What links into a page may call its headings, by GitHub's rule."""
+    seen = collections.Counter()
+    for title in re.findall(r"(?m)^#{1,6} +(.+?) *#*$", without_blocks(text)):
+        title = re.sub(r"\]\([^)]*\)", "", title).lower()
+        name = re.sub(r"[^\w\- ]", "", title).replace(" ", "-")
+        yield f"{name}-{seen[name]}" if seen[name] else name
+        seen[name] += 1
+
+
+def links(text):
+    """Where the links and images of a page lead."""
+    prose = re.sub(r"(`+).+?\1", "", without_blocks(text), flags=re.DOTALL)
+    inline = re.findall(r"\]\(\s*<?([^)>\s]+)", prose)
+    return inline + re.findall(r"(?m)^ {0,3}\[[^\]]+\]: *<?([^>\s]+)", prose)
+
+
+def is_broken(page, link):
+    """Whether a link of a page leads nowhere in the repository."""
+    if re.match(r"[a-z][a-z0-9+.-]*:", link):  # https:, mailto:
+        return False
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not target.exists() or not target.is_relative_to(ROOT):
+        return True
+    return bool(anchor) and (
+        target.suffix != ".md"
+        or anchor not in anchors(target.read_text(encoding="utf-8"))
+    )
 
 
 class TestReading:
@@ -103,42 +170,84 @@ class TestReading:
         assert commands(self.TEXT, "make") == [["lint"], ["demo"], ["test"]]
         assert commands(self.TEXT, "program") == [["--out", "a b"]]
 
+    def test_links(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(globals(), "ROOT", tmp_path)
+        (tmp_path / "docs").mkdir()
+        page = tmp_path / "docs" / "a.md"
+        page.write_text("# A `b`: c_d\n```\n# no title\n```\n## x\n## x\n")
+        for link in ("a.md#a-b-c_d", "#x-1", "../docs", "https://x.y/z#q"):
+            assert not is_broken(page, link), link
+        for link in ("#no-title", "#x-2", "b.md", "../../x", "../docs#x"):
+            assert is_broken(page, link), link
+        text = "[`a`](b.md) ![c](d.png)\n`[no](e)`\n[f]: g#h\n"
+        assert links(text) == ["b.md", "d.png", "g#h"]
 
-class TestReadme:
-    TEXT = README.read_text(encoding="utf-8")
+
+class TestPages:
+    TEXTS: ClassVar = {
+        page: page.read_text(encoding="utf-8") for page in sorted(pages())
+    }
 
     @pytest.mark.slow
-    def test_snippets_and_commands_run(self, tmp_path, monkeypatch):
-        from keras_posenc_cli import main
-
+    def test_snippets_and_commands_run(self, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
         monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
         monkeypatch.setattr(sys, "path", list(sys.path))
+        # The other pages go on from the README's model.
         namespace = {"__name__": "__main__"}
-        for block in python_blocks(self.TEXT):
+        for block in python_blocks(self.TEXTS[README]):
             run(block, namespace, README)
-        # On the files that the snippets left here.
-        shown = commands(self.TEXT, "keras-posenc")
-        assert shown, "the README shows no use of the command"
-        for arguments in shown:
+        printed = capsys.readouterr().out
+        chance, learned = re.findall(r"(\d+)% of 512", printed)
+        assert int(chance) < 60
+        assert int(learned) > 95
+        shown = 0
+        for page in SHOWN:
+            own = dict(namespace)
+            for block in blocks(self.TEXTS[page]):
+                if block.language == "python" and page != README:
+                    run(block, own, page)
+                elif not block.language:
+                    calls = arguments(block.code.splitlines(), "keras-posenc")
+                    shown += len(calls)
+                    printed = self.printed(calls, capsys)
+                elif block.language == "text":
+                    lines = iter(map(likeness, printed.splitlines()))
+                    for line in block.code.splitlines():
+                        assert line == "..." or likeness(line) in lines, line
+        assert shown, "no page shows a use of the command"
+
+    def printed(self, calls, capsys):
+        """What commands print on the files that the snippets left here."""
+        from keras_posenc_cli import main
+
+        capsys.readouterr()
+        for call in calls:
             # The snippets have verified what is long.
-            verifies = arguments[0] in ("export", "verify")
-            short = ["--max-length", "8"] * verifies
-            assert main([*arguments, *short]) == 0, arguments
+            short = ["--max-length", "8"] * (call[0] in ("export", "verify"))
+            assert main([*call, *short]) == 0, call
+        return capsys.readouterr().out
+
+    def commands(self, program):
+        """Those of all pages."""
+        each = (commands(text, program) for text in self.TEXTS.values())
+        return list(itertools.chain.from_iterable(each))
 
     def test_make_targets_exist(self):
         makefile = (ROOT / "Makefile").read_text()
         targets = set(re.findall(r"(?m)^([a-z-]+):", makefile))
         assert "lint" in targets  # the list is read rightly
-        shown = commands(self.TEXT, "make")
-        assert shown, "the README names no target"
+        shown = self.commands("make")
+        assert ["demo"] in shown
         for words in shown:
             named = {word for word in words if "=" not in word}
             assert named <= targets, words
 
     def test_pytest_commands_select_something(self):
-        for words in commands(self.TEXT, "pytest"):
+        shown = self.commands("pytest")
+        assert shown, "no page names a test"
+        for words in shown:
             assert re.fullmatch(r"[^-]+( -k \w+)?", " ".join(words)), words
             *paths, keyword = words if "-k" in words else (*words, "")
             names = [
@@ -151,13 +260,19 @@ class TestReadme:
 
     def test_names_exist(self):
         package = importlib.import_module("keras_posenc")
-        for name in set(re.findall(r"\bkp\.(\w+)", self.TEXT)):
-            assert hasattr(package, name), name
+        for page, text in self.TEXTS.items():
+            for name in set(re.findall(r"\bkp\.(\w+)", text)):
+                assert hasattr(package, name), (page, name)
 
-    def test_links_lead_somewhere(self):
-        for target in re.findall(r"\]\(([^)#\s]+)", self.TEXT):
-            if "://" not in target:
-                assert (ROOT / target).exists(), target
+    def test_every_link_leads_somewhere_and_the_readme_is_short(self):
+        broken = [
+            f"{page.relative_to(ROOT)}: {link}"
+            for page, text in self.TEXTS.items()
+            for link in links(text)
+            if is_broken(page, link)
+        ]
+        assert not broken
+        assert len(self.TEXTS[README].splitlines()) <= 130
 
 
 def names_of_tests(path):

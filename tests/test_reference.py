@@ -305,7 +305,8 @@ def test_shift_is_block_diagonal(k: int, d_model: int) -> None:
         ),
         (
             lambda: ref.feed_forward([0.0], {"intermediate_kernel": [[1]]}, ""),
-            "`activation` must be 'relu', 'gelu' or 'gelu_tanh'. "
+            "`activation` must be 'relu', 'silu', 'gelu' or "
+            "'gelu_tanh'. "
             "Received: activation=''.",
         ),
     ],

@@ -7,7 +7,7 @@ import difflib
 import inspect
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -25,28 +25,36 @@ class NamedArguments:
         try:
             super().__init__(**kwargs)
         except ValueError as error:
-            known = {
-                name
-                for each in type(self).__mro__[:-1]
-                if "__init__" in vars(each)
-                for name, parameter in inspect.signature(
-                    vars(each)["__init__"]
-                ).parameters.items()
-                if parameter.kind is parameter.KEYWORD_ONLY
-                or parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-            } - {"self"}
-            unknown = next((name for name in kwargs if name not in known), None)
-            if unknown is None or "Unrecognized keyword" not in str(error):
+            if "Unrecognized keyword" not in str(error):
                 raise
-            near = difflib.get_close_matches(unknown, sorted(known), n=1)
-            raise ValueError(
-                f"{type(self).__name__} has no argument `{unknown}`. "
-                + (
-                    f"Did you mean `{near[0]}`?"
-                    if near
-                    else f"It has: {', '.join(sorted(known))}"
-                )
-            ) from None
+            refuse_unknown(type(self), kwargs)
+            raise
+
+
+def refuse_unknown(kind: type, names: Iterable[str]) -> None:
+    """Raises `ValueError` for a name that no constructor of a class takes."""
+    known = {
+        name
+        for each in kind.__mro__[:-1]
+        if "__init__" in vars(each)
+        for name, parameter in inspect.signature(
+            vars(each)["__init__"]
+        ).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+        or parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    } - {"self"}
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is None:
+        return
+    near = difflib.get_close_matches(unknown, sorted(known), n=1)
+    raise ValueError(
+        f"{kind.__name__} has no argument `{unknown}`. "
+        + (
+            f"Did you mean `{near[0]}`?"
+            if near
+            else f"It has: {', '.join(sorted(known))}"
+        )
+    ) from None
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:

@@ -72,13 +72,15 @@ class AttentionPosition(NamedArguments, keras.Layer):
         return super().add_weight(*args, **{"autocast": False, **kwargs})
 
 
-def check_attention_position(value: Any) -> AttentionPosition | None:
+def check_attention_position(
+    value: Any, name: str = "attention_position"
+) -> AttentionPosition | None:
     """Returns an `AttentionPosition` or None, also from a layer's config."""
     if isinstance(value, dict):
         value = keras.saving.deserialize_keras_object(value)
     if value is None or isinstance(value, AttentionPosition):
         return value
     raise ValueError(
-        "`attention_position` must be an AttentionPosition or None. "
-        f"Received: attention_position={value!r}"
+        f"`{name}` must be an AttentionPosition or None. "
+        f"Received: {name}={value!r}"
     )

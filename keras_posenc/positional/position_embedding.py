@@ -197,10 +197,13 @@ class PositionEmbedding(TokenEncoding):
             ),
         }
 
-    def _check_length(self, seq: int | None, start_index: Any) -> None:
+    def _check_length(self, seq: Any, start_index: Any) -> None:
         """Holds plain counting to the table, where it is known."""
         start = known_values(start_index)
-        if not seq or start is None or not start.size:
+        # JAX has a symbol for an unknown one, which cannot be compared.
+        if not isinstance(seq, int) or not seq:
+            return
+        if start is None or not start.size:
             return
         if start.min() < 0 or int(start.max()) + seq > self.sequence_length:
             self._refuse(

@@ -3,6 +3,12 @@
 Importing this folder imports neither TensorFlow nor TF-Text.
 """
 
+from keras_posenc.text.byte_tokenizer import (
+    ByteTokenizer as ByteTokenizer,
+)
+from keras_posenc.text.character_tokenizer import (
+    CharacterTokenizer as CharacterTokenizer,
+)
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,
 )

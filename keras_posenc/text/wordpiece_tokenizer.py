@@ -1,6 +1,5 @@
 """WordPiece tokenisation as a layer."""
 
-import operator
 import os
 import threading
 from collections.abc import Sequence
@@ -8,12 +7,11 @@ from typing import Any, Self
 
 import keras
 
-from keras_posenc.keras_internals import carried_mask, carry_mask
-from keras_posenc.ops.arguments import NamedArguments, check_bool
+from keras_posenc.ops.arguments import check_bool
 from keras_posenc.progress import progress
+from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.wordpiece_vocabulary import (
     CLS,
-    PAD,
     SEP,
     SUFFIX,
     UNK,
@@ -27,7 +25,7 @@ _PATIENCE = 2.0
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class WordpieceTokenizer(NamedArguments, keras.layers.Layer):
+class WordpieceTokenizer(Tokenizer):
     """Turns strings into BERT's token ids, inside the model.
 
     A text is lowercased and stripped of accents (if `lowercase`) and split at
@@ -48,6 +46,11 @@ class WordpieceTokenizer(NamedArguments, keras.layers.Layer):
     runs on the CPU and cannot be compiled by XLA. On the JAX and PyTorch
     backends, which have no strings, it works outside models: on strings and
     in `dataset.map`.
+
+    `detokenize` gives texts back, up to the first `[SEP]`. What tokenising
+    takes away does not return: case, accents, the spaces around punctuation.
+    `[UNK]` stands where a word was. `pad_id`, `unknown_id`, `start_id` and
+    `end_id` are the ids of the special tokens.
 
     Args:
         vocabulary: a list of tokens in the order of their ids, or the path of
@@ -100,16 +103,16 @@ class WordpieceTokenizer(NamedArguments, keras.layers.Layer):
         lowercase: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(sequence_length=sequence_length, **kwargs)
         if isinstance(vocabulary, str | os.PathLike):
             vocabulary = read_vocabulary(vocabulary)
         # A tuple: Keras and TensorFlow would wrap a list to track its items.
         self.vocabulary = tuple(vocabulary)
         check_vocabulary(self.vocabulary)
-        self.sequence_length = _check_sequence_length(sequence_length)
         self.lowercase = check_bool("lowercase", lowercase)
-        self.supports_masking = True
-        self.supports_jit = False
+        self.unknown_id, self.start_id, self.end_id = (
+            self.vocabulary.index(token) for token in (UNK, CLS, SEP)
+        )
         self._tokenizer = _fast_tokenizer(self.vocabulary, lowercase)
 
     @classmethod
@@ -151,8 +154,9 @@ class WordpieceTokenizer(NamedArguments, keras.layers.Layer):
             >>> from keras_posenc import WordpieceTokenizer
             >>> texts = ["to be or not to be", "to see or not to see"]
             >>> tokenizer = WordpieceTokenizer.learn(texts, 30)
-            >>> tokenizer.detokenize(tokenizer(["To be, or to see?"]))
-            ['to be [UNK] or to see [UNK]']
+            >>> ids = tokenizer(["To be, or to see?"])
+            >>> print(tokenizer.detokenize(ids).numpy())
+            [b'to be [UNK] or to see [UNK]']
         """
         _import_tensorflow_text()
         with progress(verbose) as step:
@@ -178,89 +182,26 @@ class WordpieceTokenizer(NamedArguments, keras.layers.Layer):
             **kwargs,
         )
 
-    @property
-    def compute_dtype(self) -> str:
-        # As Keras' `TextVectorization`: a `Sequential` without an `Input`
-        # takes from it the dtype of its own.
-        return "string"
+    def split(self, texts: Any) -> Any:
+        return self._tokenizer.tokenize(texts)
 
-    @property
-    def variable_dtype(self) -> str:
-        return "string"
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        # Here and not in `call`: Keras takes only tensors as inputs.
-        texts = self._as_strings(inputs)
-        symbolic = keras.backend.is_keras_tensor(texts)
-        if symbolic or keras.backend.backend() == "tensorflow":
-            ids = super().__call__(texts, *args, **kwargs)
-            if symbolic:
-                # A model behind takes the mask as one more input, which must
-                # therefore be part of the graph.
-                carry_mask(ids, keras.ops.not_equal(ids, 0))
-            return ids
+    def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
 
-        ids = self.call(texts)
-        if tf.inside_function():  # a dataset's graph
-            return ids
-        return keras.ops.convert_to_tensor(ids.numpy())
-
-    def _as_strings(self, inputs: Any) -> Any:
-        if keras.backend.is_keras_tensor(inputs):
-            self._check_inputs(inputs.dtype, inputs.shape)
-            return inputs
-        import tensorflow as tf
-
-        texts = tf.convert_to_tensor(inputs, dtype_hint=tf.string)
-        if texts.shape.rank is None:  # as in some datasets
-            texts = tf.ensure_shape(texts, (None,))
-        self._check_inputs(texts.dtype.name, texts.shape)
-        return texts
-
-    def _check_inputs(self, dtype: str, shape: Sequence[int | None]) -> None:
-        if dtype != "string" or len(shape) != 1:
-            raise ValueError(
-                f"Layer '{self.name}' expects strings of shape (batch,). "
-                f"Received: dtype={dtype}, shape={tuple(shape)}."
-            )
-
-    def call(self, inputs: Any) -> Any:
-        import tensorflow as tf
-
-        pieces = self._tokenizer.tokenize(inputs)
-        room = (
-            None if self.sequence_length is None else self.sequence_length - 2
+        tails = [token.startswith(SUFFIX) for token in self.vocabulary]
+        alone = tf.constant(self.vocabulary)
+        behind = tf.constant(
+            [
+                token.removeprefix(SUFFIX) if tail else f" {token}"
+                for token, tail in zip(self.vocabulary, tails, strict=True)
+            ]
         )
-        ids = pieces.to_tensor(shape=(None, room))
-        last = tf.minimum(
-            tf.cast(pieces.row_lengths(), "int32"), tf.shape(ids)[1]
+        counts = tf.cumsum(tf.cast(kept, "int32"), axis=-1)
+        # A piece has nothing to continue where a text begins with it.
+        pieces = tf.where(
+            counts == 1, tf.gather(alone, ids), tf.gather(behind, ids)
         )
-        # One more column on each side, for [CLS] and for [SEP].
-        ids = tf.pad(ids, ((0, 0), (1, 1)))  # (batch, seq)
-        column = tf.range(tf.shape(ids)[1])
-        ids = tf.where(column == 0, self.token_to_id(CLS), ids)
-        is_last = column == tf.expand_dims(last + 1, 1)  # (batch, seq)
-        ids = tf.where(is_last, self.token_to_id(SEP), ids)
-        # Where Keras looks for a mask. `compute_mask` sees only the strings
-        # and would tokenise them a second time.
-        carry_mask(ids, tf.not_equal(ids, 0))
-        return ids
-
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        if keras.backend.is_keras_tensor(inputs):
-            return None  # see `__call__`
-        return carried_mask(self.call(self._as_strings(inputs)))
-
-    def compute_output_shape(
-        self, input_shape: Sequence[int | None]
-    ) -> tuple[int | None, ...]:
-        return (*input_shape, self.sequence_length)
-
-    def compute_output_spec(self, inputs: Any) -> Any:
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape), "int32"
-        )
+        return tf.strings.reduce_join(tf.where(kept, pieces, ""), axis=-1)
 
     def get_vocabulary(self) -> list[str]:
         """The tokens, in the order of their ids."""
@@ -308,36 +249,6 @@ class WordpieceTokenizer(NamedArguments, keras.layers.Layer):
             )
         return self.vocabulary[index]
 
-    def detokenize(self, ids: Any) -> list[str]:
-        """Joins the tokens of each row, without [PAD], [CLS] and [SEP].
-
-        What tokenising takes away does not return: case, accents, the spaces
-        around punctuation. `[UNK]` stands where a word was.
-
-        Args:
-            ids: integers of shape (batch, seq).
-
-        Returns:
-            One string per row.
-
-        Raises:
-            ValueError: if an id is not in the vocabulary.
-        """
-        rows = keras.ops.convert_to_numpy(ids).tolist()
-        return [self._join([self.id_to_token(i) for i in row]) for row in rows]
-
-    @staticmethod
-    def _join(tokens: list[str]) -> str:
-        words: list[str] = []
-        for token in tokens:
-            if token in (PAD, CLS, SEP):
-                continue
-            if words and token.startswith(SUFFIX):
-                words[-1] += token.removeprefix(SUFFIX)
-            else:
-                words.append(token)
-        return " ".join(words)
-
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
@@ -345,21 +256,6 @@ class WordpieceTokenizer(NamedArguments, keras.layers.Layer):
             "sequence_length": self.sequence_length,
             "lowercase": self.lowercase,
         }
-
-
-def _check_sequence_length(sequence_length: Any) -> int | None:
-    if sequence_length is None:
-        return None
-    try:
-        length = operator.index(sequence_length)
-    except TypeError:
-        length = 0
-    if length < 2:
-        raise ValueError(
-            "`sequence_length` must be at least 2, for [CLS] and [SEP]. "
-            f"Received: sequence_length={sequence_length}."
-        )
-    return length
 
 
 def _fast_tokenizer(vocabulary: Sequence[str], lowercase: bool) -> Any:

@@ -4,8 +4,10 @@ import collections
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from keras_posenc.text.corpus import check_dataset, strings_of
 
 PAD, UNK, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP)
@@ -147,38 +149,16 @@ def _valid_batches(corpus: Any) -> Any:
     import tensorflow as tf
 
     if isinstance(corpus, tf.data.Dataset):
-        spec = corpus.element_spec
-        if not isinstance(spec, tf.TensorSpec) or spec.dtype != tf.string:
-            raise TypeError(
-                "`corpus` must hold strings. "
-                f"Received a dataset with elements: {spec}."
-            )
+        check_dataset(corpus)
         texts = corpus.map(lambda text: tf.reshape(text, (-1,))).unbatch()
     else:
-        strings = _strings(corpus)
+        strings = strings_of(corpus)
         texts = tf.data.Dataset.from_generator(
             lambda: strings, output_signature=tf.TensorSpec((), tf.string)
         )
     return texts.batch(_BATCH).map(
         lambda batch: tf.strings.unicode_transcode(batch, "UTF-8", "UTF-8")
     )
-
-
-def _strings(corpus: Iterable[Any]) -> Iterable[str | bytes]:
-    """The corpus, once its first element has proved to be a string."""
-    if isinstance(corpus, str | bytes):
-        raise TypeError(
-            "`corpus` must be an iterable of strings or a `tf.data.Dataset` "
-            f"of strings. Received one string: {_name([corpus])}."
-        )
-    texts = iter(corpus)
-    first = next(texts, "")
-    if not isinstance(first, str | bytes):
-        raise TypeError(
-            "`corpus` must hold strings. "
-            f"Received a first element of type {type(first).__name__}."
-        )
-    return itertools.chain([first], texts)
 
 
 def _trim(learned: Sequence[str], size: int) -> list[str]:

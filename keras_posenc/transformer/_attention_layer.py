@@ -1,7 +1,7 @@
 """What every layer that attends has in common: its call and its output."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -12,11 +12,15 @@ from keras_posenc.ops.arguments import (
     check_inputs,
     check_mask,
     check_position_tensors,
+    check_positive_int,
     check_shape,
 )
 from keras_posenc.ops.masks import hide_masked, resolve_mask
 from keras_posenc.ops.positions import count_positions
 from keras_posenc.ops.sides import Side
+from keras_posenc.positional.attention_position import (
+    check_attention_position,
+)
 from keras_posenc.transformer._context import Context
 
 
@@ -74,12 +78,13 @@ class AttentionLayer(NamedArguments, keras.Layer):
                 mask,
             )
             batch, seq, _ = ops.shape(inputs)
-            side = self._side(
+            side = side_of(
+                self.attention_position,
                 seq,
-                positions,
-                start_index,
-                segment_ids,
-                (mask, padding_mask),
+                positions=positions,
+                start_index=start_index,
+                segment_ids=segment_ids,
+                masks=(mask, padding_mask),
             )
             context = Context(
                 side,
@@ -97,39 +102,6 @@ class AttentionLayer(NamedArguments, keras.Layer):
             return_attention_scores=return_attention_scores,
             training=training,
         )
-
-    def _side(
-        self,
-        seq: Any,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        masks: tuple[Any, Any],
-    ) -> Side:
-        """The side of the inputs, with positions if anything within asks."""
-        given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
-        tokens = functools.reduce(ops.logical_and, given) if given else None
-        within = self.attention_position
-        if not isinstance(within, list):
-            within = [within]
-        within = [position for position in within if position is not None]
-        # Numbers given for padding may be none at all, and padding that was
-        # counted is no length.
-        hides = positions is not None or any(
-            position.uses_length for position in within
-        )
-        if within:
-            positions = count_positions(
-                positions,
-                start_index=start_index,
-                segment_ids=segment_ids,
-                length=seq,
-            )
-            if hides:
-                positions = hide_masked(positions, tokens)
-        else:
-            positions = None
-        return Side(seq, tokens, positions, segment_ids)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         return tuple(input_shape)
@@ -195,3 +167,84 @@ class AttentionLayer(NamedArguments, keras.Layer):
         )
         check_mask("padding_mask", padding_mask)
         check_mask("attention_mask", attention_mask)
+
+
+def check_heads(
+    num_heads: Any, num_key_value_heads: Any = None
+) -> tuple[int, int]:
+    """The numbers of heads of queries, and of keys and values."""
+    heads = check_positive_int("num_heads", num_heads)
+    if num_key_value_heads is None:
+        return heads, heads
+    shared = check_positive_int("num_key_value_heads", num_key_value_heads)
+    if heads % shared:
+        raise ValueError(
+            "`num_key_value_heads` must divide `num_heads`. Received: "
+            f"num_key_value_heads={num_key_value_heads}, num_heads={num_heads}"
+        )
+    return heads, shared
+
+
+def head_width(layer: Any, dim: int) -> int:
+    """The width of one head of a layer, on inputs as wide as `dim`."""
+    if dim % layer.num_heads:
+        raise ValueError(
+            f"{type(layer).__name__} '{layer.name}': `num_heads` must divide "
+            "the width of the inputs. Received: "
+            f"num_heads={layer.num_heads}, inputs of width {dim}"
+        )
+    return int(dim) // int(layer.num_heads)
+
+
+def check_positions(name: str, value: Any, num_layers: int) -> Any:
+    """One shared `AttentionPosition`, a list of one per block, or None."""
+    if not isinstance(value, list | tuple):
+        return check_attention_position(value, name)
+    if len(value) != num_layers:
+        raise ValueError(
+            f"`{name}` as a list must have one entry for each of "
+            f"the {num_layers} blocks. Received: {len(value)} entries"
+        )
+    return [check_attention_position(position, name) for position in value]
+
+
+def side_of(
+    within: Any,
+    seq: Any,
+    *,
+    positions: Any = None,
+    start_index: Any = 0,
+    segment_ids: Any = None,
+    masks: Iterable[Any] = (),
+) -> Side:
+    """A side of attention, with positions if anything within asks for them.
+
+    Args:
+        within: An `AttentionPosition`, None, or a list of such.
+        seq: The number of tokens.
+        positions: As in a call.
+        start_index: As in a call.
+        segment_ids: As in a call.
+        masks: A token is what all of them call a token; each may be None.
+    """
+    given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
+    tokens = functools.reduce(ops.logical_and, given) if given else None
+    if not isinstance(within, list):
+        within = [within]
+    within = [position for position in within if position is not None]
+    if not within:
+        return Side(seq, tokens, None, segment_ids)
+    # Numbers given for padding may be none at all, and padding that was
+    # counted is no length.
+    hides = positions is not None or any(
+        position.uses_length for position in within
+    )
+    positions = count_positions(
+        positions,
+        start_index=start_index,
+        segment_ids=segment_ids,
+        length=seq,
+    )
+    if hides:
+        positions = hide_masked(positions, tokens)
+    return Side(seq, tokens, positions, segment_ids)

@@ -1,10 +1,12 @@
 """What one call says of its tokens, once for all the blocks."""
 
+import dataclasses
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_posenc.ops.cache import Slots
 from keras_posenc.ops.masks import combine_masks, hide_padding
 from keras_posenc.ops.packing import Packing
 from keras_posenc.ops.sides import Side
@@ -20,6 +22,9 @@ class Context:
         attention_mask: As in a call, or None.
         causal: Whether tokens attend to none that come later.
         data_dependent_shapes: Whether shapes may depend on the masks.
+        memory: What else they attend to, or None.
+        slots: Where the keys of the inputs go among those kept from before,
+            which are `keys`; None where the inputs are all there is.
     """
 
     def __init__(
@@ -31,6 +36,8 @@ class Context:
         attention_mask: Any = None,
         causal: bool = False,
         data_dependent_shapes: bool = True,
+        memory: "Memory | None" = None,
+        slots: Slots | None = None,
     ) -> None:
         self.queries = queries
         self.keys = keys
@@ -38,6 +45,8 @@ class Context:
         self.attention_mask = attention_mask
         self.causal = causal
         self.data_dependent_shapes = data_dependent_shapes
+        self.memory = memory
+        self.slots = slots
         self.packing: Packing | None = None
         self.mask = combine_masks(
             queries=queries,
@@ -89,3 +98,16 @@ class Context:
         """`(batch, seq, dim)` with 0 for every padded query."""
         tokens = self.queries.tokens
         return x if tokens is None else hide_padding(x, tokens)
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """A sequence that another one attends to.
+
+    Attributes:
+        context: The inputs as queries, and the memory's tokens as keys.
+        x: `(batch, source, dim)`, or None where its keys and values are kept.
+    """
+
+    context: Context
+    x: Any = None

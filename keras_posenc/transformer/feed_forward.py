@@ -28,11 +28,15 @@ from keras_posenc.transformer._sublayers import (
 class FeedForward(NamedArguments, keras.Layer):
     """Two projections with an activation between them, token by token.
 
+    With `use_gate` the activation is of a third projection, the gate, by which
+    the first one is multiplied: `activation="silu"` makes it SwiGLU.
+
     Args:
         intermediate_dim: Width between the two projections.
         activation: Name of a Keras activation, or a callable.
         dropout: Rate of the dropout at the end, in [0, 1).
         use_bias: Whether the projections have biases.
+        use_gate: Whether there is a gate.
         kernel_initializer: Initializer of the projections' kernels.
         bias_initializer: Initializer of their biases.
         kernel_regularizer: Regularizer of their kernels.
@@ -61,6 +65,7 @@ class FeedForward(NamedArguments, keras.Layer):
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+        - [Shazeer, 2020](https://arxiv.org/abs/2002.05202) (gates)
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class FeedForward(NamedArguments, keras.Layer):
         activation: Any = "relu",
         dropout: float = 0.0,
         use_bias: bool = True,
+        use_gate: bool = False,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         kernel_regularizer: Any = None,
@@ -83,6 +89,7 @@ class FeedForward(NamedArguments, keras.Layer):
         self.activation = make_activation(activation)
         self.dropout = check_rate("dropout", dropout)
         self.use_bias = check_bool("use_bias", use_bias)
+        self.use_gate = check_bool("use_gate", use_gate)
         projection_options(
             self,
             kernel_initializer=kernel_initializer,
@@ -90,8 +97,16 @@ class FeedForward(NamedArguments, keras.Layer):
             kernel_regularizer=kernel_regularizer,
             bias_regularizer=bias_regularizer,
         )
+        self.gate = None
+        if self.use_gate:
+            self.gate = make_dense(
+                self, self.intermediate_dim, "gate", self.activation
+            )
         self.intermediate = make_dense(
-            self, self.intermediate_dim, "intermediate", self.activation
+            self,
+            self.intermediate_dim,
+            "intermediate",
+            None if self.use_gate else self.activation,
         )
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
@@ -102,6 +117,8 @@ class FeedForward(NamedArguments, keras.Layer):
         check_sequence_shape(self, input_shape)
         *outer, dim = input_shape
         self.intermediate.build((*outer, dim))
+        if self.gate is not None:
+            self.gate.build((*outer, dim))
         # Width-dependent, and therefore created here.
         self.output_projection = make_dense(self, dim, "output_projection")
         self.output_projection.build((*outer, self.intermediate_dim))
@@ -116,7 +133,10 @@ class FeedForward(NamedArguments, keras.Layer):
             inputs = hide_padding(inputs, ops.cast(mask, "bool"))
         *outer, dim = ops.shape(inputs)
         # Of two axes: of more, Keras makes a graph of many small operators.
-        x = self.intermediate(ops.reshape(inputs, (-1, dim)))
+        rows = ops.reshape(inputs, (-1, dim))
+        x = self.intermediate(rows)
+        if self.gate is not None:
+            x = x * self.gate(rows)
         outputs = ops.reshape(self.output_projection(x), (*outer, dim))
         return self.dropout_layer(outputs, training=training)
 
@@ -136,6 +156,7 @@ class FeedForward(NamedArguments, keras.Layer):
             "activation": keras.activations.serialize(self.activation),
             "dropout": self.dropout,
             "use_bias": self.use_bias,
+            "use_gate": self.use_gate,
             **projection_config(self),
         }
 

@@ -7,7 +7,6 @@ from keras import ops
 
 from keras_posenc.ops.arguments import (
     check_bool,
-    check_positive_int,
     check_rate,
     check_sequence_shape,
 )
@@ -17,7 +16,11 @@ from keras_posenc.positional.attention_position import (
     check_attention_position,
 )
 from keras_posenc.transformer._attending import attend_between, rotated
-from keras_posenc.transformer._attention_layer import AttentionLayer
+from keras_posenc.transformer._attention_layer import (
+    AttentionLayer,
+    check_heads,
+    head_width,
+)
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._sublayers import (
     make_dense,
@@ -109,17 +112,9 @@ class SelfAttention(AttentionLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.num_heads = check_positive_int("num_heads", num_heads)
-        self.num_key_value_heads = check_positive_int(
-            "num_key_value_heads",
-            num_heads if num_key_value_heads is None else num_key_value_heads,
+        self.num_heads, self.num_key_value_heads = check_heads(
+            num_heads, num_key_value_heads
         )
-        if self.num_heads % self.num_key_value_heads:
-            raise ValueError(
-                "`num_key_value_heads` must divide `num_heads`. Received: "
-                f"num_key_value_heads={num_key_value_heads}, "
-                f"num_heads={num_heads}"
-            )
         self.dropout = check_rate("dropout", dropout)
         self.use_bias = check_bool("use_bias", use_bias)
         self.attention_position = check_attention_position(attention_position)
@@ -137,13 +132,7 @@ class SelfAttention(AttentionLayer):
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
         batch, seq, dim = input_shape
-        if dim % self.num_heads:
-            raise ValueError(
-                f"{type(self).__name__} '{self.name}': `num_heads` must divide "
-                "the width of the inputs. Received: "
-                f"num_heads={self.num_heads}, inputs of width {dim}"
-            )
-        head_dim = dim // self.num_heads
+        head_dim = head_width(self, dim)
         heads = self.num_heads + 2 * self.num_key_value_heads
         # Width-dependent, and therefore created here.
         self.query_key_value = make_dense(
@@ -177,6 +166,42 @@ class SelfAttention(AttentionLayer):
             return_attention_scores=return_attention_scores,
             training=training,
         )
+
+    def empty_cache(self, batch: Any, length: Any) -> dict[str, Any]:
+        """Buffers for the keys and values of so many tokens, all zeros."""
+        head_dim = self.output_projection.units // self.num_heads
+        shape = (batch, self.num_key_value_heads, length, head_dim)
+        zeros = ops.zeros(shape, self.compute_dtype)
+        return {"key": zeros, "value": zeros}
+
+    def attend_cached(
+        self, x: Any, context: Context, cache: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """What tokens get that go on after others, and the cache with them.
+
+        Args:
+            x: `(batch, query, dim)`, in the compute dtype.
+            context: The new tokens as queries, all slots as keys.
+            cache: As `empty_cache` makes it; keys are kept as rotated.
+        """
+        query, key, value = self._project(x, context)
+        position, slots = self.attention_position, context.slots
+        assert slots is not None
+        key = rotated(position, key, context.queries)
+        cache = {
+            name: slots.write(cache[name], new, axis=2)
+            for name, new in (("key", key), ("value", value))
+        }
+        outputs = attend_between(
+            self,
+            rotated(position, query, context.queries),
+            cache["key"],
+            cache["value"],
+            context,
+            return_attention_scores=False,
+            training=False,
+        )
+        return outputs, cache
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -10,11 +10,11 @@ from keras_posenc.ops.arguments import (
     check_positive_int,
     check_sequence_shape,
 )
-from keras_posenc.positional.attention_position import (
-    AttentionPosition,
-    check_attention_position,
+from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.transformer._attention_layer import (
+    AttentionLayer,
+    check_positions,
 )
-from keras_posenc.transformer._attention_layer import AttentionLayer
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._sublayers import (
     make_norm,
@@ -44,6 +44,8 @@ class TransformerEncoder(AttentionLayer):
         norm_epsilon: Added to the variance, above 0.
         norm: `"layer"` or `"rms"`.
         use_bias: Whether the projections have biases.
+        use_gate: Whether the feed-forward parts have a gate, as `FeedForward`
+            says.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
         attention_position: An `AttentionPosition` that all blocks share, or a
             list with one (or None) for each block, or None.
@@ -98,6 +100,7 @@ class TransformerEncoder(AttentionLayer):
         norm_epsilon: float = 1e-5,
         norm: str = "layer",
         use_bias: bool = True,
+        use_gate: bool = False,
         num_key_value_heads: int | None = None,
         attention_position: (
             AttentionPosition | Sequence[AttentionPosition | None] | None
@@ -113,8 +116,8 @@ class TransformerEncoder(AttentionLayer):
         self.skip_padding = check_bool("skip_padding", skip_padding)
         self.num_layers = check_positive_int("num_layers", num_layers)
         self.normalize_first = check_bool("normalize_first", normalize_first)
-        self.attention_position = _check_positions(
-            attention_position, self.num_layers
+        self.attention_position = check_positions(
+            "attention_position", attention_position, self.num_layers
         )
         options = projection_options(
             self,
@@ -136,6 +139,7 @@ class TransformerEncoder(AttentionLayer):
                 norm_epsilon=norm_epsilon,
                 norm=norm,
                 use_bias=use_bias,
+                use_gate=use_gate,
                 num_key_value_heads=num_key_value_heads,
                 attention_position=position,
                 **options_of(options, f"block_{index}"),
@@ -153,6 +157,7 @@ class TransformerEncoder(AttentionLayer):
         self.norm_epsilon = first.norm_epsilon
         self.norm = first.norm
         self.use_bias = first.use_bias
+        self.use_gate = first.use_gate
         self.final_norm = None
         if self.normalize_first:
             self.final_norm = make_norm(
@@ -206,15 +211,3 @@ class TransformerEncoder(AttentionLayer):
             ),
             **projection_config(self),
         }
-
-
-def _check_positions(value: Any, num_layers: int) -> Any:
-    """One shared `AttentionPosition`, a list of one per block, or None."""
-    if not isinstance(value, list | tuple):
-        return check_attention_position(value)
-    if len(value) != num_layers:
-        raise ValueError(
-            "`attention_position` as a list must have one entry for each of "
-            f"the {num_layers} blocks. Received: {len(value)} entries"
-        )
-    return [check_attention_position(position) for position in value]

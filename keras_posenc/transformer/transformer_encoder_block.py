@@ -42,6 +42,8 @@ class TransformerEncoderBlock(AttentionLayer):
         norm_epsilon: Added to the variance, above 0.
         norm: `"layer"` or `"rms"`.
         use_bias: Whether the projections have biases.
+        use_gate: Whether the feed-forward parts have a gate, as `FeedForward`
+            says.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
         attention_position: An `AttentionPosition`, or None.
         kernel_initializer: Initializer of the projections' kernels.
@@ -84,6 +86,7 @@ class TransformerEncoderBlock(AttentionLayer):
         norm_epsilon: float = 1e-5,
         norm: str = "layer",
         use_bias: bool = True,
+        use_gate: bool = False,
         num_key_value_heads: int | None = None,
         attention_position: AttentionPosition | None = None,
         kernel_initializer: Any = "glorot_uniform",
@@ -119,6 +122,7 @@ class TransformerEncoderBlock(AttentionLayer):
         self.feed_forward = FeedForward(
             intermediate_dim,
             activation=activation,
+            use_gate=use_gate,
             name="feed_forward",
             **common,
             **options_of(options, "feed_forward"),
@@ -130,6 +134,7 @@ class TransformerEncoderBlock(AttentionLayer):
         self.use_bias = self.attention.use_bias
         self.intermediate_dim = self.feed_forward.intermediate_dim
         self.activation = self.feed_forward.activation
+        self.use_gate = self.feed_forward.use_gate
         self.attention_norm, self.feed_forward_norm = (
             make_norm(norm, self.norm_epsilon, self.dtype_policy, name)
             for name in ("attention_norm", "feed_forward_norm")
@@ -195,6 +200,7 @@ class TransformerEncoderBlock(AttentionLayer):
             "norm_epsilon": self.norm_epsilon,
             "norm": self.norm,
             "use_bias": self.use_bias,
+            "use_gate": self.use_gate,
             "num_key_value_heads": self.num_key_value_heads,
             "attention_position": keras.saving.serialize_keras_object(
                 self.attention_position

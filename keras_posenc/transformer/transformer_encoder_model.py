@@ -5,9 +5,16 @@ from typing import Any
 
 import keras
 
-from keras_posenc.ops.arguments import check_positive_int, check_rate
+from keras_posenc.ops.arguments import (
+    check_positive_int,
+    check_rate,
+    refuse_unknown,
+)
 from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.positional.positional_encoding import PositionalEncoding
+from keras_posenc.transformer._input_position import (
+    check_input_position,
+    put_in,
+)
 from keras_posenc.transformer._sublayers import PROJECTION_OPTIONS
 from keras_posenc.transformer.transformer_encoder import TransformerEncoder
 
@@ -37,6 +44,8 @@ class TransformerEncoderModel(keras.Model):
         norm_epsilon: Added to the variance, above 0.
         norm: `"layer"` or `"rms"`.
         use_bias: Whether the projections have biases.
+        use_gate: Whether the feed-forward parts have a gate, as `FeedForward`
+            says.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
         kernel_initializer: Initializer of the projections' kernels.
         bias_initializer: Initializer of their biases.
@@ -87,6 +96,7 @@ class TransformerEncoderModel(keras.Model):
         norm_epsilon: float = 1e-5,
         norm: str = "layer",
         use_bias: bool = True,
+        use_gate: bool = False,
         num_key_value_heads: int | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
@@ -98,11 +108,13 @@ class TransformerEncoderModel(keras.Model):
         dtype: Any = None,
         name: str | None = None,
         trainable: bool = True,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(TransformerEncoderModel, unknown)
         check_positive_int("vocabulary_size", vocabulary_size)
         check_positive_int("d_model", d_model)
         dropout = check_rate("dropout", dropout)
-        position = _check_input_position(input_position, dtype)
+        position = check_input_position(input_position, dtype)
         encoder = TransformerEncoder(
             num_layers,
             num_heads=num_heads,
@@ -113,6 +125,7 @@ class TransformerEncoderModel(keras.Model):
             norm_epsilon=norm_epsilon,
             norm=norm,
             use_bias=use_bias,
+            use_gate=use_gate,
             num_key_value_heads=num_key_value_heads,
             attention_position=attention_position,
             kernel_initializer=kernel_initializer,
@@ -133,15 +146,7 @@ class TransformerEncoderModel(keras.Model):
             dtype=dtype,
             name="embedding",
         )
-        x = embedding(ids)
-        if position is not None:
-            x = position(x)
-            if len(x.shape) != 3:
-                raise ValueError(
-                    "`input_position` must give (batch, seq, dim). Received: "
-                    f"input_position={position!r}, which gives "
-                    f"{tuple(x.shape)}"
-                )
+        x = put_in(position, embedding(ids), name="input_position")
         x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
         super().__init__(
             inputs=ids, outputs=encoder(x), name=name, trainable=trainable
@@ -168,6 +173,7 @@ class TransformerEncoderModel(keras.Model):
         self.embeddings_regularizer = embedding.embeddings_regularizer
         self.skip_padding = encoder.skip_padding
         self.use_bias = use_bias
+        self.use_gate = use_gate
         self.num_key_value_heads = encoder.blocks[
             0
         ].attention.num_key_value_heads
@@ -207,6 +213,7 @@ class TransformerEncoderModel(keras.Model):
                     "norm_epsilon",
                     "norm",
                     "use_bias",
+                    "use_gate",
                     "num_key_value_heads",
                     *PROJECTION_OPTIONS,
                     "skip_padding",
@@ -224,22 +231,3 @@ class TransformerEncoderModel(keras.Model):
             config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
         with keras.saving.custom_object_scope(custom_objects or {}):
             return cls(**config)
-
-
-def _check_input_position(value: Any, dtype: Any) -> keras.Layer | None:
-    if value == "sinusoidal":
-        return PositionalEncoding(dtype=dtype, name="positional_encoding")
-    if isinstance(value, dict):
-        value = keras.saving.deserialize_keras_object(value)
-    if isinstance(value, AttentionPosition):
-        raise ValueError(
-            "`input_position` encodes the embeddings, and "
-            f"{type(value).__name__} stands inside attention: give it as "
-            f"`attention_position`. Received: input_position={value!r}"
-        )
-    if value is None or isinstance(value, keras.Layer):
-        return value
-    raise ValueError(
-        "`input_position` must be a layer, 'sinusoidal' or None. "
-        f"Received: input_position={value!r}"
-    )

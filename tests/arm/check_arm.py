@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.artifacts import worker
+from keras_posenc.artifacts.isolated.asking import worker
 
 pytestmark = pytest.mark.tensorflow
 

@@ -92,14 +92,21 @@ def test_shuffling_follows_its_generator(example, sentences):
     assert first == second
 
 
-def test_full_stop_alone_is_measured(example, sentences):
-    """The strongest cue is no secret: the report says how far it goes."""
+def test_nothing_says_where_a_sentence_ends(example, sentences):
+    """Of the marks that end sentences none is left at the end."""
+    assert not any(words[-1].endswith((*'.!?):"',)) for words in sentences)
+    last = collections.Counter(words[-1][-1] for words in sentences)
+    assert all(mark.isalnum() for mark in last)
+
+
+def test_rule_knows_what_words_come_first(example):
+    # Four begin with "the", which is one word of five; "b" ends as often.
+    training = [["the", "a", "b", "c", "d"]] * 4 + [["b", "a", "c", "d", "the"]]
+    real = [["the", "x", "y", "z", "w"]] * 3 + [["x", "y", "z", "w", "v"]]
     rng = np.random.default_rng(1)
-    right = [words[-1][-1] in ".!?" for words in sentences]
-    right += [
-        example.shuffled(words, rng)[-1][-1] not in ".!?" for words in sentences
-    ]
-    assert example.full_stop_accuracy(sentences, 0) == np.mean(right)
+    fake = [example.shuffled(words, rng)[0] != "the" for words in real]
+    expected = np.mean([True, True, True, False, *fake])
+    assert example.first_word_accuracy(training, real, 0) == expected
 
 
 @pytest.mark.tensorflow

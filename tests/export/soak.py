@@ -1,10 +1,12 @@
 """Asks KServe's model server around an export, again and again: `make soak`.
 
-    python tests/export/soak.py --requests 20000 --swaps 3
+    python tests/export/soak.py --requests 200000 --swaps 10
 
-Client threads send texts of every length and bodies that are none; each answer
-is compared with Keras's own, computed before. At even distances new versions
-appear, of two models in turn.
+Client threads send texts of every length, ids, vectors, and bodies that are
+none; each answer is compared with Keras's own, computed before. In every
+hundredth request a row of vectors is NaN: it must be answered, by NaN, and all
+other rows bit for bit as they are beside a row of numbers. At even distances
+new versions appear, of two models in turn.
 Prints what came of it as JSON; exit status 1 where anything went wrong, or, in
 a run of 20 000, where the memory grew. The
 server is at 127.0.0.1, on a port that the system chose, and ended by its pid.
@@ -31,6 +33,8 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 PREDICTOR = Path(__file__).parents[2] / "export" / "kserve" / "predictor.py"
 THREADS = 8
 TOLERANCE = 1e-5
+WIDTH = 32
+NAN_EVERY = 100
 GROWTH = 0.05  # of the server's memory, since a tenth of the requests
 WORDS = "the student who failed exam received a warning and was glad".split()
 BAD = {
@@ -55,8 +59,45 @@ BAD = {
 }
 
 
+def models_of(tokenizer):
+    """A model of texts, and what is behind its tokens and its vectors."""
+    import keras
+    from keras import layers, ops
+
+    import keras_posenc as kp
+
+    embed = layers.Embedding(tokenizer.vocabulary_size(), WIDTH, mask_zero=True)
+    behind = [
+        kp.PositionalEncoding(),
+        kp.TransformerEncoder(1, num_heads=2, intermediate_dim=64),
+        kp.MaskedAveragePooling1D(),
+        layers.Dense(2, activation="softmax", name="scores"),
+    ]
+
+    def model(inputs, x):
+        for layer in behind:
+            x = layer(x)
+        return keras.Model(inputs, x)
+
+    text = keras.Input((), dtype="string", name="text")
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    lengths = keras.Input((), dtype="int32", name="lengths")
+    vectors = keras.Input((None, WIDTH), name="vectors")
+    places = ops.cumsum(ops.ones_like(ids), axis=1)  # the first is 1
+    real = ops.less_equal(places, ops.expand_dims(lengths, -1))
+    return {
+        "serving_default": model(text, embed(tokenizer(text))),
+        "from_ids": model([ids, lengths], embed(ops.where(real, ids, 0))),
+        # Vectors of nothing but zeros are padding.
+        "from_vectors": model(vectors, layers.Masking()(vectors)),
+    }
+
+
 def export_versions(folder):
-    """Two versions of a model; texts, ids, and both models' answers."""
+    """Two versions of a model; texts, ids, vectors, and answers to these.
+
+    The answers are by model, for texts and for vectors.
+    """
     import keras
     import numpy as np
     import tensorflow as tf
@@ -69,35 +110,40 @@ def export_versions(folder):
         " ".join(rng.choices([*WORDS, "Ünïcödé", "🙂", "?!"], k=length))
         for length in (*range(40), *(rng.randrange(40, 400) for _ in range(60)))
     ]
-    rows, answers = None, []
+    rows = [
+        [int(i) for i in np.asarray(tokenizer(tf.constant([text])))[0]]
+        for text in texts
+    ]
+    draw = np.random.default_rng(0)
+    vectors = [
+        draw.standard_normal((length, WIDTH)).astype("float32")
+        for length in (1, 2, 3, 5, 8, 13, 21)
+    ]
+    answers, vector_answers = [], []
     for version in (1, 2):
         keras.utils.set_random_seed(version)
-        model = keras.Sequential(
-            [
-                keras.Input((), dtype="string", name="text"),
-                tokenizer,
-                keras.layers.Embedding(
-                    tokenizer.vocabulary_size(), 32, mask_zero=True
-                ),
-                kp.PositionalEncoding(),
-                kp.TransformerEncoder(1, num_heads=2, intermediate_dim=64),
-                kp.MaskedAveragePooling1D(),
-                keras.layers.Dense(2, activation="softmax", name="scores"),
-            ]
-        )
+        models = models_of(tokenizer)
         kp.export_saved_model(
-            model, folder / str(version), version=version, verbose=False
+            models["serving_default"],
+            folder / str(version),
+            version=version,
+            signatures=models,
+            verbose=False,
         )
-        answers.append(
-            [model.predict(tf.constant([text]), verbose=0)[0] for text in texts]
-        )
-        rows = [
-            [int(i) for i in np.asarray(tokenizer(tf.constant([text])))[0]]
-            for text in texts
-        ]
-    difference = np.abs(np.subtract(*answers)).max(axis=1).min()
-    assert difference > 10 * TOLERANCE  # else no swap could be seen
-    return texts, rows, answers
+        for model, found, given in (
+            (
+                "serving_default",
+                answers,
+                map(tf.constant, zip(texts, strict=True)),
+            ),
+            ("from_vectors", vector_answers, (v[None] for v in vectors)),
+        ):
+            ask = models[model].predict
+            found.append([ask(each, verbose=0)[0] for each in given])
+    for found in (answers, vector_answers):
+        difference = np.abs(np.subtract(*found)).max(axis=1).min()
+        assert difference > 10 * TOLERANCE  # else no swap could be seen
+    return (texts, rows, answers), (vectors, vector_answers)
 
 
 def start(folder, log):
@@ -143,9 +189,10 @@ def resident(pid):
 class Soak:
     """What the clients share."""
 
-    def __init__(self, url, count, texts, rows, answers, swaps, swap):
-        self.url, self.texts, self.rows = url, texts, rows
-        self.answers, self.swap = answers, swap
+    def __init__(self, url, count, of_texts, of_vectors, swaps, swap):
+        self.url, self.swap = url, swap
+        self.texts, self.rows, self.answers = of_texts
+        self.vectors, self.vector_answers = of_vectors
         self.swaps = {
             count * number // (swaps + 1): number
             for number in range(1, swaps + 1)
@@ -154,6 +201,7 @@ class Soak:
         self.count = count
         self.lock = threading.Lock()
         self.found = collections.Counter()
+        self.nan_rows = 0
         self.wrong = []
         self.last = []
 
@@ -170,7 +218,10 @@ class Soak:
             if index in self.swaps:
                 self.swap(self.swaps[index])
             try:
-                outcome, problem = self.ask(session, rng)
+                if index % NAN_EVERY == NAN_EVERY - 1:
+                    outcome, problem = self.ask_nan(session, rng)
+                else:
+                    outcome, problem = self.ask(session, rng)
             except Exception as error:
                 outcome, problem = "failed", repr(error)
             with self.lock:
@@ -197,6 +248,20 @@ class Soak:
                 None if is_right else f"{name}: {reply.status_code}"
             )
         body = {}
+        if rng.random() < 0.1:
+            chosen = rng.choices(range(len(self.vectors)), k=rng.randint(1, 4))
+            status, got = self.ask_vectors(session, rng, self.padded(chosen))
+            if status is not None:
+                return "failed", status
+            model = self.model_of(self.vector_answers, chosen, got)
+            return (
+                (f"model {model}", None)
+                if model
+                else (
+                    "wrong",
+                    f"vectors {chosen}: {got.tolist()}",
+                )
+            )
         if rng.random() < 0.2:
             chosen = [rng.randrange(len(self.texts))]
             ids = self.rows[chosen[0]]
@@ -216,19 +281,92 @@ class Soak:
             return "failed", f"{reply.status_code}: {reply.text[:200]}"
         answer = "outputs" if "inputs" in body else "predictions"
         got = np.array(reply.json()[answer])
-        for model, answers in enumerate(self.answers, 1):
-            wanted = np.array([answers[i] for i in chosen])
+        model = self.model_of(self.answers, chosen, got)
+        if model:
+            return f"model {model}", None
+        return "wrong", f"{body}: {got.tolist()}"
+
+    def ask_nan(self, session, rng):
+        """One row of vectors is NaN, and the others are as if it were not."""
+        import numpy as np
+
+        count = rng.randint(2, 4)
+        chosen = rng.choices(range(len(self.vectors)), k=count)
+        place = rng.randrange(count)
+        others = [i for i in range(count) if i != place]
+        right = self.padded(chosen)
+        spoilt = right.copy()
+        length = len(self.vectors[chosen[place]])
+        if rng.random() < 0.5:
+            spoilt[place, :length] = np.nan
+        else:
+            spoilt[place, rng.randrange(length), rng.randrange(WIDTH)] = np.nan
+        for _ in range(10):  # until no version came between the two
+            found = []
+            for batch in (spoilt, right):
+                status, got = self.ask_vectors(session, rng, batch)
+                if status is not None:
+                    return "failed", f"NaN row: {status}"
+                model = self.model_of(
+                    self.vector_answers,
+                    [chosen[i] for i in others],
+                    got[others],
+                )
+                found.append((model, got))
+            (model, got), (other, wanted) = found
+            if model == other:
+                break
+        if not model or model != other:
+            return "wrong", f"vectors {chosen}, {place} is NaN: {got.tolist()}"
+        if not np.isnan(got[place]).all():
+            return "wrong", f"NaN is answered by {got[place].tolist()}"
+        if got[others].tobytes() != wanted[others].tobytes():
+            return "wrong", f"NaN changes other rows: {got}, {wanted}"
+        with self.lock:
+            self.nan_rows += 1
+        return f"model {model}", None
+
+    def padded(self, chosen):
+        """Rows of vectors as one batch (rows, longest, WIDTH)."""
+        import numpy as np
+
+        longest = max(len(self.vectors[i]) for i in chosen)
+        batch = np.zeros((len(chosen), longest, WIDTH), "float32")
+        for row, i in zip(batch, chosen, strict=True):
+            row[: len(self.vectors[i])] = self.vectors[i]
+        return batch
+
+    def ask_vectors(self, session, rng, batch):
+        """What is wrong with the reply, or None, and its numbers."""
+        import numpy as np
+
+        form = rng.choice(["instances", "inputs"])
+        # JSON has no NaN: null says so, there and back.
+        values = np.where(np.isnan(batch), None, batch.astype(object))
+        body = {form: values.tolist(), "signature_name": "from_vectors"}
+        reply = session.post(f"{self.url}:predict", json=body, timeout=60)
+        if reply.status_code != 200:
+            return f"{reply.status_code}: {reply.text[:200]}", None
+        answer = "outputs" if form == "inputs" else "predictions"
+        return None, np.array(reply.json()[answer], "float64")
+
+    def model_of(self, answers, chosen, got):
+        """The number of the model whose answers these are, or None."""
+        import numpy as np
+
+        for model, own in enumerate(answers, 1):
+            wanted = np.array([own[i] for i in chosen])
             if got.shape == wanted.shape and (
                 np.abs(got - wanted).max() <= TOLERANCE
             ):
-                return f"model {model}", None
-        return "wrong", f"{body}: {got.tolist()}"
+                return model
+        return None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--requests", type=int, default=20_000)
-    parser.add_argument("--swaps", type=int, default=1)
+    parser.add_argument("--requests", type=int, default=200_000)
+    parser.add_argument("--swaps", type=int, default=10)
     parser.add_argument("--settled", type=int, help="by default a tenth")
     options = parser.parse_args()
     with (
@@ -236,7 +374,7 @@ def main():
         Path(name, "log").open("w") as log,
     ):
         folder = Path(name)
-        texts, rows, answers = export_versions(folder)
+        of_texts, of_vectors = export_versions(folder)
         for number in range(1, options.swaps + 1):  # the models, in turn
             shutil.copytree(
                 folder / str(1 + number % 2) / str(1 + number % 2),
@@ -248,9 +386,8 @@ def main():
             soak = Soak(
                 url,
                 options.requests,
-                texts,
-                rows,
-                answers,
+                of_texts,
+                of_vectors,
                 options.swaps,
                 lambda number: (folder / "next" / str(1 + number)).rename(
                     folder / "1" / str(1 + number)
@@ -282,6 +419,7 @@ def main():
     growth = max(levels) / levels[0] - 1
     result = {
         **dict(sorted(soak.found.items())),
+        "nan_rows": soak.nan_rows,
         "problems": soak.wrong[:5],
         "problem_count": len(soak.wrong),
         "last_are_of_the_last_version": set(soak.last)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.tensorflow
 pytest.importorskip("kserve")
 pytest.importorskip("tensorflow_text")
 tf = pytest.importorskip("tensorflow")
+InvalidInput = pytest.importorskip("kserve.errors").InvalidInput
 
 SOAK = Path(__file__).with_name("soak.py")
 PREDICTOR = Path(__file__).parents[2] / "export" / "kserve" / "predictor.py"
@@ -80,6 +81,18 @@ def test_warmup_is_replayed(predictor, caplog):
     assert predictor.version == 2
 
 
+def test_null_is_nan_of_floats(predictor):
+    rows = [[1.0, None, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]
+    lost, right = predictor._predict({"instances": rows})["predictions"]
+    assert [x != x for x in lost] == [True, True]
+    _, alone = predictor._predict({"inputs": rows[1:] * 2})["outputs"]
+    assert right == alone
+    for other in ("2", [2]):
+        rows[0][1] = other
+        with pytest.raises(InvalidInput):
+            predictor._predict({"instances": rows})
+
+
 @pytest.mark.slow
 def test_soak():
     process = subprocess.run(
@@ -98,3 +111,4 @@ def test_soak():
     assert found["model 1"] > 100
     assert found["model 2"] > 100
     assert found["bad: 400"] > 100
+    assert found["nan_rows"] == 10

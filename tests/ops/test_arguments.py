@@ -160,6 +160,11 @@ def test_no_integers(value, dtype):
             "`max_wavelength`?",
         ),
         (
+            lambda: kp.TransformerEncoderModel(9, dmodel=4),
+            "TransformerEncoderModel has no argument `dmodel`. Did you mean "
+            "`d_model`?",
+        ),
+        (
             lambda: kp.PositionalEncoding(merge="add"),
             "Did you mean `merge_mode`?",
         ),

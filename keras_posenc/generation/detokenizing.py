@@ -1,0 +1,57 @@
+"""A tokenizer's way back as a layer, for the end of a model."""
+
+from typing import Any
+
+import keras
+
+from keras_posenc.ops.arguments import NamedArguments
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class Detokenizing(NamedArguments, keras.layers.Layer):
+    """Ids to texts, by the `detokenize` of a tokenizer.
+
+    Args:
+        tokenizer: A tokenizer of this package, or a layer with `detokenize`.
+        end_ids: End symbols: a text goes up to the first, whatever the
+            tokenizer's own is.
+        **kwargs: Keras's `name` and the like.
+
+    Call arguments:
+        inputs: Integers `(..., seq)`.
+
+    Returns:
+        Strings `(...)`, on the TensorFlow backend.
+    """
+
+    def __init__(
+        self, tokenizer: Any, *, end_ids: Any = (), **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tokenizer = tokenizer
+        self.end_ids = tuple(end_ids)
+        self.supports_jit = False
+
+    def build(self, input_shape: Any) -> None:
+        self.built = True
+
+    def call(self, inputs: Any) -> Any:
+        for each in self.end_ids:
+            inputs = keras.ops.where(inputs == each, 0, inputs)
+        return self.tokenizer.detokenize(inputs)
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        return keras.KerasTensor(inputs.shape[:-1], "string")
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
+            "end_ids": list(self.end_ids),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Detokenizing":
+        config = dict(config)
+        tokenizer = config.pop("tokenizer")
+        return cls(keras.saving.deserialize_keras_object(tokenizer), **config)

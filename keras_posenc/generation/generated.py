@@ -1,0 +1,137 @@
+"""What every search returns, and what every loop asks of its tokens."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+# What counts as impossible, and what float16 can hold: a converted constant
+# of 1e9 would be infinite there.
+IMPOSSIBLE = -6e4
+
+# `next(prompt, cache, index) -> (logits, hidden, cache)`, as keras-hub's
+# samplers call it: logits `(batch, vocabulary)` for the token at `index`, from
+# those of `prompt` before it.
+Next = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
+
+
+class Generated(NamedTuple):
+    """Sequences and what the model makes of them.
+
+    Beam search has one more axis, `n_best`, after the batch.
+
+    Attributes:
+        ids: int32 `(batch, length)`: the prompt, what follows it up to and
+            with an end symbol, then padding.
+        score: float32 `(batch,)`: the log-likelihood of what follows the
+            prompt, under the model as it is, whatever restricted the choice;
+            beam search divides it by the length penalty.
+        token_score: float32 `(batch, length)`: the log-likelihood of each
+            token; 0 for the prompt and for padding.
+    """
+
+    ids: Any
+    score: Any
+    token_score: Any
+
+
+def check_search(
+    prompt: Any, index: Any, end_ids: Sequence[int], pad_id: int
+) -> None:
+    """Raises `ValueError` unless there is a prompt, and room behind it."""
+    if len(prompt.shape) != 2:
+        raise ValueError(
+            "`prompt` must have shape (batch, length). "
+            f"Received: prompt of shape {tuple(prompt.shape)}"
+        )
+    dtype = keras.backend.standardize_dtype(prompt.dtype)
+    if "int" not in dtype:
+        raise ValueError(
+            "`prompt` must be of an integer dtype. "
+            f"Received: prompt of dtype {dtype}"
+        )
+    length = prompt.shape[1]
+    if isinstance(index, int) and not (
+        0 <= index and (length is None or index < length)
+    ):
+        raise ValueError(
+            "`index`, where the first token goes, must be within the prompt's "
+            f"{length} places. Received: index={index}"
+        )
+    if pad_id in end_ids:
+        raise ValueError(
+            "`end_ids` must not contain the padding. Received: "
+            f"end_ids={tuple(end_ids)}, pad_id={pad_id}"
+        )
+
+
+def log_probabilities(logits: Any) -> Any:
+    """Logits as log-probabilities, never in a low dtype."""
+    return ops.log_softmax(in_full(logits), axis=-1)
+
+
+def in_full(logits: Any) -> Any:
+    """Logits of a low dtype as float32."""
+    dtype = keras.backend.standardize_dtype(logits.dtype)
+    return logits if dtype == "float64" else ops.cast(logits, "float32")
+
+
+def is_any(tokens: Any, ids: Sequence[int]) -> Any:
+    """Bool of the tokens' shape: which are one of the ids."""
+    found = ops.zeros_like(tokens, dtype="bool")
+    for each in ids:
+        found = ops.logical_or(found, ops.equal(tokens, each))
+    return found
+
+
+def with_column(buffer: Any, index: Any, values: Any) -> Any:
+    """`(rows, length)` with `values`, `(rows,)`, in the column `index`.
+
+    A choice and no update in place: of the operators for that, some servers
+    and converters have none.
+    """
+    columns = ops.arange(ops.shape(buffer)[1], dtype="int32")
+    here = ops.expand_dims(ops.equal(columns, index), 0)
+    values = ops.expand_dims(ops.cast(values, buffer.dtype), 1)
+    written = ops.where(here, values, buffer)
+    # Static sizes that a choice of unknown operands loses, and loops need.
+    return ops.reshape(written, (-1, buffer.shape[1] or ops.shape(buffer)[1]))
+
+
+class Forbidden:
+    """Forbids some ids always, and end symbols until `min_length` tokens.
+
+    Args:
+        end_ids: The end symbols.
+        pad_id: The id of padding, which is forbidden.
+        min_length: How many tokens come before an end symbol, at least.
+        ids: Others that are forbidden, such as the start symbol.
+    """
+
+    def __init__(
+        self,
+        end_ids: Sequence[int],
+        pad_id: int,
+        min_length: int,
+        ids: Sequence[int] = (),
+    ) -> None:
+        self.end_ids = end_ids
+        self.pad_id = pad_id
+        self.min_length = min_length
+        self.ids = (pad_id, *ids)
+
+    def __call__(self, scores: Any, count: Any) -> Any:
+        """`(rows, vocabulary)`, of the token after `count` generated ones."""
+        ids = np.arange(scores.shape[-1])
+        forbidden = ops.convert_to_tensor(np.isin(ids, self.ids))
+        if self.min_length > 0 and self.end_ids:
+            ends = ops.convert_to_tensor(np.isin(ids, self.end_ids))
+            early = ops.less(count, self.min_length)
+            forbidden = ops.logical_or(forbidden, ops.logical_and(ends, early))
+        return ops.where(
+            ops.expand_dims(forbidden, 0),
+            ops.cast(IMPOSSIBLE, scores.dtype),
+            scores,
+        )

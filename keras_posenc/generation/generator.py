@@ -1,0 +1,490 @@
+"""Texts in, texts out."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_posenc.generation.detokenizing import Detokenizing
+from keras_posenc.generation.options import check_ids
+from keras_posenc.generation.scoring import Scoring
+from keras_posenc.generation.search import Search, check_model, vocabulary_of
+from keras_posenc.generation.step import Step
+from keras_posenc.generation.tokenizing import Tokenizing
+
+# A log-likelihood of 0 comes of logits that are not: how far one may be off
+# does not shrink with it. Exports are verified by that.
+_SCALES = {"score": 1.0, "token_score": 1.0}
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class Generator(keras.Model):
+    """A model of sequences as a model from texts to texts.
+
+    A Functional model. With tokenizers it takes `text`, strings `(batch,)`,
+    and gives a dict of `text`, strings `(batch,)`, and `score`, float32
+    `(batch,)`. Without, it is what `from_ids` is: `ids` `(batch, seq)` to a
+    dict of `ids`, int32 `(batch, max_length)`, `score`, and `token_score`,
+    float32 `(batch, max_length)`. Where `n_best` is above 1, a second axis has
+    as many sequences, the best first.
+
+    A score is the log-likelihood of what was generated, the end symbol among
+    it, under the model as it is, whatever restricted the choice; with `beams`,
+    over the length penalty. Padding and the start
+    symbol are never generated. An empty source, or an
+    empty prompt, is answered like any other.
+
+    Args:
+        model: A `Transformer`, from sources to targets, or a
+            `TransformerDecoderModel`, from prompts to what follows them.
+        source_tokenizer: The layer that makes ids of the texts, such as a
+            `CharacterTokenizer`; None takes ids.
+        target_tokenizer: The one whose `detokenize` makes texts of ids; by
+            default the source's for a model without an encoder. None gives
+            ids.
+        max_length: How many tokens are generated at most, an end symbol and
+            the prefix among them.
+        beams: How many beginnings are kept at each step; 1 takes the likeliest
+            token each time.
+        n_best: How many sequences are returned for each text, up to `beams`.
+        length_penalty: See `beam_search`; the paper has 0.6.
+        temperature: Given, tokens are drawn, as with the next three: see
+            `Sampling`.
+        top_k: How many of the likeliest tokens may be drawn.
+        top_p: The probability that the tokens hold which may be drawn.
+        min_p: The least share of the likeliest token's probability.
+        seed: Where drawing begins: two generators of one seed draw the same
+            sequences, call by call.
+        repetition_penalty: Above 1, makes tokens that were there less likely.
+        min_length: How many tokens come before an end symbol, at least, those
+            of the prefix counted.
+        start_id: With which targets begin; by default the target tokenizer's.
+        end_ids: The id, or several, after which a sequence has ended; by
+            default the target tokenizer's.
+        prefix_ids: With what each generated sequence begins: the id of a
+            language, say. It has no score.
+        name: Name of the model.
+        trainable: Whether its weights train.
+
+    Raises:
+        ValueError: An argument that is none of the above, or two that exclude
+            each other; a model with positions that cannot be cached.
+
+    Example:
+        >>> import keras_posenc as kp
+        >>> model = kp.Transformer(
+        ...     20, d_model=16, num_layers=1, num_heads=2, intermediate_dim=32
+        ... )
+        >>> generator = kp.Generator(
+        ...     model, max_length=8, beams=4, start_id=2, end_ids=3
+        ... )
+        >>> answer = generator.predict([[5, 6, 7, 3]], verbose=0)
+        >>> answer["ids"].shape, answer["score"].shape
+        ((1, 8), (1,))
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        source_tokenizer: Any = None,
+        target_tokenizer: Any = None,
+        max_length: int = 64,
+        beams: int = 1,
+        n_best: int = 1,
+        length_penalty: float = 0.0,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int | None = None,
+        repetition_penalty: float = 1.0,
+        min_length: int = 0,
+        start_id: int | None = None,
+        end_ids: Any = None,
+        prefix_ids: Any = None,
+        name: str | None = None,
+        trainable: bool = True,
+    ) -> None:
+        check_model(model)
+        has_encoder = hasattr(model, "encode")
+        if target_tokenizer is None and not has_encoder:
+            target_tokenizer = source_tokenizer
+        _check_vocabulary(
+            "source_tokenizer", source_tokenizer, model.vocabulary_size
+        )
+        _check_vocabulary(
+            "target_tokenizer", target_tokenizer, vocabulary_of(model)
+        )
+        if start_id is None:
+            start_id = _id_of(target_tokenizer, "start_id")
+        if end_ids is None:
+            end_ids = _id_of(target_tokenizer, "end_id")
+        search = Search(
+            model,
+            max_length=max_length,
+            beams=beams,
+            n_best=n_best,
+            length_penalty=length_penalty,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+            repetition_penalty=repetition_penalty,
+            min_length=min_length,
+            start_id=start_id,
+            end_ids=check_ids("end_ids", end_ids),
+            prefix_ids=prefix_ids,
+            name="search",
+        )
+        back = None
+        if source_tokenizer is None:
+            inputs = ids = keras.Input((None,), dtype="int32", name="ids")
+        else:
+            inputs = keras.Input((), dtype="string", name="text")
+            ids = source_tokenizer(inputs)
+        outputs = search(ids)
+        if target_tokenizer is not None:
+            back = Detokenizing(
+                target_tokenizer, end_ids=search.end_ids, name="detokenize"
+            )
+            outputs = {"text": back(outputs["ids"]), "score": outputs["score"]}
+        super().__init__(
+            inputs=inputs, outputs=outputs, name=name, trainable=trainable
+        )
+        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        self.supports_masking = True
+        self.answer_scales = dict(_SCALES)
+        self.search = search
+        self.model = model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.detokenize = back
+
+    def call(
+        self, inputs: Any, *, training: Any = None, mask: Any = None
+    ) -> Any:
+        # A Functional model takes any other argument too, and ignores it.
+        return super().call(inputs, training=training, mask=mask)
+
+    @functools.cached_property
+    def from_ids(self) -> keras.Model:
+        """The same from ids to ids: a Functional model of the same weights."""
+        ids = keras.Input((None,), dtype="int32", name="ids")
+        return _model_of_scores(ids, self.search(ids), f"{self.name}_from_ids")
+
+    def offered_signatures(self) -> dict[str, keras.Model]:
+        """What exports of this model can be asked, by name.
+
+        Samples are drawn by `noise`, one more input, floats in [0, 1) of shape
+        `(batch, max_length)`: an answer can be asked for again, and proven.
+        """
+        if self.search.draw is None:
+            default, from_ids = self, self.from_ids
+        else:
+            default, from_ids = self._with_noise(), self._with_noise(False)
+        return {
+            "serving_default": default,
+            "from_ids": from_ids,
+            "score": self.scorer,
+        }
+
+    def _with_noise(self, texts: bool = True) -> keras.Model:
+        noise = keras.Input(
+            (self.search.max_length,), dtype="float32", name="noise"
+        )
+        if texts and self.source_tokenizer is not None:
+            inputs = keras.Input((), dtype="string", name="text")
+            ids = self.source_tokenizer(inputs)
+        else:
+            inputs = ids = keras.Input((None,), dtype="int32", name="ids")
+        found = self.search(ids, noise=noise)
+        if texts and self.detokenize is not None:
+            text = self.detokenize(found["ids"])
+            found = {"text": text, "score": found["score"]}
+        return _model_of_scores([inputs, noise], found, f"{self.name}_by_noise")
+
+    @functools.cached_property
+    def scorer(self) -> keras.Model:
+        """From `source` and `target` to the log-likelihood of the target.
+
+        A Functional model of the same weights, of texts where the generator
+        has tokenizers. Targets end: an end symbol that a text's ids lack is
+        scored too. Its outputs are a dict of `score`, float32 `(batch,)`, and
+        `token_score`, float32 `(batch, tokens)`.
+        """
+        inputs, ids = {}, {}
+        for side, tokenizer in self._tokenizers().items():
+            if tokenizer is None:
+                inputs[side] = keras.Input((None,), dtype="int32", name=side)
+                ids[side] = inputs[side]
+            else:
+                inputs[side] = keras.Input((), dtype="string", name=side)
+                tokenize = Tokenizing(tokenizer, name=f"{side}_ids")
+                ids[side] = tokenize(inputs[side])
+        return _model_of_scores(
+            inputs, self._scoring(ids), f"{self.name}_scorer"
+        )
+
+    @functools.cached_property
+    def _scoring(self) -> Scoring:
+        return Scoring(
+            self.model,
+            start_id=self.search.start_id,
+            end_ids=self.search.end_ids,
+            complete=self.target_tokenizer is not None,
+            name="scoring",
+        )
+
+    @functools.cached_property
+    def _scorer_of_ids(self) -> keras.Model:
+        ids = {
+            side: keras.Input((None,), dtype="int32", name=side)
+            for side in ("source", "target")
+        }
+        return keras.Model(ids, self._scoring(ids))
+
+    def predict(
+        self, x: Any, *, batch_size: int = 32, verbose: Any = "auto"
+    ) -> dict[str, np.ndarray]:
+        """Generates, by Keras's `predict`, on every backend.
+
+        `generator.from_ids.compile(jit_compile=True)` has XLA compile it on
+        TensorFlow too, which pays where lengths and batches repeat.
+
+        Args:
+            x: Texts, as a list, an array or a tensor; ids, `(batch, seq)`,
+                where there is no source tokenizer; or a `tf.data.Dataset` of
+                batches of these.
+            batch_size: How many go at once.
+            verbose: As for Keras's `predict`.
+
+        Returns:
+            A dict of arrays, as the model's outputs; texts are Python strings.
+        """
+        tokenizer = self.source_tokenizer
+        if hasattr(x, "element_spec"):
+            ids = x if tokenizer is None else x.map(tokenizer)
+            found = self.from_ids.predict(ids, verbose=verbose)
+        else:
+            ids = self._ids(x, tokenizer)
+            if not len(ids):
+                raise ValueError("`x` must hold at least one text. It is empty")
+            self.search.check_inputs(ids)
+            found = self.from_ids.predict(
+                ids, batch_size=batch_size, verbose=verbose
+            )
+        if self.detokenize is None:
+            return dict(found)
+        return {"text": self._texts(found["ids"]), "score": found["score"]}
+
+    def score(
+        self, source: Any, target: Any, *, batch_size: int = 32
+    ) -> np.ndarray:
+        """The log-likelihood of each target, given its source.
+
+        Args:
+            source: Texts, or ids, `(batch, seq)`, without a tokenizer.
+            target: The same of targets, as many.
+            batch_size: How many go at once.
+
+        Returns:
+            float32 `(batch,)`.
+
+        Raises:
+            ValueError: Another number of targets than of sources.
+        """
+        tokenizers = self._tokenizers()
+        ids = {
+            "source": self._ids(source, tokenizers["source"]),
+            "target": self._ids(target, tokenizers["target"]),
+        }
+        if len(ids["source"]) != len(ids["target"]):
+            raise ValueError(
+                "`target` must be as many as `source`. Received: "
+                f"{len(ids['target'])} targets, {len(ids['source'])} sources"
+            )
+        found = self._scorer_of_ids.predict(
+            ids, batch_size=batch_size, verbose=0
+        )
+        return found["score"]
+
+    def stream(self, text: Any) -> Iterator[Any]:
+        """Generates for one text, and hands tokens on as they come.
+
+        Args:
+            text: A text, or ids `(seq,)` where there is no source tokenizer.
+
+        Yields:
+            Pieces of text that together are the text, or ids without a target
+            tokenizer, the end symbol left out.
+
+        Raises:
+            ValueError: A generator with beams, which has no text before it
+                has all of it.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.TransformerDecoderModel(
+            ...     9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+            ... )
+            >>> generator = kp.Generator(model, max_length=3)
+            >>> len(list(generator.stream([5, 7, 2])))
+            3
+        """
+        if self.search.beams > 1:
+            raise ValueError(
+                "A stream takes one token after the other. Received: a "
+                f"generator with beams={self.search.beams}; make one of the "
+                "same model with beams=1"
+            )
+        if self.source_tokenizer is not None and not isinstance(text, str):
+            raise ValueError(
+                f"`text` must be a string. Received: text={text!r}"
+            )
+        ids = self._ids([text], self.source_tokenizer)
+        self.search.check_inputs(ids)
+        tokens = self._stream(ids)
+        if self.detokenize is None:
+            return tokens
+        return self._pieces(tokens)
+
+    def _stream(self, ids: Any) -> Iterator[int]:
+        search = self.search
+        prompt, start, moving, fixed, _ = search.begin(ops.array(ids, "int32"))
+        noise: Any = np.zeros((1, search.max_length), "float32")
+        if search.draw is not None:
+            noise = keras.random.uniform(
+                (1, search.max_length),
+                dtype="float32",
+                seed=search.seed_generator,
+            )
+        state = {
+            "prompt": prompt,
+            "moving": moving,
+            "fixed": fixed,
+            "noise": noise,
+            "start": np.array([int(start)], "int32"),
+        }
+        state = keras.tree.map_structure(ops.convert_to_numpy, state)
+        yield from search.prefix_ids
+        for index in range(int(start), prompt.shape[1]):
+            state["index"] = np.array([index], "int32")
+            found = self._step.predict_on_batch(state)
+            if found["ended"][0]:
+                return
+            yield int(found["token"][0])
+            state.update(prompt=found["prompt"], moving=found["moving"])
+
+    @functools.cached_property
+    def _step(self) -> Step:
+        return Step(self.search)
+
+    def _pieces(self, tokens: Iterator[int]) -> Iterator[str]:
+        """The texts that tokens add, each once it is certain."""
+        ids: list[int] = []
+        said = ""
+        for token in tokens:
+            ids.append(token)
+            text = self._texts(np.array([ids], "int32"))[0]
+            # A character of several tokens is not there before the last.
+            if text.startswith(said) and not text.endswith("\ufffd"):
+                if text != said:
+                    yield text[len(said) :]
+                said = text
+        if ids:
+            text = self._texts(np.array([ids], "int32"))[0]
+            if text != said:
+                yield text[len(said) :]
+
+    def _ids(self, x: Any, tokenizer: Any) -> np.ndarray:
+        if tokenizer is None:
+            return np.asarray(ops.convert_to_numpy(x))
+        return np.asarray(ops.convert_to_numpy(tokenizer(x)))
+
+    def _texts(self, ids: Any) -> np.ndarray:
+        """Python strings of ids `(..., seq)`."""
+        assert self.detokenize is not None
+        for each in self.search.end_ids:
+            ids = np.where(ids == each, 0, ids)
+        texts = np.asarray(self.target_tokenizer.detokenize(ids))
+        decoded = [
+            text.decode() if isinstance(text, bytes) else str(text)
+            for text in texts.reshape(-1)
+        ]
+        return np.array(decoded, object).reshape(texts.shape)
+
+    def _tokenizers(self) -> dict[str, Any]:
+        """What makes ids of a source, and of a target."""
+        return {
+            "source": self.source_tokenizer,
+            "target": self.target_tokenizer,
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        serialize = keras.saving.serialize_keras_object
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "model": serialize(self.model),
+            "source_tokenizer": serialize(self.source_tokenizer),
+            "target_tokenizer": serialize(self.target_tokenizer),
+            "same_tokenizer": self.source_tokenizer is self.target_tokenizer,
+            **self.search.options(),
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> "Generator":
+        config = dict(config)
+        same = config.pop("same_tokenizer", False)
+        with keras.saving.custom_object_scope(custom_objects or {}):
+            for name in ("model", "source_tokenizer", "target_tokenizer"):
+                config[name] = keras.saving.deserialize_keras_object(
+                    config[name]
+                )
+            if same:
+                config["target_tokenizer"] = config["source_tokenizer"]
+            return cls(config.pop("model"), **config)
+
+
+def _model_of_scores(inputs: Any, outputs: Any, name: str) -> keras.Model:
+    model = keras.Model(inputs, outputs, name=name)
+    model.autocast = False  # as in `Search`, of noise
+    model.answer_scales = dict(_SCALES)
+    return model
+
+
+def _check_vocabulary(name: str, tokenizer: Any, vocabulary: int) -> None:
+    """Raises `ValueError` for a tokenizer of ids that the model has not."""
+    if tokenizer is None:
+        return
+    if name == "target_tokenizer" and not hasattr(tokenizer, "detokenize"):
+        raise ValueError(
+            "`target_tokenizer` must have `detokenize`, from ids to texts. "
+            f"Received: target_tokenizer={tokenizer!r}"
+        )
+    if not isinstance(tokenizer, keras.Layer):
+        raise ValueError(
+            f"`{name}` must be a layer from strings to ids. "
+            f"Received: {name}={tokenizer!r}"
+        )
+    size = getattr(tokenizer, "vocabulary_size", None)
+    count = size() if callable(size) else size
+    if isinstance(count, int) and count > vocabulary:
+        raise ValueError(
+            f"`{name}` must have no more ids than the model, which has "
+            f"{vocabulary}. Received: a tokenizer of {count}"
+        )
+
+
+def _id_of(tokenizer: Any, name: str) -> Any:
+    return getattr(tokenizer, name, None)

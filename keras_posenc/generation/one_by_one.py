@@ -1,0 +1,242 @@
+"""One token after the other: the likeliest, or one that is drawn."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from keras import ops
+
+from keras_posenc.generation.generated import (
+    Forbidden,
+    Generated,
+    Next,
+    check_search,
+    in_full,
+    is_any,
+    log_probabilities,
+    with_column,
+)
+from keras_posenc.generation.repetition import penalize, seen_ids
+from keras_posenc.generation.sampling import Sampling
+from keras_posenc.ops.arguments import check_positive, check_shape
+
+
+def greedy_search(
+    next: Next,
+    prompt: Any,
+    *,
+    cache: Any = None,
+    index: Any = 1,
+    end_ids: Sequence[int] = (),
+    pad_id: int = 0,
+    min_length: int = 0,
+    forbidden_ids: Sequence[int] = (),
+    repetition_penalty: float = 1.0,
+) -> Generated:
+    """Always the likeliest token, until all rows have ended.
+
+    Args:
+        next: `next(prompt, cache, index) -> (logits, hidden, cache)`, logits
+            `(batch, vocabulary)` for the token at `index`, as for the samplers
+            of keras-hub. What is hidden is not asked for, and may be None.
+        prompt: Integers `(batch, length)`: the tokens before `index`, and room
+            for those to come.
+        cache: What `next` keeps from step to step: tensors in any structure,
+            of shapes that stay.
+        index: Where the first token goes, an integer or a scalar tensor.
+        end_ids: After any of these a row has ended, and padding follows.
+        pad_id: The id of padding, which is never chosen.
+        min_length: How many tokens come before an end symbol, at least.
+        forbidden_ids: What else is never chosen, such as the start symbol.
+        repetition_penalty: See `penalize`; above 0.
+
+    Returns:
+        The sequences, each of the prompt's length.
+
+    Raises:
+        ValueError: A prompt without room, or an argument that does not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras import ops
+        >>> from keras_posenc.generation.one_by_one import greedy_search
+        >>> def count_up(prompt, cache, index):
+        ...     last = ops.take(prompt, index - 1, axis=1)
+        ...     return 9.0 * ops.one_hot((last + 1) % 5, 5), None, cache
+        >>> prompt = np.array([[1, 0, 0, 0, 0], [3, 0, 0, 0, 0]])
+        >>> found = greedy_search(count_up, prompt, end_ids=[4])
+        >>> print(ops.convert_to_numpy(found.ids))
+        [[1 2 3 4 0]
+         [3 4 0 0 0]]
+    """
+
+    def choose(logits: Any, index: Any) -> Any:
+        # Not argmax, which converters have no operator of their own for.
+        return ops.squeeze(ops.top_k(logits, 1)[1], 1)
+
+    return _one_by_one(
+        next,
+        prompt,
+        choose,
+        cache=cache,
+        index=index,
+        forbidden=Forbidden(end_ids, pad_id, min_length, forbidden_ids),
+        repetition_penalty=repetition_penalty,
+    )
+
+
+def sample(
+    next: Next,
+    prompt: Any,
+    *,
+    noise: Any,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    cache: Any = None,
+    index: Any = 1,
+    end_ids: Sequence[int] = (),
+    pad_id: int = 0,
+    min_length: int = 0,
+    forbidden_ids: Sequence[int] = (),
+    repetition_penalty: float = 1.0,
+) -> Generated:
+    """Tokens drawn from what the model holds likely, until all have ended.
+
+    Args:
+        next: As for `greedy_search`.
+        prompt: As for `greedy_search`.
+        noise: Floats in [0, 1), `(batch, steps)`, with a column for each
+            place from `index` on. The same noise draws the same tokens.
+        temperature: See `Sampling`.
+        top_k: See `Sampling`.
+        top_p: See `Sampling`.
+        min_p: See `Sampling`.
+        cache: As for `greedy_search`.
+        index: As for `greedy_search`.
+        end_ids: As for `greedy_search`.
+        pad_id: As for `greedy_search`.
+        min_length: As for `greedy_search`.
+        forbidden_ids: As for `greedy_search`.
+        repetition_penalty: As for `greedy_search`.
+
+    Returns:
+        The sequences. Their scores are of the model's own distribution.
+
+    Raises:
+        ValueError: As `greedy_search`, and for noise of another shape.
+    """
+    draw = Sampling(temperature, top_k, top_p, min_p)
+    prompt = ops.convert_to_tensor(prompt)
+    noise = ops.convert_to_tensor(noise)
+    start = ops.cast(index, "int32")
+    check_shape(
+        "noise",
+        noise,
+        ("batch", "steps"),
+        sizes={"batch": prompt.shape[0], "steps": None},
+    )
+
+    def choose(logits: Any, index: Any) -> Any:
+        return draw(logits, ops.take(noise, index - start, axis=1))
+
+    return _one_by_one(
+        next,
+        prompt,
+        choose,
+        cache=cache,
+        index=index,
+        forbidden=Forbidden(end_ids, pad_id, min_length, forbidden_ids),
+        repetition_penalty=repetition_penalty,
+    )
+
+
+class Chooser:
+    """From the logits of one step to its tokens and their scores.
+
+    Args:
+        choose: From logits `(batch, vocabulary)` and the index to ids.
+        forbidden: What may not be chosen.
+        repetition_penalty: See `penalize`.
+    """
+
+    def __init__(
+        self,
+        choose: Callable[[Any, Any], Any],
+        forbidden: Forbidden,
+        repetition_penalty: float = 1.0,
+    ) -> None:
+        check_positive("repetition_penalty", repetition_penalty)
+        self.choose = choose
+        self.forbidden = forbidden
+        self.repetition_penalty = repetition_penalty
+
+    def __call__(
+        self, logits: Any, *, prompt: Any, index: Any, start: Any
+    ) -> tuple[Any, Any]:
+        """The tokens at `index`, int32 `(batch,)`, and their scores."""
+        scores = log_probabilities(logits)
+        logits = in_full(logits)
+        if self.repetition_penalty != 1:
+            seen = seen_ids(prompt, logits.shape[-1], before=index)
+            logits = penalize(logits, seen, self.repetition_penalty)
+        logits = self.forbidden(logits, index - start)
+        tokens = ops.cast(self.choose(logits, index), "int32")
+        scores = ops.take_along_axis(scores, ops.expand_dims(tokens, 1), axis=1)
+        return tokens, ops.squeeze(scores, 1)
+
+
+def _one_by_one(
+    next: Next,
+    prompt: Any,
+    choose: Callable[[Any, Any], Any],
+    *,
+    cache: Any,
+    index: Any,
+    forbidden: Forbidden,
+    repetition_penalty: float,
+) -> Generated:
+    prompt = ops.convert_to_tensor(prompt)
+    check_search(prompt, index, forbidden.end_ids, forbidden.pad_id)
+    chooser = Chooser(choose, forbidden, repetition_penalty)
+    prompt = ops.cast(prompt, "int32")
+    length = prompt.shape[1] or ops.shape(prompt)[1]
+    start = ops.cast(index, "int32")
+
+    def unfinished(
+        index: Any, prompt: Any, scores: Any, ended: Any, cache: Any
+    ) -> Any:
+        return ops.logical_and(
+            ops.less(index, length), ops.logical_not(ops.all(ended))
+        )
+
+    def step(
+        index: Any, prompt: Any, scores: Any, ended: Any, cache: Any
+    ) -> tuple[Any, ...]:
+        logits, _, cache = next(prompt, cache, index)
+        tokens, gained = chooser(
+            logits, prompt=prompt, index=index, start=start
+        )
+        tokens = ops.where(ended, forbidden.pad_id, tokens)
+        gained = ops.where(ended, ops.zeros_like(gained), gained)
+        prompt = with_column(prompt, index, tokens)
+        scores = with_column(scores, index, gained)
+        ended = ops.logical_or(ended, is_any(tokens, forbidden.end_ids))
+        return index + 1, prompt, scores, ended, cache
+
+    # What comes in behind `index` is room, whatever it holds.
+    room = ops.expand_dims(ops.arange(length, dtype="int32") >= start, 0)
+    prompt = ops.where(room, forbidden.pad_id, prompt)
+    has_cache = cache is not None
+    _, prompt, scores, _, _ = ops.while_loop(
+        unfinished,
+        step,
+        (
+            start,
+            prompt,
+            ops.zeros_like(prompt, dtype="float32"),
+            ops.zeros_like(prompt[:, 0], dtype="bool"),
+            cache if has_cache else (),
+        ),
+    )
+    return Generated(prompt, ops.sum(scores, axis=1), scores)

@@ -1,0 +1,127 @@
+"""What a generator may be asked, checked as a whole."""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from keras_posenc.generation.beam_search import (
+    check_length_penalty,
+    check_n_best,
+)
+from keras_posenc.generation.sampling import Sampling
+from keras_posenc.ops.arguments import check_positive, check_positive_int
+
+# Any of these, given, asks for samples.
+SAMPLING = ("temperature", "top_k", "top_p", "min_p")
+
+
+def check_options(
+    *,
+    vocabulary: int,
+    max_length: Any,
+    beams: Any,
+    n_best: Any,
+    length_penalty: Any,
+    sampling: dict[str, Any],
+    seed: Any,
+    repetition_penalty: Any,
+    min_length: Any,
+    start_id: Any,
+    end_ids: Sequence[int],
+    prefix_ids: Sequence[int],
+) -> Sampling | None:
+    """Returns how tokens are drawn, None where the likeliest are looked for.
+
+    Raises:
+        ValueError: An option that is none, or two that exclude each other.
+    """
+    check_positive_int("max_length", max_length)
+    check_positive_int("beams", beams)
+    if beams > vocabulary:
+        raise ValueError(
+            "`beams` must be at most the number of ids, "
+            f"{vocabulary}. Received: beams={beams}"
+        )
+    check_n_best(n_best, beams)
+    check_length_penalty(length_penalty)
+    check_positive("repetition_penalty", repetition_penalty)
+    given = {k: v for k, v in sampling.items() if v is not None}
+    draw = Sampling(**given) if given else None
+    if beams > 1 and (given or repetition_penalty != 1):
+        name, value = next(
+            iter(given.items()), ("repetition_penalty", repetition_penalty)
+        )
+        raise ValueError(
+            f"`{name}` is of sampling, which takes one token after the other, "
+            f"and cannot be used with beams. Received: {name}={value!r}, "
+            f"beams={beams}"
+        )
+    if length_penalty and beams == 1:
+        raise ValueError(
+            "`length_penalty` ranks beams, and there is one alone. "
+            f"Received: length_penalty={length_penalty}, beams=1"
+        )
+    if seed is not None and draw is None:
+        raise ValueError(
+            f"`seed` is of sampling: give one of {', '.join(SAMPLING)} too. "
+            f"Received: seed={seed!r}"
+        )
+    _check_ids(vocabulary, start_id, end_ids, prefix_ids)
+    if len(prefix_ids) >= max_length:
+        raise ValueError(
+            "`prefix_ids` must be fewer than `max_length`, which counts them. "
+            f"Received: {len(prefix_ids)} prefix_ids, max_length={max_length}"
+        )
+    if not isinstance(min_length, int) or not 0 <= min_length < max_length:
+        raise ValueError(
+            "`min_length` must be an integer in [0, max_length), with "
+            f"max_length={max_length}. Received: min_length={min_length!r}"
+        )
+    return draw
+
+
+def check_ids(name: str, value: Any) -> tuple[int, ...]:
+    """One id or several as a tuple; None for none.
+
+    Raises:
+        ValueError: Something that is no id.
+    """
+    if value is None:
+        return ()
+    try:
+        return (operator.index(value),)
+    except TypeError:
+        pass
+    try:
+        return tuple(operator.index(each) for each in value)
+    except TypeError:
+        raise ValueError(
+            f"`{name}` must be an id or several. Received: {name}={value!r}"
+        ) from None
+
+
+def _check_ids(
+    vocabulary: int,
+    start_id: int | None,
+    end_ids: Sequence[int],
+    prefix_ids: Sequence[int],
+) -> None:
+    start = () if start_id is None else (start_id,)
+    for name, ids in (
+        ("start_id", start),
+        ("end_ids", end_ids),
+        ("prefix_ids", prefix_ids),
+    ):
+        for each in ids:
+            if not 0 < each < vocabulary:
+                raise ValueError(
+                    f"`{name}` must be of the model's ids, 1 to "
+                    f"{vocabulary - 1}; 0 is padding. Received: "
+                    f"{name}={each if name == 'start_id' else tuple(ids)}"
+                )
+    if start_id in end_ids:
+        raise ValueError(
+            "`start_id` must not be one of `end_ids`: a sequence would end "
+            f"where it begins. Received: start_id={start_id}, "
+            f"end_ids={tuple(end_ids)}"
+        )

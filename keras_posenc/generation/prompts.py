@@ -1,0 +1,50 @@
+"""What a decoder without an encoder goes on with, all rows ending together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras import ops
+
+from keras_posenc.generation.generated import is_any
+
+
+def align_right(
+    prompt: Any, *, start_id: int | None = None, end_ids: Sequence[int] = ()
+) -> Any:
+    """Prompts of any lengths, padded anywhere, with their ends in one column.
+
+    Two columns of padding are put in front, so that before the last one there
+    is always something to read, even where the prompts have length 0. A prompt
+    that has ended goes on: its end symbol, which tokenizers append, is taken
+    away. One without tokens is the start symbol, if there is one.
+
+    Args:
+        prompt: Integers `(batch, length)`, padded with 0, also of length 0.
+        start_id: The start symbol, or None.
+        end_ids: The end symbols.
+
+    Returns:
+        int32 `(batch, length + 2)`.
+    """
+    prompt = ops.pad(ops.cast(prompt, "int32"), ((0, 0), (2, 0)))
+    columns = ops.expand_dims(
+        ops.arange(ops.shape(prompt)[1], dtype="int32"), 0
+    )
+    prompt = _shift_right(prompt, columns)
+    last = columns == ops.shape(prompt)[1] - 1  # (1, length)
+    ended = ops.logical_and(last, is_any(prompt, end_ids))
+    prompt = _shift_right(ops.where(ended, 0, prompt), columns)
+    if start_id is None:
+        return prompt
+    empty = ops.logical_and(last, ops.equal(prompt, 0))
+    return ops.where(empty, start_id, prompt)
+
+
+def _shift_right(prompt: Any, columns: Any) -> Any:
+    """The padding behind the tokens moved in front of them."""
+    real = ops.where(ops.not_equal(prompt, 0), columns + 1, 0)
+    length = ops.shape(prompt)[1]
+    behind = length - ops.max(real, axis=1, keepdims=True)  # (batch, 1)
+    source = columns - behind
+    source = ops.where(source < 0, source + length, source)
+    return ops.take_along_axis(prompt, source, axis=1)

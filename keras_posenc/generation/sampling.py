@@ -1,0 +1,105 @@
+"""One token of a distribution that is restricted first."""
+
+import dataclasses
+from typing import Any
+
+from keras import ops
+
+from keras_posenc.generation.generated import IMPOSSIBLE
+from keras_posenc.ops.arguments import check_positive, check_positive_int
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """Which tokens may be drawn, and how the noise draws one.
+
+    Restrictions come in this order, each on what is left: temperature, the
+    `top_k` likeliest tokens, the fewest of these that hold `top_p` of the
+    probability, and those at least `min_p` times as likely as the likeliest.
+
+    A token is where a number of [0, 1) falls among the probabilities heaped
+    upon each other: one number for a token, not one for each token that might
+    be, and the same number gives the same token on every backend.
+
+    Args:
+        temperature: Divides the logits, above 0.
+        top_k: How many of the likeliest tokens are left, or None for all.
+        top_p: The probability that is left, in (0, 1].
+        min_p: The least share of the likeliest token's probability, in [0, 1).
+
+    Raises:
+        ValueError: An argument that is none of the above.
+
+    References:
+        - Fan et al. 2018, [Hierarchical Neural Story Generation](
+          https://arxiv.org/abs/1805.04833): top-k
+        - Holtzman et al. 2020, [The Curious Case of Neural Text Degeneration](
+          https://arxiv.org/abs/1904.09751): top-p
+        - Nguyen et al. 2024, [Turning Up the Heat](
+          https://arxiv.org/abs/2407.01082): min-p
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_positive("temperature", self.temperature)
+        if self.top_k is not None:
+            check_positive_int("top_k", self.top_k)
+        _check_share("top_p", self.top_p, "(0, 1]", self.top_p != 0)
+        _check_share("min_p", self.min_p, "[0, 1)", self.min_p != 1)
+
+    def __call__(self, logits: Any, noise: Any) -> Any:
+        """Draws a token for each row.
+
+        Args:
+            logits: Floats `(batch, vocabulary)`.
+            noise: Floats `(batch,)` in [0, 1).
+
+        Returns:
+            int32 `(batch,)`.
+        """
+        scores, ids = logits / self.temperature, None
+        vocabulary = logits.shape[-1]
+        if self.top_k is not None or self.top_p < 1:
+            scores, ids = ops.top_k(
+                scores, min(self.top_k or vocabulary, vocabulary)
+            )
+        probabilities = ops.softmax(scores, axis=-1)  # (batch, candidates)
+        # What is forbidden is so to the last bit.
+        kept = ops.greater(scores, IMPOSSIBLE / self.temperature / 2)
+        if self.top_p < 1:
+            before = ops.cumsum(probabilities, axis=-1) - probabilities
+            kept = ops.logical_and(kept, ops.less(before, self.top_p))
+        if self.min_p > 0:
+            least = self.min_p * ops.max(probabilities, axis=-1, keepdims=True)
+            kept = ops.logical_and(
+                kept, ops.greater_equal(probabilities, least)
+            )
+        heap = ops.cumsum(
+            ops.where(kept, probabilities, ops.zeros_like(probabilities)),
+            axis=-1,
+        )
+        total = ops.max(heap, axis=-1, keepdims=True)
+        level = ops.expand_dims(ops.cast(noise, heap.dtype), 1) * total
+        # The product may round up to the total, above which there is nothing.
+        below = ops.logical_and(
+            ops.less_equal(heap, level), ops.less(heap, total)
+        )
+        place = ops.sum(ops.cast(below, "int32"), axis=-1)  # (batch,)
+        if ids is None:
+            return place
+        place = ops.expand_dims(place, 1)
+        return ops.cast(
+            ops.squeeze(ops.take_along_axis(ids, place, axis=1), 1), "int32"
+        )
+
+
+def _check_share(name: str, value: Any, wanted: str, fits: bool) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and 0 <= value <= 1 and fits):
+        raise ValueError(
+            f"`{name}` must be a number in {wanted}. Received: {name}={value!r}"
+        )

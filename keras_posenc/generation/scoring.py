@@ -1,0 +1,156 @@
+"""How likely a model holds a given target: one pass, and no search."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.generation.generated import is_any, log_probabilities
+from keras_posenc.generation.prompts import align_right
+from keras_posenc.generation.search import check_model
+from keras_posenc.ops.arguments import NamedArguments
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class Scoring(NamedArguments, keras.layers.Layer):
+    """Log-likelihoods of targets, given their sources or prompts.
+
+    Args:
+        model: As for `Generator`.
+        start_id: The start symbol. A target that begins with it is scored
+            without it.
+        end_ids: The end symbols.
+        complete: Whether a target without an end symbol is given the first of
+            these, as texts need it whose tokenizer appends none.
+        **kwargs: Keras's `name` and the like.
+
+    Call arguments:
+        inputs: A dict of `source` and `target`, integers `(batch, source)` and
+            `(batch, target)`, padded on the right with 0.
+
+    Returns:
+        A dict of `score`, float32 `(batch,)`, and `token_score`, float32
+        `(batch, target + 1)`: the log-likelihoods of the tokens behind the
+        start symbol; 0 for padding.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        start_id: int | None = None,
+        end_ids: Sequence[int] = (),
+        complete: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        check_model(model)
+        super().__init__(**kwargs)
+        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        self.supports_masking = True
+        self.model = model
+        self.start_id = start_id
+        self.end_ids = tuple(end_ids)
+        self.complete = complete
+
+    def build(self, input_shape: Any) -> None:
+        self.built = True
+
+    def call(self, inputs: Any) -> dict[str, Any]:
+        source, target = (
+            ops.cast(inputs[name], "int32") for name in ("source", "target")
+        )
+        target = self._tokens(target)  # (batch, target + 1)
+        real = ops.not_equal(target, 0)
+        if hasattr(self.model, "encode"):
+            starts = ops.full_like(target[:, :1], self.start_id)
+            before = ops.concatenate([starts, target[:, :-1]], axis=1)
+            # As in a search: an empty source has a column of padding.
+            source = ops.pad(source, ((0, 0), (0, 1)))
+            logits = self.model({"source": source, "target": before})
+        else:
+            logits = self._continue(source, target)
+        scores = ops.take_along_axis(
+            log_probabilities(logits), ops.expand_dims(target, 2), axis=2
+        )
+        scores = ops.squeeze(scores, 2)
+        scores = ops.where(real, scores, ops.zeros_like(scores))
+        return {
+            "score": ops.cast(ops.sum(scores, axis=1), "float32"),
+            "token_score": ops.cast(scores, "float32"),
+        }
+
+    def _tokens(self, target: Any) -> Any:
+        """Targets without their start, and with their end."""
+        target = ops.pad(target, ((0, 0), (0, 2)))
+        if self.start_id is not None:
+            begins = ops.equal(target[:, :1], self.start_id)
+            target = ops.where(begins, ops.roll(target, -1, axis=1), target)
+            # Only the first: another one is a token like others.
+            last = ops.arange(ops.shape(target)[1], dtype="int32")
+            last = ops.expand_dims(last == ops.shape(target)[1] - 1, 0)
+            target = ops.where(last, 0, target)
+        target = target[:, :-1]
+        if not self.complete or not self.end_ids:
+            return target
+        lengths = ops.sum(
+            ops.cast(ops.not_equal(target, 0), "int32"), axis=1, keepdims=True
+        )
+        ended = ops.any(is_any(target, self.end_ids), axis=1, keepdims=True)
+        columns = ops.arange(ops.shape(target)[1], dtype="int32")
+        here = ops.equal(ops.expand_dims(columns, 0), lengths)
+        here = ops.logical_and(here, ops.logical_not(ended))
+        return ops.where(here, self.end_ids[0], target)
+
+    def _continue(self, prompt: Any, target: Any) -> Any:
+        """The logits of a target behind its prompt, `(batch, target, ids)`.
+
+        Both stand together on the left, as in training.
+        """
+        prompt = align_right(
+            prompt, start_id=self.start_id, end_ids=self.end_ids
+        )
+        width, length = ops.shape(prompt)[1], ops.shape(target)[1]
+        tokens = ops.sum(
+            ops.cast(ops.not_equal(prompt, 0), "int32"), axis=1, keepdims=True
+        )
+        # Who has no prompt reads one token of padding first.
+        tokens = ops.maximum(tokens, 1)  # (batch, 1)
+        both = ops.concatenate([prompt, target], axis=1)
+        columns = ops.expand_dims(ops.arange(width + length, dtype="int32"), 0)
+        source = columns + (width - tokens)
+        behind = source >= width + length
+        source = ops.where(behind, 0, source)
+        ids = ops.take_along_axis(both, source, axis=1)
+        ids = ops.where(behind, 0, ids)
+        logits = self.model(ids)
+        places = (
+            tokens - 1 + ops.expand_dims(ops.arange(length, dtype="int32"), 0)
+        )  # (batch, target)
+        return ops.take_along_axis(logits, ops.expand_dims(places, 2), axis=1)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        return None
+
+    def compute_output_spec(self, inputs: Any) -> dict[str, Any]:
+        batch, length = inputs["target"].shape
+        length = None if length is None else length + 1
+        return {
+            "score": keras.KerasTensor((batch,), "float32"),
+            "token_score": keras.KerasTensor((batch, length), "float32"),
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "model": keras.saving.serialize_keras_object(self.model),
+            "start_id": self.start_id,
+            "end_ids": list(self.end_ids),
+            "complete": self.complete,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Scoring":
+        config = dict(config)
+        config["model"] = keras.saving.deserialize_keras_object(config["model"])
+        return cls(**config)

@@ -1,0 +1,345 @@
+"""From source ids to target ids, as a layer around a model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.generation.beam_search import beam_search
+from keras_posenc.generation.generated import Generated, Next
+from keras_posenc.generation.one_by_one import greedy_search, sample
+from keras_posenc.generation.options import SAMPLING, check_ids, check_options
+from keras_posenc.generation.prompts import align_right
+from keras_posenc.ops.arguments import (
+    NamedArguments,
+    check_integers,
+    known_values,
+)
+
+# What of a cache no step changes: a loop need not carry it.
+_FIXED = ("memory", "memory_tokens", "encoding")
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class Search(NamedArguments, keras.layers.Layer):
+    """The sequences that a model finds likely: `Generator` without its texts.
+
+    Args:
+        model: As for `Generator`, and so the others.
+        max_length: As for `Generator`.
+        beams: As for `Generator`.
+        n_best: As for `Generator`.
+        length_penalty: As for `Generator`.
+        temperature: As for `Generator`.
+        top_k: As for `Generator`.
+        top_p: As for `Generator`.
+        min_p: As for `Generator`.
+        seed: As for `Generator`.
+        repetition_penalty: As for `Generator`.
+        min_length: As for `Generator`.
+        start_id: As for `Generator`.
+        end_ids: As for `Generator`.
+        prefix_ids: As for `Generator`.
+        **kwargs: Keras's `name` and the like.
+
+    Call arguments:
+        inputs: Integers `(batch, seq)`: sources, or prompts. 0 is padding.
+        noise: Floats in [0, 1), `(batch, max_length)`, that draw the samples;
+            by default of the layer's own seed.
+
+    Returns:
+        A dict of `ids`, int32 `(batch, max_length)`, `score`, float32
+        `(batch,)`, and `token_score`, float32 `(batch, max_length)`, with
+        `n_best` sequences on a second axis where these are more than one.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        max_length: int = 64,
+        beams: int = 1,
+        n_best: int = 1,
+        length_penalty: float = 0.0,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int | None = None,
+        repetition_penalty: float = 1.0,
+        min_length: int = 0,
+        start_id: int | None = None,
+        end_ids: Any = None,
+        prefix_ids: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        check_model(model)
+        super().__init__(**kwargs)
+        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        self.supports_masking = True
+        # Noise in a low dtype would draw other tokens.
+        self.autocast = False
+        self.model = model
+        self.has_encoder = hasattr(model, "encode")
+        self.vocabulary = vocabulary_of(model)
+        self.max_length = max_length
+        self.beams = beams
+        self.n_best = n_best
+        self.length_penalty = length_penalty
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+        self.min_p = min_p
+        self.seed = seed
+        self.repetition_penalty = repetition_penalty
+        self.min_length = min_length
+        self.start_id = start_id
+        self.end_ids = check_ids("end_ids", end_ids)
+        self.prefix_ids = check_ids("prefix_ids", prefix_ids)
+        self.draw = check_options(
+            vocabulary=self.vocabulary,
+            max_length=max_length,
+            beams=beams,
+            n_best=n_best,
+            length_penalty=length_penalty,
+            sampling={name: getattr(self, name) for name in SAMPLING},
+            seed=seed,
+            repetition_penalty=repetition_penalty,
+            min_length=min_length,
+            start_id=start_id,
+            end_ids=self.end_ids,
+            prefix_ids=self.prefix_ids,
+        )
+        if self.has_encoder and start_id is None:
+            raise ValueError(
+                "`start_id`, with which targets begin, must be given where no "
+                "target tokenizer says it. Received: start_id=None"
+            )
+        self.seed_generator = (
+            None if self.draw is None else keras.random.SeedGenerator(seed)
+        )
+        self._check_cache()
+
+    def build(self, input_shape: Any) -> None:
+        self.built = True
+
+    def call(self, inputs: Any, *, noise: Any = None) -> dict[str, Any]:
+        self.check_inputs(inputs)
+        prompt, start, cache, fixed, expand = self.begin(inputs)
+        next = self.next_with(fixed)
+        options: dict[str, Any] = {
+            "cache": cache,
+            "index": start,
+            "end_ids": self.end_ids,
+            "min_length": self.least,
+            "forbidden_ids": self.forbidden_ids,
+        }
+        if self.beams > 1:
+            found = beam_search(
+                expand(self.beams),
+                prompt,
+                beams=self.beams,
+                n_best=self.n_best,
+                length_penalty=self.length_penalty,
+                **options,
+            )
+            if self.n_best == 1:
+                found = Generated(*(ops.squeeze(x, 1) for x in found))
+        elif self.draw is None:
+            found = greedy_search(
+                next,
+                prompt,
+                repetition_penalty=self.repetition_penalty,
+                **options,
+            )
+        else:
+            if noise is None:
+                noise = keras.random.uniform(
+                    (ops.shape(inputs)[0], self.max_length),
+                    dtype="float32",
+                    seed=self.seed_generator,
+                )
+            found = sample(
+                next,
+                prompt,
+                noise=noise,
+                repetition_penalty=self.repetition_penalty,
+                temperature=self.draw.temperature,
+                top_k=self.draw.top_k,
+                top_p=self.draw.top_p,
+                min_p=self.draw.min_p,
+                **options,
+            )
+        return {
+            "ids": self._behind_prompt(found.ids),
+            "score": found.score,
+            "token_score": self._behind_prompt(found.token_score),
+        }
+
+    @property
+    def least(self) -> int:
+        """How many tokens come before an end symbol, behind the prefix."""
+        return max(0, self.min_length - len(self.prefix_ids))
+
+    @property
+    def forbidden_ids(self) -> tuple[int, ...]:
+        """What is never generated, besides padding."""
+        return () if self.start_id is None else (self.start_id,)
+
+    def _behind_prompt(self, x: Any) -> Any:
+        if len(x.shape) == 3:
+            return x[:, :, -self.max_length :]
+        return x[:, -self.max_length :]
+
+    def begin(
+        self, inputs: Any
+    ) -> tuple[Any, Any, Any, dict[str, Any], Callable[[int], Next]]:
+        """What a search takes, with all but the prompt's last token read.
+
+        Args:
+            inputs: Integers `(batch, seq)`.
+
+        Returns:
+            The prompt, with room for `max_length` tokens, the prefix among
+            them; the index of the first of these; the cache of each row, in two
+            parts, that which steps change and that which none does; and from a
+            number of beams, the `next` that goes with as many rows for each.
+        """
+        batch = ops.shape(inputs)[0]
+        room = self.max_length - len(self.prefix_ids)
+        if self.has_encoder:
+            ids = (self.start_id, *self.prefix_ids)
+            prompt = ops.broadcast_to(
+                ops.expand_dims(ops.array(ids, "int32"), 0), (batch, len(ids))
+            )
+            start: Any = len(ids)
+            # Never without a column: what an empty source has is padding.
+            source = ops.pad(ops.cast(inputs, "int32"), ((0, 0), (0, 1)))
+            cache = self.model.build_cache(source, start - 1 + room)
+        else:
+            prompt = align_right(
+                inputs, start_id=self.start_id, end_ids=self.end_ids
+            )
+            if self.prefix_ids:
+                ids = ops.expand_dims(ops.array(self.prefix_ids, "int32"), 0)
+                ids = ops.broadcast_to(ids, (batch, len(self.prefix_ids)))
+                prompt = ops.concatenate([prompt, ids], axis=1)
+            start = ops.shape(prompt)[1]
+            cache = self.model.build_cache(batch, start - 1 + room)
+        if not isinstance(start, int) or start > 1:
+            _, cache = self.model.call_with_cache(prompt[:, :-1], cache)
+        prompt = ops.pad(prompt, ((0, 0), (0, room)))
+        fixed = {name: cache[name] for name in _FIXED if name in cache}
+        moving = {name: cache[name] for name in cache if name not in fixed}
+
+        def expand(beams: int) -> Next:
+            rows = ops.repeat(ops.arange(batch, dtype="int32"), beams)
+            wide = self.model.reorder_cache(cache, rows)
+            return self.next_with({name: wide[name] for name in fixed})
+
+        return prompt, start, moving, fixed, expand
+
+    def next_with(self, fixed: dict[str, Any]) -> Next:
+        """The `next` of these parts of a cache, which no step changes."""
+
+        def next(prompt: Any, cache: Any, index: Any) -> tuple[Any, Any, Any]:
+            last = ops.expand_dims(ops.take(prompt, index - 1, axis=1), 1)
+            logits, cache = self.model.call_with_cache(last, {**cache, **fixed})
+            cache = {name: cache[name] for name in cache if name not in fixed}
+            return ops.squeeze(logits, 1), None, cache
+
+        return next
+
+    def check_inputs(self, inputs: Any) -> None:
+        """Raises `ValueError` for what are no ids of the model's, if known."""
+        check_integers("ids", inputs)
+        if len(inputs.shape) != 2:
+            raise ValueError(
+                "Ids must have shape (batch, seq). "
+                f"Received: ids of shape {tuple(inputs.shape)}"
+            )
+        size = self.model.vocabulary_size
+        values = known_values(inputs)
+        if values is None or not values.size:
+            return
+        wrong = values[(values < 0) | (values >= size)]
+        if wrong.size:
+            raise ValueError(
+                f"Ids must be in [0, {size}), the model's vocabulary. "
+                f"Received: {wrong[0]}"
+            )
+
+    def _check_cache(self) -> None:
+        """Raises what the model says if it cannot go on token by token."""
+        if self.has_encoder:
+            source = ops.zeros((1, 1), "int32")
+            self.model.build_cache(source, self.max_length)
+        else:
+            self.model.build_cache(1, self.max_length)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        return None  # of what it generates, padding is 0
+
+    def compute_output_spec(
+        self, inputs: Any, *, noise: Any = None
+    ) -> dict[str, Any]:
+        self.check_inputs(inputs)
+        rows = (inputs.shape[0], *((self.n_best,) if self.n_best > 1 else ()))
+        row = (*rows, self.max_length)
+        return {
+            "ids": keras.KerasTensor(row, "int32"),
+            "score": keras.KerasTensor(rows, "float32"),
+            "token_score": keras.KerasTensor(row, "float32"),
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "model": keras.saving.serialize_keras_object(self.model),
+            **self.options(),
+        }
+
+    def options(self) -> dict[str, Any]:
+        """What it was made with, besides the model."""
+        return {
+            "max_length": self.max_length,
+            "beams": self.beams,
+            "n_best": self.n_best,
+            "length_penalty": self.length_penalty,
+            **{name: getattr(self, name) for name in SAMPLING},
+            "seed": self.seed,
+            "repetition_penalty": self.repetition_penalty,
+            "min_length": self.min_length,
+            "start_id": self.start_id,
+            "end_ids": list(self.end_ids),
+            "prefix_ids": list(self.prefix_ids),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Search":
+        config = dict(config)
+        config["model"] = keras.saving.deserialize_keras_object(config["model"])
+        return cls(**config)
+
+
+def check_model(model: Any) -> None:
+    """Raises `ValueError` unless a model goes on token by token."""
+    if not isinstance(model, keras.Model) or not hasattr(
+        model, "call_with_cache"
+    ):
+        raise ValueError(
+            "`model` must be a Transformer or a TransformerDecoderModel, which "
+            f"go on token by token. Received: model={model!r}"
+        )
+    if not model.built:
+        raise ValueError(
+            "`model` must be built: call it once on data. "
+            f"Received: the unbuilt model '{model.name}'"
+        )
+
+
+def vocabulary_of(model: keras.Model) -> int:
+    """How many ids a model writes."""
+    size = getattr(model, "target_vocabulary_size", None)
+    return int(model.vocabulary_size if size is None else size)

@@ -1,0 +1,203 @@
+"""What every tokenizer is: a layer of strings, and the frame of its ids."""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_posenc.keras_internals import carried_mask, carry_mask
+from keras_posenc.ops.arguments import NamedArguments
+
+
+class Tokenizer(NamedArguments, keras.layers.Layer):
+    """Base of tokenizers: strings in, token ids out, and back.
+
+    A subclass says what a text is in tokens (`split`) and what text tokens
+    are (`join`), and has four names for ids: `pad_id`, always 0, `unknown_id`,
+    `start_id` and `end_id`. Here is what surrounds that: the start and the end
+    of a row, its length, its mask, and where a sequence ends on the way back.
+    Both ways are TensorFlow's operators, in a graph as well as outside.
+    """
+
+    pad_id = 0
+    unknown_id: int
+    start_id: int
+    end_id: int
+
+    def __init__(
+        self, *, sequence_length: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.sequence_length = self._check_length(sequence_length)
+        self.supports_masking = True
+        self.supports_jit = False
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """How many ids stand before those of a text, and how many behind."""
+        return 1, 1
+
+    def _check_length(self, sequence_length: Any) -> int | None:
+        if sequence_length is None:
+            return None
+        try:
+            length = operator.index(sequence_length)
+        except TypeError:
+            length = 0
+        least = max(1, sum(self.frame))
+        if length < least:
+            raise ValueError(
+                f"`sequence_length` must be at least {least}, as many as a "
+                "text without tokens has. "
+                f"Received: sequence_length={sequence_length}."
+            )
+        return length
+
+    def split(self, texts: Any) -> Any:
+        """The ids of texts, ragged, of shape (batch, any)."""
+        raise NotImplementedError
+
+    def join(self, ids: Any, kept: Any) -> Any:
+        """The texts of ids of shape (..., seq), of those that are kept."""
+        raise NotImplementedError
+
+    def vocabulary_size(self) -> int:
+        """How many tokens the vocabulary holds."""
+        raise NotImplementedError
+
+    @property
+    def compute_dtype(self) -> str:
+        # As Keras' `TextVectorization`: a `Sequential` without an `Input`
+        # takes from it the dtype of its own.
+        return "string"
+
+    @property
+    def variable_dtype(self) -> str:
+        return "string"
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        # Here and not in `call`: Keras takes only tensors as inputs.
+        texts = self._as_strings(inputs)
+        symbolic = keras.backend.is_keras_tensor(texts)
+        if symbolic or keras.backend.backend() == "tensorflow":
+            ids = super().__call__(texts, *args, **kwargs)
+            if symbolic:
+                # A model behind takes the mask as one more input, which must
+                # therefore be part of the graph.
+                carry_mask(ids, keras.ops.not_equal(ids, 0))
+            return ids
+        import tensorflow as tf
+
+        ids = self.call(texts)
+        if tf.inside_function():  # a dataset's graph
+            return ids
+        return keras.ops.convert_to_tensor(ids.numpy())
+
+    def _as_strings(self, inputs: Any) -> Any:
+        if keras.backend.is_keras_tensor(inputs):
+            self._check_inputs(inputs.dtype, inputs.shape)
+            return inputs
+        import tensorflow as tf
+
+        texts = tf.convert_to_tensor(inputs, dtype_hint=tf.string)
+        if texts.shape.rank is None:  # as in some datasets
+            texts = tf.ensure_shape(texts, (None,))
+        self._check_inputs(texts.dtype.name, texts.shape)
+        return texts
+
+    def _check_inputs(self, dtype: str, shape: Sequence[int | None]) -> None:
+        if dtype != "string" or len(shape) != 1:
+            raise ValueError(
+                f"Layer '{self.name}' expects strings of shape (batch,). "
+                f"Received: dtype={dtype}, shape={tuple(shape)}."
+            )
+
+    def call(self, inputs: Any) -> Any:
+        import tensorflow as tf
+
+        pieces = self.split(inputs)
+        before, after = self.frame
+        length = self.sequence_length
+        room = None if length is None else length - before - after
+        ids = pieces.to_tensor(shape=(None, room))
+        last = tf.minimum(
+            tf.cast(pieces.row_lengths(), "int32"), tf.shape(ids)[1]
+        )
+        # Columns of their own, for the start and for the end.
+        ids = tf.pad(ids, ((0, 0), (before, after)))  # (batch, seq)
+        column = tf.range(tf.shape(ids)[1])
+        if before:
+            ids = tf.where(column == 0, self.start_id, ids)
+        if after:
+            end = tf.expand_dims(last + before, 1)
+            ids = tf.where(column == end, self.end_id, ids)  # (batch, seq)
+        # Where Keras looks for a mask. `compute_mask` sees only the strings
+        # and would tokenise them a second time.
+        carry_mask(ids, tf.not_equal(ids, 0))
+        return ids
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        if keras.backend.is_keras_tensor(inputs):
+            return None  # see `__call__`
+        return carried_mask(self.call(self._as_strings(inputs)))
+
+    def compute_output_shape(
+        self, input_shape: Sequence[int | None]
+    ) -> tuple[int | None, ...]:
+        return (*input_shape, self.sequence_length)
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), "int32"
+        )
+
+    def detokenize(self, ids: Any) -> Any:
+        """The text of each row of ids, up to its first end symbol.
+
+        Padding and the start symbol are left out. Core operators of TensorFlow
+        alone, in a graph too, so that a server or a program without TF-Text
+        gives texts back.
+
+        Args:
+            ids: integers of shape (..., seq): a tensor, an array, a list, or
+                ragged.
+
+        Returns:
+            A TensorFlow tensor of strings, UTF-8, of shape (...).
+
+        Raises:
+            ValueError: if the ids are not integers of at least one axis, or
+                one before the end is not in the vocabulary. In a graph the
+                latter is TensorFlow's `InvalidArgumentError`.
+        """
+        import tensorflow as tf
+
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_tensor()
+        elif not tf.is_tensor(ids):
+            ids = tf.convert_to_tensor(keras.ops.convert_to_numpy(ids))
+        if not ids.dtype.is_integer or ids.shape.rank == 0:
+            raise ValueError(
+                "`ids` must be integers of shape (..., seq). "
+                f"Received: dtype={ids.dtype.name}, shape={tuple(ids.shape)}."
+            )
+        ids = tf.cast(ids, "int32")
+        ends = tf.cast(tf.equal(ids, self.end_id), "int32")
+        # Nothing counts from the end symbol on, whatever stands there.
+        ids = tf.where(tf.cumsum(ends, axis=-1) > 0, self.pad_id, ids)
+        self._check_ids(ids)
+        kept = (ids != self.pad_id) & (ids != self.start_id)
+        return self.join(ids, kept)
+
+    def _check_ids(self, ids: Any) -> None:
+        import tensorflow as tf
+
+        if not tf.executing_eagerly():
+            return  # looking them up refuses them
+        size = self.vocabulary_size()
+        wrong = tf.boolean_mask(ids, (ids < 0) | (ids >= size)).numpy()
+        if wrong.size:
+            raise ValueError(
+                f"`ids` must be in [0, {size}). Received: {wrong[0]}."
+            )

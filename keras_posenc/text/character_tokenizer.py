@@ -1,0 +1,195 @@
+"""Characters as tokens, as a layer."""
+
+import collections
+from collections.abc import Sequence
+from typing import Any, Self
+
+import keras
+
+from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.text._framed_tokenizer import FramedTokenizer
+from keras_posenc.text.corpus import texts_of
+
+_REPLACEMENT = "\ufffd"
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class CharacterTokenizer(FramedTokenizer):
+    """Turns strings into ids of their characters, and back.
+
+    A character is a Unicode code point: nothing is folded, lowercased or
+    composed. Id 0 is padding, 1 an unknown character, 2 the start of a text, 3
+    its end, and the vocabulary's characters follow: `pad_id`, `unknown_id`,
+    `start_id`, `end_id`. What is no UTF-8 counts as U+FFFD, and is unknown
+    unless the vocabulary holds that. An empty text is a start and an end.
+
+    `detokenize` gives texts back, up to the first end; an unknown character is
+    U+FFFD there.
+
+    The output carries the Keras mask `ids != 0`. The vocabulary lies in the
+    layer's config, so in the `.keras` file, and as a constant in the graph, so
+    in the SavedModel, whose operators are TensorFlow's own. The layer has no
+    weights, runs on the CPU and cannot be compiled by XLA. On the JAX and
+    PyTorch backends, which have no strings, it works outside models: on
+    strings and in `dataset.map`.
+
+    Args:
+        vocabulary: the characters in the order of their ids, as a string or a
+            sequence of strings of one character.
+        sequence_length: number of ids per text: longer texts are cut, keeping
+            the end, shorter ones padded. None pads to the longest text of the
+            batch and cuts nothing.
+        add_start: whether each text begins with `start_id`.
+        add_end: whether each text ends with `end_id`.
+        **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
+
+    Call arguments:
+        inputs: strings of shape (batch,): a tensor, an array or a list.
+
+    Returns:
+        int32 ids of shape (batch, sequence_length), or (batch, longest).
+
+    Raises:
+        ValueError: if the vocabulary is empty or holds a character twice or
+            something else; if `sequence_length` is below what an empty text
+            takes; if the inputs are not strings of shape (batch,).
+
+    Example:
+        >>> from keras_posenc import CharacterTokenizer
+        >>> tokenizer = CharacterTokenizer("0123456789월일 ")
+        >>> ids = tokenizer(["5월 7일", "3/5"])
+        >>> print(ids.numpy())
+        [[ 2  9 14 16 11 15  3]
+         [ 2  7  1  9  3  0  0]]
+        >>> [text.decode() for text in tokenizer.detokenize(ids).numpy()]
+        ['5월 7일', '3�5']
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        sequence_length: int | None = None,
+        add_start: bool = True,
+        add_end: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            sequence_length=sequence_length,
+            add_start=add_start,
+            add_end=add_end,
+            **kwargs,
+        )
+        # A tuple: Keras and TensorFlow would wrap a list to track its items.
+        self.vocabulary = tuple(vocabulary)
+        _check_characters(self.vocabulary)
+
+    @classmethod
+    def learn(
+        cls, corpus: Any, vocabulary_size: int | None = None, **kwargs: Any
+    ) -> Self:
+        """A tokenizer of the characters that a corpus holds.
+
+        Args:
+            corpus: iterable of strings, or a `tf.data.Dataset` of strings; read
+                once, in a stream.
+            vocabulary_size: the most tokens to keep, the four that are no
+                characters included: the most frequent characters stay. None
+                keeps all.
+            **kwargs: as for the constructor.
+
+        Returns:
+            The tokenizer; its characters are in the order of their code points,
+            whatever the order of the texts.
+
+        Raises:
+            TypeError: if the corpus is one string, or holds something else.
+            ValueError: if the corpus holds no character, or `vocabulary_size`
+                leaves room for none.
+
+        Example:
+            >>> from keras_posenc import CharacterTokenizer
+            >>> CharacterTokenizer.learn(["to be", "or not"]).vocabulary
+            (' ', 'b', 'e', 'n', 'o', 'r', 't')
+        """
+        room = None
+        if vocabulary_size is not None:
+            size = check_positive_int("vocabulary_size", vocabulary_size)
+            room = size - cls.first_id
+            if room < 1:
+                raise ValueError(
+                    f"`vocabulary_size` must be at least {cls.first_id + 1}, "
+                    "for padding, unknown, start, end and one character. "
+                    f"Received: vocabulary_size={vocabulary_size}."
+                )
+        counts: collections.Counter[str] = collections.Counter()
+        for text in texts_of(corpus):
+            counts.update(text)
+        if not counts:
+            raise ValueError(
+                "`corpus` must hold at least one character. Received none."
+            )
+        # Ties by code point, so that the order of texts decides nothing.
+        by_count = sorted(counts, key=lambda c: (-counts[c], c))
+        return cls(sorted(by_count[:room]), **kwargs)
+
+    def split(self, texts: Any) -> Any:
+        import tensorflow as tf
+
+        points = tf.strings.unicode_decode(texts, "UTF-8")  # (batch, any)
+        codes = sorted(map(ord, self.vocabulary))
+        ids = {ord(c): i for i, c in enumerate(self.vocabulary, self.first_id)}
+        known = tf.constant(codes)
+        flat = points.flat_values
+        # Not a table: a graph would have to be given its resources first.
+        place = tf.minimum(tf.searchsorted(known, flat), len(codes) - 1)
+        found = tf.where(
+            tf.gather(known, place) == flat,
+            tf.gather(tf.constant([ids[code] for code in codes]), place),
+            self.unknown_id,
+        )
+        return points.with_flat_values(found)
+
+    def join(self, ids: Any, kept: Any) -> Any:
+        import tensorflow as tf
+
+        special = [_REPLACEMENT] * self.first_id
+        characters = tf.gather(tf.constant([*special, *self.vocabulary]), ids)
+        return tf.strings.reduce_join(tf.where(kept, characters, ""), axis=-1)
+
+    def get_vocabulary(self) -> list[str]:
+        """The characters, in the order of their ids, which begin at 4."""
+        return list(self.vocabulary)
+
+    def vocabulary_size(self) -> int:
+        """How many ids there are, the four that are no characters included."""
+        return self.first_id + len(self.vocabulary)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "vocabulary": self.get_vocabulary()}
+
+
+def _check_characters(vocabulary: Sequence[Any]) -> None:
+    if not vocabulary:
+        raise ValueError(
+            "`vocabulary` must hold at least one character. "
+            "Received an empty vocabulary."
+        )
+    seen: set[str] = set()
+    for index, character in enumerate(vocabulary):
+        if not isinstance(character, str) or len(character) != 1:
+            raise ValueError(
+                "`vocabulary` must hold strings of one character. "
+                f"Received at index {index}: {character!r}."
+            )
+        if "\ud800" <= character <= "\udfff":
+            raise ValueError(
+                "`vocabulary` must hold characters that UTF-8 can spell. "
+                f"Received at index {index}: {character!r}."
+            )
+        if character in seen:
+            raise ValueError(
+                "`vocabulary` must hold every character once. "
+                f"Received more than once: {character!r}."
+            )
+        seen.add(character)

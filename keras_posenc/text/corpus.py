@@ -1,0 +1,59 @@
+"""Texts to learn a vocabulary from: an iterable or a dataset, one by one."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+
+def strings_of(corpus: Iterable[Any]) -> Iterable[str | bytes]:
+    """An iterable of strings, once its first element has proved to be one.
+
+    Raises:
+        TypeError: if the corpus is one string, or begins with something else.
+    """
+    if isinstance(corpus, str | bytes):
+        raise TypeError(
+            "`corpus` must be an iterable of strings or a `tf.data.Dataset` "
+            f"of strings. Received one string: {corpus!r:.40}."
+        )
+    texts = iter(corpus)
+    first = next(texts, "")
+    if not isinstance(first, str | bytes):
+        raise TypeError(
+            "`corpus` must hold strings. "
+            f"Received a first element of type {type(first).__name__}."
+        )
+    return itertools.chain([first], texts)
+
+
+def check_dataset(corpus: Any) -> None:
+    """Refuses a `tf.data.Dataset` of something else than strings."""
+    import tensorflow as tf
+
+    spec = corpus.element_spec
+    if not isinstance(spec, tf.TensorSpec) or spec.dtype != tf.string:
+        raise TypeError(
+            "`corpus` must hold strings. "
+            f"Received a dataset with elements: {spec}."
+        )
+
+
+def texts_of(corpus: Any) -> Iterator[str]:
+    """Python's strings of a corpus, U+FFFD for what is no UTF-8.
+
+    Raises:
+        TypeError: if the corpus is one string, or holds something else.
+    """
+    import tensorflow as tf
+
+    if isinstance(corpus, tf.data.Dataset):
+        check_dataset(corpus)
+        corpus = (
+            text
+            for element in corpus.as_numpy_iterator()
+            for text in ([element] if isinstance(element, bytes) else element)
+        )
+    for text in strings_of(corpus):
+        yield (
+            text.decode(errors="replace") if isinstance(text, bytes) else text
+        )

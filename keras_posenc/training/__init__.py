@@ -1,0 +1,32 @@
+"""What training a Transformer takes that Keras lacks.
+
+    from keras_posenc import training
+
+The paper's schedule, a loss and accuracies that know padding, the inputs of
+teacher forcing, and batches of texts of like length.
+"""
+
+from keras_posenc.training.accuracies import (
+    SequenceAccuracy as SequenceAccuracy,
+)
+from keras_posenc.training.accuracies import (
+    TokenAccuracy as TokenAccuracy,
+)
+from keras_posenc.training.batches import (
+    batch_by_length as batch_by_length,
+)
+from keras_posenc.training.noam_schedule import (
+    NoamSchedule as NoamSchedule,
+)
+from keras_posenc.training.noam_schedule import (
+    noam_adam as noam_adam,
+)
+from keras_posenc.training.packing import (
+    pack_sequences as pack_sequences,
+)
+from keras_posenc.training.teacher_forcing import (
+    TeacherForcing as TeacherForcing,
+)
+from keras_posenc.training.token_crossentropy import (
+    TokenCrossentropy as TokenCrossentropy,
+)

@@ -1,0 +1,92 @@
+"""The paper's learning rate, and its Adam."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import check_positive, check_positive_int
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Grows in proportion to the step, then falls as its inverse root.
+
+    `scale * d_model**-0.5 * min(n**-0.5, n * warmup_steps**-1.5)`, where n is
+    1 in the first step: Keras counts from 0, the paper from 1. The largest
+    rate, `scale / sqrt(d_model * warmup_steps)`, is that of step n =
+    `warmup_steps`.
+
+    Args:
+        d_model: width of the model.
+        warmup_steps: steps until the largest rate.
+        scale: factor, which the paper does not have.
+
+    Raises:
+        ValueError: if an argument is not positive, or one of the first two not
+            an integer.
+
+    Example:
+        >>> import keras
+        >>> from keras_posenc import training
+        >>> schedule = training.NoamSchedule(512)
+        >>> print(f"{float(schedule(0)):.3e} {float(schedule(3_999)):.3e}")
+        1.747e-07 6.988e-04
+        >>> optimizer = keras.optimizers.Adam(schedule)
+
+    References:
+        - Vaswani et al. 2017, [Attention Is All You Need](
+          https://arxiv.org/abs/1706.03762), section 5.3
+    """
+
+    def __init__(
+        self, d_model: int, *, warmup_steps: int = 4_000, scale: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.d_model = check_positive_int("d_model", d_model)
+        self.warmup_steps = check_positive_int("warmup_steps", warmup_steps)
+        self.scale = check_positive("scale", scale)
+
+    def __call__(self, step: Any) -> Any:
+        step = ops.cast(step, "float32") + 1.0
+        # Rooted apart: the powers themselves are small beside the factor.
+        peak = self.scale * (self.d_model * self.warmup_steps) ** -0.5
+        share = step / self.warmup_steps
+        return peak * ops.minimum(ops.rsqrt(share), share)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "d_model": self.d_model,
+            "warmup_steps": self.warmup_steps,
+            "scale": self.scale,
+        }
+
+
+def noam_adam(
+    d_model: int,
+    *,
+    warmup_steps: int = 4_000,
+    scale: float = 1.0,
+    **options: Any,
+) -> Any:
+    """The paper's optimizer: Adam of 0.9, 0.98 and 1e-9, at its schedule.
+
+    Args:
+        d_model: width of the model.
+        warmup_steps: as for `NoamSchedule`.
+        scale: as for `NoamSchedule`.
+        **options: Keras's further arguments of `Adam`, or others than the
+            paper's.
+
+    Returns:
+        A `keras.optimizers.Adam`.
+
+    Example:
+        >>> from keras_posenc import training
+        >>> optimizer = training.noam_adam(512, clipnorm=1.0)
+        >>> optimizer.beta_2, optimizer.epsilon
+        (0.98, 1e-09)
+    """
+    schedule = NoamSchedule(d_model, warmup_steps=warmup_steps, scale=scale)
+    paper = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
+    return keras.optimizers.Adam(schedule, **{**paper, **options})

@@ -1,0 +1,102 @@
+"""Several texts in a row, told apart by segment ids."""
+
+from typing import Any
+
+from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.training.batches import as_rows
+
+
+def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
+    """Puts texts one behind the other in rows of one length.
+
+    Texts keep their order. A text opens a new row if one of its features has no
+    room in the last; each `window` of texts begins one too. Nothing is cut.
+
+    Args:
+        dataset: a `tf.data.Dataset` of ids, of shape (any,): a tensor, a dict
+            or a tuple of them. Source and target are packed alike: the texts of
+            a row are the same in both.
+        length: how long a row is, in every feature.
+        window: how many texts are packed at a time. The last row of each is not
+            filled any further.
+
+    Returns:
+        A `tf.data.Dataset` of as many features, each a dict of `ids`,
+        `segment_ids` and `positions`, int32 of shape (length,). Segments count
+        from 1, and positions from 0 in each; both are 0 where there is padding.
+
+    Raises:
+        ValueError: if `length` or `window` is not a positive integer, or a
+            feature has not one axis. A text longer than `length` ends the
+            dataset with an `InvalidArgumentError`.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from keras_posenc import training
+        >>> texts = tf.ragged.constant([[5, 6], [7], [8, 9, 9]])
+        >>> dataset = tf.data.Dataset.from_tensor_slices(texts)
+        >>> for row in training.pack_sequences(dataset, 4):
+        ...     print(*(row[name].numpy() for name in sorted(row)))
+        [5 6 7 0] [0 1 0 0] [1 1 2 0]
+        [8 9 9 0] [0 1 2 0] [1 1 1 0]
+    """
+    import tensorflow as tf
+
+    length = check_positive_int("length", length)
+    window = check_positive_int("window", window)
+    dataset = as_rows(dataset)
+
+    def rows_of(sizes: Any) -> Any:
+        """The row of each text, from sizes of shape (texts, features)."""
+
+        def place(state: Any, size: Any) -> Any:
+            row, used = state
+            fits = tf.reduce_all(used + size <= length)
+            return tf.where(fits, row, row + 1), tf.where(
+                fits, used + size, size
+            )
+
+        # Full before the first, so that rows count from 0.
+        full = tf.fill(tf.shape(sizes)[1:], length)
+        row, _ = tf.scan(place, sizes, (tf.constant(-1), full))
+        # A text without a token has room in a full row, and none begun.
+        return tf.maximum(row, 0)
+
+    def packed(texts: Any, rows: Any) -> Any:
+        """One feature: ragged texts to rows of ids, segments, positions."""
+        first = tf.searchsorted(rows, rows)  # the first text of the same row
+        segments = tf.range(tf.shape(rows)[0]) - first + 1
+        owner = texts.value_rowids()  # the text of each token
+        places = tf.range(tf.size(owner)) - tf.gather(texts.row_starts(), owner)
+        count = tf.reduce_max(rows) + 1
+        into = tf.gather(rows, owner)
+
+        def full(values: Any) -> Any:
+            ragged = tf.RaggedTensor.from_value_rowids(values, into, count)
+            return ragged.to_tensor(shape=(None, length))
+
+        return {
+            "ids": full(tf.cast(texts.flat_values, tf.int32)),
+            "segment_ids": full(tf.gather(segments, owner)),
+            "positions": full(places),
+        }
+
+    def pack(*features: Any) -> Any:
+        ragged = [
+            each.with_row_splits_dtype(tf.int32)
+            for each in tf.nest.flatten(features)
+        ]
+        sizes = tf.stack([each.row_lengths() for each in ragged], axis=1)
+        message = (
+            f"A text has more than the {length} tokens that `length` gives a "
+            "row."
+        )
+        check = tf.Assert(tf.reduce_all(sizes <= length), [message])
+        with tf.control_dependencies([check]):
+            rows = rows_of(tf.identity(sizes))
+        found = tf.nest.pack_sequence_as(
+            features, [packed(each, rows) for each in ragged]
+        )
+        return found if len(features) > 1 else found[0]
+
+    return dataset.ragged_batch(window).map(pack).unbatch()

@@ -1,0 +1,114 @@
+"""What a decoder is given while it learns: its targets, one token late."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import NamedArguments, check_positive_int
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class TeacherForcing(NamedArguments, keras.layers.Layer):
+    """Target ids to a decoder's inputs, and what it has to answer.
+
+    The inputs are the targets one token late: at each place what came before
+    it. With `start_id` they begin with that, and so does each row that begins
+    with padding after it, and each segment of a packed row. Without, the ids
+    begin with a start of their own, as a tokenizer makes them: it is no target.
+    Inputs are padding where targets are, at the end symbol too.
+
+    Both carry the Keras mask `!= 0`.
+
+    Args:
+        start_id: the id to begin with, above 0, or None if ids have it.
+        **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
+
+    Call arguments:
+        inputs: integer ids of shape (batch, seq); 0 is padding, left or right.
+        segment_ids: which text of a packed row a token belongs to, of shape
+            (batch, seq).
+
+    Returns:
+        A pair of int32 ids, inputs and targets, of shape (batch, seq). Without
+        `start_id` both are one shorter: what belongs to them is
+        `segment_ids[:, :-1]`, `positions[:, :-1]`.
+
+    Raises:
+        ValueError: if `start_id` is not a positive integer or None, or if the
+            ids do not have two axes.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_posenc import training
+        >>> ids = np.array([[5, 6, 3, 0], [7, 3, 0, 0]])
+        >>> inputs, targets = training.TeacherForcing(start_id=2)(ids)
+        >>> print(np.array(inputs))
+        [[2 5 6 0]
+         [2 7 0 0]]
+        >>> print(np.array(targets))
+        [[5 6 3 0]
+         [7 3 0 0]]
+    """
+
+    def __init__(self, *, start_id: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if start_id is not None:
+            start_id = check_positive_int("start_id", start_id)
+        self.start_id = start_id
+        self.supports_masking = True
+        self.autocast = False
+
+    def call(
+        self,
+        inputs: Any,
+        *,
+        segment_ids: Any = None,
+        mask: Any = None,
+    ) -> tuple[Any, Any]:
+        if len(inputs.shape) != 2:
+            raise ValueError(
+                f"Layer '{self.name}' expects ids of shape (batch, seq). "
+                f"Received: shape={tuple(inputs.shape)}"
+            )
+        ids = ops.cast(inputs, "int32")
+        before, targets = ids[:, :-1], ids[:, 1:]
+        apart = False
+        if segment_ids is not None:
+            segments = ops.cast(segment_ids, "int32")
+            apart = ops.not_equal(segments[:, :-1], segments[:, 1:])
+        # What begins: nothing real of the same segment came before.
+        begins = ops.logical_or(ops.equal(before, 0), apart)
+        if self.start_id is None:
+            targets = ops.where(begins, 0, targets)
+            given = before
+        else:
+            targets = ids
+            given = ops.pad(
+                ops.where(begins, self.start_id, before),
+                ((0, 0), (1, 0)),
+                constant_values=self.start_id,
+            )
+        given = ops.where(ops.equal(targets, 0), 0, given)
+        return given, targets
+
+    def compute_mask(
+        self, inputs: Any, previous_mask: Any = None
+    ) -> tuple[Any, Any]:
+        given, targets = self.call(inputs)
+        return ops.not_equal(given, 0), ops.not_equal(targets, 0)
+
+    def build(self, input_shape: Any) -> None:
+        self.built = True
+
+    def compute_output_shape(
+        self, input_shape: Sequence[int | None]
+    ) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
+        batch, length = input_shape
+        if self.start_id is None and length is not None:
+            length -= 1
+        return (batch, length), (batch, length)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "start_id": self.start_id}

@@ -1,0 +1,114 @@
+"""Cross-entropy of tokens, with label smoothing, without padding."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import check_bool, check_rate
+from keras_posenc.training._tokens import read_targets, spread
+
+_MEAN = "mean_with_sample_weight"
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class TokenCrossentropy(keras.losses.Loss):
+    """Cross-entropy of target ids, its mean over the tokens that are real.
+
+    A token counts unless its target is `ignored_id`, or padding by the mask
+    that the predictions carry. What predictions hold elsewhere, NaN included,
+    reaches neither the loss nor a gradient. With smoothing e over V ids, the
+    target is 1 - e + e / V at its id and e / V at each other, as in Keras's
+    `CategoricalCrossentropy`; no array of V numbers is made for it.
+
+    Args:
+        label_smoothing: e, in [0, 1); the paper has 0.1.
+        from_logits: whether predictions are logits, or else probabilities.
+        ignored_id: the target id that does not count, 0 for padding.
+        reduction: "mean_with_sample_weight", over the real tokens and by their
+            sample weights if there are some; "sum"; or None, for one number a
+            token, 0 where it does not count.
+        name: name of the loss.
+        dtype: dtype of its computations, float32 by default.
+
+    Call arguments:
+        y_true: integer ids of shape (batch, seq).
+        y_pred: logits, or probabilities, of shape (batch, seq, V).
+        sample_weight: of shape (batch,) or (batch, seq).
+
+    Raises:
+        ValueError: if an argument is none of the above, or the shapes do not
+            fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_posenc import training
+        >>> loss = training.TokenCrossentropy(label_smoothing=0.1)
+        >>> logits = np.zeros((1, 3, 4), "float32")
+        >>> print(f"{float(loss(np.array([[2, 3, 0]]), logits)):.4f}")
+        1.3863
+
+    References:
+        - Szegedy et al. 2015, [Rethinking the Inception Architecture](
+          https://arxiv.org/abs/1512.00567), section 7
+    """
+
+    def __init__(
+        self,
+        *,
+        label_smoothing: float = 0.0,
+        from_logits: bool = True,
+        ignored_id: int = 0,
+        reduction: str | None = _MEAN,
+        name: str = "token_crossentropy",
+        dtype: Any = None,
+    ) -> None:
+        if reduction not in (_MEAN, "sum", "none", None):
+            raise ValueError(
+                f"`reduction` must be {_MEAN!r}, 'sum' or None, since padding "
+                f"does not count. Received: reduction={reduction!r}"
+            )
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.label_smoothing = check_rate("label_smoothing", label_smoothing)
+        self.from_logits = check_bool("from_logits", from_logits)
+        self.ignored_id = ignored_id
+
+    def __call__(
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> Any:
+        y_true = ops.convert_to_tensor(y_true)
+        y_pred = ops.convert_to_tensor(y_pred)
+        _, counts = read_targets(y_true, y_pred, self.ignored_id)
+        weights = ops.cast(counts, self.dtype)
+        if sample_weight is not None:
+            given = ops.convert_to_tensor(sample_weight)
+            weights = weights * ops.cast(spread(given, counts), self.dtype)
+        y_true = ops.where(counts, y_true, self.ignored_id)
+        return super().__call__(y_true, y_pred, sample_weight=weights)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        ids, counts = read_targets(y_true, y_pred, self.ignored_id)
+        # Before anything is computed of them: 0 times NaN is NaN.
+        y_pred = ops.where(ops.expand_dims(counts, -1), y_pred, 1.0)
+        if not self.from_logits:
+            # Keras's own bound; the normalisation below makes up for the sum.
+            epsilon = keras.config.epsilon()
+            y_pred = ops.log(ops.clip(y_pred, epsilon, 1.0))
+        at_target = ops.take_along_axis(
+            y_pred, ops.expand_dims(ids, -1), axis=-1
+        )
+        at_target = ops.squeeze(at_target, -1)  # (batch, seq)
+        rate = self.label_smoothing
+        expected = (1.0 - rate) * at_target
+        if rate:
+            expected = expected + rate * ops.mean(y_pred, axis=-1)
+        losses = ops.logsumexp(y_pred, axis=-1) - expected
+        return ops.where(counts, losses, 0.0)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "label_smoothing": self.label_smoothing,
+            "from_logits": self.from_logits,
+            "ignored_id": self.ignored_id,
+        }

@@ -1,0 +1,288 @@
+"""What the layers that attend to a memory have in common: their call."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_integers,
+    check_mask,
+    check_real,
+    check_shape,
+)
+from keras_posenc.ops.masks import hide_padding, resolve_mask
+from keras_posenc.positional.attention_position import (
+    AttentionPosition,
+    check_attention_position,
+)
+from keras_posenc.transformer._attention_layer import AttentionLayer, side_of
+from keras_posenc.transformer._context import Context, Memory
+
+
+class DecodingLayer(AttentionLayer):
+    """Base of the layers that take a sequence, and a memory that it reads.
+
+    A subclass defines `attend` as for `AttentionLayer`, and finds the memory
+    in the context. It sets `attention_position` and `cross_attention_position`
+    (either may be a list), and `use_cross_attention`: whether it has weights
+    for a memory.
+    """
+
+    cross_attention_position: Any
+    use_cross_attention: bool = True
+    memory_dim: int | None = None
+
+    def call(
+        self,
+        inputs: Any,
+        *,
+        memory: Any = None,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = True,
+        memory_positions: Any = None,
+        memory_segment_ids: Any = None,
+        memory_mask: Any = None,
+        memory_attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+        context: Context | None = None,
+    ) -> Any:
+        x = ops.cast(inputs, self.compute_dtype)
+        if context is None:
+            mask = resolve_mask(mask, inputs)
+            self._check_call(
+                inputs,
+                positions,
+                start_index,
+                segment_ids,
+                padding_mask,
+                attention_mask,
+                mask,
+            )
+            if memory is not None:
+                memory_mask = resolve_mask(memory_mask, memory)
+            self.check_memory(
+                inputs,
+                memory,
+                memory_positions,
+                memory_segment_ids,
+                memory_mask,
+                memory_attention_mask,
+                segment_ids,
+            )
+            batch, seq, _ = ops.shape(inputs)
+            queries = side_of(
+                [*_list(self.attention_position), *self._across()],
+                seq,
+                positions=positions,
+                start_index=start_index,
+                segment_ids=segment_ids,
+                masks=(mask, padding_mask),
+            )
+            remembered = None
+            if memory is not None:
+                keys = side_of(
+                    self._across(),
+                    ops.shape(memory)[1],
+                    positions=memory_positions,
+                    segment_ids=memory_segment_ids,
+                    masks=(memory_mask,),
+                )
+                memory = ops.cast(memory, self.compute_dtype)
+                if keys.tokens is not None:
+                    memory = hide_padding(memory, keys.tokens)
+                remembered = Memory(
+                    Context(
+                        queries,
+                        keys,
+                        batch=batch,
+                        attention_mask=memory_attention_mask,
+                        data_dependent_shapes=self.data_dependent_shapes,
+                    ),
+                    memory,
+                )
+            context = Context(
+                queries,
+                queries,
+                batch=batch,
+                attention_mask=attention_mask,
+                causal=use_causal_mask,
+                data_dependent_shapes=self.data_dependent_shapes,
+                memory=remembered,
+            )
+            x = context.hide_padding(x)
+        return self.attend(
+            x,
+            context,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        *,
+        memory: Any = None,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = True,
+        memory_positions: Any = None,
+        memory_segment_ids: Any = None,
+        memory_mask: Any = None,
+        memory_attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+        context: Context | None = None,
+    ) -> Any:
+        outputs = super().compute_output_spec(
+            inputs,
+            positions=positions,
+            start_index=start_index,
+            segment_ids=segment_ids,
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            mask=mask,
+        )
+        self.check_memory(
+            inputs,
+            memory,
+            memory_positions,
+            memory_segment_ids,
+            memory_mask,
+            memory_attention_mask,
+            segment_ids,
+        )
+        if not return_attention_scores or memory is None:
+            return outputs
+        outputs, scores = outputs
+        several = isinstance(scores, list)
+        own = scores if several else [scores]
+        across = [
+            keras.KerasTensor(
+                (*each.shape[:3], memory.shape[1]), dtype=each.dtype
+            )
+            for each in own
+        ]
+        return outputs, scores, across if several else across[0]
+
+    def check_memory(
+        self,
+        inputs: Any,
+        memory: Any,
+        memory_positions: Any,
+        memory_segment_ids: Any,
+        memory_mask: Any,
+        memory_attention_mask: Any,
+        segment_ids: Any,
+    ) -> None:
+        """Raises `ValueError` on a memory that does not fit, or its masks."""
+        name = f"{type(self).__name__} '{self.name}'"
+        of_memory = {
+            "memory_positions": memory_positions,
+            "memory_segment_ids": memory_segment_ids,
+            "memory_mask": memory_mask,
+            "memory_attention_mask": memory_attention_mask,
+        }
+        if memory is None:
+            if self.use_cross_attention:
+                raise ValueError(
+                    f"{name} attends to a memory: call it with `memory` of "
+                    "shape (batch, source, dim), such as an encoder's outputs"
+                )
+            for argument, value in of_memory.items():
+                if value is not None:
+                    raise ValueError(
+                        f"`{argument}` needs a `memory`. Received: no memory"
+                    )
+            return
+        if not self.use_cross_attention:
+            raise ValueError(
+                f"{name} has use_cross_attention=False, and cannot be called "
+                "with `memory`"
+            )
+        batch, seq, dim = inputs.shape
+        dtype = keras.backend.standardize_dtype(memory.dtype)
+        if not keras.backend.is_float_dtype(dtype):
+            raise ValueError(
+                f"`memory` must be of a float dtype. "
+                f"Received: memory of dtype {dtype}"
+            )
+        shape = tuple(memory.shape)
+        width = dim if self.memory_dim is None else self.memory_dim
+        if (
+            len(shape) != 3
+            or shape[2] != width
+            or (None not in (batch, shape[0]) and batch != shape[0])
+        ):
+            raise ValueError(
+                f"{name} expects `memory` of shape (batch, source, dim), with "
+                f"batch={batch}, dim={width}. Received: memory of shape {shape}"
+            )
+        sizes = {"batch": batch, "source": shape[1]}
+        row = ("batch", "source")
+        check_shape(
+            "memory_positions", memory_positions, ("source",), row, sizes=sizes
+        )
+        check_real("memory_positions", memory_positions)
+        for argument in ("memory_segment_ids", "memory_mask"):
+            check_shape(argument, of_memory[argument], row, sizes=sizes)
+        if memory_segment_ids is not None:
+            check_integers("memory_segment_ids", memory_segment_ids)
+            if segment_ids is None:
+                raise ValueError(
+                    "`memory_segment_ids` needs the `segment_ids` of the "
+                    "inputs, which say what each token may read"
+                )
+        check_shape(
+            "memory_attention_mask",
+            memory_attention_mask,
+            ("batch", "query", "key"),
+            sizes={"batch": batch, "query": seq, "key": shape[1]},
+        )
+        check_mask("memory_mask", memory_mask)
+        check_mask("memory_attention_mask", memory_attention_mask)
+
+    def _across(self) -> list[Any]:
+        return _list(self.cross_attention_position)
+
+
+def check_cross_attention_position(value: Any) -> AttentionPosition | None:
+    """Returns an `AttentionPosition` that makes sense between two sequences.
+
+    Raises:
+        ValueError: One whose answer depends on how long the other sequence is,
+            or on which of two tokens comes first.
+    """
+    position = check_attention_position(value)
+    if position is None:
+        return None
+    kind = getattr(position, "rope_type", None)
+    what = f"{type(position).__name__}" + (
+        f" with rope_type={kind!r}" if kind else ""
+    )
+    if position.uses_length:
+        raise ValueError(
+            f"{what} depends on the length of a sequence, and cross-attention "
+            "has two: queries and keys would not turn alike"
+        )
+    if getattr(position, "bidirectional", True) is False:
+        raise ValueError(
+            f"{what} with bidirectional=False tells earlier keys from later "
+            "ones, and the tokens of a memory are neither"
+        )
+    return position
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,263 @@
+"""What the models have in common that write token after token."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_choice,
+    check_integers,
+    check_mask,
+    check_positive_int,
+    check_shape,
+    known_values,
+)
+from keras_posenc.ops.cache import Slots, rows_of
+from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.ops.positions import positions_from_mask
+from keras_posenc.ops.sides import Side
+from keras_posenc.transformer._attention_layer import side_of
+from keras_posenc.transformer._context import Context, Memory
+from keras_posenc.transformer._input_position import (
+    check_cacheable,
+    put_in_at,
+    table_of,
+)
+from keras_posenc.transformer._sublayers import project
+from keras_posenc.transformer._token_embedding import TokenEmbedding
+from keras_posenc.transformer.transformer_decoder import TransformerDecoder
+
+# What a cache holds for each row of the batch.
+_BY_ROW = ("tokens", "positions", "blocks")
+_OF_MEMORY = ("memory", "memory_tokens")
+
+
+class DecodingModel(keras.Model):
+    """Base of the models whose logits come all at once, or token by token.
+
+    A subclass sets these attributes, and defines `build_cache` by
+    `_empty_cache`.
+
+    Attributes:
+        decoder: The `TransformerDecoder`.
+        target_embedding: The `TokenEmbedding` of the tokens that it writes.
+        target_input_position: What puts their positions in, or None.
+        head: What makes logits of the decoder's outputs where the embedding
+            does not: a `Dense`, or None.
+    """
+
+    decoder: TransformerDecoder
+    target_embedding: TokenEmbedding
+    target_input_position: keras.Layer | None
+    head: keras.layers.Dense | None
+
+    def call(
+        self, inputs: Any, *, training: Any = None, mask: Any = None
+    ) -> Any:
+        # A Functional model takes any other argument too, and ignores it.
+        return super().call(inputs, training=training, mask=mask)
+
+    def call_with_cache(
+        self, token_ids: Any, cache: dict[str, Any], *, mask: Any = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Goes on with some tokens: a whole prompt, or one at a time.
+
+        They are written to the slots from `cache["slot"]` on, the same for all
+        rows. A row's positions count its real tokens only, so that rows of a
+        prompt that are padded, right or left, get what each would get alone.
+
+        Args:
+            token_ids: Integers `(batch, n)`.
+            cache: What `build_cache` or the last call returned. It is not
+                changed: a cache can be gone on with in several ways.
+            mask: Bool `(batch, n)`, which of them are real; by default those
+                that are not 0.
+
+        Returns:
+            Logits `(batch, n, vocabulary)`, each of what follows a token, and
+            the cache with these tokens in it.
+
+        Raises:
+            ValueError: Tokens that do not fit into the cache, or ids or a mask
+                of another shape or dtype.
+        """
+        token_ids = ops.convert_to_tensor(token_ids)
+        self._check_tokens(token_ids, cache, mask)
+        token_ids = ops.cast(token_ids, "int32")
+        batch, count = ops.shape(token_ids)
+        length = ops.shape(cache["tokens"])[1]
+        slots = Slots(cache["slot"], count=count, length=length)
+        tokens = ops.not_equal(token_ids, 0)
+        if mask is not None:
+            tokens = ops.cast(mask, "bool")
+        before = ops.sum(
+            ops.cast(cache["tokens"], "int32"), axis=1, keepdims=True
+        )
+        positions = before
+        if not slots.is_step:
+            positions = before + positions_from_mask(tokens)
+        kept = {
+            "tokens": slots.write(cache["tokens"], tokens),
+            "positions": slots.write(cache["positions"], positions),
+        }
+        queries = Side(
+            count,
+            tokens,
+            positions,
+            index=cache["slot"] + ops.arange(count, dtype="int32"),
+        )
+        keys = Side(
+            length, kept["tokens"], kept["positions"], index=slots.index
+        )
+        flexible = self.decoder.data_dependent_shapes
+        memory = None
+        if "memory" in cache:
+            memory = self._memory(queries, cache, batch, flexible)
+        context = Context(
+            queries,
+            keys,
+            batch=batch,
+            # Later slots hold no tokens yet.
+            causal=not slots.is_step,
+            data_dependent_shapes=flexible,
+            memory=memory,
+            slots=slots,
+        )
+        x = put_in_at(
+            self.target_input_position,
+            self.target_embedding(token_ids),
+            positions=positions,
+            table=cache.get("encoding"),
+        )
+        x, blocks = self.decoder.attend_cached(
+            ops.cast(x, self.decoder.compute_dtype),
+            context,
+            cache["blocks"],
+            cache.get("memory", []),
+        )
+        if self.head is None:
+            logits = self.target_embedding(x, reverse=True)
+        else:
+            logits = project(self.head, x)
+        slot = cache["slot"] + count
+        return logits, {**cache, **kept, "slot": slot, "blocks": blocks}
+
+    def reorder_cache(
+        self, cache: dict[str, Any], rows: Any, *, memory: bool = True
+    ) -> dict[str, Any]:
+        """The cache of other rows: beams, of which some are gone on with.
+
+        Args:
+            cache: As `call_with_cache` takes it.
+            rows: Integers `(n,)`: which row each of the new ones goes on with.
+            memory: Whether the memory is reordered too. It need not be where
+                each row goes on with one of the same source.
+        """
+        names = (*_BY_ROW, *(_OF_MEMORY if memory else ()))
+        return {
+            name: rows_of(value, rows) if name in names else value
+            for name, value in cache.items()
+        }
+
+    def _empty_cache(self, batch: Any, max_length: Any) -> dict[str, Any]:
+        """A cache without tokens, and without a memory."""
+        if not hasattr(max_length, "dtype"):
+            max_length = check_positive_int("max_length", max_length)
+        check_cacheable(self.target_input_position, max_length)
+        within = self.decoder.attention_position
+        for position in within if isinstance(within, list) else [within]:
+            if position is not None and position.uses_length:
+                kind = getattr(position, "rope_type", None)
+                raise ValueError(
+                    f"{type(position).__name__}"
+                    + (f" with rope_type={kind!r}" if kind else "")
+                    + " cannot be cached: how it treats a token depends on how "
+                    "long the row becomes, and the keys of tokens are kept as "
+                    "they were when they came"
+                )
+        cache = {
+            "slot": ops.zeros((), "int32"),
+            "tokens": ops.zeros((batch, max_length), "bool"),
+            "positions": ops.zeros((batch, max_length), "int32"),
+            "blocks": self.decoder.empty_caches(batch, max_length),
+        }
+        # Once, and not at each step: a step is as fast as its operators are
+        # few.
+        table = table_of(
+            self.target_input_position,
+            self.target_embedding.output_dim,
+            max_length,
+        )
+        return cache if table is None else {**cache, "encoding": table}
+
+    def _memory(
+        self, queries: Side, cache: dict[str, Any], batch: Any, flexible: bool
+    ) -> Memory:
+        tokens = cache["memory_tokens"]
+        keys = side_of(
+            self.decoder.cross_attention_position,
+            ops.shape(tokens)[1],
+            masks=(tokens,),
+        )
+        return Memory(
+            Context(queries, keys, batch=batch, data_dependent_shapes=flexible)
+        )
+
+    def _check_tokens(
+        self, token_ids: Any, cache: dict[str, Any], mask: Any
+    ) -> None:
+        check_integers("token_ids", token_ids)
+        rows, length = cache["tokens"].shape
+        sizes: dict[str, Any] = {"rows": rows, "n": None}
+        check_shape("token_ids", token_ids, ("rows", "n"), sizes=sizes)
+        sizes["n"] = count = token_ids.shape[1]
+        check_shape("mask", mask, ("rows", "n"), sizes=sizes)
+        check_mask("mask", mask)
+        if count is None or length is None:
+            return
+        slot = known_values(cache["slot"])
+        used = 0 if slot is None else int(slot)
+        if used + count > length:
+            raise ValueError(
+                f"The cache has {length} slots (max_length={length}), of which "
+                f"{used} are taken. Received: token_ids of shape "
+                f"{tuple(token_ids.shape)}"
+            )
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> "DecodingModel":
+        config = dict(config)
+        if isinstance(config.get("dtype"), dict):
+            config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
+        with keras.saving.custom_object_scope(custom_objects or {}):
+            return cls(**config)
+
+
+def check_embeddings(value: Any, choices: tuple[str, ...]) -> str:
+    """Returns how tables of embeddings are shared, or raises `ValueError`."""
+    return str(check_choice("embeddings", value, choices))
+
+
+def check_width(x: Any, d_model: int, embeddings: str) -> None:
+    """Raises `ValueError` unless logits can be products with embeddings."""
+    if x.shape[-1] != d_model:
+        raise ValueError(
+            f"embeddings={embeddings!r} makes logits with the embeddings, of "
+            f"width {d_model}, and the position at the decoder's input makes "
+            f"its outputs {x.shape[-1]} wide: give embeddings='separate'"
+        )
+
+
+def make_head(decoder: TransformerDecoder, units: int) -> keras.layers.Dense:
+    """A projection to logits, with the decoder's options, without biases."""
+    return keras.layers.Dense(
+        units,
+        use_bias=False,
+        kernel_initializer=initializer_of(decoder.kernel_initializer, "logits"),
+        kernel_regularizer=decoder.kernel_regularizer,
+        dtype=decoder.dtype_policy,
+        name="logits",
+    )

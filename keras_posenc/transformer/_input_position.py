@@ -1,0 +1,138 @@
+"""What puts positions into the embeddings of a model."""
+
+import inspect
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_posenc.positional._token_encoding import TokenEncoding
+from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.positional.position_embedding import PositionEmbedding
+from keras_posenc.positional.positional_encoding import PositionalEncoding
+
+
+def check_input_position(
+    value: Any,
+    dtype: Any,
+    *,
+    name: str = "input_position",
+    scaled: bool = False,
+) -> keras.Layer | None:
+    """Returns the layer given, by name or config too, or None.
+
+    Args:
+        value: The argument.
+        dtype: That of a layer that is made here.
+        name: What the argument is called.
+        scaled: Whether the model multiplies the embeddings itself.
+    """
+    if value == "sinusoidal":
+        layer = name.replace("input_position", "positional_encoding")
+        return PositionalEncoding(dtype=dtype, name=layer)
+    if isinstance(value, dict):
+        value = keras.saving.deserialize_keras_object(value)
+    if isinstance(value, AttentionPosition):
+        attention = name.replace("input", "attention")
+        raise ValueError(
+            f"`{name}` encodes the embeddings, and "
+            f"{type(value).__name__} stands inside attention: give it as "
+            f"`{attention}`. Received: {name}={value!r}"
+        )
+    if value is None or isinstance(value, keras.Layer):
+        if scaled and getattr(value, "scale_inputs", False):
+            raise ValueError(
+                f"`{name}` would scale embeddings that the model has scaled: "
+                "give one of the two scale_inputs=False"
+            )
+        return value
+    raise ValueError(
+        f"`{name}` must be a layer, 'sinusoidal' or None. "
+        f"Received: {name}={value!r}"
+    )
+
+
+def put_in(position: keras.Layer | None, x: Any, *, name: str) -> Any:
+    """Embeddings with positions, `(batch, seq, dim)`."""
+    if position is None:
+        return x
+    x = position(x)
+    if len(x.shape) != 3:
+        raise ValueError(
+            f"`{name}` must give (batch, seq, dim). Received: "
+            f"{name}={position!r}, which gives {tuple(x.shape)}"
+        )
+    return x
+
+
+def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
+    """Raises `ValueError` unless tokens can be encoded one after another."""
+    if position is None:
+        return
+    kind = f"{type(position).__name__} as `input_position`"
+    if getattr(position, "normalize", False):
+        raise ValueError(
+            f"{kind} with normalize=True divides by the length of a row, which "
+            "is not known before its end: it cannot be cached"
+        )
+    if not isinstance(position, TokenEncoding) and not _takes(position):
+        raise ValueError(
+            f"{kind} has no call argument `positions`, and cannot be told "
+            "where a token stands: it cannot be cached"
+        )
+    if (
+        isinstance(position, PositionEmbedding)
+        and isinstance(max_length, int)
+        and max_length > position.sequence_length
+    ):
+        raise ValueError(
+            f"{kind} has a table for {position.sequence_length} positions, and "
+            "`resized` makes another. Received: max_length="
+            f"{max_length}"
+        )
+
+
+def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
+    """The encodings of the first positions, `(length, ...)`, or None.
+
+    None too where a layer does not say what it does with its inputs.
+
+    Args:
+        position: The layer.
+        width: That of the embeddings.
+        length: How many: an integer, or a scalar tensor.
+    """
+    if not isinstance(position, TokenEncoding) or not _encodes_apart(position):
+        return None
+    counted = (
+        np.arange(length, dtype="int32")
+        if isinstance(length, int)
+        else ops.arange(length, dtype="int32")
+    )
+    inputs = ops.zeros((1, 1, width), position.compute_dtype)
+    table = position.encode(
+        inputs, ops.convert_to_tensor(counted), 0, None, None
+    )
+    return ops.cast(table, position.compute_dtype)
+
+
+def put_in_at(
+    position: keras.Layer | None, x: Any, *, positions: Any, table: Any
+) -> Any:
+    """Embeddings of tokens that stand at `positions`, `(batch, seq)`."""
+    if position is None:
+        return x
+    if table is None:
+        return position(x, positions=positions)
+    assert isinstance(position, TokenEncoding)
+    return position.merge(x, ops.take(table, positions, axis=0), False)
+
+
+def _encodes_apart(position: TokenEncoding) -> bool:
+    """Whether it makes its encoding first, and then merges it with inputs."""
+    return hasattr(position, "encode")
+
+
+def _takes(position: keras.Layer) -> bool:
+    return "positions" in inspect.signature(position.call).parameters

@@ -1,0 +1,319 @@
+"""Multi-head attention of one sequence to another."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_positive_int,
+    check_rate,
+    check_sequence_shape,
+)
+from keras_posenc.ops.attention import swap_heads
+from keras_posenc.ops.sides import Side
+from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.transformer._attending import attend_between, rotated
+from keras_posenc.transformer._attention_layer import (
+    check_heads,
+    head_width,
+)
+from keras_posenc.transformer._context import Context, Memory
+from keras_posenc.transformer._decoding_layer import (
+    DecodingLayer,
+    check_cross_attention_position,
+)
+from keras_posenc.transformer._sublayers import (
+    make_dense,
+    project,
+    projection_config,
+    projection_options,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class CrossAttention(DecodingLayer):
+    """Every token looks at the tokens of a memory: an encoder's outputs, say.
+
+    Queries come from the inputs, keys and values from the memory, whose length
+    is its own. Padding of the memory is never attended to and counts as zeros,
+    whatever it holds. A memory of nothing but padding gives finite numbers.
+
+    Args:
+        num_heads: Number of heads; divides the width of the inputs.
+        num_key_value_heads: Heads of keys and values, each shared by a group
+            of query heads; divides `num_heads`, which it is by default.
+        dropout: Rate of the dropout on the attention weights, in [0, 1).
+        use_bias: Whether the projections have biases.
+        attention_position: An `AttentionPosition`, which is told where queries
+            stand in the inputs and keys in the memory, or None. One that
+            depends on the length of a row (`rope_type="dynamic"`,
+            `"longrope"`), or that tells earlier keys from later ones
+            (`bidirectional=False`), is refused.
+        memory_dim: Width of the memory; by default that of the inputs.
+        kernel_initializer: Initializer of the projections' kernels.
+        bias_initializer: Initializer of their biases.
+        kernel_regularizer: Regularizer of their kernels.
+        bias_regularizer: Regularizer of their biases.
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, seq, dim)`.
+        memory: Float tensor of shape `(batch, source, memory_dim)`.
+        positions: Where the tokens of the inputs stand, as in `SelfAttention`.
+        start_index: Where their counting starts, as in `SelfAttention`.
+        segment_ids: Integers `(batch, seq)`, of packed rows.
+        memory_positions: Where those of the memory stand, `(source,)` or
+            `(batch, source)`; 0, 1, 2 ... by default.
+        memory_segment_ids: Integers `(batch, source)`: a token reads what has
+            its own segment's id. Without them, it reads everything.
+        memory_mask: Bool `(batch, source)`, True for a token; by default the
+            mask that the memory carries.
+        attention_mask: Bool `(batch, seq, source)`: which query may attend to
+            which key. A query that may attend to nothing attends to
+            everything alike.
+        mask: Bool `(batch, seq)`, which tokens of the inputs are real; by
+            default the mask that they carry. Padding counts as zeros.
+        padding_mask: The same as `mask`. With both, a token is what both call
+            a token.
+        return_attention_scores: Whether to return the weights as well.
+        training: Whether dropout is active.
+
+    Returns:
+        `(batch, seq, dim)` in the compute dtype; with
+        `return_attention_scores` a pair of it and the weights
+        `(batch, num_heads, seq, source)`, after their softmax.
+
+    Raises:
+        ValueError: An argument that is none of the above.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> attention = kp.CrossAttention(num_heads=4)
+    >>> queries = np.ones((2, 3, 16), "float32")
+    >>> memory = np.ones((2, 10, 16), "float32")
+    >>> tuple(attention(queries, memory=memory).shape)
+    (2, 3, 16)
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+        - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped
+          heads)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        num_key_value_heads: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        attention_position: AttentionPosition | None = None,
+        memory_dim: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_heads, self.num_key_value_heads = check_heads(
+            num_heads, num_key_value_heads
+        )
+        self.dropout = check_rate("dropout", dropout)
+        self.use_bias = check_bool("use_bias", use_bias)
+        self.attention_position = check_cross_attention_position(
+            attention_position
+        )
+        self.cross_attention_position = self.attention_position
+        self.memory_dim = memory_dim
+        if memory_dim is not None:
+            check_positive_int("memory_dim", memory_dim)
+        projection_options(
+            self,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            bias_regularizer=bias_regularizer,
+        )
+        self.dropout_layer = keras.layers.Dropout(
+            self.dropout, dtype=self.dtype_policy, name="dropout"
+        )
+
+    def build(self, input_shape: Any) -> None:
+        check_sequence_shape(self, input_shape)
+        batch, seq, dim = input_shape
+        head_dim = head_width(self, dim)
+        memory_dim = dim if self.memory_dim is None else self.memory_dim
+        # Width-dependent, and therefore created here.
+        self.query = make_dense(self, dim, "query")
+        self.query.build((batch, seq, dim))
+        self.key_value = make_dense(
+            self, 2 * self.num_key_value_heads * head_dim, "key_value"
+        )
+        self.key_value.build((batch, None, memory_dim))
+        self.output_projection = make_dense(self, dim, "output_projection")
+        self.output_projection.build((batch, seq, dim))
+        position = self.attention_position
+        if position is not None and not position.built:
+            position.build((batch, self.num_heads, seq, head_dim))
+        self.dropout_layer.build((batch, self.num_heads, seq, None))
+        self.built = True
+
+    # Unlike a block, it cannot do without a memory, nor tell what comes later.
+    def call(  # type: ignore[override]
+        self,
+        inputs: Any,
+        *,
+        memory: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        memory_positions: Any = None,
+        memory_segment_ids: Any = None,
+        memory_mask: Any = None,
+        attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        return super().call(
+            inputs,
+            memory=memory,
+            positions=positions,
+            start_index=start_index,
+            segment_ids=segment_ids,
+            padding_mask=padding_mask,
+            use_causal_mask=False,
+            memory_positions=memory_positions,
+            memory_segment_ids=memory_segment_ids,
+            memory_mask=memory_mask,
+            memory_attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            mask=mask,
+            training=training,
+        )
+
+    def compute_output_spec(  # type: ignore[override]
+        self,
+        inputs: Any,
+        *,
+        memory: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        memory_positions: Any = None,
+        memory_segment_ids: Any = None,
+        memory_mask: Any = None,
+        attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        outputs = super().compute_output_spec(
+            inputs,
+            memory=memory,
+            positions=positions,
+            start_index=start_index,
+            segment_ids=segment_ids,
+            padding_mask=padding_mask,
+            memory_positions=memory_positions,
+            memory_segment_ids=memory_segment_ids,
+            memory_mask=memory_mask,
+            memory_attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            mask=mask,
+        )
+        if not return_attention_scores:
+            return outputs
+        outputs, _, weights = outputs
+        return outputs, weights
+
+    def attend(
+        self,
+        x: Any,
+        context: Context,
+        *,
+        return_attention_scores: bool,
+        training: bool | None,
+    ) -> Any:
+        memory = context.memory
+        assert memory is not None
+        return self.read(
+            x,
+            memory,
+            self.remember(memory.x, memory.context.keys),
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+
+    def remember(self, memory: Any, keys: Side) -> dict[str, Any]:
+        """The keys and values of a memory, as rotated: once for all steps.
+
+        Args:
+            memory: `(batch, source, memory_dim)`, in the compute dtype.
+            keys: Its tokens.
+
+        Returns:
+            `"key"` and `"value"`, `(batch, key_value_heads, source, head_dim)`.
+        """
+        batch, source, _ = ops.shape(memory)
+        kv_heads = self.num_key_value_heads
+        head_dim = self.output_projection.units // self.num_heads
+        projected = ops.reshape(
+            project(self.key_value, memory),
+            (batch, source, 2 * kv_heads, head_dim),
+        )
+        key, value = ops.split(swap_heads(projected), 2, axis=1)
+        key = rotated(self.attention_position, key, keys)
+        return {"key": key, "value": value}
+
+    def read(
+        self,
+        x: Any,
+        memory: Memory,
+        remembered: dict[str, Any],
+        *,
+        return_attention_scores: bool,
+        training: bool | None,
+    ) -> Any:
+        """What queries `(batch, query, dim)` get from what `remember` kept."""
+        context = memory.context
+        head_dim = x.shape[-1] // self.num_heads
+        query = ops.reshape(
+            project(self.query, x),
+            (
+                context.batch,
+                context.queries.length,
+                self.num_heads,
+                head_dim,
+            ),
+        )
+        query = swap_heads(query) * head_dim**-0.5
+        return attend_between(
+            self,
+            rotated(self.attention_position, query, context.queries),
+            remembered["key"],
+            remembered["value"],
+            context,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "num_key_value_heads": self.num_key_value_heads,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "attention_position": keras.saving.serialize_keras_object(
+                self.attention_position
+            ),
+            "memory_dim": self.memory_dim,
+            **projection_config(self),
+        }

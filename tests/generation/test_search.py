@@ -1,0 +1,269 @@
+"""Searches against those of `reference.py`, and against enumeration."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_posenc import reference
+from keras_posenc.generation.beam_search import beam_search
+from keras_posenc.generation.one_by_one import greedy_search, sample
+from tests.generation.toy import (
+    END,
+    LENGTH,
+    VOCABULARY,
+    Toy,
+    compiled,
+    in_graph,
+)
+
+
+@pytest.fixture
+def toy():
+    return Toy()
+
+
+STARTS = [1, 2, 3]
+# A sum of 4 scores in float32, each of a log-softmax of logits below 8.
+BOUND = 4 * 8 * 2.0**-23
+SETTINGS = [((END,), 0), ((END, 2), 0), ((END,), 3), ((), 0)]
+
+
+def eager(function):
+    return function
+
+
+def numpy(found):
+    return [ops.convert_to_numpy(x) for x in found]
+
+
+def generated(row, start=1):
+    """What follows the prompt, without padding."""
+    return tuple(int(token) for token in row[start:] if token)
+
+
+@pytest.mark.parametrize("run", [eager, in_graph, compiled])
+@pytest.mark.parametrize(("ends", "least"), SETTINGS[1:3])
+def test_greedy_is_the_likeliest_token_each_time(toy, run, ends, least):
+    def search(prompt):
+        return greedy_search(
+            toy.next,
+            prompt,
+            cache=toy.cache(prompt),
+            end_ids=ends,
+            min_length=least,
+        )
+
+    ids, score, each = numpy(run(search)(ops.array(toy.prompt(STARTS))))
+    for row, start in enumerate(STARTS):
+        expected, scores = reference.greedy_search(
+            toy.log_probabilities, [start], LENGTH, ends, least
+        )
+        assert generated(ids[row]) == expected
+        padded = np.zeros(LENGTH + 1)
+        padded[1 : 1 + len(scores)] = scores
+        np.testing.assert_allclose(each[row], padded, atol=BOUND, rtol=0)
+        assert abs(score[row] - sum(scores)) <= BOUND
+
+
+@pytest.mark.parametrize("run", [eager, in_graph, compiled])
+@pytest.mark.parametrize(
+    ("beams", "alpha", "ends", "least"),
+    [
+        (1, 0.6, *SETTINGS[0]),
+        (2, 0.0, *SETTINGS[1]),
+        (4, 2.0, *SETTINGS[0]),
+        (4, 0.6, *SETTINGS[2]),
+        (20, 0.6, *SETTINGS[1]),
+        (20, 0.0, *SETTINGS[3]),
+    ],
+)
+def test_beams_are_those_of_plain_lists(toy, run, beams, alpha, ends, least):
+    """All of them, in order, though the search ends as soon as it may."""
+
+    def search(prompt):
+        return beam_search(
+            toy.next,
+            prompt,
+            beams=beams,
+            n_best=beams,
+            length_penalty=alpha,
+            cache=toy.cache(prompt),
+            end_ids=ends,
+            min_length=least,
+        )
+
+    ids, score, each = numpy(run(search)(ops.array(toy.prompt(STARTS))))
+    assert ids.shape == each.shape == (3, beams, LENGTH + 1)
+    for row, start in enumerate(STARTS):
+        expected = reference.beam_search(
+            toy.log_probabilities, [start], LENGTH, beams, ends, alpha, least
+        )
+        for beam, (rank, tokens) in enumerate(expected):
+            assert generated(ids[row, beam]) == tokens
+            assert abs(score[row, beam] - rank) <= BOUND
+            total = rank * ((5 + len(tokens)) / 6) ** alpha
+            assert abs(each[row, beam].sum() - total) <= BOUND
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize("beams", [4, 20, 64])
+@pytest.mark.parametrize("seed", range(5))
+def test_beams_find_the_best_of_all_sequences(seed, beams, alpha):
+    toy = Toy(seed)
+    best = beam_search(
+        toy.next,
+        toy.prompt(STARTS),
+        beams=beams,
+        length_penalty=alpha,
+        cache=toy.cache(STARTS),
+        end_ids=[END],
+    )
+    ids, score, _ = numpy(best)
+    for row, start in enumerate(STARTS):
+        every = reference.all_sequences(
+            toy.log_probabilities, [start], LENGTH, [END], alpha
+        )
+        rank, tokens = every[0]
+        assert generated(ids[row, 0]) == tokens
+        assert abs(score[row, 0] - rank) <= BOUND
+
+
+def test_a_search_goes_on_while_a_longer_one_may_still_win():
+    """Under a penalty of short ones, the best so far need not be the best."""
+    for seed in range(12):
+        toy = Toy(seed, scale=1.0)
+        found = beam_search(
+            toy.next,
+            toy.prompt(STARTS, length=12),
+            beams=3,
+            length_penalty=2.0,
+            cache=toy.cache(STARTS),
+            end_ids=[END],
+        )
+        for row, start in enumerate(STARTS):
+            expected = reference.beam_search(
+                toy.log_probabilities, [start], 12, 3, [END], 2.0
+            )
+            # Ranks, for two orders of the same steps are equally good.
+            rank = numpy(found)[1][row, 0]
+            assert abs(rank - expected[0][0]) <= 3 * BOUND
+
+
+def test_searches_stop_when_nothing_can_change():
+    """Ended rows are asked for nothing more, nor beams that cannot win."""
+    toy = Toy()
+    toy.logits[..., END] = 9.0
+    prompt = toy.prompt(STARTS, length=50)
+    options = {"cache": toy.cache(STARTS), "end_ids": [END]}
+    greedy_search(toy.next, prompt, **options)
+    assert toy.calls <= 2  # JAX traces it once, PyTorch and eager run it
+    toy.calls = 0
+    beam_search(toy.next, prompt, beams=4, length_penalty=0.6, **options)
+    assert toy.calls <= 2
+
+
+@pytest.mark.parametrize("run", [eager, in_graph, compiled])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"top_k": 99, "top_p": 0.6},
+        {"temperature": 2.0, "top_k": 3, "top_p": 0.8, "min_p": 0.3},
+    ],
+)
+def test_evenly_spread_noise_draws_every_token_its_share(run, options):
+    toy, count = Toy(3), 2000
+    noise = (np.arange(count) / count).astype("float32")[:, np.newaxis]
+
+    def draw(prompt):
+        return sample(
+            toy.next, prompt, noise=noise, cache=toy.cache(prompt), **options
+        )
+
+    prompt = ops.array(toy.prompt([2] * count, length=1))
+    ids, score, _ = numpy(run(draw)(prompt))
+    logits = toy.logits[0, 2].astype("float64")
+    logits[0] = -1e30  # padding
+    expected = reference.sampling_distribution(logits, **options)
+    shares = np.bincount(ids[:, 1], minlength=VOCABULARY) / count
+    np.testing.assert_allclose(shares, expected, atol=1.5 / count, rtol=0)
+    own = toy.log_probabilities([2])[ids[:, 1]]
+    np.testing.assert_allclose(score, own, atol=BOUND, rtol=0)
+
+
+def test_noise_up_to_its_last_bit_draws_what_may_be_drawn():
+    toy = Toy(3)
+    for highest in (np.nextafter(np.float32(1), np.float32(0)), 0.0):
+        found = sample(
+            toy.next,
+            toy.prompt([2]),
+            noise=np.full((1, LENGTH), highest, "float32"),
+            top_p=0.6,
+            cache=toy.cache([0]),
+        )
+        ids = ops.convert_to_numpy(found.ids)
+        assert np.all((ids > 0) & (ids < VOCABULARY))
+
+
+def test_what_was_said_is_not_said_again():
+    """A penalty without end: each token once, the prompt's not at all."""
+    toy = Toy()
+    toy.logits = np.abs(toy.logits) + 1
+    found = greedy_search(
+        toy.next,
+        toy.prompt([2], length=3),
+        cache=toy.cache([0]),
+        repetition_penalty=1e6,
+    )
+    assert sorted(generated(numpy(found)[0][0])) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("penalty", [0.5, 1.5])
+def test_the_penalty_moves_both_signs_the_same_way(penalty):
+    from keras_posenc.generation.repetition import penalize, seen_ids
+
+    logits = np.array([[2.0, -2.0, 2.0, -2.0]], "float32")
+    seen = seen_ids(np.array([[0, 1, 3]]), 4, before=2)
+    assert ops.convert_to_numpy(seen).tolist() == [[True, True, False, False]]
+    less = ops.convert_to_numpy(penalize(logits, seen, penalty))
+    np.testing.assert_allclose(
+        less, [[2 / penalty, -2 * penalty, 2, -2]], rtol=1e-6
+    )
+
+
+BAD = [
+    ({"index": 5}, r"`index`.*5 places.*index=5"),
+    ({"end_ids": [0]}, r"`end_ids` must not contain the padding"),
+    ({"prompt": np.ones((1, 2))}, r"`prompt` must be of an integer dtype"),
+    ({"prompt": np.ones(2, "int32")}, r"`prompt` must have shape \(batch"),
+    ({"beams": 0}, r"`beams` must be a positive integer"),
+    ({"n_best": 3}, r"`n_best` must be at most the number of beams, 2"),
+    ({"length_penalty": -1}, r"`length_penalty` must be a finite number"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), BAD)
+def test_what_does_not_fit_is_named(toy, wrong, message):
+    given = {"prompt": toy.prompt(STARTS), "beams": 2, **wrong}
+    with pytest.raises(ValueError, match=message):
+        beam_search(toy.next, given.pop("prompt"), **given)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"temperature": 0}, "`temperature` must be a positive finite number"),
+        ({"top_k": 0}, "`top_k` must be a positive integer"),
+        ({"top_p": 0}, r"`top_p` must be a number in \(0, 1\]"),
+        ({"min_p": 1}, r"`min_p` must be a number in \[0, 1\)"),
+        ({"repetition_penalty": 0}, "`repetition_penalty` must be a positive"),
+        (
+            {"noise": np.zeros((2, LENGTH))},
+            r"`noise` must have shape \(batch, steps",
+        ),
+    ],
+)
+def test_sampling_names_what_does_not_fit(toy, wrong, message):
+    given = {"noise": np.zeros((3, LENGTH)), **wrong}
+    with pytest.raises(ValueError, match=message):
+        sample(toy.next, toy.prompt(STARTS), **given)

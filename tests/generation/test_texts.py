@@ -1,0 +1,159 @@
+"""Texts in, texts out: in Python, in a graph, and in what is exported."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_posenc as kp
+from tests.generation.toy import SIZES, shaken
+
+pytestmark = pytest.mark.tensorflow
+
+TEXTS = ["abc", "", "hello", "없다"]
+
+
+def tokenizer():
+    return kp.CharacterTokenizer("abcdefgh", name="characters")
+
+
+def generator(make=kp.Transformer, **options):
+    model = shaken(make(12, **SIZES))
+    return kp.Generator(
+        model,
+        source_tokenizer=tokenizer(),
+        target_tokenizer=tokenizer(),
+        max_length=6,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"beams": 3, "n_best": 2}])
+def test_texts_are_the_ids_of_texts(options):
+    made = generator(**options)
+    found = made.predict(TEXTS, verbose=0)
+    ids = made.from_ids.predict(tokenizer()(TEXTS).numpy(), verbose=0)
+    texts = tokenizer().detokenize(ids["ids"]).numpy()
+    np.testing.assert_array_equal(
+        np.char.encode(found["text"].astype(str)), texts
+    )
+    np.testing.assert_array_equal(found["score"], ids["score"])
+    called = made(tf.constant(TEXTS))  # as in a graph
+    np.testing.assert_array_equal(called["text"], texts)
+    batches = tf.data.Dataset.from_tensor_slices(TEXTS).batch(2)
+    again = made.predict(batches, verbose=0)
+    np.testing.assert_array_equal(again["text"], found["text"])
+
+
+def test_pieces_of_a_stream_are_its_text():
+    made = generator()
+    for text in TEXTS:
+        pieces = "".join(made.stream(text))
+        assert pieces == made.predict([text], verbose=0)["text"][0]
+
+
+def test_texts_are_scored_with_their_end():
+    """... whether their tokenizer appends it or not."""
+    made = generator()
+    bare = kp.Generator(
+        made.model,
+        source_tokenizer=tokenizer(),
+        target_tokenizer=kp.CharacterTokenizer(
+            "abcdefgh", add_start=False, add_end=False
+        ),
+        max_length=6,
+    )
+    texts = ["ab", "a", "", "cab"]
+    pairs = {"source": tf.constant(TEXTS), "target": tf.constant(texts)}
+    expected = made.scorer(pairs)["score"]
+    for each in (made, bare):
+        np.testing.assert_allclose(
+            each.score(TEXTS, texts), expected, atol=1e-5
+        )
+
+
+def test_a_prompt_goes_on_behind_its_end_symbol():
+    """A tokenizer appends one, and a prompt has not ended."""
+    model = shaken(kp.TransformerDecoderModel(12, **SIZES))
+    with_end, without = (
+        kp.Generator(
+            model,
+            source_tokenizer=kp.CharacterTokenizer("abcdefgh", add_end=add_end),
+            max_length=6,
+        ).predict(TEXTS, verbose=0)
+        for add_end in (True, False)
+    )
+    np.testing.assert_array_equal(with_end["text"], without["text"])
+    np.testing.assert_allclose(with_end["score"], without["score"], atol=1e-5)
+
+
+def test_a_file_has_the_tokenizers(tmp_path):
+    made = generator(beams=2)
+    made.save(tmp_path / "generator.keras")
+    loaded = keras.saving.load_model(tmp_path / "generator.keras")
+    found = [g.predict(TEXTS, verbose=0)["text"] for g in (made, loaded)]
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_tokenizer_of_more_ids_than_the_model_has_is_refused():
+    model = kp.Transformer(11, **SIZES)
+    with pytest.raises(ValueError, match=r"no more ids than the model.*11.*12"):
+        kp.Generator(model, source_tokenizer=tokenizer())
+
+
+def test_saved_models_answer_texts_ids_and_pairs(tmp_path):
+    made = generator(beams=2, length_penalty=0.6)
+    artifact = kp.export_saved_model(
+        made, tmp_path, max_length=8, samples=TEXTS, verbose=False
+    )
+    loaded = tf.saved_model.load(str(artifact.path))
+    assert set(loaded.signatures) == {"serving_default", "from_ids", "score"}
+    answer = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
+    expected = made.predict(TEXTS, verbose=0)
+    texts = [text.decode() for text in answer["text"].numpy()]
+    assert texts == expected["text"].tolist()
+    pairs = loaded.signatures["score"](
+        source=tf.constant(TEXTS), target=tf.constant(["ab"] * 4)
+    )
+    np.testing.assert_allclose(
+        pairs["score"], made.score(TEXTS, ["ab"] * 4), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beams": 2, "length_penalty": 0.6},
+        # All but sure of itself, with log-likelihoods of 0.
+        {"make": kp.TransformerDecoderModel},
+    ],
+)
+def test_litert_files_have_the_whole_loop(tmp_path, options):
+    made = generator(**options)
+    path = tmp_path / "generator.tflite"
+    kp.export_litert(made, path, max_length=8, verbose=False)
+    assert "WHILE" in kp.inspect(path).operators
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
+    run = interpreter(str(path)).get_signature_runner("serving_default")
+    for text in TEXTS:  # of any length, in a loop of any number of steps
+        ids = np.asarray(tokenizer()([text]))
+        expected = made.from_ids(ids)
+        found = run(ids=ids)
+        np.testing.assert_array_equal(found["ids"], expected["ids"])
+        np.testing.assert_allclose(
+            found["token_score"], expected["token_score"], atol=1e-5
+        )
+
+
+def test_samples_are_exported_with_their_noise(tmp_path):
+    """Of a seed nobody could ask an answer again, nor prove it."""
+    made = generator(temperature=1.5, top_p=0.9, seed=1)
+    path = tmp_path / "samples.tflite"
+    kp.export_litert(made, path, max_length=8, verbose=False)
+    assert "noise" in kp.inspect(path).signatures["serving_default"]["inputs"]
+    by_noise = made.offered_signatures()["serving_default"]
+    noise = np.random.default_rng(0).random((4, 6), "float32")
+    first, second = (
+        by_noise([tf.constant(TEXTS), tf.constant(noise)]) for _ in range(2)
+    )
+    np.testing.assert_array_equal(first["text"], second["text"])

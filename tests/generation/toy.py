@@ -1,0 +1,95 @@
+"""A model of the next token small enough to be enumerated."""
+
+import keras
+import numpy as np
+from keras import ops
+
+VOCABULARY, LENGTH, END = 5, 4, 4
+
+
+class Toy:
+    """Looks two tokens back, in a table: a model, and an oracle's model.
+
+    Its cache holds the last token but one of each row, so that a search that
+    mixes its rows up goes wrong.
+    """
+
+    def __init__(self, seed=0, scale=1.5):
+        rng = np.random.default_rng(seed)
+        size = (VOCABULARY,) * 3
+        logits = scale * rng.normal(size=size)
+        self.logits = logits.astype("float32")
+        self.calls = 0
+
+    def log_probabilities(self, tokens):
+        before, last = (0, *tokens)[-2:]
+        scores = self.logits[before, last].astype("float64")
+        return scores - np.log(np.sum(np.exp(scores)))
+
+    def cache(self, rows):
+        """That of as many rows as a prompt has, or a list."""
+        rows = ops.convert_to_tensor(rows)
+        first = rows[:, 0] if len(rows.shape) > 1 else rows
+        return {"before": ops.zeros_like(first), "slot": ops.zeros(())}
+
+    def next(self, prompt, cache, index):
+        self.calls += 1
+        last = ops.cast(ops.take(prompt, index - 1, axis=1), "int32")
+        place = cache["before"] * VOCABULARY + last
+        table = ops.convert_to_tensor(self.logits.reshape(-1, VOCABULARY))
+        logits = ops.take(table, place, axis=0)
+        cache = {"before": last, "slot": cache["slot"] + 1}
+        return logits, None, cache
+
+    def prompt(self, starts, length=LENGTH):
+        """One token a row, and room."""
+        starts = np.asarray(starts, "int32")[:, np.newaxis]
+        return np.pad(starts, ((0, 0), (0, length)))
+
+
+def compiled(function):
+    """The function as the backend's compiler has it."""
+    match keras.backend.backend():
+        case "tensorflow":
+            import tensorflow as tf
+
+            return tf.function(function, jit_compile=True)
+        case "jax":
+            import jax
+
+            return jax.jit(function)
+    return function
+
+
+def in_graph(function):
+    """The function in a graph whose shapes are not known, where there is one.
+
+    PyTorch has no such thing, and JAX's graphs know all shapes.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return compiled(function)
+    import tensorflow as tf
+
+    return tf.function(
+        function, input_signature=[tf.TensorSpec((None, None), "int32")]
+    )
+
+
+# ---- Models
+
+SIZES = {
+    "d_model": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_dim": 16,
+    "dropout": 0.0,
+}
+
+
+def shaken(model):
+    """Weights large enough for answers that differ and end."""
+    rng = np.random.default_rng(1)
+    for weight in model.trainable_weights:
+        noise = 0.8 * rng.normal(size=weight.shape)
+        weight.assign(ops.convert_to_numpy(weight) + noise.astype("float32"))
+    return model

@@ -1,0 +1,372 @@
+"""Token by token as all at once: the cache of both decoding models.
+
+The oracle is the model's own answer to whole sequences, which other files hold
+to the paper.
+"""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+
+BACKEND = keras.config.backend()
+VOCABULARY, LENGTH = 30, 9
+SIZES = {"d_model": 16, "num_layers": 2, "num_heads": 4, "intermediate_dim": 32}
+SOURCE = np.array(
+    [[3, 4, 5, 6, 0, 0], [7, 8, 9, 1, 2, 3], [0, 0, 4, 5, 6, 1]], "int32"
+)
+TARGET = np.random.default_rng(1).integers(1, VOCABULARY, (3, LENGTH), "int32")
+# What is promised; logits are of up to 8.
+TOLERANCE = 1e-5
+YARN = {
+    "rope_type": "yarn",
+    "scaling_factor": 4,
+    "original_max_position_embeddings": 16,
+}
+IN_ATTENTION = {
+    "none": lambda: None,
+    "rotary": kp.RotaryEmbedding,
+    "yarn": lambda: kp.RotaryEmbedding(layout="interleaved", **YARN),
+    "alibi": kp.AlibiBias,
+    "t5": kp.RelativePositionBias,
+    "t5-causal": lambda: kp.RelativePositionBias(bidirectional=False),
+    "kerple": kp.KerpleBias,
+    "fire": kp.FireBias,
+    "shaw": lambda: kp.RelativePositionEmbedding(3),
+    "transformer-xl": kp.TransformerXLBias,
+}
+AT_THE_INPUT = {
+    "none": lambda: None,
+    "learned": lambda: kp.PositionEmbedding(LENGTH + 5),
+    "index": lambda: kp.IndexEncoding(skip_masked=True),
+    "time": lambda: kp.TimeEncoding(kind="learned"),
+    "halves": lambda: kp.PositionalEncoding(layout="halves"),
+}
+BLOCKS = {
+    "post": {},
+    "pre-rms-grouped": {
+        "normalize_first": True,
+        "norm": "rms",
+        "num_key_value_heads": 2,
+        "embeddings": "separate",
+    },
+}
+
+
+def randomised(model, seed=5):
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        noise = rng.normal(size=weight.shape)
+        if len(weight.shape) == 2:
+            weight.assign(noise / np.sqrt(weight.shape[0]))
+        elif weight.name in ("gamma", "scale"):
+            weight.assign(1 + 0.1 * noise)
+        else:
+            weight.assign(0.1 * noise)
+    return model
+
+
+def whole(**options):
+    return randomised(kp.Transformer(VOCABULARY, **{**SIZES, **options}))
+
+
+def alone(**options):
+    return randomised(
+        kp.TransformerDecoderModel(VOCABULARY, **{**SIZES, **options})
+    )
+
+
+def numpy(x):
+    return np.asarray(ops.convert_to_numpy(ops.cast(x, "float32")))
+
+
+def near(actual, expected, tolerance=TOLERANCE):
+    np.testing.assert_allclose(
+        numpy(actual), numpy(expected), rtol=0, atol=tolerance
+    )
+
+
+def by_steps(model, cache, target, prompt=3):
+    """Logits of a prompt at once, and of the rest one by one."""
+    logits, cache = model.call_with_cache(target[:, :prompt], cache)
+    parts = [logits]
+    for step in range(prompt, target.shape[1]):
+        logits, cache = model.call_with_cache(target[:, step : step + 1], cache)
+        parts.append(logits)
+    return ops.concatenate(parts, axis=1)
+
+
+@pytest.mark.parametrize("blocks", BLOCKS.values(), ids=BLOCKS)
+@pytest.mark.parametrize("position", IN_ATTENTION.values(), ids=IN_ATTENTION)
+def test_steps_are_the_whole(position, blocks):
+    model = whole(attention_position=position(), **blocks)
+    expected = model({"source": SOURCE, "target": TARGET})
+    cache = model.build_cache(SOURCE, LENGTH + 2)
+    near(by_steps(model, cache, TARGET), expected)
+
+
+@pytest.mark.parametrize("position", AT_THE_INPUT.values(), ids=AT_THE_INPUT)
+def test_steps_of_input_positions(position):
+    model = whole(input_position=position(), target_attention_position=None)
+    expected = model({"source": SOURCE, "target": TARGET})
+    cache = model.build_cache(SOURCE, LENGTH)
+    near(by_steps(model, cache, TARGET), expected)
+
+
+def test_steps_of_relative_cross_attention():
+    model = whole(cross_attention_position=kp.RelativePositionBias())
+    expected = model({"source": SOURCE, "target": TARGET})
+    near(by_steps(model, model.build_cache(SOURCE, LENGTH), TARGET), expected)
+
+
+def test_a_prompt_in_parts():
+    model = alone(attention_position=kp.AlibiBias())
+    cache = model.build_cache(3, 20)
+    parts = []
+    for begin, end in ((0, 4), (4, 6), (6, 9)):
+        logits, cache = model.call_with_cache(TARGET[:, begin:end], cache)
+        parts.append(logits)
+    near(ops.concatenate(parts, axis=1), model(TARGET))
+    assert int(ops.convert_to_numpy(cache["slot"])) == LENGTH
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("make", [kp.RotaryEmbedding, kp.FireBias])
+def test_ragged_prompts_are_each_alone(make, left):
+    """Slots are not positions; what padding holds is nobody's business."""
+    model = alone(attention_position=make())
+    lengths = np.array([5, 2, 4])
+    places = np.arange(5)
+    mask = places < lengths[:, np.newaxis]
+    if left:
+        mask = np.ascontiguousarray(mask[:, ::-1])  # as torch needs it
+    prompt = np.where(mask, TARGET[:, :5], 29)
+    more = TARGET[:, 5:]
+    logits, cache = model.call_with_cache(
+        prompt, model.build_cache(3, LENGTH), mask=mask
+    )
+    steps = by_steps(model, cache, more, prompt=1)
+    for row in range(3):
+        tokens = np.concatenate([prompt[row][mask[row]], more[row]])
+        expected = model(tokens[np.newaxis])
+        real = logits[row][mask[row]]
+        near(real, expected[0, : lengths[row]])
+        near(steps[row], expected[0, lengths[row] :])
+
+
+def test_padding_of_nan():
+    """Id 0 is padding unless a mask says otherwise, whatever its vector."""
+    model = whole()
+    target = TARGET.copy()
+    target[1, 4:6] = target[2, :2] = 0
+    expected = by_steps(model, model.build_cache(SOURCE, LENGTH), target)
+    table = numpy(model.embedding.embeddings)
+    table[0] = np.nan
+    model.embedding.embeddings.assign(table)
+    outputs = by_steps(model, model.build_cache(SOURCE, LENGTH), target)
+    # Its own logit is a product with that vector.
+    near(outputs[..., 1:], expected[..., 1:], 0)
+
+
+def test_reordered_rows_go_on_as_they_were():
+    model = whole(attention_position=kp.RelativePositionBias())
+    _, cache = model.call_with_cache(
+        TARGET[:, :4], model.build_cache(SOURCE, LENGTH)
+    )
+    rows = np.array([2, 0, 0, 1], "int32")
+    sources = model({"source": SOURCE[rows], "target": TARGET[rows]})
+    reordered = model.reorder_cache(cache, rows)
+    near(by_steps(model, reordered, TARGET[rows, 4:], 1), sources[:, 4:])
+    # Within one source its memory may stay.
+    same = np.repeat(SOURCE[:1], 3, axis=0)
+    _, cache = model.call_with_cache(
+        TARGET[:, :4], model.build_cache(same, LENGTH)
+    )
+    rows = rows[:3]
+    reordered = model.reorder_cache(cache, rows, memory=False)
+    assert reordered["memory"] is cache["memory"]
+    expected = model({"source": same, "target": TARGET[rows]})
+    near(by_steps(model, reordered, TARGET[rows, 4:], 1), expected[:, 4:])
+
+
+def test_mixed_precision():
+    exact, low = whole(), whole(dtype="mixed_bfloat16")
+    low.set_weights(exact.get_weights())
+    cache = low.build_cache(SOURCE, LENGTH)
+    key = cache["blocks"][0]["key"]
+    assert keras.backend.standardize_dtype(key.dtype) == "bfloat16"
+    # Of 2 + 2 blocks of 26 to 40 roundings, each of numbers of up to 8.
+    tolerance = 4 * np.sqrt(130) * 2**-9 * 2
+    expected = exact({"source": SOURCE, "target": TARGET})
+    near(by_steps(low, cache, TARGET), expected, tolerance)
+
+
+# ---- In loops
+
+
+def greedy(model, steps):
+    """The likeliest ids, by a loop that the backend can compile."""
+
+    def answer(source):
+        def step(index, ids, written, cache):
+            logits, cache = model.call_with_cache(ids, cache)
+            ids = ops.cast(ops.top_k(logits[:, -1], 1)[1], "int32")
+            here = ops.expand_dims(
+                ops.equal(ops.arange(steps, dtype="int32"), index), 0
+            )
+            return index + 1, ids, ops.where(here, ids, written), cache
+
+        batch = ops.shape(source)[0]
+        start = (
+            ops.zeros((), "int32"),
+            ops.ones((batch, 1), "int32"),
+            ops.zeros((batch, steps), "int32"),
+            model.build_cache(source, steps),
+        )
+        return ops.while_loop(lambda index, *_: index < steps, step, start)[2]
+
+    return answer
+
+
+def greedy_without(model, steps):
+    target = np.ones((len(SOURCE), 1), "int32")
+    for _ in range(steps):
+        logits = numpy(model({"source": SOURCE, "target": target}))
+        best = logits[:, -1].argmax(-1)[:, np.newaxis].astype("int32")
+        target = np.concatenate([target, best], axis=1)
+    return target[:, 1:]
+
+
+LOOPED = {
+    "the-paper": {},
+    "rotary": {
+        "attention_position": kp.RotaryEmbedding,
+        "input_position": None,
+        "normalize_first": True,
+        "num_key_value_heads": 2,
+    },
+}
+
+
+@pytest.fixture(params=LOOPED.values(), ids=LOOPED, scope="module")
+def looped(request):
+    options = dict(request.param)
+    if "attention_position" in options:
+        options["attention_position"] = options["attention_position"]()
+    model = whole(**options)
+    expected = greedy_without(model, 7)
+    assert len(np.unique(expected)) >= 3
+    return model, expected
+
+
+def test_loops(looped):
+    model, expected = looped
+    answer = greedy(model, 7)
+    answers = [answer(ops.convert_to_tensor(SOURCE))]
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        for compiled in (False, True):
+            function = tf.function(
+                answer,
+                input_signature=[tf.TensorSpec((None, None), "int32")],
+                jit_compile=compiled,
+            )
+            answers.append(function(SOURCE))
+    if BACKEND == "jax":
+        import jax
+
+        answers.append(jax.jit(answer)(SOURCE))
+    for each in answers:
+        np.testing.assert_array_equal(ops.convert_to_numpy(each), expected)
+
+
+@pytest.mark.tensorflow
+def test_loop_in_litert_of_any_batch_and_length(looped):
+    """With builtin operators alone, which is all the converter may use."""
+    import tensorflow as tf
+    from ai_edge_litert.interpreter import Interpreter
+
+    model, expected = looped
+    model.decoder.data_dependent_shapes = False
+    model.encoder.data_dependent_shapes = False
+    module = tf.Module()
+    module.variables_of_model = [v.value for v in model.variables]
+    module.answer = tf.function(
+        greedy(model, 7),
+        input_signature=[tf.TensorSpec((None, None), "int32", name="source")],
+    )
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [module.answer.get_concrete_function()], module
+    )
+    content = converter.convert()
+    for rows, width in ((3, 6), (1, 4), (1, 6)):
+        interpreter = Interpreter(model_content=content)
+        (place,) = interpreter.get_input_details()
+        (answer,) = interpreter.get_output_details()
+        source = np.ascontiguousarray(SOURCE[:rows, :width])
+        interpreter.resize_tensor_input(place["index"], source.shape)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(place["index"], source)
+        interpreter.invoke()
+        outputs = interpreter.get_tensor(answer["index"])
+        np.testing.assert_array_equal(outputs, expected[:rows])
+
+
+# ---- What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {
+                "attention_position": lambda: kp.RotaryEmbedding(
+                    **{**YARN, "rope_type": "dynamic"}
+                )
+            },
+            "rope_type='dynamic' cannot be cached: how it treats a token",
+        ),
+        (
+            {"input_position": lambda: kp.IndexEncoding(normalize=True)},
+            "IndexEncoding as `input_position` with normalize=True divides by",
+        ),
+        (
+            {"input_position": lambda: kp.AxialPositionalEncoding(1)},
+            "has no call argument `positions`",
+        ),
+        (
+            {"input_position": lambda: kp.PositionEmbedding(8)},
+            "a table for 8 positions.*max_length=9",
+        ),
+    ],
+)
+def test_positions_that_cannot_be_cached(options, message):
+    model = alone(**{name: make() for name, make in options.items()})
+    with pytest.raises(ValueError, match=message):
+        model.build_cache(2, 9)
+
+
+def test_tokens_that_do_not_fit():
+    model = whole()
+    cache = model.build_cache(SOURCE, 4)
+    with pytest.raises(ValueError, match=r"has 4 slots .*, of which 0 are"):
+        model.call_with_cache(TARGET[:, :5], cache)
+    _, cache = model.call_with_cache(TARGET[:, :4], cache)
+    with pytest.raises(ValueError, match="of which 4 are taken"):
+        model.call_with_cache(TARGET[:, 4:5], cache)
+    for ids, message in (
+        (TARGET[:2, :1], "`token_ids` must have shape"),
+        (TARGET[:, 0], "`token_ids` must have shape"),
+        (TARGET[:, :1] * 1.0, "`token_ids` must be of an integer dtype"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.call_with_cache(ids, cache)
+    with pytest.raises(ValueError, match="`mask` must be bool"):
+        model.call_with_cache(TARGET[:, :1], cache, mask=np.ones((3, 1)))
+    with pytest.raises(ValueError, match="`max_length` must be a positive"):
+        model.build_cache(SOURCE, 0)
+    with pytest.raises(ValueError, match="`source` must be of an integer"):
+        model.build_cache(SOURCE * 0.5, 4)

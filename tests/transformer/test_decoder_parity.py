@@ -1,0 +1,237 @@
+"""The decoder against other libraries', from stored numbers."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
+WIDE = pytest.param("float64", marks=pytest.mark.tensorflow)
+DTYPES = ["float32", WIDE]
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    found = {}
+    for name in ("layers", "models"):
+        with np.load(FIXTURES / f"decoder_parity_{name}.npz") as file:
+            found |= dict(file)
+    return found
+
+
+def part(arrays, key):
+    """The arrays under one key, by the rest of their names."""
+    return {
+        name.removeprefix(f"{key}/"): array
+        for name, array in arrays.items()
+        if name.startswith(f"{key}/")
+    }
+
+
+def near(outputs, expected, dtype):
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(outputs),
+        expected,
+        rtol=0,
+        atol=TOLERANCE[dtype] * max(1, np.abs(expected).max()),
+    )
+
+
+def load_dense(dense, case, *names):
+    for kind in ("kernel", "bias")[: 1 + dense.use_bias]:
+        values = [case[f"{name}/{kind}"] for name in names]
+        getattr(dense, kind).assign(np.concatenate(values, axis=-1))
+
+
+def load_norm(norm, case, name):
+    if isinstance(norm, keras.layers.RMSNormalization):
+        norm.scale.assign(case[f"{name}/gamma"])
+        return
+    norm.gamma.assign(case[f"{name}/gamma"])
+    norm.beta.assign(case[f"{name}/beta"])
+
+
+def load_block(block, case):
+    cross = getattr(block, "cross_attention", None)
+    kinds = ("query", "key", "value")
+    load_dense(
+        block.attention.query_key_value,
+        case,
+        *(f"attention/{kind}" for kind in kinds),
+    )
+    load_dense(block.attention.output_projection, case, "attention/output")
+    load_norm(block.attention_norm, case, "attention_norm")
+    if cross is not None:
+        query, key, value = (f"cross_attention/{kind}" for kind in kinds)
+        load_dense(cross.query, case, query)
+        load_dense(cross.key_value, case, key, value)
+        load_dense(cross.output_projection, case, "cross_attention/output")
+        load_norm(block.cross_attention_norm, case, "cross_attention_norm")
+    load_dense(block.feed_forward.intermediate, case, "feed_forward/in")
+    if block.feed_forward.gate is not None:
+        load_dense(block.feed_forward.gate, case, "feed_forward/gate")
+    load_dense(block.feed_forward.output_projection, case, "feed_forward/out")
+    load_norm(block.feed_forward_norm, case, "feed_forward_norm")
+
+
+def load_stack(stack, case, name):
+    for index, block in enumerate(stack.blocks):
+        load_block(block, part(case, f"{name}/{index}"))
+    if stack.final_norm is not None:
+        load_norm(stack.final_norm, case, f"{name}_norm")
+
+
+def options(case, **more):
+    blocks = {"num_heads": 2, "intermediate_dim": 12, "dropout": 0.0}
+    return {**blocks, "norm_epsilon": float(case["norm_epsilon"]), **more}
+
+
+def compare_on_tokens(arrays, case, outputs, dtype):
+    real = arrays["target_mask"]
+    near(outputs[real], case["outputs"][real], dtype)
+
+
+# KerasHub's attends in float32, whatever its dtype.
+@pytest.mark.parametrize(
+    ("peer", "dtype"),
+    [
+        ("keras_hub", "float32"),
+        ("torch", "float32"),
+        pytest.param("torch", "float64", marks=pytest.mark.tensorflow),
+    ],
+)
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_block(arrays, peer, norm, dtype):
+    case = part(arrays, f"{peer}/{norm}")
+    block = kp.TransformerDecoderBlock(
+        **options(case, normalize_first=norm == "pre"), dtype=dtype
+    )
+    block.build(case["target"].shape)
+    load_block(block, case)
+    outputs = block(
+        case["target"],
+        memory=case["memory"],
+        mask=arrays["target_mask"],
+        memory_mask=arrays["source_mask"],
+    )
+    compare_on_tokens(arrays, case, outputs, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_torch_transformer(arrays, dtype):
+    case = part(arrays, "torch_transformer/pre")
+    encoder, decoder = (
+        stack(2, **options(case, normalize_first=True), dtype=dtype)
+        for stack in (kp.TransformerEncoder, kp.TransformerDecoder)
+    )
+    for name, stack in (("encoder", encoder), ("decoder", decoder)):
+        stack.build((None, None, 8))
+        load_stack(stack, case, name)
+    sources = {"mask": arrays["source_mask"]}
+    outputs = decoder(
+        case["target"],
+        memory=encoder(case["memory"], **sources),
+        mask=arrays["target_mask"],
+        memory_mask=arrays["source_mask"],
+    )
+    compare_on_tokens(arrays, case, outputs, dtype)
+
+
+class NormedPositions(keras.Layer):
+    """BART's: a learned table, and a norm behind the sum."""
+
+    def __init__(self, length, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.table = kp.PositionEmbedding(length, dtype=self.dtype_policy)
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=1e-5, dtype=self.dtype_policy
+        )
+
+    def build(self, input_shape):
+        self.table.build(input_shape)
+        self.norm.build(input_shape)
+        self.built = True
+
+    def call(self, inputs, positions=None):
+        return self.norm(self.table(inputs, positions=positions))
+
+    if keras.config.backend() == "torch":
+        # Which infers an unknown shape by a call with 83 tokens.
+        def compute_output_shape(self, input_shape):
+            return input_shape
+
+
+def gelu(x):
+    """Keras's on TensorFlow rounds a constant to float32."""
+    return 0.5 * x * (1 + ops.erf(x / ops.cast(np.sqrt(2), x.dtype)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bart(arrays, dtype):
+    case = part(arrays, "bart")
+    length = case["encoder_positions"].shape[0]
+    model = kp.Transformer(
+        case["embeddings"].shape[0],
+        d_model=8,
+        num_layers=2,
+        **options(case, activation=gelu, scale_inputs=False),
+        input_position=NormedPositions(length, dtype=dtype),
+        target_input_position=NormedPositions(length, dtype=dtype),
+        dtype=dtype,
+    )
+    model.embedding.embeddings.assign(case["embeddings"])
+    for name, stack, position in (
+        ("encoder", model.encoder, model.input_position),
+        ("decoder", model.decoder, model.target_input_position),
+    ):
+        position.table.embeddings.assign(case[f"{name}_positions"])
+        load_norm(position.norm, case, f"{name}_embedding_norm")
+        load_stack(stack, case, name)
+    source, target = case["source_ids"], case["target_ids"]
+    outputs = model({"source": source, "target": target})
+    compare_on_tokens(arrays, case, outputs, dtype)
+    # ... and token by token.
+    cache = model.build_cache(source, target.shape[1])
+    steps = []
+    for step in range(target.shape[1]):
+        logits, cache = model.call_with_cache(target[:, step : step + 1], cache)
+        steps.append(logits)
+    outputs = ops.concatenate(steps, axis=1)
+    compare_on_tokens(arrays, case, outputs, dtype)
+
+
+def test_llama(arrays):
+    case = part(arrays, "llama")
+    model = kp.TransformerDecoderModel(
+        case["embeddings"].shape[0],
+        d_model=16,
+        num_layers=2,
+        num_heads=4,
+        num_key_value_heads=2,
+        intermediate_dim=20,
+        dropout=0.0,
+        activation="silu",
+        use_gate=True,
+        use_bias=False,
+        norm="rms",
+        norm_epsilon=float(case["norm_epsilon"]),
+        normalize_first=True,
+        input_position=None,
+        attention_position=kp.RotaryEmbedding(max_wavelength=500),
+        embeddings="separate",
+        scale_inputs=False,
+    )
+    model.embedding.embeddings.assign(case["embeddings"])
+    load_dense(model.head, case, "logits")
+    load_stack(model.decoder, case, "decoder")
+    target = case["target_ids"]
+    compare_on_tokens(arrays, case, model(target), "float32")
+    cache = model.build_cache(len(target), 9)
+    outputs, _ = model.call_with_cache(target, cache)
+    compare_on_tokens(arrays, case, outputs, "float32")

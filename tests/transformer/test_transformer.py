@@ -1,0 +1,371 @@
+"""The models that decode: configs, masks, training and what they refuse."""
+
+import inspect
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+
+BACKEND = keras.config.backend()
+SIZES = {"d_model": 8, "num_layers": 2, "num_heads": 2, "intermediate_dim": 16}
+SOURCE = np.array([[3, 4, 5, 0], [1, 2, 3, 4]], "int32")
+TARGET = np.array([[1, 6, 7, 0, 0], [1, 8, 9, 2, 4]], "int32")
+BOTH = {"source": SOURCE, "target": TARGET}
+# Five blocks of 40 roundings, each of sums of up to 16 products: four standard
+# deviations.
+FLOAT32 = 4 * np.sqrt(200 * 16) * 2**-24
+MODELS = {
+    "the-paper": (kp.Transformer, {}),
+    "everything": (
+        kp.Transformer,
+        {
+            "target_vocabulary_size": 25,
+            "num_decoder_layers": 3,
+            "dropout": 0.25,
+            "input_position": lambda: kp.PositionEmbedding(16),
+            "attention_position": lambda: [kp.AlibiBias(), None],
+            "target_attention_position": kp.RotaryEmbedding,
+            "cross_attention_position": kp.RelativePositionBias,
+            "activation": "gelu",
+            "normalize_first": True,
+            "norm_epsilon": 1e-3,
+            "norm": "rms",
+            "use_bias": False,
+            "use_gate": True,
+            "num_key_value_heads": 1,
+            "embeddings": "separate",
+            "scale_inputs": False,
+            "skip_padding": False,
+            "name": "a_name",
+            "trainable": False,
+        },
+    ),
+    "mixed": (kp.Transformer, {"dtype": "mixed_bfloat16"}),
+    "decoder-only": (kp.TransformerDecoderModel, {}),
+    "decoder-only-everything": (
+        kp.TransformerDecoderModel,
+        {
+            "input_position": None,
+            "attention_position": kp.RotaryEmbedding,
+            "normalize_first": True,
+            "norm": "rms",
+            "use_gate": True,
+            "activation": "silu",
+            "num_key_value_heads": 1,
+            "embeddings": "separate",
+            "scale_inputs": False,
+        },
+    ),
+}
+
+
+@pytest.fixture(params=MODELS.values(), ids=MODELS)
+def model(request):
+    return made(*request.param)
+
+
+def made(cls, options):
+    options = {
+        name: value() if callable(value) else value
+        for name, value in options.items()
+    }
+    model = cls(20, **{**SIZES, **options})
+    rng = np.random.default_rng(5)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape) / np.sqrt(8))
+    return model
+
+
+def inputs_of(model):
+    return BOTH if isinstance(model, kp.Transformer) else TARGET
+
+
+def numpy(x):
+    return np.asarray(ops.convert_to_numpy(ops.cast(x, "float32")))
+
+
+def near(actual, expected, tolerance=FLOAT32):
+    scale = max(1.0, np.abs(numpy(expected)).max())
+    np.testing.assert_allclose(
+        numpy(actual), numpy(expected), rtol=0, atol=tolerance * scale
+    )
+
+
+def test_defaults_are_the_paper():
+    arguments = inspect.signature(kp.Transformer).parameters
+    defaults = {name: a.default for name, a in arguments.items()}
+    wanted = {
+        "d_model": 512,
+        "num_layers": 6,
+        "num_heads": 8,
+        "intermediate_dim": 2048,
+        "dropout": 0.1,
+        "normalize_first": False,
+        "activation": "relu",
+        "embeddings": "shared",
+        "scale_inputs": True,
+        "input_position": "sinusoidal",
+    }
+    assert {name: defaults[name] for name in wanted} == wanted
+
+
+def test_the_arguments_of_the_encoder_model():
+    theirs = set(inspect.signature(kp.TransformerEncoderModel).parameters)
+    theirs -= {"unknown"}  # whose only use is to name it
+    assert theirs <= set(inspect.signature(kp.Transformer).parameters)
+    ours = set(inspect.signature(kp.TransformerDecoderModel).parameters)
+    assert theirs - ours == {"skip_padding"}
+
+
+def test_round_trip(model, tmp_path):
+    config = model.get_config()
+    arguments = set(inspect.signature(type(model)).parameters)
+    assert arguments == set(config)
+    assert {name for name in arguments if not hasattr(model, name)} == set()
+    config = json.loads(json.dumps(config))  # in which tuples are lists
+    twin = type(model).from_config(config)
+    assert json.loads(json.dumps(twin.get_config())) == config
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    expected = numpy(model(inputs_of(model)))
+    np.testing.assert_array_equal(numpy(loaded(inputs_of(model))), expected)
+    assert expected.shape == (2, 5, model.output_shape[-1])
+
+
+def test_tables(model):
+    """How many there are, and that tied ones are one weight."""
+    ids = ("embedding/", "source_embedding/", "target_embedding/")
+    tables = [w for w in model.weights if w.path.startswith(ids)]
+    shared = model.embeddings in ("shared", "tied")
+    whole = isinstance(model, kp.Transformer)
+    count = 2 if whole and model.embeddings != "shared" else 1
+    assert len(tables) == count
+    assert (model.head is None) == shared
+
+
+def test_no_token_sees_what_is_behind_it(model):
+    expected = numpy(model(inputs_of(model)))
+    target = TARGET.copy()
+    target[:, 3:] = 11
+    changed = {**BOTH, "target": target}
+    outputs = numpy(model(changed if inputs_of(model) is BOTH else target))
+    tolerance = FLOAT32 if model.dtype_policy.name == "float32" else 0.05
+    near(outputs[:, :3], expected[:, :3], tolerance)
+    assert np.abs(outputs[1, 3:] - expected[1, 3:]).max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["the-paper", "decoder-only"])
+def test_padding_holds_anything(name):
+    """... and the loss of padding does not count."""
+    model = made(*MODELS[name])
+    real = TARGET != 0
+    expected = numpy(model(inputs_of(model)))
+    table = numpy(model.embedding.embeddings)
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
+    )
+    labels = np.where(real, 3, 1)
+    loss = model.evaluate(inputs_of(model), labels, verbose=0)
+    labels[~real] = 7
+    assert model.evaluate(inputs_of(model), labels, verbose=0) == loss
+    table[0] = np.nan
+    model.embedding.embeddings.assign(table)
+    outputs = numpy(model(inputs_of(model)))
+    # Its own logit is a product with that vector.
+    near(outputs[real][:, 1:], expected[real][:, 1:], 0)
+
+
+@pytest.mark.parametrize("name", ["the-paper", "decoder-only-everything"])
+def test_learns(name):
+    model = made(*MODELS[name])
+    model.compile(
+        keras.optimizers.Adam(0.03),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        # XLA takes long to compile both stacks.
+        jit_compile=BACKEND != "torch" and name != "the-paper",
+    )
+    losses = [
+        float(model.train_on_batch(inputs_of(model), np.roll(TARGET, -1, 1)))
+        for _ in range(20)
+    ]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_positions_of_source_and_target_are_their_own():
+    model = made(
+        kp.Transformer,
+        {
+            "input_position": lambda: kp.PositionEmbedding(16),
+            "attention_position": kp.RelativePositionBias,
+        },
+    )
+    for one, two in (
+        (model.input_position, model.target_input_position),
+        (model.attention_position, model.target_attention_position),
+    ):
+        assert type(one) is type(two)
+        assert not any(w is v for w in one.weights for v in two.weights)
+    assert model.decoder.attention_position is model.target_attention_position
+
+
+def test_packed_pairs_are_each_alone():
+    """Segments of the target read the segments of the memory of their id."""
+    rng = np.random.default_rng(0)
+    decoder = kp.TransformerDecoder(
+        2,
+        num_heads=2,
+        intermediate_dim=16,
+        attention_position=kp.RotaryEmbedding(),
+    )
+    target, memory = (
+        rng.normal(size=(1, length, 8)).astype("float32") for length in (6, 9)
+    )
+    outputs = decoder(
+        target,
+        memory=memory,
+        segment_ids=np.array([[1, 1, 1, 1, 2, 2]]),
+        memory_segment_ids=np.array([[1, 1, 2, 2, 2, 2, 2, 3, 3]]),
+    )
+    near(outputs[:, :4], decoder(target[:, :4], memory=memory[:, :2]))
+    near(outputs[:, 4:], decoder(target[:, 4:], memory=memory[:, 2:7]))
+
+
+def test_attention_scores():
+    decoder = kp.TransformerDecoder(2, num_heads=2, intermediate_dim=16)
+    target, memory = ops.ones((1, 3, 8)), ops.ones((1, 5, 8))
+    tokens = np.array([[True, True, False, False, True]])
+    for given in (
+        decoder(
+            target,
+            memory=memory,
+            memory_mask=tokens,
+            return_attention_scores=True,
+        ),
+        decoder(
+            keras.KerasTensor((1, 3, 8)),
+            memory=keras.KerasTensor((1, 5, 8)),
+            return_attention_scores=True,
+        ),
+    ):
+        outputs, own, across = given
+        assert tuple(outputs.shape) == (1, 3, 8)
+        assert [tuple(x.shape) for x in own] == [(1, 2, 3, 3)] * 2
+        assert [tuple(x.shape) for x in across] == [(1, 2, 3, 5)] * 2
+        if isinstance(outputs, keras.KerasTensor):
+            continue
+        assert not np.triu(numpy(own[0])[0, 0], 1).any()
+        np.testing.assert_array_equal(
+            numpy(across[0])[0, 0] > 0, np.broadcast_to(tokens, (3, 5))
+        )
+
+
+@pytest.mark.filterwarnings(
+    # Keras says so of every layer that has nothing to quantise.
+    "ignore:Layer .* does not have a `quantize` method:UserWarning"
+)
+@pytest.mark.parametrize("name", ["the-paper", "decoder-only-everything"])
+def test_quantizes_and_takes_lora(name):
+    model = made(*MODELS[name])
+    expected = numpy(model(inputs_of(model)))
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.Dense | keras.layers.Embedding):
+            layer.enable_lora(2)
+    np.testing.assert_allclose(
+        numpy(model(inputs_of(model))), expected, rtol=0, atol=FLOAT32 * 10
+    )
+    kernels = [w.name for w in model.trainable_weights if "kernel" in w.name]
+    assert kernels
+    assert all("lora" in name for name in kernels)
+    model = made(*MODELS[name])
+    model.quantize("int8")
+    outputs = numpy(model(inputs_of(model)))
+    scale = np.abs(expected).max()
+    assert 0 < np.abs(outputs - expected).max() < 0.1 * scale
+    cache = (
+        model.build_cache(SOURCE, 6)
+        if inputs_of(model) is BOTH
+        else model.build_cache(2, 6)
+    )
+    logits, _ = model.call_with_cache(TARGET, cache)
+    real = TARGET != 0
+    assert np.abs(numpy(logits) - outputs)[real].max() < 0.1 * scale
+
+
+REFUSED = {
+    "shared-of-two": (
+        {"target_vocabulary_size": 9},
+        "embeddings='shared' is one table.*target_vocabulary_size=9",
+    ),
+    "embeddings": ({"embeddings": "both"}, "`embeddings` must be 'shared'"),
+    "scaled-twice": (
+        {"input_position": lambda: kp.PositionalEncoding(scale_inputs=True)},
+        "`input_position` would scale embeddings that the model has scaled",
+    ),
+    "wide": (
+        {"input_position": lambda: kp.PositionalEncoding(merge_mode="concat")},
+        "outputs 16 wide: give embeddings='separate'",
+    ),
+    "attention-at-the-input": (
+        {"target_input_position": kp.AlibiBias},
+        "`target_attention_position`",
+    ),
+    "cross-by-length": (
+        {
+            "cross_attention_position": lambda: kp.RotaryEmbedding(
+                rope_type="dynamic",
+                scaling_factor=2,
+                original_max_position_embeddings=8,
+            )
+        },
+        "RotaryEmbedding with rope_type='dynamic' depends on the length",
+    ),
+    "cross-one-way": (
+        {"cross_attention_position": lambda: kp.AlibiBias(bidirectional=False)},
+        "AlibiBias with bidirectional=False tells earlier keys from later",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        made(kp.Transformer, options)
+
+
+def test_memories_that_are_refused():
+    x, memory = ops.ones((2, 3, 8)), ops.ones((2, 5, 8))
+    block = kp.TransformerDecoderBlock(2, intermediate_dim=16)
+    alone = kp.TransformerDecoderBlock(
+        2, intermediate_dim=16, use_cross_attention=False
+    )
+    for layer, call, message in (
+        (block, {}, "attends to a memory: call it with `memory`"),
+        (alone, {"memory": memory}, "use_cross_attention=False, and cannot"),
+        (alone, {"memory_mask": np.ones((2, 5), bool)}, "needs a `memory`"),
+        (block, {"memory": memory[:, :, :4]}, "expects `memory` of shape"),
+        (block, {"memory": memory[:1]}, "expects `memory` of shape"),
+        (
+            block,
+            {"memory": memory, "memory_mask": np.ones((2, 4), bool)},
+            "`memory_mask` must have shape",
+        ),
+        (
+            block,
+            {"memory": memory, "memory_segment_ids": np.ones((2, 5), "int32")},
+            "`memory_segment_ids` needs the `segment_ids`",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            layer(x, **call)
+
+
+def test_a_memory_of_another_width():
+    attention = kp.CrossAttention(2, memory_dim=6)
+    outputs = attention(ops.ones((1, 3, 8)), memory=ops.ones((1, 5, 6)))
+    assert tuple(outputs.shape) == (1, 3, 8)
