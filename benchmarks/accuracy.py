@@ -112,8 +112,8 @@ def _litert(mode: str, dim: int) -> Any:
     from ai_edge_litert.interpreter import Interpreter
 
     import keras_posenc as kp
-    from keras_posenc.artifacts.saved_model_writing import write_saved_model
-    from keras_posenc.artifacts.signatures import resolve_signatures
+    from keras_posenc.artifacts.graphs.writing import write_saved_model
+    from keras_posenc.artifacts.signatures.resolving import resolve_signatures
 
     inputs = keras.Input((None, dim), name="inputs")
     positions = keras.Input((None,), dtype="int32", name="positions")

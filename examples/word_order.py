@@ -10,8 +10,12 @@ your own; the better one is exported as a SavedModel that takes strings and as
 LiteRT files that MediaPipe takes, in float32 and int8, each verified in a
 process without Keras; then MediaPipe and Keras classify the same texts.
 
-Words keep their punctuation, so that the strongest sign of order is where the
-full stop stands. The report says how far that sign alone would go.
+Final punctuation and capitals are taken off, so that no sign says where a
+sentence begins or ends: what is left is the order of words. Of 484 held-out
+texts, on Python's own text and seed 0, the encoder judges 77.5 % rightly with
+positions and 50 % without; 74.6 % a rule, reported beside them, that knows how
+often each word comes first. That little text is not enough to tell clauses of
+one sentence apart, as in the pair that the report shows.
 """
 
 import argparse
@@ -19,6 +23,7 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,10 +34,11 @@ from keras_posenc_cli.process import native_logs_silenced
 
 # The source notes' own example: the same words, and one order that is English.
 PAIR = (
-    "the student who failed the exam received a warning.",
-    "the student received a warning. who failed the exam",
+    "the student who failed the exam received a warning",
+    "the student received a warning who failed the exam",
 )
 LABELS = ["shuffled", "sentence"]
+_ENDING = re.compile(r"[\W_]+$")
 Sentence = list[str]
 
 
@@ -71,7 +77,8 @@ def parse_arguments() -> argparse.Namespace:
 def read_sentences(path: Path | None = None) -> list[Sentence]:
     """Sentences of 5 to 40 words, each once, in lower case.
 
-    Words are what white space separates, their punctuation attached.
+    Words are what white space separates, with the punctuation around them, but
+    for what ends the sentence.
     """
     if path is None:
         from pydoc_data.topics import topics
@@ -84,7 +91,7 @@ def read_sentences(path: Path | None = None) -> list[Sentence]:
         for sentence in re.split(
             r"(?<=[.!?])\s+(?=[A-Z\"(])", " ".join(paragraph.split())
         ):
-            words = sentence.lower().split()
+            words = _ENDING.sub("", sentence).lower().split()
             is_prose = re.match(r"[A-Z].*[.!?]$", sentence) and not re.search(
                 r"::=|>>>|===|---|\|", sentence
             )
@@ -138,8 +145,8 @@ def run(sentences: list[Sentence], options: argparse.Namespace) -> None:
         models[name] = keras.Sequential([text, tokenizer, *layers])
         accuracies[name] = accuracy(models[name], held_out, options.seed)
     show_pair(console, models)
-    accuracies["a rule: the full stop comes last"] = full_stop_accuracy(
-        held_out, options.seed
+    accuracies["a rule: which words come first"] = first_word_accuracy(
+        training, held_out, options.seed
     )
     deliver(console, models["with positions"], accuracies, held_out, options)
     console.print(f"Done in {time.perf_counter() - began:.0f} s.")
@@ -266,14 +273,22 @@ def accuracy(model: Any, sentences: list[Sentence], seed: int) -> float:
     return float(np.mean(np.concatenate([real > 0.5, fake <= 0.5])))
 
 
-def full_stop_accuracy(sentences: list[Sentence], seed: int) -> float:
-    """`accuracy` of a rule that looks at the end of the text only."""
+def first_word_accuracy(
+    training: list[Sentence], held_out: list[Sentence], seed: int
+) -> float:
+    """`accuracy` of a rule that looks at the first word only.
+
+    It says "sentence" of a word that more of the training sentences begin with
+    than their shuffles would.
+    """
+    surplus: Counter[str] = Counter()
+    for words in training:
+        surplus[words[0]] += 1
+        for word in words:
+            surplus[word] -= 1 / len(words)
     rng = np.random.default_rng(seed + 1)
-    real = [words[-1].endswith((".", "!", "?")) for words in sentences]
-    fake = [
-        not shuffled(words, rng)[-1].endswith((".", "!", "?"))
-        for words in sentences
-    ]
+    real = [surplus[words[0]] > 0 for words in held_out]
+    fake = [surplus[shuffled(words, rng)[0]] <= 0 for words in held_out]
     return float(np.mean(real + fake))
 
 
@@ -303,10 +318,6 @@ def deliver(
     for name, value in accuracies.items():
         table.add_row(name, f"{value:.1%}")
     console.print(table)
-    console.print(
-        "The full stop's place is the strongest sign of order there is, and an "
-        "encoder without positions cannot see even that."
-    )
     table = Table(
         "",
         "takes",

@@ -5,8 +5,8 @@
 Has KServe's V1 protocol: `/v1/models/judge:predict` takes and gives what
 TensorFlow Serving's does: `{"instances": [...], "signature_name": "..."}` gives
 `{"predictions": [...]}`, and `{"inputs": {"text": [...]}}` gives `{"outputs":
-...}`. Nothing else of that server's is here: no `/versions/N`, no `/metadata`,
-no gRPC, no batching.
+...}`. A float that is NaN is `null`, there and back. Nothing else of that
+server's is here: no `/versions/N`, no `/metadata`, no gRPC, no batching.
 
 Takes the highest version there is, looks for a newer one every
 `--poll_seconds`, and swaps when that one is loaded and has answered its warm-up
@@ -232,6 +232,12 @@ class Predictor(kserve.Model):
                 raise InvalidInput(
                     f"`{name}` must have rows of one shape"
                 ) from None
+            if spec.dtype.is_floating and value.dtype == object:
+                # JSON has no NaN: null says so, as it does in answers.
+                numbers = (type(each) in (int, float) for each in value.flat)
+                is_null = np.equal(value, None)
+                if np.all(is_null | np.reshape([*numbers], value.shape)):
+                    value = value.astype(float)
             dtype = spec.dtype.as_numpy_dtype
             kinds = "iu" if spec.dtype.is_integer else "iuf"
             if value.size and (
