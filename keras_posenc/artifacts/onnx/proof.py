@@ -1,8 +1,4 @@
-"""The proof that an ONNX file is what its model becomes, number for number.
-
-Answers alone do not tell an embedding that nobody asked for, nor the last bits
-of a weight.
-"""
+"""The proof that an ONNX file is what its model becomes, number for number."""
 
 import json
 from collections.abc import Sequence
@@ -12,19 +8,13 @@ from keras_posenc.artifacts.ground.errors import (
     ExportError,
     ExportVerificationError,
 )
-from keras_posenc.artifacts.ground.staging import working_folder, writing_to
 from keras_posenc.artifacts.isolated.comparing import onnx_comparison
 from keras_posenc.artifacts.onnx.conversion import convert, require_onnx
-from keras_posenc.artifacts.processes.isolation import (
-    MEMORY,
-    MIB,
-    IsolationError,
-    Limits,
-    run_isolated,
-)
 from keras_posenc.artifacts.signatures.signature import Signature
-
-_NAMED = 3  # of what differs
+from keras_posenc.artifacts.verification.file_comparison import (
+    compare_files,
+    some,
+)
 
 
 def compare_with_conversion(
@@ -47,31 +37,13 @@ def compare_with_conversion(
         content, weights = convert(signature)
     except ExportError as error:  # others can do more
         return [f"nothing of it can be compared: {error}"], []
-    size = artifact.stat().st_size + len(content)
-    limits = Limits(
-        memory=MEMORY + 6 * size, seconds=12 + size // (10 * MIB), timeout=600
+    found = compare_files(
+        onnx_comparison.__file__, content, artifact, json.dumps(weights)
     )
-    with working_folder() as folder, writing_to(folder.parent):
-        reference = folder / "reference.onnx"
-        reference.write_bytes(content)
-        try:
-            found = json.loads(
-                run_isolated(
-                    onnx_comparison.__file__,
-                    str(reference),
-                    str(artifact.resolve()),
-                    json.dumps(weights),
-                    limits=limits,
-                )
-            )
-        except IsolationError as error:
-            raise ExportVerificationError(
-                f"The comparison of '{artifact}' with its model {error}"
-            ) from error
     if missing := found["weights"]:
         raise ExportVerificationError(
             f"'{artifact}' gives the model's answers, but it does not hold, "
-            f"bit for bit, the model's weights {_some(missing)}"
+            f"bit for bit, the model's weights {some(missing)}"
         )
     if found["graph"] is not None:
         writer = found["writer"] and f" ({found['writer']} wrote it, it says)"
@@ -79,13 +51,8 @@ def compare_with_conversion(
     if wrong := found["constants"]:
         raise ExportVerificationError(
             f"'{artifact}' gives the model's answers, but not by the model's "
-            f"numbers: {_some(wrong)}"
+            f"numbers: {some(wrong)}"
         )
     if rounded := found["rounding"]:
-        return [], [f"the last bits of constants: {_some(rounded)}"]
+        return [], [f"the last bits of constants: {some(rounded)}"]
     return [], []
-
-
-def _some(words: list[str]) -> str:
-    more = len(words) - _NAMED
-    return ", ".join(words[:_NAMED]) + f", and {more} more" * (more > 0)
