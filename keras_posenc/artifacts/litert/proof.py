@@ -21,6 +21,7 @@ from keras_posenc.artifacts.litert.conversion import convert
 from keras_posenc.artifacts.litert.quantization import refuse_loops
 from keras_posenc.artifacts.signatures.signature import Signature
 from keras_posenc.artifacts.verification.file_comparison import (
+    altered_in,
     compare_files,
     some,
 )
@@ -32,7 +33,7 @@ _RANGES = (
 )
 
 
-def compare_with_file(
+def compare_with_conversion(
     expectations: Expectations, inspection: Inspection
 ) -> tuple[list[str], list[str], list[str]]:
     """Compares a file with what its signatures become when converted again.
@@ -87,13 +88,6 @@ def compare_with_file(
             weights = folder / "weights.npz"
             np.savez(weights, allow_pickle=False, **_weights(signatures))
             found = compare(weights)
-    altered = []
-    if found["weights"]:
-        altered.append(
-            f"it does not hold, as the model does, {some(found['weights'])}"
-        )
-    if found["constants"]:
-        altered.append(f"numbers of its own: {some(found['constants'])}")
     folded = [_RANGES] if is_static else []
     if found["unsure"]:
         folded.append(some(found["unsure"]))
@@ -111,7 +105,7 @@ def compare_with_file(
             "weights that became part of other numbers: "
             f"{some(found['folded'])}"
         )
-    return altered, rewritten, folded
+    return altered_in(found), rewritten, folded
 
 
 def _others(

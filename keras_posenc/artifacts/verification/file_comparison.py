@@ -5,7 +5,7 @@ of a weight.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,21 @@ def compare_files(
                 f"The comparison of '{artifact}' with its model {error}"
             ) from error
     return found
+
+
+def altered_in(found: Mapping[str, Any]) -> list[str]:
+    """What of a file is not the model's, in words.
+
+    Of another graph, where nobody knows what stands where, only the weights.
+    """
+    altered = []
+    if found["weights"]:
+        altered.append(
+            f"it does not hold, as the model does, {some(found['weights'])}"
+        )
+    if found["constants"] and found["graph"] is None:
+        altered.append(f"numbers of its own: {some(found['constants'])}")
+    return altered
 
 
 def some(words: Sequence[str]) -> str:
