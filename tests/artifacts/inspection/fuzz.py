@@ -1,6 +1,6 @@
 """Spoils artifacts at random and looks at what comes of it: `make fuzz`.
 
-    python tests/artifacts/fuzz.py --count 10000 --seed 0
+    python tests/artifacts/inspection/fuzz.py --count 10000 --seed 0
 
 Each mutant of a SavedModel folder, a LiteRT file or a `.keras` file is read
 and verified in a process of its own, forked from one that has TensorFlow
