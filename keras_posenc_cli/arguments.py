@@ -183,14 +183,16 @@ def lengths(text: str) -> list[int]:
 def tolerance(text: str) -> float:
     value = float(text)
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no finite number from 0")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a finite number of at least 0"
+        )
     return value
 
 
 def share(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 1")
     return value
 
 
@@ -273,5 +275,5 @@ class ByName(argparse.Action):
         name, value = values
         earlier = getattr(namespace, self.dest) or {}
         if name in earlier:
-            parser.error(f"{option_string}: '{name}' is there twice")
+            parser.error(f"{option_string}: '{name}' is given twice")
         setattr(namespace, self.dest, {**earlier, name: value})

@@ -118,7 +118,7 @@ def _reason(error: Exception) -> str:
     unknown = re.search(r"Could not locate \w+ '([^']+)'", str(error))
     if unknown:
         return (
-            f"'{unknown[1]}' is unknown. If it is of yours, name the module "
+            f"'{unknown[1]}' is unknown. If it is yours, name the module "
             "that registers it: --import MODULE"
         )
     if "Lambda" in str(error) and "arbitrary code" in str(error):

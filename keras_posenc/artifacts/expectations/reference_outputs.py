@@ -55,8 +55,8 @@ def expect(
     agreement = questions.agreement
     if agreement is not None and quantization is None:
         raise ValueError(
-            "`agreement` (--agreement) is of quantized files, and this one is "
-            f"not. Received: agreement={agreement!r}"
+            "`agreement` (--agreement) applies to quantized files, and "
+            f"this one is not. Received: agreement={agreement!r}"
         )
     expectations = Expectations(
         signatures,

@@ -104,9 +104,9 @@ def check_no_pattern(folder: Path) -> None:
     path = folder.resolve().as_posix()
     if re.search(r"\\|\[[^/]*\]", path):
         raise ValueError(
-            "TensorFlow takes brackets, and backslashes, in the path of a "
-            "SavedModel for a pattern, and finds no weights there. Rename the "
-            f"folder: '{path}'"
+            "TensorFlow reads brackets and backslashes in the path of a "
+            "SavedModel as a pattern, and does not find its weights. Rename "
+            f"the folder: '{path}'"
         )
 
 

@@ -18,7 +18,7 @@ def check_operators(allow_operators: Any) -> None:
         and all(isinstance(name, str) for name in allow_operators)
     ):
         raise ValueError(
-            "`allow_operators` must be a list of the names of operators. "
+            "`allow_operators` must be a list of operator names. "
             f"Received: allow_operators={allow_operators!r}"
         )
 

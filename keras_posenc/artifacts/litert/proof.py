@@ -28,8 +28,8 @@ from keras_posenc.artifacts.verification.file_comparison import (
 from keras_posenc.progress import progress
 
 _RANGES = (
-    "the ranges of numbers that it was calibrated to, which scale what comes "
-    "into its products, its biases, and the rows that tables are rounded by"
+    "the ranges that it was calibrated to: they set the scales of activations, "
+    "of biases, and of tables"
 )
 
 
@@ -97,12 +97,12 @@ def compare_with_conversion(
         if unasked := sorted({*inspection.signatures}.difference(names)):
             # What the converter makes of one depends on the others.
             rewritten[-1] += (
-                f", which may be since the file has {', '.join(unasked)}, too: "
-                "verify all its signatures at once"
+                f". The cause may be that the file also has the signatures "
+                f"{', '.join(unasked)}: verify all of them at once"
             )
     if found["folded"]:
         folded.append(
-            "weights that became part of other numbers: "
+            "weights that the converter folded into other numbers: "
             f"{some(found['folded'])}"
         )
     return altered_in(found), rewritten, folded

@@ -72,8 +72,8 @@ def check_tokenizer(layer: Any) -> None:
         )
     if not layer.lowercase:
         raise ValueError(
-            "MediaPipe makes a, b, c of A, B, C before it cuts a text, and "
-            f"'{layer.name}' does not. Train with lowercase=True"
+            f"MediaPipe lowercases each text first, and '{layer.name}' does "
+            "not. Train with lowercase=True"
         )
 
 
@@ -83,8 +83,8 @@ def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
     found = [vocabulary[index] for index in tokenize("")]
     if found != [_CLS, _SEP]:
         raise ValueError(
-            f"MediaPipe puts [CLS] before a text and [SEP] behind it, and "
-            f"'{layer.name}' makes {found} of an empty one"
+            "MediaPipe puts [CLS] before a text and [SEP] after it, and "
+            f"'{layer.name}' turns an empty text into {found}"
         )
 
 

@@ -173,7 +173,7 @@ class Isolated:
                 worked = now
             elif now - worked > _IDLE:
                 raise IsolationError(
-                    f"did nothing for {_IDLE} s, as if it waited for somebody"
+                    f"did nothing for {_IDLE} s, as if it waited for input"
                 )
 
 

@@ -86,7 +86,7 @@ def with_labels(
         for name in (name for each in added for name in each.outputs):
             if name in shapes:
                 raise ValueError(
-                    f"`labels` would be the output '{name}', which the model "
+                    f"`labels` would add the output '{name}', which the model "
                     "has already"
                 )
         resolved.append(_labelled(signature, added) if added else signature)

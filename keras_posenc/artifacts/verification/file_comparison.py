@@ -78,10 +78,10 @@ def altered_in(found: Mapping[str, Any]) -> list[str]:
     altered = []
     if found["weights"]:
         altered.append(
-            f"it does not hold, as the model does, {some(found['weights'])}"
+            f"missing or different weights: {some(found['weights'])}"
         )
     if found["constants"] and found["graph"] is None:
-        altered.append(f"numbers of its own: {some(found['constants'])}")
+        altered.append(f"different numbers: {some(found['constants'])}")
     return altered
 
 

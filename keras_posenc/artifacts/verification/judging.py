@@ -101,7 +101,7 @@ def verify_expectations(
         unverified=sorted(
             {*inspection.signatures}.difference(names)
             | labels
-            | {f"{name} (Python's alone)" for name in response.get("more", [])}
+            | {f"{name} (for Python only)" for name in response.get("more", [])}
         ),
         tolerance=expectations.tolerance,
         cases=[
@@ -201,7 +201,7 @@ def _narrower(expectations: Expectations, inspection: Inspection) -> list[str]:
             )
             found.append(
                 f"{signature.name} takes {name} of shape {shape} alone, and "
-                f"the model of {wanted}: if that is meant, verify it by "
+                f"the model of {wanted}: if that is intended, verify it by "
                 f"signatures={{'{signature.name}': (model, {{'{name}': "
                 f"{shape}}})}} (--signature {signature.name}={name}:{sizes})"
             )

@@ -63,7 +63,7 @@ class File:
         data, begin = buffer.data, buffer.offset
         if begin > 1:  # behind the flatbuffer, in files beyond its size
             if data is not None and len(data):
-                raise OtherGraph("a constant has its numbers twice")
+                raise OtherGraph("a constant is stored twice")
             data = self._content[begin : begin + buffer.size]
         if data is None or not len(data):
             return None
@@ -150,7 +150,7 @@ class Graph:
                     or index in self.inputs
                     or self.constant(index) is not None
                 ):
-                    raise OtherGraph(f"tensor {index} is written over")
+                    raise OtherGraph(f"tensor {index} is written twice")
                 self.makers[index] = operator, place
 
     def constant(self, index: int) -> Constant | None:

@@ -73,7 +73,7 @@ class Walk:
                     {x.name: x.tensorIndex for x in getattr(each, side) or []}
                     for each in (first, second)
                 )
-                require_same("the names of its inputs", sorted(a), sorted(b))
+                require_same(f"the names of its {side}", sorted(a), sorted(b))
                 pairs += [(a[key], b[key]) for key in a]
                 # By which those go who ask for no signature. Of outputs they
                 # depend on what other signatures there are.
@@ -103,7 +103,7 @@ class Walk:
         if not any(
             each.subgraphIndex == 0 for each in self.other.signatures.values()
         ):
-            raise OtherGraph("the first graph is of no signature")
+            raise OtherGraph("the first graph belongs to no signature")
 
     def _graphs(self, i: int, j: int, pairs: list[tuple[int, int]]) -> None:
         one, other = (
@@ -112,7 +112,7 @@ class Walk:
         )
         tensors = Tensors(self, one, other)
         require_same(
-            "the number of operators that change what others read",
+            "the number of operators that write what others read",
             len(one.changing),
             len(other.changing),
         )
@@ -173,7 +173,9 @@ class Walk:
         if bias.shape != (x * kernel).shape or not np.allclose(
             bias, x * kernel, rtol=1e-5, atol=0
         ):
-            self.constants.add(f"the scale of the bias of {name} is another")
+            self.constants.add(
+                f"the scale of the bias of {name} is not the model's"
+            )
 
     def compare_constants(
         self, place: str, one: Constant, other: Constant
