@@ -89,7 +89,7 @@ def add_json(parser: argparse._ActionsContainer) -> None:
 
 
 def add_details_or_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds the forms of a result that are more than its one line."""
+    """Adds the longer forms of a result."""
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--details", action="store_true", help=f"print {what}")
     add_json(forms)
@@ -263,7 +263,7 @@ def batching(text: str) -> dict[str, Any]:
 
 
 class ByName(argparse.Action):
-    """What may be repeated, under another name each time."""
+    """An option that may be repeated, with a new name each time."""
 
     def __call__(
         self,

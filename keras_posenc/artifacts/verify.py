@@ -69,7 +69,7 @@ def verify(
     are padded, and rows that are nothing but padding; the lowest and the
     highest id that an input's `Embedding` takes; of what a lookup layer takes,
     its vocabulary. A NaN equals a NaN. `model` is
-    not touched: asked is a copy of it as it was at the call.
+    not touched: a copy of it, as it was at the call, is asked.
 
     A SavedModel is asked as a server asks it, by a session of its
     `signature_def`; `tf.saved_model.load` must give the same. The weights, the
@@ -220,7 +220,7 @@ def verify(
 def _present(
     signatures: Sequence[Signature], inspection: Inspection
 ) -> list[Signature]:
-    """The default signatures, without those made by itself but not there.
+    """The default signatures, without derived ones that it lacks.
 
     An artifact may be of signatures that were given.
     """

@@ -1,4 +1,4 @@
-"""`keras-posenc completion`: what a shell completes the command by."""
+"""`keras-posenc completion`: a completion script for a shell."""
 
 import argparse
 from typing import TYPE_CHECKING, Any

@@ -95,7 +95,7 @@ def expect(
 
 
 def _movement(expectations: Expectations) -> Callable[[], float]:
-    """A function of how far the models are from their first answers then."""
+    """A function that measures how far the models' answers have moved."""
     # Asked often: as graphs, which read the weights as they are then.
     models = {each.name: _graph_of(each) for each in expectations.signatures}
     scales = expectations.scales

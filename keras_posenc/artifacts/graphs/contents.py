@@ -1,8 +1,8 @@
 """What an artifact is made of, beside what its model is made of.
 
-Answers are samples: a weight that no question reaches may be any. So the
-weights are compared too, bit for bit, and the constants, and what is computed
-of them.
+Answers are samples: a weight that no question reaches may have any value. So
+weights, constants, and what is computed from them are compared too, bit for
+bit.
 """
 
 import collections

@@ -6,7 +6,7 @@ import keras
 
 
 def check_verify(verify: bool, samples: Any) -> None:
-    """Raises `ValueError` for samples that nothing would be done with."""
+    """Raises `ValueError` for samples that would not be used."""
     if samples is not None and not verify:
         raise ValueError(
             "`samples` are for the verification. Received: samples with "

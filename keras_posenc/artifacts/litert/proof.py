@@ -153,7 +153,7 @@ def compare_with(
 
 
 def _calibration(expectations: Expectations) -> Mapping[str, list[Inputs]]:
-    """One batch for each signature, of whatever range, but a finite one."""
+    """One batch of finite numbers for each signature."""
     found = {}
     for case in sorted(expectations.cases, key=lambda case: case.is_sample):
         arrays = (*case.inputs.values(), *case.answers.values())

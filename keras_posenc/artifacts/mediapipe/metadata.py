@@ -102,7 +102,7 @@ def packed_task(
     signatures: Mapping[str, Any] | None,
     labels: Any,
 ) -> tuple[TextTask | None, list[str]]:
-    """The task that a file is for, if one is, as its model would have it.
+    """The task that a file is for, if any, as its model would make it.
 
     Args:
         model: The model.

@@ -17,7 +17,7 @@ _PAD, _UNK, _CLS, _SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 
 
 def check_task(task: Any, labels: Any) -> None:
-    """Raises `ValueError` for a task that there is not, or labels of none."""
+    """Raises `ValueError` for an unknown task, or labels without one."""
     if task is not None and task not in TASKS:
         raise ValueError(
             "`task` must be one of 'text_classifier', 'text_embedder', or "
@@ -89,7 +89,7 @@ def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
 
 
 def check_output(task: str, signature: Signature, labels: Any) -> None:
-    """Raises `ValueError` for outputs that no such task, or label, fits."""
+    """Raises `ValueError` for outputs that do not fit the task or labels."""
     outputs = outputs_of(signature)
     shapes = list(outputs.values())
     if len(shapes) != 1 or len(shapes[0]) != 2:

@@ -1,4 +1,4 @@
-"""How a server may put requests together in one batch."""
+"""How a server may batch requests."""
 
 import numbers
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _DEFAULT = {"max_batch_size": 32, "batch_timeout_micros": 1000}
 def resolve_batching(
     batching: Any, signatures: Sequence[Signature]
 ) -> dict[str, Any] | None:
-    """Complete parameters of batching, or None for none.
+    """Complete parameters of batching, or None.
 
     Args:
         batching: True for parameters to begin with, or a dict of some.

@@ -86,6 +86,6 @@ def altered_in(found: Mapping[str, Any]) -> list[str]:
 
 
 def some(words: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first few, and how many more there are."""
     more = len(words) - _NAMED
     return ", ".join(words[:_NAMED]) + f", and {more} more" * (more > 0)

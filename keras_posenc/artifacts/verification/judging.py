@@ -143,7 +143,7 @@ def _check_readers(
     response: Mapping[str, Any],
     outputs: Mapping[str, Any],
 ) -> None:
-    """Raises `ExportVerificationError` where Python is answered otherwise."""
+    """Raises `ExportVerificationError` where Python gets other answers."""
     scales = expectations.scales
     for index, answer in response["by_python"].items():
         case = expectations.cases[int(index)]
@@ -211,7 +211,7 @@ def _narrower(expectations: Expectations, inspection: Inspection) -> list[str]:
 def _unknown_labels(
     expectations: Expectations, inspection: Inspection
 ) -> set[str]:
-    """Outputs of labels that the artifact has, and the model has not."""
+    """Outputs of labels that the artifact has and the model does not."""
     return {
         f"{case.signature}/{name}"
         for case in expectations.cases

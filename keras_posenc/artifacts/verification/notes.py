@@ -1,4 +1,4 @@
-"""What a user of an artifact should know, and no comparison says."""
+"""What a user of an artifact should know beside the comparisons."""
 
 import math
 from collections.abc import Iterator, Sequence

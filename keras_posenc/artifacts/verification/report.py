@@ -158,7 +158,7 @@ class VerificationReport:
     def passed(self) -> bool:
         """Whether every difference is within the tolerance.
 
-        And, of a quantized file, the largest score the model's as often as
+        A quantized file's largest score must also be the model's as often as
         `agreement` says. Answers that are NaN throughout, equal as they are,
         prove nothing. Nor do answers prove what no question reached: see
         `altered` and `rewritten`.

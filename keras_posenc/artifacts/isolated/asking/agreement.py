@@ -19,7 +19,7 @@ class Disagreement(Exception):
 
 
 def check_agreement(meta: Any) -> dict[str, Any]:
-    """The node that each signature is, which Python runs as a function.
+    """The node of each signature, which Python runs as a function.
 
     That function is the same, of the same arguments in the same order, and its
     results are the same outputs. What is left to compare are the values that
@@ -136,7 +136,7 @@ def check_agreement(meta: Any) -> dict[str, Any]:
 
 
 def check_loading(meta: Any, library: Mapping[str, Any]) -> None:
-    """Raises `Disagreement` where it may be loaded otherwise the next time."""
+    """Raises `Disagreement` where it may load as another model next time."""
     nodes = {node.name: node for node in meta.graph_def.node}
     names = [meta.saver_def.restore_op_name]
     if INIT in meta.signature_def:
@@ -240,7 +240,7 @@ def _attributes(node: Any) -> dict[str, Any]:
 
 
 def check_specs(meta: Any, graph: Any, functions: Mapping[str, Any]) -> None:
-    """Raises `Disagreement` where shapes or dtypes are told otherwise."""
+    """Raises `Disagreement` where shapes or dtypes contradict one another."""
     import tensorflow as tf
 
     def told(info: Any) -> tuple[Any, Any]:

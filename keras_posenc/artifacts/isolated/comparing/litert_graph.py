@@ -18,7 +18,7 @@ _NOTES = ("min_runtime_version", "CONVERSION_METADATA", "TFLITE_METADATA")
 
 
 class OtherGraph(Exception):
-    """An operator, or what it comes from, is another; the message says how."""
+    """Operators, or their inputs, differ; the message says how."""
 
 
 class File:
@@ -109,7 +109,7 @@ class Constant:
         )
 
     def is_whole(self) -> bool:
-        """Whether its scales are as many as it needs."""
+        """Whether it has as many scales as it needs."""
         return len(self.zero) == len(self.scale) and (
             len(self.scale) == 1
             or (

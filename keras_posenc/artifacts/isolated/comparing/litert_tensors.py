@@ -1,4 +1,4 @@
-"""Which tensor of one LiteRT graph is which of another."""
+"""Pairs the tensors of two LiteRT graphs."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from keras_posenc.artifacts.isolated.comparing.litert_graph import (
 
 
 class Tensors:
-    """Which tensor of one graph is which of the other."""
+    """The pairs of tensors of two graphs."""
 
     def __init__(self, walk: Any, one: Graph, other: Graph) -> None:
         self._walk = walk

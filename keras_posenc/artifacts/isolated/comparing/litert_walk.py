@@ -94,7 +94,7 @@ class Walk:
                 self._graphs(*indices, [])
 
     def _first(self, names: list[str]) -> None:
-        """That the same graph is the one that runs where none is named."""
+        """Requires the same graph to run where no signature is named."""
         orders = [
             sorted(names, key=lambda name: file.signatures[name].subgraphIndex)
             for file in (self.one, self.other)
@@ -156,7 +156,7 @@ class Walk:
                     )
 
     def _bias(self, name: str, graph: Any, operator: Any) -> None:
-        """That a bias has the step that the sums of products have."""
+        """Requires the scale of a bias to be that of the sums beside it."""
         import numpy as np
 
         inputs = as_list(operator.inputs)

@@ -1,4 +1,4 @@
-"""What knows the formats of files, without the runtimes around it."""
+"""The schemas of file formats, without the runtimes around them."""
 
 import functools
 import json
