@@ -95,7 +95,7 @@ class Expectations:
 
     @property
     def constant(self) -> list[str]:
-        """Outputs whose rows hardly differ, whatever comes in."""
+        """Outputs whose rows hardly differ, whatever the inputs are."""
         tolerance = TOLERANCE if self.quantization else self.tolerance
         return [n for n, most in self._spreads() if most < 10 * tolerance]
 

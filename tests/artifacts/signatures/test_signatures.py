@@ -368,13 +368,13 @@ def text_and_number():
 @pytest.mark.parametrize(
     ("make_model", "reason"),
     [
-        (string_to_string, "an output is of strings"),
-        (string_to_ids, "an output is what they become, and no more"),
+        (string_to_string, "an output holds strings"),
+        (string_to_ids, "an output is those numbers themselves"),
         (
             tokens_in_a_nested_model,
-            "that is within model 'inner', which is a layer of 'outer'",
+            "that is inside model 'inner', which is a layer of 'outer'",
         ),
-        (ids_and_strings, "an output is of strings"),
+        (ids_and_strings, "an output holds strings"),
         (two_branches, None),
         (text_and_number, None),
     ],

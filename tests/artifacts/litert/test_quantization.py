@@ -124,7 +124,7 @@ def test_report_says_what_is_lost(files, model, mode, run_litert):
     assert worst <= accuracy.worst_difference * 1.0001 <= 3 * worst
     assert 0 < accuracy.mean_difference < accuracy.worst_difference
     assert report.quantization == mode
-    assert f"{mode}, beside the model itself: worst" in str(report)
+    assert f"{mode}, compared with the model: worst" in str(report)
     assert report.to_dict()["accuracy"]["rows"] == accuracy.rows
 
 
