@@ -13,24 +13,18 @@ from keras_posenc.artifacts.isolated.comparing import onnx_comparison
 from keras_posenc.artifacts.signatures.serving_signatures import (
     resolve_serving_signatures,
 )
-from tests.generation.toy import SIZES, shaken
+from tests.generation.toy import SIZES, shaken, swapped, twins
 
 pytestmark = pytest.mark.tensorflow
 
 SMALL = {**SIZES, "num_layers": 1}
 SOURCES = np.array([[5, 6, 7, 3, 0], [4, 3, 0, 0, 0], [9, 8, 7, 6, 3]], "int32")
-TWINS = 7, 8  # ids of nearly one embedding
 
 
-def generator(make=kp.TransformerDecoderModel, apart=None, sizes=SMALL, **more):
-    model = shaken(make(12, **sizes, **more.pop("of_model", {})))
-    if apart is not None:
-        table = model.target_embedding.embeddings
-        values = np.array(table)
-        values[TWINS[1]] = (1 + apart) * values[TWINS[0]]
-        table.assign(values)
-    options = {"max_length": 5, "start_id": 2, "end_ids": 3, **more}
-    return kp.Generator(model, **options)
+def generator(make=kp.TransformerDecoderModel, sizes=SMALL, **options):
+    of_model = options.pop("of_model", {})
+    given = {"max_length": 5, "start_id": 2, "end_ids": 3, **options}
+    return kp.Generator(shaken(make(12, **sizes, **of_model)), **given)
 
 
 # ---- Near-ties
@@ -47,12 +41,14 @@ def texts(made):
         source_tokenizer=tokenizers[0],
         target_tokenizer=tokenizers[1],
         max_length=5,
+        min_length=made.search.min_length,
     )
 
 
 def test_rows_that_chose_otherwise_are_compared_with_what_they_chose():
     """Of ids, of ids with lengths, and of texts; and only where it is a tie."""
-    made = generator(kp.Transformer, apart=0.0)
+    made = generator(kp.Transformer, min_length=3)
+    pair = twins(made, SOURCES)
     by_ids = resolve_serving_signatures(made)[:2]
     by_texts = resolve_serving_signatures(texts(made))[:1]
     asked = {"serving_default": {"ids": SOURCES}}
@@ -68,7 +64,7 @@ def test_rows_that_chose_otherwise_are_compared_with_what_they_chose():
         wanted = answers_of(signature)(inputs)
         name = "ids" if "ids" in wanted else "text"
         got = dict(wanted)
-        got[name] = swapped(wanted[name])
+        got[name] = otherwise(wanted[name], pair)
         other = got[name] != wanted[name]
         rows = np.any(other.reshape(3, -1), axis=1)
         assert np.any(rows)
@@ -85,44 +81,45 @@ def test_rows_that_chose_otherwise_are_compared_with_what_they_chose():
         np.testing.assert_array_equal(found[name][row], wanted[name][row])
 
 
-def swapped(answers):
+def otherwise(answers, pair):
     """The other twin wherever there is one, of ids or of texts."""
-    first, second = TWINS
-    if answers.dtype == object:
-        # What the letters are whose ids they are.
-        letters = kp.CharacterTokenizer("abcdefgh").detokenize(
-            np.array([[first], [second]], "int32")
-        )
-        a, b = (letter.decode() for letter in np.asarray(letters))
-        change = str.maketrans({a: b, b: a})
-        return np.array(
-            [each.decode().translate(change).encode() for each in answers],
-            object,
-        )
-    other = np.where(answers == second, first, answers)
-    return np.where(answers == first, second, other)
+    if answers.dtype != object:
+        return swapped(answers, pair)
+    letters = kp.CharacterTokenizer("abcdefgh").detokenize(
+        np.array([[each] for each in pair], "int32")
+    )
+    a, b = (letter.decode() for letter in np.asarray(letters))
+    change = str.maketrans({a: b, b: a})
+    return np.array(
+        [each.decode().translate(change).encode() for each in answers], object
+    )
 
 
 def test_a_file_that_chose_otherwise(tmp_path):
     """It is told where it was a tie, and fails by its ids where it was none."""
     path = tmp_path / "generator.tflite"
-    made = generator(apart=0.0)
+    made = generator(min_length=3)
+    first, second = twins(made, SOURCES)
     kp.export_litert(made, path, max_length=4, verbose=False)
     table = made.model.target_embedding.embeddings
     values = np.array(table)
-    for apart, is_tie in ((1e-7, True), (-1e-7, True), (0.05, False),
-                          (-0.05, False)):  # fmt: skip
-        values[TWINS[1]] = np.float32(1 + apart) * values[TWINS[0]]
+    seen = []
+    for apart in (3e-7, -3e-7, 0.05, -0.05):
+        values[second] = np.float32(1 + apart) * values[first]
         table.assign(values)
         report = kp.verify(
             made, path, samples=SOURCES, max_length=4, verbose=False
         )
-        assert (report.worst_difference <= report.tolerance) == is_tie
-        near = sum(case.near_ties for case in report.cases)
-        if not is_tie:
+        is_right = report.worst_difference <= report.tolerance
+        seen.append((is_right, "near-ties: in" in str(report)))
+        assert ("near-ties in" in report.details()) == seen[-1][1]
+        if not is_right:
             assert report.worst_difference == np.inf
             assert report.worst.worst_output.startswith("ids[")
-        print(apart, near, report)
+    # One of both signs lets the other twin win.
+    assert sorted(seen[:2]) == [(True, False), (True, True)]
+    assert (False, False) in seen[2:]
+    assert (True, True) not in seen[2:]
 
 
 # ---- ONNX
