@@ -92,11 +92,10 @@ class Scoring(NamedArguments, keras.layers.Layer):
         target = ops.pad(target, ((0, 0), (0, 2)))
         if self.start_id is not None:
             begins = ops.equal(target[:, :1], self.start_id)
-            target = ops.where(begins, ops.roll(target, -1, axis=1), target)
-            # Only the first: another one is a token like others.
-            last = ops.arange(ops.shape(target)[1], dtype="int32")
-            last = ops.expand_dims(last == ops.shape(target)[1] - 1, 0)
-            target = ops.where(last, 0, target)
+            # Only the first: another one is a token like others. Not rolled,
+            # which LiteRT has no operator of its own for.
+            rest = ops.pad(target[:, 1:], ((0, 0), (0, 1)))
+            target = ops.where(begins, rest, target)
         target = target[:, :-1]
         if not self.complete or not self.end_ids:
             return target

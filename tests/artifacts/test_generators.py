@@ -205,8 +205,13 @@ def test_what_differs_in_a_loop_of_onnx(onnx, continuer, tmp_path, capsys):
         node.op_type = "LogSoftmax"
 
     def attribute(graph):
-        node = next(n for n in loop(graph).node if n.op_type == "Softmax")
-        node.attribute[0].i = 0
+        found = next(
+            attribute
+            for node in loop(graph).node
+            for attribute in node.attribute
+            if attribute.name == "axis"
+        )
+        found.i += 1
 
     def constant(graph):
         body = loop(graph)
