@@ -17,7 +17,6 @@ from keras_posenc.ops.arguments import (
     check_integers,
     known_values,
 )
-from keras_posenc.transformer._input_position import check_cacheable
 
 # What of a cache no step changes: a loop need not carry it.
 _FIXED = ("memory", "memory_tokens", "encoding")
@@ -290,9 +289,7 @@ class Search(NamedArguments, keras.layers.Layer):
                 f"Received: {wrong[0]}"
             )
         if name not in ("source", "target") and not self.has_encoder:
-            check_cacheable(
-                self.model.target_input_position, self._longest(values)
-            )
+            self.model.check_length(self._longest(values))
 
     def _longest(self, prompts: np.ndarray) -> int:
         """How many tokens a row may get to, of which the last is not read."""

@@ -158,10 +158,14 @@ class DecodingModel(IdModel):
             for name, value in cache.items()
         }
 
+    def check_length(self, max_length: Any) -> None:
+        """Raises `ValueError` unless so many tokens have positions, in turn."""
+        check_cacheable(self.target_input_position, max_length)
+
     def _empty_cache(self, batch: Any, max_length: Any) -> dict[str, Any]:
         """A cache without tokens, and without a memory."""
         max_length = check_size("max_length", max_length)
-        check_cacheable(self.target_input_position, max_length)
+        self.check_length(max_length)
         within = self.decoder.attention_position
         for position in within if isinstance(within, list) else [within]:
             if position is not None and position.uses_length:
