@@ -14,6 +14,7 @@ SOAK ?= --requests 20000 --swaps 3
 
 PACKAGE := pyproject.toml setup.cfg
 PORTABLE := tests/test_layer_contract.py \
+	tests/generation/test_claim.py \
 	tests/generation/test_generator.py \
 	tests/generation/test_search.py \
 	tests/transformer/test_padding_and_length.py \

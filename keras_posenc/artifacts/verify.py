@@ -28,7 +28,12 @@ from keras_posenc.artifacts.inspection.safety import (
 from keras_posenc.artifacts.litert import proof as litert_proof
 from keras_posenc.artifacts.mediapipe.metadata import packed_task
 from keras_posenc.artifacts.mediapipe.proof import verify_in_mediapipe
+<<<<<<< HEAD
 from keras_posenc.artifacts.onnx import proof as onnx_proof
+=======
+from keras_posenc.artifacts.onnx.names import with_distinct_names
+from keras_posenc.artifacts.onnx.proof import compare_with_conversion
+>>>>>>> 7189269 (Generators as ONNX files; near-ties verified by what the model says of the choice)
 from keras_posenc.artifacts.signatures.resolving import (
     check_model,
     resolve_numeric_signatures,
@@ -107,12 +112,14 @@ def verify(
             but 35 by 35 by 35 cells of 64.
         tolerance: The largest difference that passes: relative to the model's
             number where that is above 1, else to the largest number of that
-            output (or 1, or 0.01). Integers and strings must be equal. By
-            default 1e-5, and for a quantized file also 6 (float16), 12 (int8)
-            or 24 (int8-static) times as far as the model's answers usually
-            move when its weights do, at random, by up to half a step of that
-            rounding. A quantized file is held to the samples, if there are
-            any: elsewhere it must be finite. Of integers the share that
+            output (or 1, or 0.01). Integers and strings must be equal, but
+            where a model that chooses, such as a `Generator`, would choose so
+            but for the tolerance: the report tells of near-ties. By default
+            1e-5, and for a quantized file also 6 (float16), 12 (int8) or 24
+            (int8-static) times as far as the model's answers usually move when
+            its weights do, at random, by up to half a step of that rounding. A
+            quantized file is held to the samples, if there are any: elsewhere
+            it must be finite. Of integers that are no choices the share that
             differs is what counts then.
         agreement: The least share of rows in which a quantized file's largest
             score must be the model's, 0.99 by default. Rows count where that
@@ -179,6 +186,8 @@ def verify(
         extra: Iterable[Case] = ()
         if task is None:
             resolved = resolve_numeric_signatures(model, signatures)
+            if inspection.kind == "onnx":
+                resolved = with_distinct_names(resolved)
         else:
             resolved = [task.signature]
             samples, extra = task.questions(samples)

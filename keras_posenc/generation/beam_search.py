@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
     Forbidden,
@@ -33,6 +34,7 @@ def beam_search(
     pad_id: int = 0,
     min_length: int = 0,
     forbidden_ids: Sequence[int] = (),
+    claim: Claim | None = None,
 ) -> Generated:
     """Keeps the `beams` best beginnings of each row, and returns the best.
 
@@ -57,6 +59,7 @@ def beam_search(
         pad_id: As for `greedy_search`.
         min_length: As for `greedy_search`.
         forbidden_ids: As for `greedy_search`.
+        claim: As for `greedy_search`.
 
     Returns:
         Sequences `(batch, n_best, length)`, the best first. Where fewer exist
@@ -127,6 +130,8 @@ def beam_search(
         candidates = ops.expand_dims(totals, 2) + gains
         lengths = counts + ops.cast(ops.logical_not(ended), "int32")
         ranks = candidates / ops.expand_dims(penalty(lengths), 2)
+        if claim is not None:
+            ranks = claim.favored_beams(ranks, prompt, index)
         # (batch, beams, vocabulary) -> (batch, beams * vocabulary)
         ranks, candidates, gains = (
             ops.reshape(x, (-1, beams * vocabulary))

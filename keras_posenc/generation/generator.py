@@ -183,7 +183,9 @@ class Generator(keras.Model):
     def from_ids(self) -> keras.Model:
         """The same from ids to ids: a Functional model of the same weights."""
         ids = keras.Input((None,), dtype="int32", name="ids")
-        return _model_of_scores(ids, self.search(ids), f"{self.name}_from_ids")
+        model = _model_of_scores(ids, self.search(ids), f"{self.name}_from_ids")
+        model.retrace = self.retrace
+        return model
 
     def offered_signatures(self) -> dict[str, keras.Model]:
         """What exports of this model can be asked, by name.
@@ -201,6 +203,51 @@ class Generator(keras.Model):
             "score": self.scorer,
         }
 
+    def retrace(
+        self, inputs: dict[str, Any], answers: dict[str, Any], tolerance: Any
+    ) -> dict[str, Any]:
+        """What is generated where ties fall as in other answers.
+
+        Exports are verified by it: where two tokens are all but equally likely,
+        rounding decides which is chosen, and all that follows is another
+        sequence. What was chosen by an export is right if the model would
+        choose so, too, where its choices hang on no more than a tolerance.
+
+        Args:
+            inputs: Tensors by the names of the inputs of any of the models that
+                `offered_signatures` has, but `score`.
+            answers: Those of an export, by the names of its outputs.
+            tolerance: See `Claim`.
+
+        Returns:
+            The model's answers, by the same names. `ids`, or `text`, are those
+            given where they are right; scores are the model's own, of what was
+            chosen.
+        """
+        ids = inputs.get("ids")
+        if ids is None:
+            ids = self.source_tokenizer(inputs["text"])
+        claimed = answers.get("ids")
+        if claimed is None:
+            claimed = self._claimed(answers["text"])
+        found = self.search.retrace(
+            ids, claimed, tolerance, noise=inputs.get("noise")
+        )
+        if "ids" in answers:
+            return found
+        assert self.detokenize is not None
+        text = self.detokenize(found["ids"])
+        return {"text": text, "score": found["score"]}
+
+    def _claimed(self, texts: Any) -> Any:
+        """The ids of generated texts, `(..., max_length)`."""
+        shape = texts.shape
+        ids = self.target_tokenizer(ops.reshape(texts, (-1,)))
+        ids = self._scoring.tokens(ops.cast(ids, "int32"))
+        length = self.search.max_length
+        ids = ops.pad(ids, ((0, 0), (0, length)))[:, :length]
+        return ops.reshape(ids, (-1, *shape[1:], length))
+
     def _with_noise(self, texts: bool = True) -> keras.Model:
         noise = keras.Input(
             (self.search.max_length,), dtype="float32", name="noise"
@@ -214,7 +261,11 @@ class Generator(keras.Model):
         if texts and self.detokenize is not None:
             text = self.detokenize(found["ids"])
             found = {"text": text, "score": found["score"]}
-        return _model_of_scores([inputs, noise], found, f"{self.name}_by_noise")
+        model = _model_of_scores(
+            [inputs, noise], found, f"{self.name}_by_noise"
+        )
+        model.retrace = self.retrace
+        return model
 
     @functools.cached_property
     def scorer(self) -> keras.Model:
@@ -249,12 +300,14 @@ class Generator(keras.Model):
         )
 
     @functools.cached_property
-    def _scorer_of_ids(self) -> keras.Model:
+    def scorer_from_ids(self) -> keras.Model:
+        """As `scorer`, from ids: `source` and `target`, `(batch, seq)`."""
         ids = {
             side: keras.Input((None,), dtype="int32", name=side)
             for side in ("source", "target")
         }
-        return keras.Model(ids, self._scoring(ids))
+        name = f"{self.name}_scorer_from_ids"
+        return _model_of_scores(ids, self._scoring(ids), name)
 
     def predict(
         self, x: Any, *, batch_size: int = 32, verbose: Any = "auto"
@@ -327,7 +380,7 @@ class Generator(keras.Model):
                 "`target` must be as many as `source`. Received: "
                 f"{len(ids['target'])} targets, {len(ids['source'])} sources"
             )
-        found = self._scorer_of_ids.predict(
+        found = self.scorer_from_ids.predict(
             ids, batch_size=batch_size, verbose=0
         )
         self._check_scores(found["score"])

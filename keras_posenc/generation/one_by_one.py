@@ -5,6 +5,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.generated import (
     Forbidden,
     Generated,
@@ -31,6 +32,7 @@ def greedy_search(
     min_length: int = 0,
     forbidden_ids: Sequence[int] = (),
     repetition_penalty: float = 1.0,
+    claim: Claim | None = None,
 ) -> Generated:
     """Always the likeliest token, until all rows have ended.
 
@@ -48,6 +50,7 @@ def greedy_search(
         min_length: How many tokens come before an end symbol, at least.
         forbidden_ids: What else is never chosen, such as the start symbol.
         repetition_penalty: See `penalize`; above 0.
+        claim: What ties are decided by; see `Claim`.
 
     Returns:
         The sequences, each of the prompt's length.
@@ -70,6 +73,8 @@ def greedy_search(
     """
 
     def choose(logits: Any, index: Any) -> Any:
+        if claim is not None:
+            logits = claim.favored(logits, index)
         # Not argmax, which converters have no operator of their own for.
         return ops.squeeze(ops.top_k(logits, 1)[1], 1)
 
@@ -100,6 +105,7 @@ def sample(
     min_length: int = 0,
     forbidden_ids: Sequence[int] = (),
     repetition_penalty: float = 1.0,
+    claim: Claim | None = None,
 ) -> Generated:
     """Tokens drawn from what the model holds likely, until all have ended.
 
@@ -119,6 +125,7 @@ def sample(
         min_length: As for `greedy_search`.
         forbidden_ids: As for `greedy_search`.
         repetition_penalty: As for `greedy_search`.
+        claim: As for `greedy_search`.
 
     Returns:
         The sequences. Their scores are of the model's own distribution.
@@ -138,7 +145,14 @@ def sample(
     )
 
     def choose(logits: Any, index: Any) -> Any:
-        return draw(logits, ops.take(noise, index - start, axis=1))
+        level = ops.take(noise, index - start, axis=1)
+        tokens = draw(logits, level)
+        if claim is None:
+            return tokens
+        claimed = claim.tokens(index)
+        is_near = draw.nearly_draws(logits, level, claimed, claim.tolerance)
+        is_claimed = ops.logical_or(is_near, claim.is_forced)
+        return ops.where(is_claimed, claimed, tokens)
 
     return _one_by_one(
         next,

@@ -65,6 +65,58 @@ class Sampling:
         Returns:
             int32 `(batch,)`.
         """
+        heap, ids = self._heap(logits)
+        total = ops.max(heap, axis=-1, keepdims=True)
+        level = ops.expand_dims(ops.cast(noise, heap.dtype), 1) * total
+        # The product may round up to the total, above which there is nothing.
+        below = ops.logical_and(
+            ops.less_equal(heap, level), ops.less(heap, total)
+        )
+        place = ops.sum(ops.cast(below, "int32"), axis=-1)  # (batch,)
+        if ids is None:
+            return place
+        place = ops.expand_dims(place, 1)
+        return ops.cast(
+            ops.squeeze(ops.take_along_axis(ids, place, axis=1), 1), "int32"
+        )
+
+    def nearly_draws(
+        self, logits: Any, noise: Any, tokens: Any, tolerance: Any
+    ) -> Any:
+        """Whether noise that is off by no more than this draws these tokens.
+
+        Args:
+            logits: Floats `(batch, vocabulary)`.
+            noise: Floats `(batch,)` in [0, 1).
+            tokens: Integers `(batch,)`, any.
+            tolerance: A scalar.
+
+        Returns:
+            Bool `(batch,)`.
+        """
+        heap, ids = self._heap(logits)
+        if ids is None:
+            ids = ops.expand_dims(
+                ops.arange(logits.shape[-1], dtype="int32"), 0
+            )
+        tokens = ops.cast(ops.expand_dims(tokens, 1), "int32")
+        heap = heap / ops.max(heap, axis=-1, keepdims=True)
+        below = ops.concatenate(
+            [ops.zeros_like(heap[:, :1]), heap[:, :-1]], axis=1
+        )
+        level = ops.expand_dims(ops.cast(noise, heap.dtype), 1)
+        is_near = ops.logical_and(
+            below - tolerance <= level, level <= heap + tolerance
+        )
+        is_near = ops.logical_and(is_near, below < heap)  # it may be drawn
+        here = ops.equal(ops.cast(ids, "int32"), tokens)
+        return ops.any(ops.logical_and(here, is_near), axis=1)
+
+    def _heap(self, logits: Any) -> tuple[Any, Any]:
+        """The probabilities heaped upon each other, and of which ids.
+
+        None for all of them, in their order.
+        """
         scores, ids = logits / self.temperature, None
         vocabulary = logits.shape[-1]
         if self.top_k is not None or self.top_p < 1:
@@ -82,23 +134,8 @@ class Sampling:
             kept = ops.logical_and(
                 kept, ops.greater_equal(probabilities, least)
             )
-        heap = ops.cumsum(
-            ops.where(kept, probabilities, ops.zeros_like(probabilities)),
-            axis=-1,
-        )
-        total = ops.max(heap, axis=-1, keepdims=True)
-        level = ops.expand_dims(ops.cast(noise, heap.dtype), 1) * total
-        # The product may round up to the total, above which there is nothing.
-        below = ops.logical_and(
-            ops.less_equal(heap, level), ops.less(heap, total)
-        )
-        place = ops.sum(ops.cast(below, "int32"), axis=-1)  # (batch,)
-        if ids is None:
-            return place
-        place = ops.expand_dims(place, 1)
-        return ops.cast(
-            ops.squeeze(ops.take_along_axis(ids, place, axis=1), 1), "int32"
-        )
+        kept = ops.where(kept, probabilities, ops.zeros_like(probabilities))
+        return ops.cumsum(kept, axis=-1), ids
 
 
 def _check_share(name: str, value: Any, wanted: str, fits: bool) -> None:

@@ -60,7 +60,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
         source, target = (
             ops.cast(inputs[name], "int32") for name in ("source", "target")
         )
-        target = self._tokens(target)  # (batch, target + 1)
+        target = self.tokens(target)  # (batch, target + 1)
         real = ops.not_equal(target, 0)
         if hasattr(self.model, "encode"):
             starts = ops.full_like(target[:, :1], self.start_id)
@@ -80,8 +80,15 @@ class Scoring(NamedArguments, keras.layers.Layer):
             "token_score": ops.cast(scores, "float32"),
         }
 
-    def _tokens(self, target: Any) -> Any:
-        """Targets without their start, and with their end."""
+    def tokens(self, target: Any) -> Any:
+        """Targets without their start, and with their end.
+
+        Args:
+            target: int32 `(batch, target)`.
+
+        Returns:
+            int32 `(batch, target + 1)`.
+        """
         target = align_left(ops.pad(target, ((0, 0), (0, 2))))
         if self.start_id is not None:
             begins = ops.equal(target[:, :1], self.start_id)

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.beam_search import beam_search
+from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.generated import Generated, Next
 from keras_posenc.generation.one_by_one import greedy_search, sample
 from keras_posenc.generation.options import SAMPLING, check_ids, check_options
@@ -133,8 +134,34 @@ class Search(NamedArguments, keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any, *, noise: Any = None) -> dict[str, Any]:
+        return self._answer(inputs, noise)
+
+    def retrace(
+        self, inputs: Any, ids: Any, tolerance: Any, *, noise: Any = None
+    ) -> dict[str, Any]:
+        """What is found where ties fall as in another run of the same.
+
+        Args:
+            inputs: As in a call.
+            ids: The `ids` that the other run answered.
+            tolerance: How far apart choices may be that are a tie; see `Claim`.
+            noise: As in a call.
+
+        Returns:
+            As a call. `ids` are the other run's where each of its choices is
+            the model's but for ties.
+        """
+        return self._answer(inputs, noise, ids, tolerance)
+
+    def _answer(
+        self, inputs: Any, noise: Any, claimed: Any = None, tolerance: Any = 0
+    ) -> dict[str, Any]:
         self.check_inputs(inputs)
         prompt, start, cache, fixed, expand = self.begin(inputs)
+        claim = None
+        if claimed is not None:
+            offset = ops.shape(prompt)[1] - self.max_length
+            claim = Claim(claimed, tolerance, offset)
         next = self.next_with(fixed)
         options: dict[str, Any] = {
             "cache": cache,
@@ -142,6 +169,7 @@ class Search(NamedArguments, keras.layers.Layer):
             "end_ids": self.end_ids,
             "min_length": self.least,
             "forbidden_ids": self.forbidden_ids,
+            "claim": claim,
         }
         if self.beams > 1:
             found = beam_search(

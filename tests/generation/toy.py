@@ -93,3 +93,33 @@ def shaken(model):
         noise = 0.8 * rng.normal(size=weight.shape)
         weight.assign(ops.convert_to_numpy(weight) + noise.astype("float32"))
     return model
+
+
+def twins(made, sources, apart=0.0):
+    """Gives an id the embedding of the one that is generated most.
+
+    Args:
+        made: A generator.
+        sources: What it is asked.
+        apart: By what share of itself the embedding differs.
+
+    Returns:
+        Both ids.
+    """
+    ids = ops.convert_to_numpy(made.search(sources)["ids"])
+    counts = np.bincount(ids.ravel(), minlength=9)
+    counts[:4] = 0  # padding, and what has a meaning
+    first = int(np.argmax(counts))
+    second = 4 if first != 4 else 5
+    table = made.model.target_embedding.embeddings
+    values = ops.convert_to_numpy(table).copy()
+    values[second] = np.float32(1 + apart) * values[first]
+    table.assign(values)
+    return first, second
+
+
+def swapped(ids, pair):
+    """Ids with the other of two wherever there is one of them."""
+    first, second = pair
+    other = np.where(ids == second, first, ids)
+    return np.where(ids == first, second, other)

@@ -10,6 +10,7 @@ import numpy as np
 from keras_posenc.artifacts.expectations.samples import (
     Inputs,
 )
+from keras_posenc.artifacts.expectations.ties import Retrace
 from keras_posenc.artifacts.signatures.signature import Signature
 
 TOLERANCE = 1e-5  # of artifacts that compute in float32
@@ -56,6 +57,8 @@ class Expectations:
         lead: By how much the largest score of a row leads the others where a
             quantized file must not choose another; infinite without one.
         agreement: In what share of these rows it must not.
+        retraces: How those models are asked again whose answers are choices,
+            by the names of their signatures.
     """
 
     signatures: Sequence[Signature]
@@ -68,6 +71,7 @@ class Expectations:
     padding_matters: bool = False
     lead: float = math.inf
     agreement: float = AGREEMENT
+    retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
 
     @property
     def scales(self) -> dict[str, dict[str, float]]:
@@ -87,8 +91,9 @@ class Expectations:
                     if case.signature == signature.name
                 ]
             )
+            own = signature.own_names
             scales[signature.name] = {
-                name: max(scale, least.get(name, scale))
+                name: max(scale, least.get(own.get(name, name), scale))
                 for name, scale in found.items()
             }
         return scales

@@ -108,6 +108,11 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
     logger.setLevel(logging.ERROR)
     try:
         function = call.get_concrete_function(*specs)
+        if same := {*function.structured_outputs} & {*signature.specs}:
+            raise ValueError(
+                f"the output {', '.join(same)} is called as an input is, and "
+                "ONNX has each name once: give one of them another"
+            )
         model, _ = tf2onnx.convert.from_function(
             call,
             input_signature=specs,

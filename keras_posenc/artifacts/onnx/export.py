@@ -16,6 +16,7 @@ from keras_posenc.artifacts.ground.arguments import (
     require_tensorflow_backend,
 )
 from keras_posenc.artifacts.onnx.conversion import convert, require_onnx
+from keras_posenc.artifacts.onnx.names import with_distinct_names
 from keras_posenc.artifacts.signatures.resolving import (
     resolve_numeric_signatures,
 )
@@ -41,11 +42,12 @@ def export_onnx(
 
     The file appears in one step, after a fresh process without Keras or
     TensorFlow has loaded it in ONNX Runtime and given the model's own answers.
-    Batch and length stay dynamic; inputs and outputs have the model's names,
-    and its weights stand in the file bit for bit, by their paths in the model:
-    `verify` compares them, and all other numbers of the file. `model` is not
-    touched: what goes out is a copy of it as it was at the call, and another
-    thread may train it meanwhile. Needs the extra `onnx`.
+    Batch and length stay dynamic; inputs and outputs have the model's names
+    (but an output that is called as an input is, such as `ids`, is
+    `output_ids`), and its weights stand in the file bit for bit, by their paths
+    in the model: `verify` compares them, and all other numbers of the file.
+    `model` is not touched: what goes out is a copy of it as it was at the call,
+    and another thread may train it meanwhile. Needs the extra `onnx`.
 
     Args:
         model: Any built Keras model. One that takes strings goes out from
@@ -78,7 +80,9 @@ def export_onnx(
     check_verify(verify, samples)
     require_onnx()
     model, signatures = snapshot(model, signatures)
-    resolved = resolve_numeric_signatures(model, signatures)
+    resolved = with_distinct_names(
+        resolve_numeric_signatures(model, signatures)
+    )
     if len(resolved) != 1:
         raise ValueError(
             "`signatures` must be one for an ONNX file. Received: "

@@ -92,14 +92,20 @@ def with_float_tables(graph: Any) -> None:
     """Looks numbers up as floats where the graph does as their bit patterns.
 
     ONNX cannot read integers as floats. Where it would read rows of a constant
-    so, the constant can be floats.
+    so, the constant can be floats. Loops and branches read those of the graphs
+    around them.
     """
     from onnx import numpy_helper
 
-    constants = {each.name: each for each in graph.initializer}
-    makers = {name: node for node in graph.node for name in node.output}
+    # tf2onnx names every tensor once in all its graphs.
+    homes = {}
+    constants = {}
+    for inner in _graphs(graph):
+        for each in inner.initializer:
+            homes[each.name], constants[each.name] = inner, each
+    makers = {name: node for node in nodes(graph) for name in node.output}
     floats: dict[str, str] = {}
-    for node in graph.node:
+    for node in nodes(graph):
         if node.op_type != "Bitcast":
             continue
         source = makers.get(node.input[0])
@@ -123,7 +129,7 @@ def with_float_tables(graph: Any) -> None:
                 if values.dtype != np.int32:
                     continue
                 floats[table] = f"{table}/as_float32"
-                graph.initializer.append(
+                homes[table].initializer.append(
                     numpy_helper.from_array(
                         values.view("float32"), floats[table]
                     )
@@ -134,4 +140,4 @@ def with_float_tables(graph: Any) -> None:
     used = set(_read(graph))
     for name in floats:
         if name not in used:
-            graph.initializer.remove(constants[name])
+            homes[name].initializer.remove(constants[name])

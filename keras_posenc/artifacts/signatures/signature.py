@@ -29,6 +29,8 @@ class Signature:
         cut_at: The tensor of its model that is its input, where it is not the
             model's own.
         whole: The model of strings that it stands for, if it does.
+        own_names: The model's names of outputs that are called otherwise, by
+            what they are called.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Signature:
     origin: "Origin | None" = None
     cut_at: keras.KerasTensor | None = None
     whole: "Whole | None" = None
+    own_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
         """Each input's shape by name, with these for its dynamic axes."""

@@ -26,6 +26,9 @@ class CaseReport:
         rows: of how many.
         kept: The same of the decided rows alone, in which the largest score
         decided: leads by more than the report's `lead`.
+        near_ties: In how many rows something else was chosen, such as a token,
+            that the model holds for all but as good. What was chosen is
+            compared with what the model says of it.
     """
 
     signature: str
@@ -41,13 +44,18 @@ class CaseReport:
     rows: int = 0
     kept: int = 0
     decided: int = 0
+    near_ties: int = 0
 
     def __str__(self) -> str:
-        return f"{self.signature}, {self.inputs}: " + (
+        text = f"{self.signature}, {self.inputs}: " + (
             self.error
             or f"{self.worst_difference:.2g}, "
             f"{units.time(self.milliseconds / 1e3)}"
         )
+        if self.near_ties:
+            rows = "rows" if self.near_ties > 1 else "row"
+            text += f", near-ties in {self.near_ties} {rows}"
+        return text
 
 
 @dataclasses.dataclass(frozen=True)

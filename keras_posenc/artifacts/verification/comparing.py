@@ -1,5 +1,6 @@
 """Compares one batch of an artifact's answers with the model's."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 
 from keras_posenc.artifacts.expectations.differences import Columns, difference
 from keras_posenc.artifacts.expectations.expectations import Case, Expectations
+from keras_posenc.artifacts.expectations.ties import settled
 from keras_posenc.artifacts.signatures.labels import is_labels
 from keras_posenc.artifacts.verification.asking import output_of, to_bytes
 from keras_posenc.artifacts.verification.case_report import CaseReport
@@ -22,7 +24,8 @@ def compare(
     columns: Columns,
 ) -> CaseReport:
     """How far an artifact's answer to one batch is from the model's."""
-    signature, description, expected = case.signature, str(case), case.answers
+    signature, description = case.signature, str(case)
+    expected: Mapping[str, Any] = case.answers
     error = answer.get("error")
     names = {
         name
@@ -36,9 +39,14 @@ def compare(
         )
     if error is not None:
         return CaseReport(signature, description, math.inf, "", 0.0, error)
-    got = {}
+    got = {
+        name: output_of(answer["outputs"][name], outputs) for name in expected
+    }
+    retrace = expectations.retraces.get(signature)
+    expected, ties = settled(
+        expected, got, case.inputs, retrace, expectations.tolerance
+    )
     for name in expected:
-        got[name] = output_of(answer["outputs"][name], outputs)
         where, error = unlike(name, got[name], expected[name])
         if error is not None:
             return CaseReport(
@@ -47,8 +55,14 @@ def compare(
         columns.add(
             f"{signature}/{name}", expected[name], got[name], scales[name]
         )
-    is_rounded = expectations.quantization is not None
+    # What a quantized file chooses may be what its model nearly chose, and
+    # nothing else.
+    is_rounded = expectations.quantization is not None and retrace is None
     found = difference(expected, got, scales, is_rounded, expectations.lead)
+    if retrace is not None:  # of the scores of choices the largest says nothing
+        found = dataclasses.replace(
+            found, agreeing=0, rows=0, kept=0, decided=0
+        )
     return CaseReport(
         signature,
         description,
@@ -67,6 +81,7 @@ def compare(
         rows=found.rows,
         kept=found.kept,
         decided=found.decided,
+        near_ties=ties,
     )
 
 

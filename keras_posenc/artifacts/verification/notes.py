@@ -33,6 +33,12 @@ def notes(
         for signature in expectations.signatures:
             if signature.whole is not None:
                 yield _cut(signature, _FORMATS[inspection.kind])
+    for signature in expectations.signatures:
+        for name, own in signature.own_names.items():
+            yield (
+                f"the output {own} is called {name} in it: an input is called "
+                f"{own}, and ONNX has each name once"
+            )
     absent = [n for n in allow_operators if n not in inspection.operators]
     if absent:
         yield (

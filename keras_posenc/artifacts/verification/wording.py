@@ -111,6 +111,12 @@ def remarks(report: Any) -> list[str]:
         lines.append(_OTHER_WRITER)
     if report.folded:
         lines.append(f"not compared: {'; '.join(report.folded)}")
+    if ties := sum(case.near_ties for case in report.cases):
+        lines.append(
+            f"near-ties: in {ties} row{'s' * (ties > 1)} it chose otherwise "
+            "where the model's choice leads by no more than the tolerance; "
+            "what it chose has the scores that the model gives to it"
+        )
     if report.foreign_operators:
         lines.append(
             f"needs operators beyond the plain runtime: "
