@@ -10,6 +10,7 @@ LOCK ?= .venv-lock
 JOBS ?= 2
 PYTEST_ARGS ?=
 MUTANTS ?=
+CTRANSLATE2 ?=
 SOAK ?= --requests 20000 --swaps 3
 
 PACKAGE := pyproject.toml setup.cfg
@@ -56,9 +57,12 @@ test-slow: $(VENV)/.installed ## Run the long ones
 coverage: $(VENV)/.installed ## Run all tests and report their coverage
 	$(VENV)/bin/python $(TEST) --cov $(PYTEST_ARGS)
 
+# CTRANSLATE2= names a Python that has CTranslate2, to time it too.
 bench: $(VENV)/.installed $(TORCH)/.installed ## Time the layers beside peers
 	$(VENV)/bin/python benchmarks/speed.py --torch $(TORCH)/bin/python
 	$(VENV)/bin/python benchmarks/growth.py --torch $(TORCH)/bin/python
+	$(VENV)/bin/python benchmarks/decoding.py --torch $(TORCH)/bin/python \
+		$(if $(CTRANSLATE2),--ctranslate2 $(CTRANSLATE2))
 
 # The lock has JAX for the CPU; its own version says what CUDA's part must be.
 bench-gpu: ## Time the JAX backend on an NVIDIA GPU

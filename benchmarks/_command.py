@@ -13,9 +13,15 @@ from typing import Any
 
 from _contest import take_turns
 
+# Packages that other environments have.
+PEERS = {"torch": "PyTorch", "ctranslate2": "CTranslate2"}
+
 
 def parse(
-    description: str, parts: Iterable[str], rounds: int
+    description: str,
+    parts: Iterable[str],
+    rounds: int,
+    peers: Iterable[str] = ("torch",),
 ) -> argparse.Namespace:
     """What is asked for; `to` is None where nothing is to be kept."""
     names = ", ".join(parts)
@@ -23,11 +29,12 @@ def parse(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--torch",
-        metavar="PYTHON",
-        help="a Python that has PyTorch, which is left out without",
-    )
+    for peer in peers:
+        parser.add_argument(
+            f"--{peer}",
+            metavar="PYTHON",
+            help=f"a Python that has {PEERS[peer]}, which is left out without",
+        )
     parser.add_argument(
         "--rounds",
         type=above_0,
@@ -48,10 +55,12 @@ def parse(
         help="where a whole run is kept: beside this program by default",
     )
     options = parser.parse_args()
-    if options.torch and not _has_torch(options.torch):
-        parser.error(
-            f"--torch must be a Python that has PyTorch: {options.torch}"
-        )
+    for peer in peers:
+        python = getattr(options, peer)
+        if python and not _has(python, peer):
+            parser.error(
+                f"--{peer} must be a Python that has {PEERS[peer]}: {python}"
+            )
     if options.only and options.only not in names:
         parser.error(f"--only must be found in one of: {names}")
     if options.only:
@@ -68,8 +77,8 @@ def above_0(text: str) -> int:
     return number
 
 
-def _has_torch(python: str) -> bool:
-    code = "from importlib.util import find_spec as f; exit(not f('torch'))"
+def _has(python: str, package: str) -> bool:
+    code = f"import importlib.util as u; exit(not u.find_spec({package!r}))"
     try:
         return subprocess.run([python, "-c", code], check=False).returncode == 0
     except OSError:
@@ -95,12 +104,17 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
         facts[f"{dtype} products, GF/s"] = round(rate)
     for package in ("tensorflow", "keras", "keras-hub", "onnxruntime"):
         facts[package] = importlib.metadata.version(package)
-    if options.torch:
-        code = "import torch; print(torch.__version__)"
-        facts["torch"] = subprocess.check_output(
-            [options.torch, "-c", code], text=True
-        ).strip()
+    for package in PEERS:
+        if hasattr(options, package):
+            facts[package] = _version(getattr(options, package), package)
     return facts
+
+
+def _version(python: str | None, package: str) -> str:
+    if not python:
+        return "not installed"
+    code = f"import importlib.metadata as m; print(m.version({package!r}))"
+    return subprocess.check_output([python, "-c", code], text=True).strip()
 
 
 def _processor() -> str:

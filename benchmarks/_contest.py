@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -11,7 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+US = "keras_posenc"
+
 DIM, HEADS, FEED_FORWARD, SEQ = 512, 8, 2048, 128
+VOCABULARY = 8000
+START, END = 2, 3  # ids before and behind sentences
+THREADS = os.cpu_count() or 1
 
 # Threads of PyTorch and ONNX Runtime spin for a while after their work, and
 # would take a core from whoever comes next.
@@ -24,14 +30,16 @@ Work = Callable[[], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """Encoder blocks and the batch they are given, in words of any peer.
+    """Blocks and the batch they are given, in words of any peer.
 
     Attributes:
-        layers: How many blocks, `DIM` wide.
+        layers: How many encoder blocks, `DIM` wide.
         batch: How many texts.
         seq: How long they are.
         lengths: How much of each is no padding; None for all, without a mask.
         dtype: Of weights and inputs; only PyTorch is asked for another.
+        steps: How many tokens as many decoder blocks write, greedily, of a
+            source of `seq` ids; 0 for an encoder alone.
     """
 
     layers: int = 1
@@ -39,6 +47,7 @@ class Size:
     seq: int = SEQ
     lengths: tuple[int, ...] | None = None
     dtype: str = "float32"
+    steps: int = 0
 
 
 class Peer:
@@ -85,6 +94,27 @@ class Peer:
         return took
 
 
+@dataclasses.dataclass
+class Contest:
+    """Some work, and who does it; the first of them is ours.
+
+    Attributes:
+        work: What is done.
+        contestants: Functions by name.
+        goals: The most that a ratio of two of them may be.
+        peers: Those of the contestants whose memory is of interest.
+        most_gb: The most gigabytes that ours may take.
+        parts: Of how many equal parts the work is, one of which is told of.
+    """
+
+    work: str
+    contestants: dict[str, Work]
+    goals: dict[tuple[str, str], float]
+    peers: dict[str, Peer] = dataclasses.field(default_factory=dict)
+    most_gb: float | None = None
+    parts: int = 1
+
+
 def take_turns(
     contestants: dict[str, Work],
     rounds: int,
@@ -127,3 +157,32 @@ def milliseconds(
     began = clock()
     said = run()
     return said if isinstance(said, float) else (clock() - began) * 1e3
+
+
+def judge(contest: Contest, times: dict[str, float]) -> dict[str, Any]:
+    """What is kept of a contest."""
+    goals = [
+        {
+            "of": f"{name} / {other}",
+            "found": times[name] / times[other],
+            "at most": most,
+        }
+        for (name, other), most in contest.goals.items()
+    ]
+    peaks = {name: peer.peak for name, peer in contest.peers.items()}
+    if contest.most_gb:
+        goals.append(
+            {
+                "of": f"{US}, peak GB",
+                "found": peaks[US],
+                "at most": contest.most_gb,
+            }
+        )
+    return {
+        "work": contest.work,
+        "milliseconds": {
+            name: took / contest.parts for name, took in times.items()
+        },
+        "peaks": peaks,
+        "goals": goals,
+    }

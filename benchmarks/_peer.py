@@ -21,6 +21,8 @@ def main() -> None:
     name = sys.argv[1]
     if name == "PyTorch":
         from _pytorch import prepare
+    elif name == "CTranslate2":
+        from _ctranslate2 import prepare
     else:
         from _contestants import prepare
     prepare(name, Size(batch=1, seq=2))()  # loads the libraries

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-JSON, MARKDOWN, PICTURE = "results.json", "RESULTS.md", "growth.png"
+JSON, MARKDOWN = "results.json", "RESULTS.md"
+PICTURE, DECODING = "growth.png", "decoding.png"
 
 NUMBERS = "found", "at most"
 GOALS = ("work", "of what", *NUMBERS, "")
@@ -20,6 +21,7 @@ GROWTH = (
     "memory's power",
     "whose time is less",
 )
+POSITIONS = "loop", "tokens before it", "ms"
 GPU = (
     "work",
     "of",
@@ -78,6 +80,30 @@ def markdown(results: dict[str, Any]) -> str:
             "",
             *_table(GROWTH, growth_rows(growth["sweeps"])),
         ]
+    if decoding := results.get("decoding"):
+        contests = decoding["contests"]
+        lines += [
+            *("", "## Decoding", "", _facts(decoding["machine"]), ""),
+            "A token's time is that of a whole text, its source encoded,",
+            "over the number of its tokens. keras-hub's is that of `generate`",
+            "of its BART, PyTorch's that of a loop over its own decoder's",
+            "layers that keeps keys and values.",
+            "",
+            *_table(GOALS, goal_rows(contests)),
+            "",
+            *_table(TIMES, time_rows(contests)),
+        ]
+        if positions := decoding["positions"]:
+            lines += [
+                "",
+                f"![What a token takes by its position]({DECODING})",
+                "",
+                f"What takes {positions['work']}, by how many tokens are",
+                "before it; without a cache the model is called on all of them",
+                "again.",
+                "",
+                *_table(POSITIONS, position_rows(positions)),
+            ]
     if gpu := results.get("gpu"):
         lines += [
             *("", "## On a GPU", "", _facts(gpu["machine"]), ""),
@@ -133,6 +159,14 @@ def growth_rows(sweeps: Sequence[Any]) -> list[list[str]]:
         ]
         for sweep in sweeps
         for name, curve in sweep["curves"].items()
+    ]
+
+
+def position_rows(positions: dict[str, Any]) -> list[list[str]]:
+    return [
+        [name, str(before), f"{took:.1f}"]
+        for name, times in positions["curves"].items()
+        for before, took in zip(positions["before"], times, strict=True)
     ]
 
 

@@ -1,6 +1,5 @@
 """The works that `speed.py` times: who does each, and what is aimed at."""
 
-import dataclasses
 import functools
 import statistics
 import subprocess
@@ -9,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from _contest import DIM, SEQ, Peer, Size, Work
+from _contest import DIM, SEQ, US, Contest, Peer, Size, Work
 from _contestants import (
     compiled,
     keras_hub_encoder,
@@ -20,27 +19,7 @@ from _contestants import (
     products,
 )
 
-US = "keras_posenc"
 BATCH = 32
-
-
-@dataclasses.dataclass
-class Contest:
-    """Some work, and who does it; the first of them is ours.
-
-    Attributes:
-        work: What is done.
-        contestants: Functions by name.
-        goals: The most that a ratio of two of them may be.
-        peers: Those of the contestants whose memory is of interest.
-        most_gb: The most gigabytes that ours may take.
-    """
-
-    work: str
-    contestants: dict[str, Work]
-    goals: dict[tuple[str, str], float]
-    peers: dict[str, Peer] = dataclasses.field(default_factory=dict)
-    most_gb: float | None = None
 
 
 def encodings(torch: Peer | None, folder: Path) -> Iterator[Contest]:

@@ -18,10 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 from _command import machine, parse
-from _contest import SEQ, Peer, Size, take_turns
+from _contest import SEQ, US, Peer, Size, take_turns
 from _report import PICTURE, report
 
-US = "keras_posenc"
 SAME = 1.03  # a smaller ratio of times is none
 
 

@@ -10,14 +10,13 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from _command import machine, parse
-from _contest import Peer, take_turns
+from _contest import Peer, judge, take_turns
 from _report import report
-from _works import US, WORKS, Contest, first_calls
+from _works import WORKS, first_calls
 
 
 def main() -> None:
@@ -46,33 +45,6 @@ def main() -> None:
         contests += first_calls()
     found = {"machine": machine(options), "contests": contests}
     report("speed", found, options.to)
-
-
-def judge(contest: Contest, times: dict[str, float]) -> dict[str, Any]:
-    """What is kept of a contest."""
-    goals = [
-        {
-            "of": f"{name} / {other}",
-            "found": times[name] / times[other],
-            "at most": most,
-        }
-        for (name, other), most in contest.goals.items()
-    ]
-    peaks = {name: peer.peak for name, peer in contest.peers.items()}
-    if contest.most_gb:
-        goals.append(
-            {
-                "of": f"{US}, peak GB",
-                "found": peaks[US],
-                "at most": contest.most_gb,
-            }
-        )
-    return {
-        "work": contest.work,
-        "milliseconds": times,
-        "peaks": peaks,
-        "goals": goals,
-    }
 
 
 if __name__ == "__main__":

@@ -116,6 +116,29 @@ def test_a_part_is_kept_beside_the_others(tmp_path, capsys):
     assert "growth.png" in page
 
 
+def test_time_of_a_part_of_the_work_is_told(tmp_path, capsys):
+    contest = _contest.Contest(
+        "a token", dict.fromkeys("ab"), {("a", "b"): 0.5}, parts=32
+    )
+    kept = _contest.judge(contest, {"a": 64.0, "b": 320.0})
+    curves = {"a": [1.0, 1.25], "b": [1.0, 9.0]}
+    positions = {"work": "a token", "before": [0, 512], "curves": curves}
+
+    _report.report(
+        "decoding",
+        {"machine": {}, "contests": [kept], "positions": positions},
+        tmp_path,
+    )
+
+    assert kept["milliseconds"] == {"a": 2.0, "b": 10.0}
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert "| a token | a / b | 0.20 | 0.50 |  |" in page
+    assert "| a token | b | 10.0 | 0.20 |  |" in page
+    assert "| a | 512 | 1.2 |" in page
+    assert "| b | 512 | 9.0 |" in page
+    assert "decoding.png" in page
+
+
 def test_part_of_a_run_is_not_kept(monkeypatch, capsys):
     def parse(*arguments):
         monkeypatch.setattr(sys, "argv", ["bench", *arguments])
@@ -135,6 +158,7 @@ def test_part_of_a_run_is_not_kept(monkeypatch, capsys):
         (("--rounds", "few"), "invalid above_0 value: 'few'"),
         (("--torch", "/nowhere/python"), "must be a Python that has PyTorch"),
         (("--torch", sys.executable), "must be a Python that has PyTorch"),
+        (("--ctranslate2", sys.executable), "a Python that has CTranslate2"),
     ],
 )
 def test_what_cannot_be_run_is_refused_at_once(
@@ -142,7 +166,7 @@ def test_what_cannot_be_run_is_refused_at_once(
 ):
     monkeypatch.setattr(sys, "argv", ["bench", *arguments])
     with pytest.raises(SystemExit):
-        _command.parse("", ["blocks"], rounds=15)
+        _command.parse("", ["blocks"], rounds=15, peers=_command.PEERS)
     assert reason in capsys.readouterr().err
 
 

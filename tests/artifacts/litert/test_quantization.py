@@ -416,7 +416,7 @@ def test_whether_answers_depend_on_inputs_is_no_matter_of_rounding(
 
 
 def test_agreement_is_of_quantized_files(make, tmp_path):
-    with pytest.raises(ValueError, match=r"`agreement` .* is of quantized"):
+    with pytest.raises(ValueError, match=r"`agreement` .* applies to quan"):
         kp.export_litert(
             make.embedder(),
             tmp_path / "m.tflite",

@@ -508,8 +508,8 @@ def test_given_signature_of_strings_cannot_go_to_litert(make):
     signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
     message = (
         "LiteRT and ONNX take no strings, and signature 'raw' cannot begin "
-        "where its strings become numbers: an output is what they become, and "
-        "no more"
+        "where its strings become numbers: an output is those numbers "
+        "themselves"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         resolve_numeric_signatures(make.embedder(), signatures)
