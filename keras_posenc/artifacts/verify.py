@@ -28,12 +28,8 @@ from keras_posenc.artifacts.inspection.safety import (
 from keras_posenc.artifacts.litert import proof as litert_proof
 from keras_posenc.artifacts.mediapipe.metadata import packed_task
 from keras_posenc.artifacts.mediapipe.proof import verify_in_mediapipe
-<<<<<<< HEAD
 from keras_posenc.artifacts.onnx import proof as onnx_proof
-=======
 from keras_posenc.artifacts.onnx.names import with_distinct_names
-from keras_posenc.artifacts.onnx.proof import compare_with_conversion
->>>>>>> 7189269 (Generators as ONNX files; near-ties verified by what the model says of the choice)
 from keras_posenc.artifacts.signatures.resolving import (
     check_model,
     resolve_numeric_signatures,
