@@ -17,7 +17,7 @@ BOUND = 1e-5
 
 @pytest.fixture(scope="module")
 def model():
-    return shaken(kp.Transformer(VOCABULARY, **SIZES))
+    return shaken(kp.Transformer(VOCABULARY, **{**SIZES, "num_layers": 2}))
 
 
 def generator(model, **options):
