@@ -609,6 +609,7 @@ def multi_head_attention(
     num_key_value_heads: int | None = None,
     mask: npt.ArrayLike | None = None,
     memory: npt.ArrayLike | None = None,
+    seen: list[FloatArray] | None = None,
 ) -> FloatArray:
     """Multi-head attention, with grouped queries where asked for.
 
@@ -628,6 +629,7 @@ def multi_head_attention(
         mask: Boolean, broadcastable to (..., query, key), true = attend; for
             a padding mask of shape (batch, seq), mask[:, None, :].
         memory: Shape (..., source, width), or None for the inputs.
+        seen: Where the attention weights go, (..., head, query, key).
 
     Returns:
         Shape (..., seq, columns of the output kernel).
@@ -637,16 +639,19 @@ def multi_head_attention(
     q = _dense(x, weights, "query")
     k, v = (_dense(read, weights, name) for name in ("key", "value"))
     num_groups = num_key_value_heads or num_heads
-    heads = []
+    heads, each = [], []
     for h in range(num_heads):
         group = h // (num_heads // num_groups)
-        output, _ = scaled_dot_product_attention(
+        output, attended = scaled_dot_product_attention(
             _head(q, h, num_heads),
             _head(k, group, num_groups),
             _head(v, group, num_groups),
             mask,
         )
         heads.append(output)
+        each.append(attended)
+    if seen is not None:
+        seen.append(np.stack(each, axis=-3))
     return _dense(np.concatenate(heads, axis=-1), weights, "output")
 
 
@@ -727,6 +732,7 @@ def encoder_block(
     activation: str = "relu",
     num_key_value_heads: int | None = None,
     mask: npt.ArrayLike | None = None,
+    seen: dict[str, list[FloatArray]] | None = None,
 ) -> FloatArray:
     """One Transformer encoder block, without dropout.
 
@@ -745,6 +751,7 @@ def encoder_block(
         activation: See `feed_forward`.
         num_key_value_heads: See `multi_head_attention`.
         mask: See `multi_head_attention`.
+        seen: Of `source` the list that takes the attention weights.
 
     Returns:
         Shape (..., seq, hidden).
@@ -752,7 +759,12 @@ def encoder_block(
 
     def attend(y: FloatArray) -> FloatArray:
         return multi_head_attention(
-            y, weights["attention"], num_heads, num_key_value_heads, mask
+            y,
+            weights["attention"],
+            num_heads,
+            num_key_value_heads,
+            mask,
+            seen=None if seen is None else seen["source"],
         )
 
     def feed(y: FloatArray) -> FloatArray:
@@ -779,6 +791,7 @@ def decoder_block(
     num_key_value_heads: int | None = None,
     mask: npt.ArrayLike | None = None,
     memory_mask: npt.ArrayLike | None = None,
+    seen: dict[str, list[FloatArray]] | None = None,
 ) -> FloatArray:
     """One Transformer decoder block, without dropout.
 
@@ -800,6 +813,7 @@ def decoder_block(
         mask: Boolean, broadcastable to (..., seq, seq), true = attend, besides
             that no token attends to later ones.
         memory_mask: Likewise to (..., seq, source).
+        seen: Of `target` and `cross` the lists that take attention weights.
 
     Returns:
         Shape (..., seq, hidden).
@@ -811,7 +825,12 @@ def decoder_block(
 
     def attend(y: FloatArray) -> FloatArray:
         return multi_head_attention(
-            y, weights["attention"], num_heads, num_key_value_heads, allowed
+            y,
+            weights["attention"],
+            num_heads,
+            num_key_value_heads,
+            allowed,
+            seen=None if seen is None else seen["target"],
         )
 
     def read(y: FloatArray) -> FloatArray:
@@ -822,6 +841,7 @@ def decoder_block(
             num_key_value_heads,
             memory_mask,
             memory,
+            None if seen is None else seen["cross"],
         )
 
     def feed(y: FloatArray) -> FloatArray:
@@ -848,6 +868,7 @@ def transformer(
     epsilon: float,
     activation: str = "relu",
     num_key_value_heads: int | None = None,
+    seen: dict[str, list[FloatArray]] | None = None,
 ) -> FloatArray:
     """Logits of what follows each target token, from ids; 0 is padding.
 
@@ -869,6 +890,8 @@ def transformer(
         epsilon: Of all normalisations.
         activation: See `feed_forward`.
         num_key_value_heads: See `multi_head_attention`.
+        seen: Of `source`, `target` and `cross` the lists that take the
+            attention weights of their blocks, (batch, head, query, key).
 
     Returns:
         Shape (batch, target, ids).
@@ -885,6 +908,7 @@ def transformer(
         "epsilon": epsilon,
         "activation": activation,
         "num_key_value_heads": num_key_value_heads,
+        "seen": seen,
     }
     sources, targets = (
         (ids != 0)[:, np.newaxis, :] for ids in (source, target)

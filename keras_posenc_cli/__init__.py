@@ -1,4 +1,4 @@
-"""The command `keras-posenc`: export, verify, roll back, inspect, draw.
+"""The command `keras-posenc`: export, verify, inspect, generate, draw.
 
 Beside the package and not inside it, because importing the package imports
 Keras and TensorFlow, which takes seconds: arguments are parsed first, and
@@ -17,6 +17,7 @@ from keras_posenc_cli.commands import (
     compare,
     completion,
     export,
+    generate,
     inspect,
     plot,
     rollback,
@@ -75,6 +76,7 @@ ended by SIGTERM; 129 ended by SIGHUP.
     verify.add(commands)
     rollback.add(commands)
     inspect.add(commands)
+    generate.add(commands)
     bench.add(commands)
     plot.add(commands)
     compare.add(commands)

@@ -176,6 +176,14 @@ def length(text: str) -> int:
     return value
 
 
+def ids(text: str) -> list[int]:
+    """Ids of tokens, with spaces or commas between."""
+    found = [int(part) for part in text.replace(",", " ").split()]
+    if not found or not all(0 < each < 2**31 for each in found):
+        raise ValueError("ids are integers above 0")
+    return found
+
+
 def lengths(text: str) -> list[int]:
     return [length(part) for part in text.split(",")]
 

@@ -9,7 +9,7 @@ from importlib import machinery, util
 from pathlib import Path
 from typing import Any
 
-from keras_posenc_cli.arguments import Shape
+from keras_posenc_cli.arguments import Shape, ids
 from keras_posenc_cli.process import UsageError
 
 
@@ -65,6 +65,30 @@ def load_model(
                 f"'{path}' cannot be loaded: {_reason(error)}"
             ) from error
     return _with_inputs(model, path, inputs) if inputs else model
+
+
+def load_generator(path: Path, imports: Sequence[str] = ()) -> Any:
+    """The `Generator` in a file, likewise."""
+    model = load_model(path, imports)
+    from keras_posenc import Generator
+
+    if not isinstance(model, Generator):
+        raise UsageError(
+            f"'{path}' is a {type(model).__name__}, and no Generator. Save "
+            "kp.Generator(model, source_tokenizer=..., target_tokenizer=...)"
+        )
+    return model
+
+
+def parse_ids(text: str, what: str) -> list[int]:
+    """The ids that a text spells; raises `UsageError` for another text."""
+    try:
+        return ids(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{what} must be ids, integers above 0 with spaces or commas "
+            f"between. Received: '{text}'"
+        ) from error
 
 
 def check_exists(path: Path) -> None:

@@ -35,7 +35,8 @@ MAP[COMMAND] = ROOMS | {"__init__"}
 MAP["__init__"] = ROOMS
 
 # Rooms within artifacts/, from the ground up, and what each may import. What
-# runs in isolated processes imports nothing else; `verify` is above all others.
+# runs in isolated processes imports nothing else; `verify` and `answers` are
+# above all others.
 ARTIFACTS = {
     "ground": set(),
     "isolated": set(),
@@ -49,7 +50,9 @@ ARTIFACTS["verification"] = {*ARTIFACTS}
 ARTIFACTS["saved_model"] = ARTIFACTS["onnx"] = {*ARTIFACTS}
 ARTIFACTS["mediapipe"] = {*ARTIFACTS} - {"saved_model", "onnx"}
 ARTIFACTS["litert"] = ARTIFACTS["mediapipe"] | {"mediapipe"}
-ARTIFACTS["verify"] = {*ARTIFACTS}
+ARTIFACTS["answers"] = {*ARTIFACTS} - {"saved_model", "litert", "onnx"}
+ARTIFACTS["answers"] -= {"mediapipe", "graphs", "isolated"}
+ARTIFACTS["verify"] = {*ARTIFACTS} - {"answers"}
 MOST_FILES, MOST_LINES = 12, 300  # of a room, and of a file, in artifacts/
 
 # Where a package may be imported at all, and where only late: in a function.

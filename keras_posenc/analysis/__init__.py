@@ -1,15 +1,36 @@
-"""What positional schemes do, as numbers and as pictures.
+"""What positional schemes and generators do, as numbers and as pictures.
 
     from keras_posenc import analysis
 
 Pictures need matplotlib: `pip install 'keras-posenc[plot]'`.
 """
 
+from keras_posenc.analysis.attention import (
+    AttentionMap as AttentionMap,
+)
+from keras_posenc.analysis.attention import (
+    attention_map as attention_map,
+)
+from keras_posenc.analysis.beams import (
+    Beam as Beam,
+)
+from keras_posenc.analysis.beams import (
+    BeamTree as BeamTree,
+)
+from keras_posenc.analysis.beams import (
+    beam_tree as beam_tree,
+)
 from keras_posenc.analysis.comparison import (
     Comparison as Comparison,
 )
 from keras_posenc.analysis.comparison import (
     compare as compare,
+)
+from keras_posenc.analysis.plots import (
+    plot_attention as plot_attention,
+)
+from keras_posenc.analysis.plots import (
+    plot_beams as plot_beams,
 )
 from keras_posenc.analysis.plots import (
     plot_bias as plot_bias,
@@ -46,6 +67,9 @@ from keras_posenc.analysis.schemes import (
 )
 from keras_posenc.analysis.shift_matrix import (
     shift_matrix as shift_matrix,
+)
+from keras_posenc.analysis.tokens import (
+    token_labels as token_labels,
 )
 from keras_posenc.analysis.vectors import (
     encoding_vectors as encoding_vectors,

@@ -1,13 +1,17 @@
-"""Pictures of positional schemes, for matplotlib.
+"""Pictures of positional schemes, and of generators, for matplotlib.
 
 Each takes the axes to draw on, or makes some, and returns them. Figures are
 made without a window, so that all of it works on a machine without a screen.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from keras_posenc.analysis.attention import AttentionMap
+from keras_posenc.analysis.beams import Beam, BeamTree
+from keras_posenc.analysis.fonts import readable
 from keras_posenc.analysis.vectors import encoding_vectors, score_matrix
 from keras_posenc.ops.arguments import (
     check_max_wavelength,
@@ -18,6 +22,9 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 _POSITION = "position (tokens)"
 _DIMENSION = "dimension (column)"
+_LARGEST = 40.0  # inches, of a side of a picture of tokens
+# Of beams: of the answer, others of the last step, and what was dropped.
+_ANSWER, _LAST, _DROPPED = "tab:blue", "0.35", "0.75"
 
 
 def plot_heatmap(
@@ -277,7 +284,181 @@ def plot_wavelengths(
     return ax
 
 
-def _axes(ax: Any, **options: Any) -> Any:
+def plot_attention(
+    attention: AttentionMap,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+    ax: Any = None,
+) -> Any:
+    """How much each token attends to each: keys to the right, queries down.
+
+    Of cross-attention the source is to the right, and the target, as it is
+    written, down. Characters that no installed font has stand as code points.
+
+    Args:
+        attention: What `attention_map` found.
+        layer: Which layer, from 0 on; None for the mean of all.
+        head: Which head, likewise.
+        ax: Where to draw; by default a new figure, as large as the texts need.
+
+    Returns:
+        The matplotlib axes.
+
+    Raises:
+        ImportError: Without matplotlib, naming the extra.
+        ValueError: A layer or a head that is not there.
+    """
+    weights = attention.mean(layer=layer, head=head)
+    rows, columns = weights.shape
+    size = max(4.5, 2.5 + 0.24 * columns), max(3.4, 1.5 + 0.24 * rows)
+    ax = _axes(ax, size=size)
+    image = ax.imshow(
+        weights, aspect="auto", cmap="Blues", vmin=0, interpolation="nearest"
+    )
+    _tokens_along(ax.xaxis, attention.keys)
+    _tokens_along(ax.yaxis, attention.queries)
+    for label in ax.get_xticklabels():
+        if len(label.get_text()) > 2:
+            label.set_rotation(90)
+    of_keys, of_queries = {
+        "cross": ("source", "written target"),
+        "source": ("source", "source"),
+        "target": ("read target", "written target"),
+    }[attention.kind]
+    layers, heads = attention.weights.shape[:2]
+    which = _which("layer", layer, layers), _which("head", head, heads)
+    ax.set(
+        xlabel=f"{of_keys} (tokens)",
+        ylabel=f"{of_queries} (tokens)",
+        title=", ".join(which),
+    )
+    # As wide in each picture, however long the texts are.
+    width = 0.7 / ax.figure.get_figwidth()
+    ax.figure.colorbar(image, ax=ax, label="weight", fraction=width, pad=0.02)
+    return ax
+
+
+def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
+    """The beams of a search: a step to the right, the best at the top.
+
+    Each box is a token, and its line comes from the beginning that it goes on
+    with. Blue is the answer, black what else was kept to the last, grey what
+    was dropped. A filled box has ended; below each stands its score.
+
+    Args:
+        tree: What `beam_tree` found.
+        ax: Where to draw; by default a new figure, as large as the tree needs.
+
+    Returns:
+        The matplotlib axes.
+
+    Raises:
+        ImportError: Without matplotlib, naming the extra.
+    """
+    steps, beams = len(tree.steps), max(map(len, tree.steps))
+    texts = [
+        "".join(b.token for b in tree.beams_to(place) if not b.ended)
+        for place in range(len(tree.leaves))
+    ]
+    widest = max(map(len, texts))
+    size = (2.5 + 0.75 * steps + 0.09 * widest, 1.3 + 0.75 * beams)
+    ax = _axes(ax, size=size)
+    # The colour of each beam, after each step, by the best of its leaves.
+    colors = [[_DROPPED] * len(each) for each in tree.steps]
+    for place in reversed(range(len(tree.leaves))):
+        color = _ANSWER if place < tree.n_best else _LAST
+        for step, at in enumerate(tree.path(place)):
+            colors[step][at] = color
+    families, _ = readable(b.token for each in tree.steps for b in each)
+    ax.plot(0, 0, "o", color=_ANSWER, markersize=6)
+    for step, kept in enumerate(tree.steps):
+        for at, beam in enumerate(kept):
+            color = colors[step][at]
+            ax.plot(
+                [step, step + 1],
+                [beam.parent, at],
+                color=color,
+                linestyle="-" if beam.id else ":",
+                linewidth=1 if color == _DROPPED else 1.6,
+                zorder=1 if color == _DROPPED else 2,
+            )
+            if beam.id:
+                _draw_beam(ax, step + 1, at, beam, color, families)
+    families, texts = readable(texts)
+    for place, (beam, text) in enumerate(zip(tree.leaves, texts, strict=True)):
+        ax.text(
+            steps + 0.5,  # behind the axes, which leave it room
+            place,
+            f"{beam.score:.3g}  {text}" + " ..." * (not beam.ended),
+            color=colors[-1][place],
+            fontfamily=families,
+            fontsize="small",
+            verticalalignment="center",
+        )
+    ax.set(
+        xlabel="step (tokens)",
+        ylabel="place among the beams",
+        xlim=(-0.3, steps + 0.4),
+        ylim=(beams - 0.4, -0.6),
+        yticks=range(beams),
+        xticks=range(0, steps + 1, max(1, steps // 20)),
+    )
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _draw_beam(
+    ax: Any, x: int, y: int, beam: Beam, color: str, families: list[str]
+) -> None:
+    _, (label,) = readable([beam.token])
+    ax.text(
+        x,
+        y,
+        label,
+        fontfamily=families,
+        fontsize="small" if len(label) > 2 else "medium",
+        color="white" if beam.ended else "black",
+        horizontalalignment="center",
+        verticalalignment="center",
+        bbox={
+            "boxstyle": "round,pad=0.25",
+            "facecolor": color if beam.ended else "white",
+            "edgecolor": color,
+        },
+        zorder=3,
+    )
+    ax.text(
+        x,
+        y + 0.24,
+        f"{beam.score:.2g}",
+        fontsize="x-small",
+        color="0.3",
+        horizontalalignment="center",
+        verticalalignment="top",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        zorder=3,
+    )
+
+
+def _which(name: str, index: int | None, count: int) -> str:
+    if index is None:
+        return f"mean of {count} {name}s" if count > 1 else f"one {name}"
+    return f"{name} {index} of {count}"
+
+
+def _tokens_along(axis: Any, tokens: Sequence[str]) -> None:
+    """Labels an axis by tokens: all of them, as long as they have room."""
+    families, labels = readable(tokens)
+    every = -(-len(labels) // 160)
+    axis.set_ticks(
+        range(0, len(labels), every), labels[::every], fontfamily=families
+    )
+
+
+def _axes(
+    ax: Any, *, size: tuple[float, float] = (6, 4.5), **options: Any
+) -> Any:
     if ax is not None:
         return ax
     try:
@@ -288,7 +469,8 @@ def _axes(ax: Any, **options: Any) -> Any:
             "Pictures need matplotlib: pip install 'keras-posenc[plot]'"
         ) from error
     # Not by pyplot, which may open windows and keeps every figure.
-    figure = Figure(figsize=(6, 4.5), layout="constrained")
+    size = min(size[0], _LARGEST), min(size[1], _LARGEST)
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure.add_subplot(**options)
 

@@ -1,7 +1,7 @@
 """The likeliest sequences among those that begin likely."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -73,6 +73,78 @@ def beam_search(
           https://arxiv.org/abs/1609.08144): the length penalty
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section 6.1
     """
+    found, _ = _search(
+        next,
+        prompt,
+        is_traced=False,
+        beams=beams,
+        n_best=n_best,
+        length_penalty=length_penalty,
+        cache=cache,
+        reorder=reorder,
+        index=index,
+        end_ids=end_ids,
+        pad_id=pad_id,
+        min_length=min_length,
+        forbidden_ids=forbidden_ids,
+        claim=claim,
+    )
+    return found
+
+
+class BeamTrace(NamedTuple):
+    """The beams that a search kept after each step, the best first.
+
+    Attributes:
+        steps: int32 `()`: how many steps there were. What the others hold
+            beyond them is nothing.
+        ids: int32 `(batch, beams, length)`: the token that each came to at a
+            place of the prompt; padding for one that had ended before.
+        parents: int32, likewise: at which place among the beams of the step
+            before it stood.
+        scores: float32, likewise: its log-likelihood up to there, over the
+            length penalty. Below -30000 it is no beam: there were not as many.
+        ended: bool, likewise: whether it has ended.
+    """
+
+    steps: Any
+    ids: Any
+    parents: Any
+    scores: Any
+    ended: Any
+
+
+def traced_beam_search(
+    next: Next, prompt: Any, **options: Any
+) -> tuple[Generated, BeamTrace]:
+    """`beam_search`, and what it kept on the way.
+
+    Args:
+        next: As for `beam_search`.
+        prompt: As for `beam_search`.
+        **options: The others of `beam_search`.
+    """
+    return _search(next, prompt, is_traced=True, **options)
+
+
+def _search(
+    next: Next,
+    prompt: Any,
+    *,
+    is_traced: bool,
+    beams: int,
+    n_best: int = 1,
+    length_penalty: float = 0.0,
+    cache: Any = None,
+    reorder: Callable[[Any, Any], Any] | None = None,
+    index: Any = 1,
+    end_ids: Sequence[int] = (),
+    pad_id: int = 0,
+    min_length: int = 0,
+    forbidden_ids: Sequence[int] = (),
+    claim: Claim | None = None,
+) -> tuple[Generated, Any]:
+    """The best sequences, and a `BeamTrace` or None."""
     check_positive_int("beams", beams)
     check_n_best(n_best, beams)
     check_length_penalty(length_penalty)
@@ -98,7 +170,12 @@ def beam_search(
     )  # (batch, 1)
 
     def unfinished(
-        index: Any, prompt: Any, scores: Any, state: Any, cache: Any
+        index: Any,
+        prompt: Any,
+        scores: Any,
+        state: Any,
+        trace: Any,
+        cache: Any,
     ) -> Any:
         totals, counts, ended = state  # (batch, beams) each, the best first
         # An open one gains nothing by growing, but a milder penalty.
@@ -111,7 +188,12 @@ def beam_search(
         )
 
     def step(
-        index: Any, prompt: Any, scores: Any, state: Any, cache: Any
+        index: Any,
+        prompt: Any,
+        scores: Any,
+        state: Any,
+        trace: Any,
+        cache: Any,
     ) -> tuple[Any, ...]:
         totals, counts, ended = state
         logits, _, cache = next(prompt, cache, index)
@@ -155,7 +237,15 @@ def beam_search(
             of_parents(lengths),
             ops.logical_or(of_parents(ended), is_any(tokens, end_ids)),
         )
-        return index + 1, prompt, scores, state, reorder(cache, rows)
+        if is_traced:
+            kept = ops.take_along_axis(ranks, places, axis=1)
+            trace = tuple(
+                with_column(buffer, index, ops.reshape(values, (-1,)))
+                for buffer, values in zip(
+                    trace, (tokens, parents, kept, state[2]), strict=True
+                )
+            )
+        return index + 1, prompt, scores, state, trace, reorder(cache, rows)
 
     room = ops.expand_dims(ops.arange(length, dtype="int32") >= start, 0)
     prompt = ops.where(room, pad_id, prompt)
@@ -172,7 +262,8 @@ def beam_search(
         ops.zeros((batch, beams), "int32"),
         ops.zeros((batch, beams), "bool"),
     )
-    _, prompt, scores, (totals, counts, _), _ = ops.while_loop(
+    dtypes = ("int32", "int32", "float32", "bool") if is_traced else ()
+    last, prompt, scores, (totals, counts, _), trace, _ = ops.while_loop(
         unfinished,
         step,
         (
@@ -180,6 +271,7 @@ def beam_search(
             prompt,
             ops.zeros_like(prompt, dtype="float32"),
             state,
+            tuple(ops.zeros_like(prompt, dtype=dtype) for dtype in dtypes),
             () if cache is None else reorder(cache, rows),
         ),
     )
@@ -187,11 +279,14 @@ def beam_search(
     ranks = ops.where(
         totals < IMPOSSIBLE / 2, IMPOSSIBLE, totals / penalty(counts)
     )
-    return Generated(
+    found = Generated(
         by_beam(prompt)[:, :n_best],
         ranks[:, :n_best],
         by_beam(scores)[:, :n_best],
     )
+    if not is_traced:
+        return found, None
+    return found, BeamTrace(last - start, *map(by_beam, trace))
 
 
 def take_rows(cache: Any, rows: Any) -> Any:

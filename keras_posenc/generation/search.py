@@ -7,7 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.beam_search import beam_search
+from keras_posenc.generation.beam_search import (
+    BeamTrace,
+    beam_search,
+    traced_beam_search,
+)
 from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.generated import Generated, Next
 from keras_posenc.generation.one_by_one import greedy_search, sample
@@ -157,32 +161,18 @@ class Search(NamedArguments, keras.layers.Layer):
         self, inputs: Any, noise: Any, claimed: Any = None, tolerance: Any = 0
     ) -> dict[str, Any]:
         self.check_inputs(inputs)
-        prompt, start, cache, fixed, expand = self.begin(inputs)
-        claim = None
-        if claimed is not None:
-            offset = ops.shape(prompt)[1] - self.max_length
-            claim = Claim(claimed, tolerance, offset)
-        next = self.next_with(fixed)
-        options: dict[str, Any] = {
-            "cache": cache,
-            "index": start,
-            "end_ids": self.end_ids,
-            "min_length": self.least,
-            "forbidden_ids": self.forbidden_ids,
-            "claim": claim,
-        }
         if self.beams > 1:
-            found = beam_search(
-                expand(self.beams),
-                prompt,
-                beams=self.beams,
-                n_best=self.n_best,
-                length_penalty=self.length_penalty,
-                **options,
+            found: Any = self._beams(
+                inputs, beam_search, claimed=claimed, tolerance=tolerance
             )
             if self.n_best == 1:
                 found = Generated(*(ops.squeeze(x, 1) for x in found))
-        elif self.draw is None:
+            return self._outputs(found)
+        prompt, start, cache, fixed, _ = self.begin(inputs)
+        next = self.next_with(fixed)
+        options = self._options(cache, start)
+        options["claim"] = self._claim(prompt, claimed, tolerance)
+        if self.draw is None:
             found = greedy_search(
                 next,
                 prompt,
@@ -207,6 +197,70 @@ class Search(NamedArguments, keras.layers.Layer):
                 min_p=self.draw.min_p,
                 **options,
             )
+        return self._outputs(found)
+
+    def trace(self, inputs: Any) -> tuple[dict[str, Any], BeamTrace]:
+        """The `n_best` beams, and all that were kept on the way.
+
+        Args:
+            inputs: As in a call.
+
+        Returns:
+            The outputs of a call, with the axis of the `n_best` also where
+            there is one, and a `BeamTrace` whose last axis is that of the
+            generated ids.
+
+        Raises:
+            ValueError: A search without beams, or as in a call.
+        """
+        if self.beams == 1:
+            raise ValueError(
+                "A search has a trace where it keeps several beams. Received: "
+                "beams=1"
+            )
+        self.check_inputs(inputs)
+        found, trace = self._beams(inputs, traced_beam_search)
+        steps, *rest = trace
+        rest = (self._behind_prompt(x) for x in rest)
+        return self._outputs(found), BeamTrace(steps, *rest)
+
+    def _beams(
+        self,
+        inputs: Any,
+        search: Callable[..., Any],
+        *,
+        claimed: Any = None,
+        tolerance: Any = 0,
+    ) -> Any:
+        """What `beam_search`, or the one that is traced, finds."""
+        prompt, start, cache, _, expand = self.begin(inputs)
+        return search(
+            expand(self.beams),
+            prompt,
+            beams=self.beams,
+            n_best=self.n_best,
+            length_penalty=self.length_penalty,
+            claim=self._claim(prompt, claimed, tolerance),
+            **self._options(cache, start),
+        )
+
+    def _claim(self, prompt: Any, claimed: Any, tolerance: Any) -> Claim | None:
+        if claimed is None:
+            return None
+        offset = ops.shape(prompt)[1] - self.max_length
+        return Claim(claimed, tolerance, offset)
+
+    def _options(self, cache: Any, start: Any) -> dict[str, Any]:
+        """What all searches are told."""
+        return {
+            "cache": cache,
+            "index": start,
+            "end_ids": self.end_ids,
+            "min_length": self.least,
+            "forbidden_ids": self.forbidden_ids,
+        }
+
+    def _outputs(self, found: Generated) -> dict[str, Any]:
         return {
             "ids": self._behind_prompt(found.ids),
             "score": found.score,

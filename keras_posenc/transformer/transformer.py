@@ -353,14 +353,58 @@ class Transformer(DecodingModel):
             "memory_tokens": mask,
         }
 
+    def attention_weights(
+        self, source: Any, target: Any, *, source_mask: Any = None
+    ) -> dict[str, list[Any]]:
+        """How much every token attends to which, in one pass without dropout.
+
+        Args:
+            source: Integers `(batch, source)`.
+            target: Integers `(batch, target)`, as in a call: the start symbol
+                first. 0 is padding.
+            source_mask: Bool `(batch, source)`, which of them are real; by
+                default those that are not 0.
+
+        Returns:
+            A dict of lists, with an entry for each block, of weights that sum
+            to 1 along their last axis: `"source"`, of the encoder, `(batch,
+            num_heads, source, source)`; `"target"`, of the decoder's
+            self-attention, `(batch, num_heads, target, target)`; `"cross"`,
+            `(batch, num_heads, target, source)`.
+
+        Raises:
+            ValueError: Ids or a mask of another shape or dtype.
+        """
+        source, mask = self._check_source(source, source_mask)
+        target = ops.convert_to_tensor(target)
+        check_integers("target", target)
+        sizes = {"rows": source.shape[0], "target": None}
+        check_shape("target", target, ("rows", "target"), sizes=sizes)
+        memory, of_source = self.encoder(
+            self._embed_source(source, mask),
+            mask=mask,
+            return_attention_scores=True,
+        )
+        target_mask = ops.not_equal(target, 0)
+        x = _placed(
+            self.target_input_position,
+            self.target_embedding(target),
+            target_mask,
+        )
+        _, of_target, across = self.decoder(
+            x,
+            memory=memory,
+            memory_mask=mask,
+            mask=target_mask,
+            return_attention_scores=True,
+        )
+        return {"source": of_source, "target": of_target, "cross": across}
+
     def _encode(self, source: Any, mask: Any) -> Any:
-        x = self.embedding(source)
-        if self.input_position is not None:
-            takes_mask = (
-                "mask" in inspect.signature(self.input_position.call).parameters
-            )
-            x = self.input_position(x, **({"mask": mask} if takes_mask else {}))
-        return self.encoder(x, mask=mask)
+        return self.encoder(self._embed_source(source, mask), mask=mask)
+
+    def _embed_source(self, source: Any, mask: Any) -> Any:
+        return _placed(self.input_position, self.embedding(source), mask)
 
     def _check_source(self, source: Any, mask: Any) -> tuple[Any, Any]:
         source = ops.convert_to_tensor(source)
@@ -392,6 +436,14 @@ class Transformer(DecodingModel):
             **{name: serialize(getattr(self, name)) for name in positions},
             **projection_config(self),
         )
+
+
+def _placed(position: keras.Layer | None, x: Any, mask: Any) -> Any:
+    """Embeddings with positions, of tokens that a mask tells."""
+    if position is None:
+        return x
+    takes_mask = "mask" in inspect.signature(position.call).parameters
+    return position(x, **({"mask": mask} if takes_mask else {}))
 
 
 def _another(value: Any, like: Any) -> Any:

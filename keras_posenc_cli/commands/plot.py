@@ -1,16 +1,18 @@
-"""`keras-posenc plot`: a positional scheme as a picture."""
+"""`keras-posenc plot`: a scheme, or what a generator does, as a picture."""
 
 import argparse
 import inspect
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from keras_posenc_cli import arguments
+from keras_posenc_cli.loading import load_generator, parse_ids
 from keras_posenc_cli.process import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from keras_posenc_cli.arguments import Commands
 
-PICTURES = (
+OF_SCHEMES = (
     "bias",
     "circle",
     "heatmap",
@@ -19,6 +21,17 @@ PICTURES = (
     "waves",
     "winding",
 )
+# Of a generator, and what each takes besides its model and a source.
+OF_MODELS = {
+    "attention": ("target", "layer", "head"),
+    "beams": ("beams",),
+}
+PICTURES = (*OF_SCHEMES, *OF_MODELS)
+_OPTIONS = (
+    *("scheme", "length", "dim", "num_heads", "head"),
+    *("layer", "source", "target", "beams"),
+)
+_DEFAULT = "sinusoidal"
 
 
 def add(commands: "Commands") -> None:
@@ -26,17 +39,27 @@ def add(commands: "Commands") -> None:
         commands,
         "plot",
         run,
-        summary="draw a positional scheme",
-        description="Draws a positional scheme; learned ones before "
-        "training. Needs matplotlib: pip install 'keras-posenc[plot]'.",
-        usage="PICTURE --out FILE [option ...]",
-        example="keras-posenc plot heatmap --scheme time --out time.png",
+        summary="draw a positional scheme, or what a generator does",
+        description="Draws a positional scheme, learned ones before training; "
+        "or the attention or the beams of a Generator for one text. Needs "
+        "matplotlib: pip install 'keras-posenc[plot]'.",
+        usage="PICTURE [MODEL.keras] --out FILE [option ...]",
+        example="keras-posenc plot attention dates.keras --source 3/7/24 "
+        "--out x.png",
     )
     parser.add_argument(
         "picture",
         choices=PICTURES,
         metavar="PICTURE",
-        help=f"what to draw: {', '.join(PICTURES)}",
+        help=f"of a scheme: {', '.join(OF_SCHEMES)}; of a model: "
+        f"{', '.join(OF_MODELS)}",
+    )
+    parser.add_argument(
+        "model",
+        nargs="?",
+        type=arguments.path,
+        metavar="MODEL.keras",
+        help="a saved Generator, for the pictures of a model",
     )
     parser.add_argument(
         "--out",
@@ -47,38 +70,40 @@ def add(commands: "Commands") -> None:
     )
     parser.add_argument(
         "--scheme",
-        default="sinusoidal",
         metavar="NAME",
         help="one of those that `keras-posenc compare` lists (default: "
-        "%(default)s)",
+        f"{_DEFAULT})",
     )
-    parser.add_argument(
-        "--length",
-        type=arguments.length,
-        metavar="N",
-        help="how many positions",
-    )
-    parser.add_argument(
-        "--dim",
-        type=arguments.length,
-        metavar="N",
-        help="width of the encoding",
-    )
-    parser.add_argument(
-        "--num-heads",
-        type=arguments.length,
-        metavar="N",
-        help="how many heads",
-    )
-    parser.add_argument("--head", type=int, metavar="N", help="which of them")
+    for name, metavar, kind, what in (
+        ("length", "N", arguments.length, "how many positions"),
+        ("dim", "N", arguments.length, "width of the encoding"),
+        ("num-heads", "N", arguments.length, "how many heads"),
+        ("head", "N", int, "which of them"),
+        ("layer", "N", int, "which layer; the mean by default, as of heads"),
+        ("source", "TEXT", str, "what the model is given"),
+        ("target", "TEXT", str, "what it writes (default: its own answer)"),
+        ("beams", "N", arguments.length, "how many (default: the model's)"),
+    ):
+        parser.add_argument(f"--{name}", type=kind, metavar=metavar, help=what)
+    arguments.add_import(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     given = {
         name: value
-        for name in ("length", "dim", "num_heads", "head")
+        for name in _OPTIONS
         if (value := getattr(options, name)) is not None
     }
+    draw = _of_model if options.picture in OF_MODELS else _of_scheme
+    ax = draw(options, given)
+    ax.figure.savefig(options.out, dpi=150)
+    print(f"Wrote {options.out}")
+    return EXIT_OK
+
+
+def _of_scheme(options: argparse.Namespace, given: Mapping[str, Any]) -> Any:
+    if options.model is not None:
+        raise UsageError(f"MODEL.keras is not for {options.picture}")
     from keras_posenc.progress import progress
 
     with progress(True) as step:
@@ -87,18 +112,51 @@ def run(options: argparse.Namespace) -> int:
 
         draw = getattr(analysis, f"plot_{options.picture}")
         parameters = inspect.signature(draw).parameters
-        for name in given:
-            if name not in parameters:
-                option = name.replace("_", "-")
-                raise UsageError(f"--{option} is not for {options.picture}")
+        sizes = dict(given)
+        scheme = sizes.pop("scheme", _DEFAULT)
+        _check_names(options, sizes, tuple(parameters))
         if options.picture == "wavelengths":
-            if options.scheme != "sinusoidal":
+            if scheme != _DEFAULT:
                 raise UsageError("wavelengths are those of the sinusoid")
-            schemes = []
-        else:
-            length = given.get("length", parameters["length"].default)
-            schemes = [analysis.make_scheme(options.scheme, length)]
-        ax = draw(*schemes, **given)
-        ax.figure.savefig(options.out, dpi=150)
-    print(f"Wrote {options.out}")
-    return EXIT_OK
+            return draw(**sizes)
+        length = sizes.get("length", parameters["length"].default)
+        return draw(analysis.make_scheme(scheme, length), **sizes)
+
+
+def _of_model(options: argparse.Namespace, given: Mapping[str, Any]) -> Any:
+    _check_names(options, given, ("source", *OF_MODELS[options.picture]))
+    if options.model is None or options.source is None:
+        raise UsageError(
+            f"plot {options.picture} needs MODEL.keras and --source"
+        )
+    model = load_generator(options.model, options.imports)
+    from keras_posenc import analysis
+    from keras_posenc.progress import progress
+
+    source, target = options.source, options.target
+    if model.source_tokenizer is None:
+        source = parse_ids(source, "--source")
+    if model.target_tokenizer is None and target is not None:
+        target = parse_ids(target, "--target")
+    with progress(True) as step:
+        step(f"Drawing {options.out}")
+        if options.picture == "beams":
+            tree = analysis.beam_tree(model, source, beams=options.beams)
+            return analysis.plot_beams(tree)
+        found = analysis.attention_map(model, source, target)
+        return analysis.plot_attention(
+            found, layer=options.layer, head=options.head
+        )
+
+
+def _check_names(
+    options: argparse.Namespace,
+    given: Mapping[str, Any],
+    known: tuple[str, ...],
+) -> None:
+    for name in given:
+        if name not in known:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is not for {options.picture}")
+    if options.imports and options.picture not in OF_MODELS:
+        raise UsageError(f"--import is not for {options.picture}")

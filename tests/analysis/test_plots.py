@@ -1,5 +1,6 @@
 """Pictures: what they show, in numbers, and that they need no screen."""
 
+import io
 import sys
 
 import numpy as np
@@ -106,9 +107,103 @@ def test_wavelengths():
     np.testing.assert_allclose(line.get_ydata(), want, rtol=1e-12)
 
 
+ATTENTION = analysis.AttentionMap(
+    "cross",
+    np.arange(24.0).reshape(1, 2, 3, 4) / 24,
+    ["2", "<end>", "한"],
+    ["7", "␣", "월", "é"],
+)
+
+
+def beam(token, parent, score, ended=False):
+    return analysis.Beam(7 if token else 0, token, parent, score, ended)
+
+
+TREE = analysis.BeamTree(
+    [
+        [beam("a", 0, -0.1), beam("<end>", 0, -2.0, True)],
+        [beam("b", 0, -0.3), beam("c", 0, -1.0), beam("", 1, -2.0, True)],
+        [beam("<end>", 1, -1.1, True), beam("", 2, -2.0, True)],
+    ],
+    n_best=1,
+)
+
+
+def test_attention_has_a_label_for_each_token():
+    ax = analysis.plot_attention(ATTENTION, head=1)
+    (image,) = ax.get_images()
+    np.testing.assert_array_equal(image.get_array(), ATTENTION.weights[0, 1])
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels[:2] == ["2", "<end>"]
+    assert len(ax.get_xticklabels()) == 4
+    assert "source" in ax.get_xlabel()
+    assert ax.get_title() == "one layer, head 1 of 2"
+    ax.figure.canvas.draw()  # without a warning of a character
+    own = Figure().add_subplot()
+    assert analysis.plot_attention(ATTENTION, ax=own) is own
+
+
+def test_beams_are_a_tree():
+    """A line for each beam, from its parent; boxes that have ended are full."""
+    own = Figure().add_subplot()
+    ax = analysis.plot_beams(TREE, ax=own)
+    assert ax is own
+    _, *lines = ax.get_lines()
+    ends = [line.get_xydata().tolist() for line in lines]
+    assert ends == [
+        [[step, kept.parent], [step + 1, place]]
+        for step, beams in enumerate(TREE.steps)
+        for place, kept in enumerate(beams)
+    ]
+    colors = [line.get_color() for line in lines]
+    # The answer is a, c; the one that ended first stays; b is dropped.
+    first, second, dropped = colors[0], colors[1], colors[2]
+    assert len({first, second, dropped}) == 3
+    assert colors == [first, second, dropped, first, second, first, second]
+    boxes = {
+        text.get_position(): text.get_bbox_patch().get_facecolor()[:3]
+        for text in ax.texts
+        if text.get_text() in ("a", "b", "c", "<end>")
+    }
+    white = (1.0, 1.0, 1.0)
+    assert [place for place, face in boxes.items() if face != white] == [
+        (1, 1),
+        (3, 0),
+    ]
+    leaves = [text.get_text() for text in ax.texts if "  " in text.get_text()]
+    assert leaves == ["-1.1  ac", "-2  "]
+
+
+def test_characters_without_a_font_are_code_points(monkeypatch):
+    """One that another installed font has is drawn by that font."""
+    from matplotlib import font_manager
+
+    from keras_posenc.analysis import fonts
+
+    own = font_manager.findfont(font_manager.FontProperties())
+    other = next(
+        entry
+        for entry in font_manager.fontManager.ttflist
+        if entry.name == "STIXGeneral" and entry.style == "normal"
+    )
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [other])
+    theirs = fonts._characters(other.fname) - fonts._characters(own)
+    character = chr(min(theirs))
+    families, texts = fonts.readable([f"a{character}", "\U0001fffd"])
+    assert texts == [f"a{character}", "U+1FFFD"]
+    assert families[1:] == ["STIXGeneral"]
+    label = Figure().text(0, 0, texts[0], fontfamily=families)
+    # Without a warning, which would be an error here.
+    label.figure.savefig(io.BytesIO())
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda: analysis.plot_attention(ATTENTION, layer=1),
+            "`layer` must be from 0 to 0, or None for the mean",
+        ),
         (
             lambda: analysis.plot_circle(ENCODING, dim=1),
             "at least 2 wide for this picture. Received: width 1",

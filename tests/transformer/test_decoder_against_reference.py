@@ -214,6 +214,7 @@ def test_transformer(options, dtype, tolerance):
     source[:, 0], target[:, 0] = 3, 4
     logits = model({"source": source, "target": target})
     assert keras.backend.standardize_dtype(logits.dtype) == dtype
+    seen = {"source": [], "target": [], "cross": []}
     expected = ref.transformer(
         source,
         target,
@@ -223,6 +224,19 @@ def test_transformer(options, dtype, tolerance):
         epsilon=1e-5,
         activation=options.get("activation", "relu"),
         num_key_value_heads=model.num_key_value_heads,
+        seen=seen,
     )
     real = target != 0
     near(ops.convert_to_tensor(logits)[real], expected[real], tolerance)
+    weights = model.attention_weights(source, target)
+    assert {k: len(v) for k, v in weights.items()} == {
+        "source": model.num_layers,
+        "target": model.num_decoder_layers,
+        "cross": model.num_decoder_layers,
+    }
+    for kind, blocks in seen.items():
+        rows = source != 0 if kind == "source" else real
+        for actual, wanted in zip(weights[kind], blocks, strict=True):
+            # (batch, heads, query, key) -> (batch, query, heads, key)
+            pair = (numpy(actual), wanted)
+            near(*(np.swapaxes(x, 1, 2)[rows] for x in pair), tolerance)

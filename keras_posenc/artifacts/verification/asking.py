@@ -123,6 +123,7 @@ def ask(
     limits: Limits,
     runtime: Isolated | None,
     by_python: bool = False,
+    times: int = _TIMES,
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """What an artifact answers to each batch, and the arrays of its answers.
 
@@ -158,7 +159,7 @@ def ask(
                     "kind": kind,
                     "artifact": str(artifact.resolve()),
                     "op_libraries": _op_libraries(),
-                    "times": _TIMES,
+                    "times": times,
                     "by_python": by_python,
                     "cases": requests,
                 }

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from keras_posenc_cli.commands.plot import PICTURES
+from keras_posenc_cli.commands.plot import OF_SCHEMES, PICTURES
 
 pytestmark = pytest.mark.tensorflow
 
@@ -23,7 +23,65 @@ def test_pictures_are_those_of_the_package():
     assert {f"plot_{picture}" for picture in PICTURES} == names
 
 
-@pytest.mark.parametrize("picture", PICTURES)
+@pytest.fixture(scope="module")
+def generators(tmp_path_factory):
+    """Of texts, with beams, and of ids, without."""
+    import keras_posenc as kp
+
+    folder = tmp_path_factory.mktemp("generators")
+    model = kp.Transformer(
+        9, d_model=8, num_layers=2, num_heads=2, intermediate_dim=8
+    )
+    tokenizer = kp.CharacterTokenizer("ab한")
+    kp.Generator(
+        model, source_tokenizer=tokenizer, target_tokenizer=tokenizer, beams=2
+    ).save(folder / "texts.keras")
+    ids = kp.Generator(model, max_length=4, start_id=2, end_ids=3)
+    ids.save(folder / "ids.keras")
+    model.save(folder / "model.keras")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "attention texts.keras --source ab --target 한 --layer 1 --head 0",
+        "attention ids.keras --source 5,6",
+        "beams texts.keras --source ab",
+        "beams ids.keras --source 5,6 --beams 3",
+    ],
+)
+def test_pictures_of_a_model(cli, tmp_path, generators, line):
+    picture, model, rest = line.split(" ", 2)
+    result = cli(f"plot {picture} {generators / model} {rest} --out a.png")
+    assert result.code == 0, result.err
+    assert result.out == "Wrote a.png\n"
+    content = (tmp_path / "a.png").read_bytes()
+    assert content.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("beams ids.keras --source 5", "Received: beams=1"),
+        ("beams ids.keras --source ab", "--source must be ids, integers abo"),
+        ("attention texts.keras --source a --layer 2", "from 0 to 1, or None"),
+        ("attention model.keras --source a", "is a Transformer, and no Gener"),
+        ("attention texts.keras", "attention needs MODEL.keras and --source"),
+        ("attention texts.keras --source a --dim 4", "--dim is not for atten"),
+        ("heatmap texts.keras", "MODEL.keras is not for heatmap"),
+    ],
+)
+def test_bad_arguments_of_a_model(cli, tmp_path, generators, line, reason):
+    picture, model, *rest = line.split()
+    rest = " ".join(rest)
+    result = cli(f"plot {picture} {generators / model} {rest} --out a.png")
+    assert result.code == 2
+    assert reason in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("picture", OF_SCHEMES)
 def test_every_picture(cli, tmp_path, picture):
     scheme = "rotary" if picture == "bias" else "sinusoidal"
     result = cli(f"plot {picture} --scheme {scheme} --out picture.png")
@@ -46,6 +104,8 @@ def test_size_and_head_of_a_picture(cli, tmp_path):
         ("plot pie --out a.png", "invalid choice: 'pie'"),
         ("plot heatmap --length 0 --out a.png", "--length: 0 is not above 0"),
         ("plot heatmap --head 1 --out a.png", "--head is not for heatmap"),
+        ("plot heatmap --source a --out a.png", "--source is not for heatm"),
+        ("plot beams --source a --out a.png", "needs MODEL.keras"),
         ("plot heatmap --scheme x --out a.png", "'sinusoidal', 'index', "),
         ("plot heatmap --scheme alibi --out a.png", "encodes its input"),
         ("plot bias --out a.png", "must be an AttentionPosition"),

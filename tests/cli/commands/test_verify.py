@@ -51,6 +51,30 @@ class TestVerify:
         assert ": WRONG: 6 cases, worst 0.00024 of 0.0003, " in first
         assert second.startswith("not the model's own: missing or diff")
 
+    def test_another_writers_graph(self, cli, folder, tmp_path):
+        """The same answers and weights, by other operators."""
+        import keras
+
+        import keras_posenc as kp
+
+        model = keras.saving.load_model(folder / "model.keras")
+        scores = model.outputs[0]
+        other = {"scores": keras.ops.maximum(scores, scores - 1.0)}
+        kp.export_litert(
+            keras.Model(model.inputs, other),
+            tmp_path / "other.tflite",
+            verify=False,
+            verbose=False,
+        )
+        arguments = ("verify", "model.keras", tmp_path / "other.tflite")
+        arguments += ("--max-length", 4)
+        result = cli(*arguments)
+        assert result.code == 1
+        assert "--other-writer" in result.out
+        result = cli(*arguments, "--other-writer")
+        assert result.code == 0, result.err
+        assert "verified by answers and weights alone" in result.out
+
     def test_highest_version_and_a_tampered_one(
         self, cli, folder, tmp_path, bias
     ):

@@ -1,0 +1,160 @@
+"""What a Transformer attends to while it writes."""
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+from keras import ops
+
+from keras_posenc.analysis.tokens import ids_of, token_labels
+from keras_posenc.ops.arguments import check_choice
+
+KINDS = ("cross", "source", "target")
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionMap:
+    """How much each token of a text attends to each of the same or another.
+
+    Attributes:
+        kind: `"cross"`, `"source"` or `"target"`: see `attention_map`.
+        weights: float64 `(layers, heads, queries, keys)`; sums to 1 along the
+            keys.
+        queries: The tokens that attend, as labels. Those of a target are the
+            tokens that are written there, the end symbol the last.
+        keys: Those that are attended to.
+    """
+
+    kind: str
+    weights: npt.NDArray[np.float64]
+    queries: list[str]
+    keys: list[str]
+
+    def mean(
+        self, *, layer: int | None = None, head: int | None = None
+    ) -> npt.NDArray[np.float64]:
+        """The weights of one layer and head, or the mean of all of them.
+
+        Args:
+            layer: Which layer, from 0 on; None for the mean of all.
+            head: Which head, likewise.
+
+        Returns:
+            `(queries, keys)`.
+
+        Raises:
+            ValueError: A layer or a head that is not there.
+        """
+        chosen = self.weights
+        given = {"layer": layer, "head": head}
+        for axis, (name, value) in enumerate(given.items()):
+            count = self.weights.shape[axis]
+            if value is None:
+                chosen = chosen.mean(axis=axis, keepdims=True)
+            elif 0 <= value < count:
+                chosen = chosen.take([value], axis=axis)
+            else:
+                raise ValueError(
+                    f"`{name}` must be from 0 to {count - 1}, or None for the "
+                    f"mean. Received: {name}={value!r}"
+                )
+        return np.asarray(chosen[0, 0])
+
+
+def attention_map(
+    generator: keras.Model,
+    source: Any,
+    target: Any = None,
+    *,
+    kind: str = "cross",
+) -> AttentionMap:
+    """What a Transformer attends to, for a source and a target.
+
+    Args:
+        generator: A `Generator` of a `Transformer`.
+        source: A text, or ids `(seq,)` where there is no source tokenizer.
+        target: Likewise; by default what the generator writes, its best.
+        kind: `"cross"`, from the target's tokens to the source's; `"source"`,
+            within the source; `"target"`, within the target.
+
+    Returns:
+        An `AttentionMap`, for `plot_attention`.
+
+    Raises:
+        ValueError: Another model, an empty text, or another kind.
+
+    Example:
+        >>> import keras_posenc as kp
+        >>> from keras_posenc.analysis import attention_map
+        >>> model = kp.Transformer(
+        ...     9, d_model=8, num_layers=2, num_heads=4, intermediate_dim=8
+        ... )
+        >>> generator = kp.Generator(model, start_id=2, end_ids=3)
+        >>> found = attention_map(generator, [5, 6, 7], [8, 4])
+        >>> found.weights.shape, found.queries, found.keys
+        ((2, 4, 3, 3), ['8', '4', '3'], ['5', '6', '7'])
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), figures 3
+          to 5
+    """
+    check_choice("kind", kind, KINDS)
+    model: Any = getattr(generator, "model", None)
+    if not hasattr(model, "attention_weights"):
+        raise ValueError(
+            "`generator` must be a Generator of a Transformer, which has a "
+            f"source and a target. Received: generator={generator!r}"
+        )
+    source_ids = ids_of(generator.source_tokenizer, source, "source")
+    search = generator.search
+    if target is None:
+        found = search(ops.convert_to_tensor([source_ids], "int32"))["ids"]
+        best = ops.convert_to_numpy(found).reshape(-1, search.max_length)[0]
+        written = [int(each) for each in best if each]
+    else:
+        written = ids_of(
+            generator.target_tokenizer, target, "target", side="target"
+        )
+        written = _ended([i for i in written if i != search.start_id], search)
+    # Each token is written by the place of the one before it.
+    read = [search.start_id, *written[:-1]]
+    search.check_inputs(np.array([source_ids]))
+    _check_target(written, search.vocabulary)
+    weights = model.attention_weights(
+        np.array([source_ids], "int32"), np.array([read], "int32")
+    )[kind]
+    sources = token_labels(generator.source_tokenizer, source_ids)
+    queries, keys = (
+        sources if kind == "source" else token_labels(tokenizer, ids)
+        for tokenizer, ids in (
+            (generator.target_tokenizer, written),
+            (generator.target_tokenizer, read),
+        )
+    )
+    return AttentionMap(
+        kind,
+        np.stack(
+            [ops.convert_to_numpy(ops.cast(w, "float32"))[0] for w in weights]
+        ).astype("float64"),
+        queries,
+        sources if kind == "cross" else keys,
+    )
+
+
+def _ended(ids: list[int], search: Any) -> list[int]:
+    """Ids up to an end symbol, which they are given where they lack it."""
+    for place, each in enumerate(ids):
+        if each in search.end_ids:
+            return ids[: place + 1]
+    return [*ids, *search.end_ids[:1]]
+
+
+def _check_target(ids: list[int], vocabulary: int) -> None:
+    wrong = [each for each in ids if not 0 < each < vocabulary]
+    if wrong or not ids:
+        raise ValueError(
+            f"`target` must hold ids of 1 to {vocabulary - 1}. Received: "
+            f"{wrong[0] if wrong else 'none'}"
+        )

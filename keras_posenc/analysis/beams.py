@@ -1,0 +1,136 @@
+"""The beams of a search as a tree."""
+
+import dataclasses
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.analysis.tokens import ids_of, token_labels
+
+_NO_BEAM = -3e4
+
+
+@dataclasses.dataclass(frozen=True)
+class Beam:
+    """One beginning that a search kept after a step.
+
+    Attributes:
+        id: The token that it came to; 0 where it had ended before.
+        token: The same as a label; empty where it had ended before.
+        parent: At which place among the beams of the step before it stood; 0
+            after the first step.
+        score: Its log-likelihood up to there, over the length penalty.
+        ended: Whether it has ended.
+    """
+
+    id: int
+    token: str
+    parent: int
+    score: float
+    ended: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamTree:
+    """What a search kept at each step, and what became of it.
+
+    Attributes:
+        steps: The beams after each step, the best first.
+        n_best: How many of the last are the answer.
+    """
+
+    steps: list[list[Beam]]
+    n_best: int
+
+    @property
+    def leaves(self) -> list[Beam]:
+        """The beams after the last step, the best first."""
+        return self.steps[-1]
+
+    def path(self, place: int) -> list[int]:
+        """At which place a leaf stood after each step, itself the last.
+
+        Args:
+            place: That of the leaf, from 0 on.
+        """
+        places = [place]
+        for beams in reversed(self.steps[1:]):
+            places.insert(0, beams[places[0]].parent)
+        return places
+
+    def beams_to(self, place: int) -> list[Beam]:
+        """The beams of `path`, up to the one that ended."""
+        pairs = zip(self.steps, self.path(place), strict=True)
+        return [beam for beams, at in pairs if (beam := beams[at]).id]
+
+
+def beam_tree(
+    generator: keras.Model, source: Any, *, beams: int | None = None
+) -> BeamTree:
+    """The beams that a generator keeps for one text.
+
+    Args:
+        generator: A `Generator`.
+        source: A text, or ids `(seq,)` where there is no source tokenizer.
+        beams: How many beams, if not as many as the generator has.
+
+    Returns:
+        A `BeamTree`, for `plot_beams`. Its first leaves are the answer.
+
+    Raises:
+        ValueError: A generator that keeps one beam alone where `beams` names
+            no other number, another model, or an empty text.
+
+    Example:
+        >>> import keras_posenc as kp
+        >>> from keras_posenc.analysis import beam_tree
+        >>> model = kp.Transformer(
+        ...     9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+        ... )
+        >>> generator = kp.Generator(
+        ...     model, max_length=3, beams=2, start_id=2, end_ids=3
+        ... )
+        >>> tree = beam_tree(generator, [5, 6, 7])
+        >>> len(tree.leaves)
+        2
+    """
+    search: Any = getattr(generator, "search", None)
+    if not hasattr(search, "trace"):
+        raise ValueError(
+            "`generator` must be a Generator. Received: "
+            f"generator={generator!r}"
+        )
+    if beams is not None and beams != search.beams:
+        n_best = min(search.n_best, beams)
+        options = {**search.options(), "beams": beams, "n_best": n_best}
+        search = type(search)(generator.model, **options)
+    ids = ids_of(generator.source_tokenizer, source, "source")
+    _, trace = search.trace(ops.convert_to_tensor([ids], "int32"))
+    steps, tokens, parents, scores, ended = map(ops.convert_to_numpy, trace)
+    prefix = len(search.prefix_ids)
+    found = []
+    for step in range(prefix, prefix + int(steps)):
+        kept = [
+            place
+            for place in range(search.beams)
+            if scores[0, place, step] > _NO_BEAM
+        ]
+        ids = [int(tokens[0, place, step]) for place in kept]
+        labels = token_labels(
+            generator.target_tokenizer, [each for each in ids if each]
+        )
+        rest = iter(labels)
+        found.append(
+            [
+                Beam(
+                    each,
+                    next(rest) if each else "",
+                    int(parents[0, place, step]),
+                    float(scores[0, place, step]),
+                    bool(ended[0, place, step]),
+                )
+                for place, each in zip(kept, ids, strict=True)
+            ]
+        )
+    return BeamTree(found, search.n_best)

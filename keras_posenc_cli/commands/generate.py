@@ -1,0 +1,315 @@
+"""`keras-posenc generate`: what a generator answers to texts."""
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from keras_posenc_cli import arguments
+from keras_posenc_cli.loading import (
+    check_exists,
+    load_generator,
+    parse_ids,
+)
+from keras_posenc_cli.process import EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from keras_posenc_cli.arguments import Commands
+
+STANDARD_INPUT = "-"
+# What a search scores a sequence by that does not exist.
+_NO_SEQUENCE = -60000
+
+
+def add(commands: "Commands") -> None:
+    parser = arguments.add_command(
+        commands,
+        "generate",
+        run,
+        summary="answer texts by a generator, or by an artifact of it",
+        description="Answers texts, one line each: the n best, the best "
+        "first, of a generator that has several. An artifact answers in a "
+        "process with limits and without Keras.",
+        usage="ARTIFACT TEXT [TEXT ...] [option ...]",
+        example='keras-posenc generate serving/dates "7 March 2024" 3/7/24',
+    )
+    parser.add_argument(
+        "artifact",
+        type=arguments.path,
+        metavar="ARTIFACT",
+        help="SavedModel folder, folder of its versions, .tflite or .onnx "
+        "file, or the .keras file of a Generator",
+    )
+    parser.add_argument(
+        "texts",
+        nargs="+",
+        metavar="TEXT",
+        help="a text, or - for the lines of standard input",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        type=arguments.path,
+        metavar="FILE.keras",
+        help="the generator whose tokenizers make ids of texts, and texts of "
+        "ids, for an artifact of ids",
+    )
+    parser.add_argument(
+        "--ids",
+        action="store_true",
+        help="take ids, with spaces or commas between, and not texts",
+    )
+    parser.add_argument(
+        "--signature",
+        metavar="NAME",
+        help="signature of the artifact (default: serving_default)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=seed,
+        metavar="N",
+        help="where samples begin (default: elsewhere each time)",
+    )
+    arguments.add_allowed_operators(parser)
+    arguments.add_import(parser)
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument(
+        "--scores",
+        action="store_true",
+        help="print the score before each answer, and a tab between",
+    )
+    arguments.add_json(forms)
+
+
+def seed(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below 0")
+    return value
+
+
+seed.__name__ = "int"
+
+
+def run(options: argparse.Namespace) -> int:
+    check_exists(options.artifact)
+    if options.tokenizer is not None and options.ids:
+        raise UsageError("--ids are given as they are: there is no --tokenizer")
+    texts, names = _read(options.texts)
+    given: Sequence[Any] = texts
+    if options.ids:
+        given = [*map(parse_ids, texts, names)]
+    if options.artifact.suffix == ".keras":
+        answers = _of_model(options, given, names)
+    else:
+        answers = _of_artifact(options, given, names)
+    found = _listed(answers)
+    _check_scores(found, names, options.artifact)
+    if options.json:
+        source = "ids" if options.ids else "text"
+        pairs = zip(given, found, strict=True)
+        result = [{source: each, "answers": its} for each, its in pairs]
+        print(json.dumps(result, indent=2, ensure_ascii=False))
+        return EXIT_OK
+    for answer in (answer for each in found for answer in each):
+        score = f"{answer['score']:.4f}\t" if options.scores else ""
+        print(f"{score}{_line(answer)}")
+    return EXIT_OK
+
+
+def _read(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The texts, and what each is called.
+
+    Raises:
+        UsageError: There are none, or one is empty, or no UTF-8.
+    """
+    texts, names = [], []
+    for index, text in enumerate(given, 1):
+        if text == STANDARD_INPUT:
+            lines = _lines()
+            texts += lines
+            names += [
+                f"line {number} of standard input"
+                for number in range(1, len(lines) + 1)
+            ]
+        else:
+            texts.append(text)
+            names.append(f"text {index}")
+    if not texts:
+        raise UsageError("standard input holds no line")
+    for text, name in zip(texts, names, strict=True):
+        if not text.strip():
+            raise UsageError(f"{name} is empty")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{name} is no UTF-8") from error
+    return texts, names
+
+
+def _lines() -> list[str]:
+    if sys.stdin is None:  # closed by the shell: <&-
+        return []
+    # Not by the locale; what is no UTF-8 is told with its line.
+    content = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
+    lines = content.replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _of_model(
+    options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
+) -> dict[str, Any]:
+    """What a .keras file answers, here."""
+    for option in ("tokenizer", "signature"):
+        if getattr(options, option) is not None:
+            raise UsageError(f"--{option} is for artifacts, not .keras files")
+    generator = load_generator(options.artifact, options.imports)
+    from keras_posenc.artifacts.answers import BATCH, draw_noise
+
+    rows = given
+    if not options.ids:
+        rows = _tokenize(generator, given, options.artifact)
+    ids: Any = _padded(rows)
+    generator.search.check_inputs(ids)
+    model = generator.from_ids
+    if generator.search.draw is not None:
+        model = generator.offered_signatures()["from_ids"]
+        length = generator.search.max_length
+        ids = [ids, draw_noise(len(rows), length, options.seed)]
+    elif options.seed is not None:
+        raise UsageError(f"--seed: '{options.artifact}' draws no samples")
+    try:
+        answers = dict(model.predict(ids, batch_size=BATCH, verbose=0))
+    except Exception as error:  # of whatever layer does not take them
+        longest = max(range(len(rows)), key=lambda index: len(rows[index]))
+        # In bold is what the layer says, and around it what Keras adds.
+        found = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
+        raise UsageError(
+            f"'{options.artifact}' has no answers. The longest text, "
+            f"{names[longest]}, has {len(rows[longest])} ids: "
+            f"{found[1] if found else error}"
+        ) from error
+    return answers if options.ids else _detokenized(generator, answers)
+
+
+def _of_artifact(
+    options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
+) -> dict[str, Any]:
+    """What an artifact answers, in a process of its own."""
+    from keras_posenc.artifacts.answers import read_generator
+    from keras_posenc.progress import progress
+
+    artifact = read_generator(
+        options.artifact,
+        signature=options.signature,
+        allow_operators=options.allow_operators,
+    )
+    if artifact.noise_length is None and options.seed is not None:
+        raise UsageError(f"--seed: '{options.artifact}' draws no samples")
+    generator, rows = None, given
+    if options.ids and artifact.takes_texts:
+        raise UsageError(
+            f"--ids: signature '{artifact.signature}' takes texts. The "
+            f"signatures of '{options.artifact}': "
+            f"{', '.join(artifact.inspection.signatures)}"
+        )
+    if options.tokenizer is not None and artifact.takes_texts:
+        raise UsageError(f"--tokenizer: '{options.artifact}' has its own")
+    if not options.ids and not artifact.takes_texts:
+        if options.tokenizer is None:
+            raise UsageError(
+                f"'{options.artifact}' takes ids, and has no tokenizer to make "
+                "them of texts. Give the .keras file of the generator that it "
+                "was exported from, whose tokenizers are taken: --tokenizer "
+                'FILE.keras. Or give ids: --ids "5 7 3"'
+            )
+        generator = load_generator(options.tokenizer, options.imports)
+        rows = _tokenize(generator, given, options.tokenizer)
+    with progress(True) as step:
+        step(f"Asking {options.artifact} in a fresh process")
+        answers = artifact.answer(rows, names, seed=options.seed)
+    return answers if generator is None else _detokenized(generator, answers)
+
+
+def _tokenize(
+    generator: Any, texts: Sequence[str], path: Any
+) -> list[list[int]]:
+    """The ids of each text, without the padding behind it."""
+    if generator.source_tokenizer is None:
+        raise UsageError(
+            f"'{path}' has no tokenizer. Give ids, and not texts: --ids "
+            '"5 7 3"'
+        )
+    import numpy as np
+
+    ids = np.asarray(generator.source_tokenizer(list(texts)))
+    return [np.trim_zeros(row, "b").tolist() for row in ids]
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Any:
+    import numpy as np
+
+    ids = np.zeros((len(rows), max(map(len, rows))), "int32")
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = row
+    return ids
+
+
+def _detokenized(generator: Any, answers: dict[str, Any]) -> dict[str, Any]:
+    """The same with texts, where the generator can make some."""
+    if generator.detokenize is None:
+        return answers
+    import numpy as np
+
+    texts = np.asarray(generator.detokenize(answers["ids"]))
+    decoded = [text.decode(errors="replace") for text in texts.reshape(-1)]
+    return {**answers, "text": np.array(decoded, object).reshape(texts.shape)}
+
+
+def _listed(answers: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """The answers to each text, the best first, as what JSON can hold."""
+    kind = "text" if "text" in answers else "ids"
+    scores, values = answers["score"], answers[kind]
+    if scores.ndim == 1:  # not the n best, but one
+        scores, values = scores[:, None], values[:, None]
+    return [
+        [
+            {
+                kind: value if kind == "text" else _tokens(value),
+                "score": float(score),
+            }
+            for value, score in zip(row, its, strict=True)
+            if score != _NO_SEQUENCE
+        ]
+        for row, its in zip(values, scores, strict=True)
+    ]
+
+
+def _tokens(row: Any) -> list[int]:
+    return [int(each) for each in row if each]
+
+
+def _check_scores(
+    found: Sequence[Sequence[dict[str, Any]]], names: Sequence[str], path: Any
+) -> None:
+    """Raises `UsageError` for a text beyond the positions of a model.
+
+    What has no position is not a number, and neither is the score of what
+    follows from it; among beams there is none then.
+    """
+    for name, answers in zip(names, found, strict=True):
+        scores = [answer["score"] for answer in answers]
+        if not scores or not all(map(math.isfinite, scores)):
+            raise UsageError(
+                f"{name} has no answer: what '{path}' makes of it is not a "
+                "number. It may be too long, beyond the positions of the model"
+            )
+
+
+def _line(answer: dict[str, Any]) -> str:
+    """An answer in one line."""
+    if "ids" in answer:
+        return " ".join(map(str, answer["ids"]))
+    return answer["text"].replace("\r", "\\r").replace("\n", "\\n")

@@ -1,0 +1,194 @@
+"""`keras-posenc generate`."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+LENGTH = 6
+TEXTS = ["abc", "한a", "h"]
+
+
+@pytest.fixture(scope="module")
+def generators(tmp_path_factory):
+    """A SavedModel of texts with beams, a LiteRT file of ids that are drawn.
+
+    The one has positions for 9 tokens, and the other takes 8, in each of two
+    rows.
+    """
+    import keras_posenc as kp
+    from tests.generation.toy import SIZES, shaken
+
+    folder = tmp_path_factory.mktemp("generators")
+    model = shaken(
+        kp.Transformer(
+            14,
+            **{**SIZES, "num_layers": 1},
+            input_position=kp.PositionEmbedding(9),
+        )
+    )
+    tokenizer = kp.CharacterTokenizer("abcdefgh한국")
+    texts = {"source_tokenizer": tokenizer, "target_tokenizer": tokenizer}
+    silent = {"verify": False, "verbose": False}
+    beams = kp.Generator(model, max_length=LENGTH, beams=2, n_best=2, **texts)
+    beams.save(folder / "beams.keras")
+    kp.export_saved_model(beams, folder / "beams", **silent)
+    draws = kp.Generator(model, max_length=LENGTH, temperature=2.0, **texts)
+    draws.save(folder / "draws.keras")
+    sizes = {"ids": (2, 8), "noise": (2, LENGTH)}
+    by_noise = draws.offered_signatures()["from_ids"]
+    kp.export_litert(
+        draws,
+        folder / "draws.tflite",
+        signatures={"two_of_8": (by_noise, sizes)},
+        **silent,
+    )
+    bare = kp.Generator(model, max_length=LENGTH, start_id=2, end_ids=3)
+    bare.save(folder / "ids.keras")
+    return folder
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    """Sets what standard input holds."""
+
+    def hold(content):
+        stream = io.TextIOWrapper(io.BytesIO(content), encoding="ascii")
+        monkeypatch.setattr(sys, "stdin", stream)
+
+    return hold
+
+
+def test_a_saved_model_answers_as_its_model(run, generators, stdin):
+    import keras
+
+    stdin("한a\r\nh\n".encode())
+    result = run("generate", generators / "beams", "abc", "-", "--json")
+    assert result.code == 0, result.err
+    assert "Asking " in result.err
+    found = json.loads(result.out)
+    assert [each["text"] for each in found] == TEXTS
+    model = keras.saving.load_model(generators / "beams.keras")
+    expected = model.predict(TEXTS, verbose=0)
+    for each, texts, scores in zip(
+        found, expected["text"], expected["score"], strict=True
+    ):
+        answers = each["answers"]
+        assert [answer["text"] for answer in answers] == texts.tolist()
+        np.testing.assert_allclose(
+            [answer["score"] for answer in answers], scores, atol=1e-5
+        )
+
+
+def test_a_file_of_ids_takes_a_tokenizer_or_ids(run, generators):
+    """... and one seed draws the same from a file as from its model."""
+    from keras_posenc import CharacterTokenizer
+
+    file, model = generators / "draws.tflite", generators / "draws.keras"
+    seed = ("--seed", 3)
+    result = run("generate", model, *TEXTS, *seed, "--json")
+    assert result.code == 0, result.err
+    answers = [each["answers"] for each in json.loads(result.out)]
+    texts = [answer["text"] for (answer,) in answers]
+    assert len(set(texts)) == 3
+    result = run("generate", file, *TEXTS, *seed, "--tokenizer", model)
+    assert result.out.splitlines() == texts, result.err
+
+    tokenizer = CharacterTokenizer("abcdefgh한국")
+    ids = [tokenizer([text]).numpy()[0] for text in TEXTS]
+    ids = [",".join(map(str, row)) for row in ids]
+    result = run("generate", file, *ids, *seed, "--ids", "--scores")
+    assert result.code == 0, result.err
+    lines = [line.split("\t") for line in result.out.splitlines()]
+    rows = [[int(each) for each in row.split()] for _, row in lines]
+    padded = [row + [0] * (LENGTH - len(row)) for row in rows]
+    found = tokenizer.detokenize(padded).numpy()
+    assert [text.decode() for text in found] == texts
+    scores = [float(score) for score, _ in lines]
+    expected = [answer["score"] for (answer,) in answers]
+    np.testing.assert_allclose(scores, expected, atol=6e-5)  # of 4 digits
+    other = run("generate", file, *ids, "--seed", 4, "--ids", "--scores")
+    assert other.out != result.out
+
+
+def test_the_text_that_has_no_answer_is_named(run, generators):
+    """Ids that the model does not have, among others that it has."""
+    ids = ("5", "6 7", "99")
+    result = run("generate", generators / "draws.tflite", *ids, "--ids")
+    assert result.code == 1
+    assert "draws.tflite' has no answer to text 3: " in result.err
+    result = run("generate", generators / "ids.keras", *ids, "--ids")
+    assert result.code == 2
+    assert "[0, 14), the model's vocabulary. Received: 99" in result.err
+
+
+@pytest.mark.parametrize("artifact", ["beams", "beams.keras"])
+def test_a_text_beyond_the_positions(run, generators, artifact):
+    result = run("generate", generators / artifact, "ab", "abcabcabc")
+    assert result.code == 2
+    assert result.out == ""
+    assert "text 2" in result.err
+    reason = "table for the positions 0 to 8"
+    assert ("too long" if artifact == "beams" else reason) in result.err
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("none abc", "none' does not exist"),
+        ("beams.keras abc|", "text 2 is empty"),
+        ("beams.keras abc| ", "text 2 is empty"),
+        ("beams.keras abc|\udcff", "text 2 is no UTF-8"),
+        ("beams.keras abc|--seed|1", "draws no samples"),
+        ("beams.keras abc|--signature|x", "is for artifacts, not .keras"),
+        ("beams.keras abc|--ids", "text 1 must be ids, integers above 0"),
+        ("beams.keras 5|--ids|--tokenizer|x", "there is no --tokenizer"),
+        ("ids.keras abc", "has no tokenizer. Give ids"),
+        ("draws.tflite abc", "--tokenizer FILE.keras. Or give ids: --ids"),
+        ("draws.tflite 0|--ids", "text 1 must be ids, integers above 0"),
+        (
+            "draws.tflite 1 1 1 1 1 1 1 1 1|--ids",
+            "text 1 is too long: it has 9 ids, and signature 'two_of_8'",
+        ),
+        ("draws.tflite 5|--ids|--seed|-1", "--seed: -1 is below 0"),
+        ("draws.tflite 5|--ids|--signature|x", "has no signature 'x'"),
+        ("beams 5|--ids", "takes texts. The signatures of "),
+        ("beams 5|--seed|1", "draws no samples"),
+        ("beams 5|--tokenizer|x", "beams' has its own"),
+    ],
+)
+def test_bad_arguments(run, generators, line, reason):
+    artifact, given = line.split(" ", 1)
+    result = run("generate", generators / artifact, *given.split("|"))
+    assert result.code == 2
+    assert result.out == ""
+    assert reason in result.err
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "standard input holds no line"),
+        (b"abc\n\nabc", "line 2 of standard input is empty"),
+        (b"abc\n\xff\n", "line 2 of standard input is no UTF-8"),
+    ],
+)
+def test_bad_standard_input(run, generators, stdin, content, reason):
+    stdin(content)
+    result = run("generate", generators / "beams.keras", "-")
+    assert result.code == 2
+    assert reason in result.err
+
+
+def test_artifacts_of_other_models(cli):
+    result = cli("generate", "model.tflite", "5 6", "--ids")
+    assert result.code == 2
+    assert "is not that of a kp.Generator" in result.err
+    assert "It takes ids: int32 (None, None), and gives scores" in result.err
+    result = cli("generate", "model.keras", "abc")
+    assert result.code == 2
+    assert "'model.keras' is a Sequential, and no Generator" in result.err
