@@ -228,14 +228,20 @@ def test_what_differs_in_a_loop_of_onnx(onnx, continuer, tmp_path, capsys):
 
     def weight(graph):
         """Another one for the loop alone: the prompt is read by the right."""
-        body = loop(graph)
-        name, node, place = next(
-            (name, node, place)
-            for node in body.node
-            for place, name in enumerate(node.input)
-            if name.endswith("kernel") or name.endswith("kernel:0")
+        node = next(
+            node
+            for node in graph.node
+            for attribute in node.attribute
+            if attribute.g.ByteSize() and attribute.g == loop(graph)
         )
-        (tensor,) = (e for e in graph.initializer if e.name == name)
+        place = next(
+            place
+            for place, name in enumerate(node.input)
+            if name.endswith("output_projection/kernel")
+        )
+        (tensor,) = (
+            each for each in graph.initializer if each.name == node.input[place]
+        )
         values = onnx.numpy_helper.to_array(tensor).copy()
         values.view("uint32").flat[0] ^= 1
         graph.initializer.append(
