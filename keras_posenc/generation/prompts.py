@@ -8,6 +8,15 @@ from keras import ops
 from keras_posenc.generation.generated import is_any
 
 
+def refusable(ids: Any, vocabulary: int) -> Any:
+    """int32 ids, of which a negative one is as wrong as one too large.
+
+    Keras would count it from the end of the table, and answer.
+    """
+    ids = ops.cast(ids, "int32")
+    return ops.where(ids < 0, vocabulary, ids)
+
+
 def align_right(
     prompt: Any, *, start_id: int | None = None, end_ids: Sequence[int] = ()
 ) -> Any:

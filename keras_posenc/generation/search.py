@@ -10,7 +10,7 @@ from keras_posenc.generation.beam_search import beam_search
 from keras_posenc.generation.generated import Generated, Next
 from keras_posenc.generation.one_by_one import greedy_search, sample
 from keras_posenc.generation.options import SAMPLING, check_ids, check_options
-from keras_posenc.generation.prompts import align_right
+from keras_posenc.generation.prompts import align_right, refusable
 from keras_posenc.ops.arguments import (
     NamedArguments,
     check_integers,
@@ -206,6 +206,7 @@ class Search(NamedArguments, keras.layers.Layer):
             parts, that which steps change and that which none does; and from a
             number of beams, the `next` that goes with as many rows for each.
         """
+        inputs = refusable(inputs, self.model.vocabulary_size)
         batch = ops.shape(inputs)[0]
         room = self.max_length - len(self.prefix_ids)
         if self.has_encoder:
@@ -215,7 +216,7 @@ class Search(NamedArguments, keras.layers.Layer):
             )
             start: Any = len(ids)
             # Never without a column: what an empty source has is padding.
-            source = ops.pad(ops.cast(inputs, "int32"), ((0, 0), (0, 1)))
+            source = ops.pad(inputs, ((0, 0), (0, 1)))
             cache = self.model.build_cache(source, start - 1 + room)
         else:
             prompt = align_right(
