@@ -81,7 +81,7 @@ def in_graph(function):
 
 SIZES = {
     "d_model": 8,
-    "num_layers": 2,
+    "num_layers": 1,  # compilers take their time with each
     "num_heads": 2,
     "intermediate_dim": 16,
     "dropout": 0.0,
