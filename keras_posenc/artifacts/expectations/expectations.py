@@ -95,9 +95,21 @@ class Expectations:
 
     @property
     def constant(self) -> list[str]:
-        """Outputs whose rows hardly differ, whatever comes in."""
+        """Outputs whose rows hardly differ, whatever comes in.
+
+        But for those of which the model says so, in `constant_answers`.
+        """
         tolerance = TOLERANCE if self.quantization else self.tolerance
-        return [n for n, most in self._spreads() if most < 10 * tolerance]
+        known = {
+            f"{signature.name}/{name}"
+            for signature in self.signatures
+            for name in getattr(signature.model, "constant_answers", ())
+        }
+        return [
+            name
+            for name, most in self._spreads()
+            if most < 10 * tolerance and name not in known
+        ]
 
     @property
     def blurred(self) -> list[str]:
