@@ -19,6 +19,7 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.artifacts.isolated.asking import worker
+from tests.generation import toy
 
 pytestmark = pytest.mark.tensorflow
 
@@ -29,6 +30,7 @@ TEXTS = [
     "the student who failed the exam received a warning",
     "a cat sat on the mat (again), and a dog did not",
 ]
+TEXTS_OF_LETTERS = ["abc", "", "hello", "gagahahaha"]
 MODES = [None, "float16", "int8", "int8-static"]
 # Blocks and width.
 SIZES = {"small": (2, 64), "large": (4, 256)}
@@ -262,3 +264,42 @@ def test_mediapipe_file_answers_as_keras(core, tmp_path):
     for row, case in zip(expected, found, strict=True):
         (scores,) = case.values()
         np.testing.assert_allclose(scores[0], row, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("options", [{}, {"beams": 3}], ids=str)
+def test_generator_answers_as_keras(core, options, tmp_path):
+    """Whole loops, of any number of steps, and single ones with their cache."""
+    generator = toy.varied(**options)
+    whole = kp.export_litert(
+        generator, tmp_path / "whole.tflite", max_length=16, verbose=False
+    ).path
+    rows = [np.asarray(toy.tokenizer()([text])) for text in TEXTS_OF_LETTERS]
+    wanted = [
+        {name: np.asarray(x) for name, x in generator.from_ids(row).items()}
+        for row in rows
+    ]
+    assert len({float(row["score"][0]) for row in wanted}) == len(rows)
+    cases = [("serving_default", {"ids": row}) for row in rows]
+    found = answers(core, tmp_path / core, whole, cases)
+    for right, case in zip(wanted, found, strict=True):
+        np.testing.assert_array_equal(case["ids"], right["ids"])
+        np.testing.assert_allclose(case["score"], right["score"], atol=1e-5)
+    steps = generator.step_signatures()
+    path = kp.export_litert(
+        generator,
+        tmp_path / "steps.tflite",
+        signatures=steps,
+        verify=False,
+        verbose=False,
+    ).path
+    state = steps["encode"](rows[0])
+    state = {name: np.asarray(value) for name, value in state.items()}
+    cases = [("encode", {"ids": rows[0]}), ("decode", state)]
+    wanted = [state, steps["decode"](state)]
+    found = answers(core, tmp_path / f"{core}_steps", path, cases)
+    for right, case in zip(wanted, found, strict=True):
+        for name, value in case.items():
+            np.testing.assert_allclose(
+                value, right[name], rtol=1e-5, atol=1e-5, err_msg=name
+            )

@@ -110,3 +110,9 @@ def generator(make=kp.Transformer, *, of_model=None, **options):
         max_length=6,
         **options,
     )
+
+
+def varied(**options):
+    """One of texts whose answers are not all alike."""
+    keras.utils.set_random_seed(1)
+    return generator(of_model={"embeddings": "separate"}, **options)
