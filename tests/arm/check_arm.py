@@ -19,6 +19,7 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.artifacts.isolated.asking import worker
+from keras_posenc.artifacts.processes import runner
 from tests.generation import toy
 
 pytestmark = pytest.mark.tensorflow
@@ -36,10 +37,10 @@ MODES = [None, "float16", "int8", "int8-static"]
 SIZES = {"small": (2, 64), "large": (4, 256)}
 
 
-def on(core, folder):
+def on(core):
     """The command that runs the worker of the exports on a processor."""
     if core == "x86":
-        return [sys.executable, "-P", worker.__file__, folder]
+        return [sys.executable, "-P", runner.__file__, worker.__file__]
     assert (ROOT / ".installed").exists(), "no Arm system: make test-arm"
     assert shutil.which("qemu-aarch64-static"), (
         "qemu-aarch64-static is missing: apt-get install qemu-user-static"
@@ -50,7 +51,7 @@ def on(core, folder):
         *("-E", f"PYTHONPATH={ROOT / 'site'}"),
         *("-E", f"PYTHONHOME={ROOT / 'root' / 'usr'}"),
         ROOT / "root" / "usr" / "bin" / "python3.11",
-        *("-P", worker.__file__, folder),
+        *("-P", runner.__file__, worker.__file__),
     ]
 
 
@@ -76,7 +77,8 @@ def answers(core, folder, artifact, cases):
         ],
     }
     (folder / "request.json").write_text(json.dumps(request))
-    subprocess.run(on(core, folder), check=True, timeout=300)
+    order = json.dumps(["main", [str(folder)], {}])
+    subprocess.run(on(core), input=order, text=True, check=True, timeout=300)
     response = json.loads((folder / "response.json").read_text())
     assert "error" not in response, response
     outputs = np.load(folder / "outputs.npz")
@@ -266,39 +268,54 @@ def test_mediapipe_file_answers_as_keras(core, tmp_path):
         np.testing.assert_allclose(scores[0], row, rtol=0, atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def generator(tmp_path_factory):
+    """From a number of beams to a generator and its files.
+
+    That of whole loops, of any number of steps, and that of single ones with
+    their cache.
+    """
+
+    @functools.cache
+    def export(beams):
+        made = toy.varied(beams=beams)
+        folder = tmp_path_factory.mktemp("generator")
+        options = {"verify": False, "verbose": False}
+        whole = kp.export_litert(made, folder / "whole.tflite", **options)
+        steps = kp.export_litert(
+            made,
+            folder / "steps.tflite",
+            signatures=made.step_signatures(),
+            **options,
+        )
+        return made, whole.path, steps.path
+
+    return export
+
+
 @pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("options", [{}, {"beams": 3}], ids=str)
-def test_generator_answers_as_keras(core, options, tmp_path):
-    """Whole loops, of any number of steps, and single ones with their cache."""
-    generator = toy.varied(**options)
-    whole = kp.export_litert(
-        generator, tmp_path / "whole.tflite", max_length=16, verbose=False
-    ).path
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generator_answers_as_keras(generator, core, beams, tmp_path):
+    made, path, _ = generator(beams)
     rows = [np.asarray(toy.tokenizer()([text])) for text in TEXTS_OF_LETTERS]
-    wanted = [
-        {name: np.asarray(x) for name, x in generator.from_ids(row).items()}
-        for row in rows
-    ]
-    assert len({float(row["score"][0]) for row in wanted}) == len(rows)
     cases = [("serving_default", {"ids": row}) for row in rows]
-    found = answers(core, tmp_path / core, whole, cases)
-    for right, case in zip(wanted, found, strict=True):
+    found = answers(core, tmp_path / core, path, cases)
+    assert len({float(case["score"][0]) for case in found}) == len(rows)
+    for row, case in zip(rows, found, strict=True):
+        right = made.from_ids(row)
         np.testing.assert_array_equal(case["ids"], right["ids"])
         np.testing.assert_allclose(case["score"], right["score"], atol=1e-5)
-    steps = generator.step_signatures()
-    path = kp.export_litert(
-        generator,
-        tmp_path / "steps.tflite",
-        signatures=steps,
-        verify=False,
-        verbose=False,
-    ).path
-    state = steps["encode"](rows[0])
-    state = {name: np.asarray(value) for name, value in state.items()}
-    cases = [("encode", {"ids": rows[0]}), ("decode", state)]
-    wanted = [state, steps["decode"](state)]
-    found = answers(core, tmp_path / f"{core}_steps", path, cases)
-    for right, case in zip(wanted, found, strict=True):
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_steps_of_a_generator_answer_as_keras(generator, core, tmp_path):
+    made, _, path = generator(1)
+    steps = made.step_signatures()
+    ids = np.asarray(toy.tokenizer()(TEXTS_OF_LETTERS[:1]))
+    state = {k: np.asarray(v) for k, v in steps["encode"](ids).items()}
+    cases = [("encode", {"ids": ids}), ("decode", state)]
+    found = answers(core, tmp_path / core, path, cases)
+    for right, case in zip([state, steps["decode"](state)], found, strict=True):
         for name, value in case.items():
             np.testing.assert_allclose(
                 value, right[name], rtol=1e-5, atol=1e-5, err_msg=name
