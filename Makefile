@@ -112,7 +112,7 @@ build/arm/.installed: tests/arm/make_root.sh requirements/dev.txt
 	cd $* && npm ci --no-audit --no-fund && touch node_modules
 
 kill-test: $(VENV)/.installed ## Kill 200 exporters at random instants
-	$(VENV)/bin/python tests/artifacts/kill_test.py --kills 200
+	$(VENV)/bin/python tests/artifacts/ground/kill_test.py --kills 200
 
 # By the script's own options (SOAK=) 200 000 times and with 10 swaps, which
 # takes about half an hour.
@@ -120,7 +120,7 @@ soak: $(VENV)/.installed ## Ask a served export 20 000 times; SOAK= for 200 000
 	$(VENV)/bin/python tests/export/soak.py $(SOAK)
 
 fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
-	$(VENV)/bin/python tests/artifacts/fuzz.py --count 10000
+	$(VENV)/bin/python tests/artifacts/inspection/fuzz.py --count 10000
 
 mutants: $(VENV)/.installed ## Put 60 faults in, and see whether tests find them
 	$(VENV)/bin/python tests/mutants.py $(MUTANTS)

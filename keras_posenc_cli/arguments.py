@@ -89,7 +89,7 @@ def add_json(parser: argparse._ActionsContainer) -> None:
 
 
 def add_details_or_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds the forms of a result that are more than its one line."""
+    """Adds the longer forms of a result."""
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--details", action="store_true", help=f"print {what}")
     add_json(forms)
@@ -183,14 +183,16 @@ def lengths(text: str) -> list[int]:
 def tolerance(text: str) -> float:
     value = float(text)
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no finite number from 0")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a finite number of at least 0"
+        )
     return value
 
 
 def share(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 1")
     return value
 
 
@@ -261,7 +263,7 @@ def batching(text: str) -> dict[str, Any]:
 
 
 class ByName(argparse.Action):
-    """What may be repeated, under another name each time."""
+    """An option that may be repeated, with a new name each time."""
 
     def __call__(
         self,
@@ -273,5 +275,5 @@ class ByName(argparse.Action):
         name, value = values
         earlier = getattr(namespace, self.dest) or {}
         if name in earlier:
-            parser.error(f"{option_string}: '{name}' is there twice")
+            parser.error(f"{option_string}: '{name}' is given twice")
         setattr(namespace, self.dest, {**earlier, name: value})

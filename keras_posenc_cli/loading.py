@@ -1,4 +1,4 @@
-"""What users give files of: models, and samples."""
+"""Models and samples from the files that users name."""
 
 import importlib
 import os
@@ -74,7 +74,7 @@ def check_exists(path: Path) -> None:
 
 
 def _check_module(name: str, folders: Sequence[str]) -> None:
-    """The same for a module, of which nothing is run yet."""
+    """The same for a module, without running anything of it."""
     package = name.partition(".")[0]
     try:
         is_there = util.find_spec(package) or machinery.PathFinder.find_spec(
@@ -118,7 +118,7 @@ def _reason(error: Exception) -> str:
     unknown = re.search(r"Could not locate \w+ '([^']+)'", str(error))
     if unknown:
         return (
-            f"'{unknown[1]}' is unknown. If it is of yours, name the module "
+            f"'{unknown[1]}' is unknown. If it is yours, name the module "
             "that registers it: --import MODULE"
         )
     if "Lambda" in str(error) and "arbitrary code" in str(error):

@@ -13,7 +13,7 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
 class UsageError(Exception):
-    """Something that the user gave, and the user can mend."""
+    """Input of the user's that the user can mend."""
 
 
 def run_on_streams(work: Callable[[], int]) -> int:

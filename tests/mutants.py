@@ -361,73 +361,77 @@ VERIFICATION = [
         "NaN equals any number",
         "np.isnan(wanted) & np.isnan(got)",
         "np.isnan(wanted) | np.isnan(got)",
-        "artifacts/test_verification.py::test_difference_of_two_outputs",
+        "artifacts/verification/test_verification.py"
+        "::test_difference_of_two_outputs",
     ),
     Mutant(
         "artifacts/expectations/differences.py",
         "an infinite difference is none",
         "np.where(np.isnan(distances), np.inf, distances)",
         "np.where(np.isfinite(distances), distances, 0.0)",
-        "artifacts/test_verification.py::test_difference_of_two_outputs",
+        "artifacts/verification/test_verification.py"
+        "::test_difference_of_two_outputs",
     ),
     Mutant(
         "artifacts/expectations/differences.py",
         "differences are relative to what the artifact says",
         "np.maximum(scale, np.abs(wanted))",
         "np.maximum(scale, np.abs(got))",
-        "artifacts/test_verification.py::test_difference_of_two_outputs",
+        "artifacts/verification/test_verification.py"
+        "::test_difference_of_two_outputs",
     ),
     Mutant(
         "artifacts/expectations/expectations.py",
         "tolerance x 100",
         "TOLERANCE = 1e-5",
         "TOLERANCE = 1e-3",
-        "artifacts/test_verification.py::test_changed_weight_and_where",
+        "artifacts/verification/test_verification.py"
+        "::test_changed_weight_and_where",
     ),
     Mutant(
-        "artifacts/expectations/expectations.py",
+        "artifacts/expectations/reference_outputs.py",
         "refusals are not told",
         "expectations.refused.append(",
         "[].append(",
-        "artifacts/test_verification.py"
+        "artifacts/verification/test_verification.py"
         "::test_lengths_that_the_model_does_not_take_are_told",
     ),
     Mutant(
-        "artifacts/expectations/samples.py",
+        "artifacts/expectations/invention.py",
         "no batch but of one is asked",
         "_BATCHES = (1, 3)",
         "_BATCHES = (1,)",
-        "artifacts/test_samples.py::test_batches_and_lengths",
+        "artifacts/expectations/test_samples.py::test_batches_and_lengths",
     ),
     Mutant(
-        "artifacts/expectations/samples.py",
+        "artifacts/expectations/invention.py",
         "the longest is one shorter",
         "lengths.append(max_length)",
         "lengths.append(max_length - 1)",
-        "artifacts/test_samples.py::test_batches_and_lengths",
+        "artifacts/expectations/test_samples.py::test_batches_and_lengths",
     ),
     Mutant(
-        "artifacts/expectations/samples.py",
+        "artifacts/expectations/invention.py",
         "no row of nothing but padding is invented",
         "values[2:3] = 0",
         "values[2:3, 1:] = 0",
-        "artifacts/test_samples.py"
+        "artifacts/expectations/test_samples.py"
         "::test_rows_with_padding_at_their_end_and_of_nothing_else",
     ),
     Mutant(
-        "artifacts/expectations/samples.py",
+        "artifacts/expectations/invention.py",
         "the highest id is not asked",
         "flat[0, 0], flat[0, -1] = limit - 1, 0",
         "flat[0, 0], flat[0, -1] = 1, 0",
-        "artifacts/test_samples.py"
+        "artifacts/expectations/test_samples.py"
         "::test_lowest_and_highest_id_of_the_smallest_embedding",
     ),
     Mutant(
-        "artifacts/expectations/samples.py",
+        "artifacts/expectations/invention.py",
         "the lowest id is not asked",
         "flat[0, 0], flat[0, -1] = limit - 1, 0",
         "flat[0, 0], flat[0, -1] = limit - 1, 1",
-        "artifacts/test_samples.py"
+        "artifacts/expectations/test_samples.py"
         "::test_lowest_and_highest_id_of_the_smallest_embedding",
     ),
     Mutant(
@@ -435,72 +439,76 @@ VERIFICATION = [
         "a row has one id more than its length",
         "ops.less(places,",
         "ops.less_equal(places,",
-        "artifacts/test_lengths.py::test_what_is_past_a_length_is_0",
+        "artifacts/signatures/test_lengths.py::test_what_is_past_a_length_is_0",
     ),
     Mutant(
         "artifacts/signatures/lengths.py",
         "rows are not padded as a server pads them",
         "row[length:] = inputs[name].flat[0]",
         "row[length:] = 0",
-        "artifacts/test_lengths.py::test_verification_pads_as_servers_do",
+        "artifacts/signatures/test_lengths.py"
+        "::test_verification_pads_as_servers_do",
     ),
     Mutant(
         "artifacts/signatures/labels.py",
         "labels that repeat are taken",
         "if names.count(name) > 1",
         "if names.count(name) > 2",
-        "artifacts/test_labels.py::test_labels_that_are_none",
+        "artifacts/signatures/test_labels.py::test_labels_that_are_none",
     ),
     Mutant(
         "artifacts/verification/report.py",
         "nothing but NaN is a proof",
         "case.is_nan for case in self.cases",
         "False for case in self.cases",
-        "artifacts/test_verification.py::test_nothing_but_nan_proves_nothing",
+        "artifacts/verification/test_verification.py"
+        "::test_nothing_but_nan_proves_nothing",
     ),
     Mutant(
         "artifacts/verification/report.py",
         "the best case is judged instead of the worst",
         "return max(self.judged, key=",
         "return min(self.judged, key=",
-        "artifacts/test_verification.py::test_report_of_a_failure_is_still_json",
+        "artifacts/verification/test_verification.py"
+        "::test_report_of_a_failure_is_still_json",
     ),
     Mutant(
-        "artifacts/verification/verification.py",
+        "artifacts/inspection/safety.py",
         "an unsafe operator is let through",
         'raise ExportVerificationError(\n            "An artifact may only',
         'ExportVerificationError(\n            "An artifact may only',
-        "artifacts/test_hostile.py"
+        "artifacts/inspection/test_hostile.py"
         "::test_graph_that_does_more_than_compute_is_not_run",
     ),
     Mutant(
-        "artifacts/isolated/reading/reading.py",
+        "artifacts/isolated/reading/saved_model.py",
         "an asset may be above its folder",
         'or ".." in name.parts',
         'or ".." in name.name[:0]',
-        "artifacts/test_hostile.py::test_folder",
+        "artifacts/inspection/test_hostile.py::test_folder",
     ),
     Mutant(
-        "artifacts/verification/verification.py",
+        "artifacts/verification/comparing.py",
         "an output beside the model's is not told",
         "names != set(expected)",
         "not names >= set(expected)",
-        "artifacts/test_verification.py::test_fault_in_a_saved_model",
+        "artifacts/verification/test_verification.py"
+        "::test_fault_in_a_saved_model",
     ),
     Mutant(
         "artifacts/isolated/asking/worker.py",
         "the worker may import Keras",
         '["keras", "keras_posenc", "tf_keras"]',
         '["tf_keras"]',
-        "artifacts/test_worker.py"
+        "artifacts/isolated/test_worker.py"
         "::test_keras_and_the_package_cannot_be_imported",
     ),
     Mutant(
-        "artifacts/litert/quantization.py",
+        "artifacts/expectations/allowance.py",
         "a weight's rounding is taken for as large as the weight",
         "half_step = largest / 127 / 2",
         "half_step = largest / 2",
-        "artifacts/test_quantization.py::test_wrong_scales_are_found",
+        "artifacts/litert/test_quantization.py::test_wrong_scales_are_found",
     ),
 ]
 

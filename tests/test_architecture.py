@@ -20,7 +20,7 @@ COMMAND = "keras_posenc_cli"
 MAP = {
     "ops": set(),
     "positional": {"ops"},
-    "transformer": {"positional", "ops"},
+    "transformer": {"positional", "ops", "keras_internals"},
     "training": {"ops"},
     "generation": {"transformer", "ops"},
     "text": {"ops", "progress", "keras_internals"},

@@ -25,10 +25,10 @@ from keras_posenc.artifacts.inspection.safety import (
     check_operators,
     inspect_safe,
 )
-from keras_posenc.artifacts.litert.proof import compare_with_file
+from keras_posenc.artifacts.litert import proof as litert_proof
 from keras_posenc.artifacts.mediapipe.metadata import packed_task
 from keras_posenc.artifacts.mediapipe.proof import verify_in_mediapipe
-from keras_posenc.artifacts.onnx.proof import compare_with_conversion
+from keras_posenc.artifacts.onnx import proof as onnx_proof
 from keras_posenc.artifacts.signatures.resolving import (
     check_model,
     resolve_numeric_signatures,
@@ -69,7 +69,7 @@ def verify(
     are padded, and rows that are nothing but padding; the lowest and the
     highest id that an input's `Embedding` takes; of what a lookup layer takes,
     its vocabulary. A NaN equals a NaN. `model` is
-    not touched: asked is a copy of it as it was at the call.
+    not touched: a copy of it, as it was at the call, is asked.
 
     A SavedModel is asked as a server asks it, by a session of its
     `signature_def`; `tf.saved_model.load` must give the same. The weights, the
@@ -133,9 +133,7 @@ def verify(
             or inputs that the model itself does not take.
         ExportVerificationError: The artifact does not load, crashes or hangs,
             does more than compute, or is one model for servers and another for
-            Python, or was changed meanwhile. Or an ONNX file gives the model's
-            answers, but does not hold, bit for bit, its weights, or the other
-            numbers that it computes with.
+            Python, or was changed meanwhile.
     """
     require_tensorflow_backend("verify")
     check_operators(allow_operators)
@@ -200,15 +198,10 @@ def verify(
             allow_operators=allow_operators,
             other_writer=other_writer,
         )
-        if report.passed and inspection.kind in ("onnx", "litert"):
+        if report.passed:
             step("Comparing it with a conversion of the model")
-        if report.passed and inspection.kind == "onnx":
-            rewritten, folded = compare_with_conversion(resolved, path)
-            report = dataclasses.replace(
-                report, rewritten=rewritten, folded=folded
-            )
-        if report.passed and inspection.kind == "litert":
-            altered, rewritten, folded = compare_with_file(
+            proof = {"litert": litert_proof, "onnx": onnx_proof}[kind]
+            altered, rewritten, folded = proof.compare_with_conversion(
                 expectations, inspection
             )
             report = dataclasses.replace(
@@ -227,7 +220,7 @@ def verify(
 def _present(
     signatures: Sequence[Signature], inspection: Inspection
 ) -> list[Signature]:
-    """The default signatures, without those made by itself but not there.
+    """The default signatures, without derived ones that it lacks.
 
     An artifact may be of signatures that were given.
     """

@@ -16,7 +16,7 @@ from keras_posenc.generation.generated import (
     log_probabilities,
     with_column,
 )
-from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.ops.arguments import check_positive_int, is_number
 
 
 def beam_search(
@@ -113,12 +113,13 @@ def beam_search(
         totals, counts, ended = state
         logits, _, cache = next(prompt, cache, index)
         vocabulary = logits.shape[-1]
-        gains = log_probabilities(logits)
+        # What is kept of them from step to step is float32.
+        gains = ops.cast(log_probabilities(logits), "float32")
         gains = by_beam(forbidden(gains, index - start))
         # What has ended goes on with padding, for nothing.
         is_pad = ops.equal(ops.arange(vocabulary, dtype="int32"), pad_id)
         free = ops.cast(
-            ops.where(is_pad, 0.0, IMPOSSIBLE), gains.dtype
+            ops.where(is_pad, 0.0, IMPOSSIBLE), "float32"
         )  # (vocabulary,)
         gains = ops.where(
             ops.expand_dims(ended, 2), ops.reshape(free, (1, 1, -1)), gains
@@ -177,8 +178,9 @@ def beam_search(
             () if cache is None else reorder(cache, rows),
         ),
     )
+    # NaN, of a model that is broken, is no sequence that is missing.
     ranks = ops.where(
-        totals > IMPOSSIBLE / 2, totals / penalty(counts), IMPOSSIBLE
+        totals < IMPOSSIBLE / 2, IMPOSSIBLE, totals / penalty(counts)
     )
     return Generated(
         by_beam(prompt)[:, :n_best],
@@ -207,8 +209,7 @@ def check_n_best(n_best: Any, beams: int) -> int:
 
 def check_length_penalty(value: Any) -> float:
     """Returns `value` if it is a finite number from 0, else `ValueError`."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < float("inf"):
+    if not is_number(value) or not 0 <= value < float("inf"):
         raise ValueError(
             "`length_penalty` must be a finite number of at least 0. "
             f"Received: length_penalty={value!r}"

@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.cache import of_shape
+
 # What counts as impossible, and what float16 can hold: a converted constant
 # of 1e9 would be infinite there.
 IMPOSSIBLE = -6e4
@@ -95,9 +97,7 @@ def with_column(buffer: Any, index: Any, values: Any) -> Any:
     columns = ops.arange(ops.shape(buffer)[1], dtype="int32")
     here = ops.expand_dims(ops.equal(columns, index), 0)
     values = ops.expand_dims(ops.cast(values, buffer.dtype), 1)
-    written = ops.where(here, values, buffer)
-    # Static sizes that a choice of unknown operands loses, and loops need.
-    return ops.reshape(written, (-1, buffer.shape[1] or ops.shape(buffer)[1]))
+    return of_shape(ops.where(here, values, buffer), buffer)
 
 
 class Forbidden:

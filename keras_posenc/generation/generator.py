@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.detokenizing import Detokenizing
+from keras_posenc.generation.generated import IMPOSSIBLE
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
@@ -19,6 +20,8 @@ from keras_posenc.generation.tokenizing import Tokenizing
 # A log-likelihood of 0 comes of logits that are not: how far one may be off
 # does not shrink with it. Exports are verified by that.
 _SCALES = {"score": 1.0, "token_score": 1.0}
+# What else has a name in the graph.
+_NAMES = ("text", "noise", "search", "detokenize")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -34,9 +37,10 @@ class Generator(keras.Model):
 
     A score is the log-likelihood of what was generated, the end symbol among
     it, under the model as it is, whatever restricted the choice; with `beams`,
-    over the length penalty. Padding and the start
-    symbol are never generated. An empty source, or an
-    empty prompt, is answered like any other.
+    over the length penalty. Padding, the start symbol and ids that the target
+    tokenizer has not are never generated. An empty source, or an empty prompt,
+    is answered like any other; without a start symbol, all ids are as likely
+    to begin what follows an empty prompt.
 
     Args:
         model: A `Transformer`, from sources to targets, or a
@@ -143,6 +147,7 @@ class Generator(keras.Model):
             start_id=start_id,
             end_ids=check_ids("end_ids", end_ids),
             prefix_ids=prefix_ids,
+            generated_ids=_size_of(target_tokenizer),
             name="search",
         )
         back = None
@@ -150,7 +155,7 @@ class Generator(keras.Model):
             inputs = ids = keras.Input((None,), dtype="int32", name="ids")
         else:
             inputs = keras.Input((), dtype="string", name="text")
-            ids = source_tokenizer(inputs)
+            ids = _tokens(source_tokenizer, inputs)
         outputs = search(ids)
         if target_tokenizer is not None:
             back = Detokenizing(
@@ -232,7 +237,7 @@ class Generator(keras.Model):
         )
         if texts and self.source_tokenizer is not None:
             inputs = keras.Input((), dtype="string", name="text")
-            ids = self.source_tokenizer(inputs)
+            ids = _tokens(self.source_tokenizer, inputs)
         else:
             inputs = ids = keras.Input((None,), dtype="int32", name="ids")
         found = self.search(ids, noise=noise)
@@ -298,22 +303,32 @@ class Generator(keras.Model):
 
         Returns:
             A dict of arrays, as the model's outputs; texts are Python strings.
+
+        Raises:
+            ValueError: Something that is none of these, or a model of NaN.
         """
         tokenizer = self.source_tokenizer
         if hasattr(x, "element_spec"):
+            _check_batches(x.element_spec, tokenizer)
             ids = x if tokenizer is None else x.map(tokenizer)
             found = self.from_ids.predict(ids, verbose=verbose)
         else:
-            ids = self._ids(x, tokenizer)
-            if not len(ids):
-                raise ValueError("`x` must hold at least one text. It is empty")
-            self.search.check_inputs(ids)
             found = self.from_ids.predict(
-                ids, batch_size=batch_size, verbose=verbose
+                self._ids("x", x, tokenizer),
+                batch_size=batch_size,
+                verbose=verbose,
             )
+        self._check_scores(found["score"])
         if self.detokenize is None:
             return dict(found)
         return {"text": self._texts(found["ids"]), "score": found["score"]}
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Keras's `quantize`, of the model within and all that runs it."""
+        super().quantize(*args, **kwargs)
+        for each in vars(self).values():
+            if isinstance(each, keras.Model):  # compiled as it was before
+                each.predict_function = None
 
     def score(
         self, source: Any, target: Any, *, batch_size: int = 32
@@ -329,12 +344,13 @@ class Generator(keras.Model):
             float32 `(batch,)`.
 
         Raises:
-            ValueError: Another number of targets than of sources.
+            ValueError: Something that is none of these, another number of
+                targets than of sources, or a model of NaN.
         """
-        tokenizers = self._tokenizers()
+        given = {"source": source, "target": target}
         ids = {
-            "source": self._ids(source, tokenizers["source"]),
-            "target": self._ids(target, tokenizers["target"]),
+            side: self._ids(side, given[side], tokenizer)
+            for side, tokenizer in self._tokenizers().items()
         }
         if len(ids["source"]) != len(ids["target"]):
             raise ValueError(
@@ -344,6 +360,7 @@ class Generator(keras.Model):
         found = self._scorer_of_ids.predict(
             ids, batch_size=batch_size, verbose=0
         )
+        self._check_scores(found["score"])
         return found["score"]
 
     def stream(self, text: Any) -> Iterator[Any]:
@@ -358,7 +375,7 @@ class Generator(keras.Model):
 
         Raises:
             ValueError: A generator with beams, which has no text before it
-                has all of it.
+                has all of it; what is no text, or no ids; a model of NaN.
 
         Example:
             >>> import keras_posenc as kp
@@ -379,9 +396,7 @@ class Generator(keras.Model):
             raise ValueError(
                 f"`text` must be a string. Received: text={text!r}"
             )
-        ids = self._ids([text], self.source_tokenizer)
-        self.search.check_inputs(ids)
-        tokens = self._stream(ids)
+        tokens = self._stream(self._ids("text", [text], self.source_tokenizer))
         if self.detokenize is None:
             return tokens
         return self._pieces(tokens)
@@ -408,6 +423,7 @@ class Generator(keras.Model):
         for index in range(int(start), prompt.shape[1]):
             state["index"] = np.array([index], "int32")
             found = self._step.predict_on_batch(state)
+            self._check_scores(found["score"])
             if found["ended"][0]:
                 return
             yield int(found["token"][0])
@@ -434,10 +450,44 @@ class Generator(keras.Model):
             if text != said:
                 yield text[len(said) :]
 
-    def _ids(self, x: Any, tokenizer: Any) -> np.ndarray:
-        if tokenizer is None:
-            return np.asarray(ops.convert_to_numpy(x))
-        return np.asarray(ops.convert_to_numpy(tokenizer(x)))
+    def _ids(self, name: str, x: Any, tokenizer: Any) -> np.ndarray:
+        """The ids of texts, or those given: int `(batch, seq)`, of a row."""
+        if tokenizer is not None:
+            if isinstance(x, str | bytes):
+                raise ValueError(
+                    f"`{name}` must be a list or an array of texts. "
+                    f"Received: one text, {x!r:.40}"
+                )
+            ids = np.asarray(ops.convert_to_numpy(tokenizer(x)))
+        else:
+            try:
+                ids = np.asarray(ops.convert_to_numpy(x))
+            except (TypeError, ValueError):
+                ids = np.array(None)  # rows of several lengths, say
+            if ids.dtype.kind not in "biuf" or not ids.ndim:
+                raise ValueError(
+                    f"`{name}` must be ids of shape (batch, seq), padded with "
+                    "0 to one length, as there is no tokenizer for it. "
+                    f"Received: {name}={x!r:.40}"
+                )
+        if not len(ids):
+            raise ValueError(
+                f"`{name}` must hold at least one text. It is empty"
+            )
+        size = vocabulary_of(self.model) if name == "target" else None
+        self.search.check_inputs(ids, name=name, size=size)
+        return ids
+
+    def _check_scores(self, scores: np.ndarray) -> None:
+        """Raises `ValueError` for what no model can mean."""
+        best = scores[:, 0] if scores.ndim == 2 else scores
+        # Beams of NaN are as good as none.
+        if np.isnan(best).any() or (best <= IMPOSSIBLE).any():
+            raise ValueError(
+                "`model` must give logits that are numbers, and gives NaN: "
+                "weights that hold NaN, or numbers beyond "
+                f"{self.model.decoder.compute_dtype}. Received: {self.model!r}"
+            )
 
     def _texts(self, ids: Any) -> np.ndarray:
         """Python strings of ids `(..., seq)`."""
@@ -493,6 +543,31 @@ def _model_of_scores(inputs: Any, outputs: Any, name: str) -> keras.Model:
     return model
 
 
+def _tokens(tokenizer: keras.Layer, texts: Any) -> Any:
+    """The ids of symbolic texts, however the tokenizer is called."""
+    if tokenizer.name in _NAMES:
+        tokenizer = Tokenizing(tokenizer, name=f"{tokenizer.name}_ids")
+    return tokenizer(texts)
+
+
+def _check_batches(spec: Any, tokenizer: Any) -> None:
+    """Raises `ValueError` unless a dataset holds batches of texts, or ids."""
+    rank = getattr(getattr(spec, "shape", None), "rank", None)
+    if rank != (2 if tokenizer is None else 1):
+        wanted = "ids, (batch, seq)" if tokenizer is None else "texts, (batch,)"
+        raise ValueError(
+            f"`x` as a dataset must hold batches of {wanted}. "
+            f"Received: elements {spec}"
+        )
+
+
+def _size_of(tokenizer: Any) -> int | None:
+    """How many ids a tokenizer has, if it says so."""
+    size = getattr(tokenizer, "vocabulary_size", None)
+    size = size() if callable(size) else size
+    return size if isinstance(size, int) else None
+
+
 def _check_vocabulary(name: str, tokenizer: Any, vocabulary: int) -> None:
     """Raises `ValueError` for a tokenizer of ids that the model has not."""
     if tokenizer is None:
@@ -507,9 +582,8 @@ def _check_vocabulary(name: str, tokenizer: Any, vocabulary: int) -> None:
             f"`{name}` must be a layer from strings to ids. "
             f"Received: {name}={tokenizer!r}"
         )
-    size = getattr(tokenizer, "vocabulary_size", None)
-    count = size() if callable(size) else size
-    if isinstance(count, int) and count > vocabulary:
+    count = _size_of(tokenizer)
+    if count is not None and count > vocabulary:
         raise ValueError(
             f"`{name}` must have no more ids than the model, which has "
             f"{vocabulary}. Received: a tokenizer of {count}"

@@ -1,6 +1,5 @@
 """What a generator may be asked, checked as a whole."""
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,11 @@ from keras_posenc.generation.beam_search import (
     check_n_best,
 )
 from keras_posenc.generation.sampling import Sampling
-from keras_posenc.ops.arguments import check_positive, check_positive_int
+from keras_posenc.ops.arguments import (
+    check_integer,
+    check_positive,
+    check_positive_int,
+)
 
 # Any of these, given, asks for samples.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
@@ -45,6 +48,10 @@ def check_options(
     check_n_best(n_best, beams)
     check_length_penalty(length_penalty)
     check_positive("repetition_penalty", repetition_penalty)
+    if seed is not None:
+        check_integer("seed", seed)
+    if start_id is not None:
+        check_integer("start_id", start_id)
     given = {k: v for k, v in sampling.items() if v is not None}
     draw = Sampling(**given) if given else None
     if beams > 1 and (given or repetition_penalty != 1):
@@ -72,7 +79,7 @@ def check_options(
             "`prefix_ids` must be fewer than `max_length`, which counts them. "
             f"Received: {len(prefix_ids)} prefix_ids, max_length={max_length}"
         )
-    if not isinstance(min_length, int) or not 0 <= min_length < max_length:
+    if not 0 <= check_integer("min_length", min_length) < max_length:
         raise ValueError(
             "`min_length` must be an integer in [0, max_length), with "
             f"max_length={max_length}. Received: min_length={min_length!r}"
@@ -88,13 +95,11 @@ def check_ids(name: str, value: Any) -> tuple[int, ...]:
     """
     if value is None:
         return ()
+    is_one = isinstance(value, str | bytes) or not hasattr(value, "__iter__")
     try:
-        return (operator.index(value),)
-    except TypeError:
-        pass
-    try:
-        return tuple(operator.index(each) for each in value)
-    except TypeError:
+        several = [value] if is_one else value
+        return tuple(check_integer(name, each) for each in several)
+    except (TypeError, ValueError):
         raise ValueError(
             f"`{name}` must be an id or several. Received: {name}={value!r}"
         ) from None
@@ -124,4 +129,10 @@ def _check_ids(
             "`start_id` must not be one of `end_ids`: a sequence would end "
             f"where it begins. Received: start_id={start_id}, "
             f"end_ids={tuple(end_ids)}"
+        )
+    if ends := set(prefix_ids).intersection(end_ids):
+        raise ValueError(
+            "`prefix_ids` must have none of `end_ids`, behind which a sequence "
+            f"has ended. Received: {min(ends)} in prefix_ids={prefix_ids} and "
+            f"in end_ids={tuple(end_ids)}"
         )

@@ -22,10 +22,11 @@ def align_right(
 ) -> Any:
     """Prompts of any lengths, padded anywhere, with their ends in one column.
 
-    Two columns of padding are put in front, so that before the last one there
-    is always something to read, even where the prompts have length 0. A prompt
-    that has ended goes on: its end symbol, which tokenizers append, is taken
-    away. One without tokens is the start symbol, if there is one.
+    There are two columns at least, so that before the last one there is always
+    something to read; where the length is not known, two of padding are put in
+    front. A prompt that has ended goes on: its end symbol, which tokenizers
+    append, is taken away. One without tokens is the start symbol, if there is
+    one.
 
     Args:
         prompt: Integers `(batch, length)`, padded with 0, also of length 0.
@@ -33,12 +34,12 @@ def align_right(
         end_ids: The end symbols.
 
     Returns:
-        int32 `(batch, length + 2)`.
+        int32 `(batch, max(length, 2))`, or `(batch, length + 2)`.
     """
-    prompt = ops.pad(ops.cast(prompt, "int32"), ((0, 0), (2, 0)))
-    columns = ops.expand_dims(
-        ops.arange(ops.shape(prompt)[1], dtype="int32"), 0
-    )
+    length = prompt.shape[1]
+    front = max(2 - length, 0) if isinstance(length, int) else 2
+    prompt = ops.pad(ops.cast(prompt, "int32"), ((0, 0), (front, 0)))
+    columns = _columns(prompt)
     prompt = _shift_right(prompt, columns)
     last = columns == ops.shape(prompt)[1] - 1  # (1, length)
     ended = ops.logical_and(last, is_any(prompt, end_ids))
@@ -47,6 +48,27 @@ def align_right(
         return prompt
     empty = ops.logical_and(last, ops.equal(prompt, 0))
     return ops.where(empty, start_id, prompt)
+
+
+def align_left(ids: Any) -> Any:
+    """Rows of any lengths, padded on either side, with their padding behind.
+
+    Args:
+        ids: int32 `(batch, length)`, padded with 0.
+
+    Returns:
+        int32 `(batch, length)`.
+    """
+    columns, length = _columns(ids), ops.shape(ids)[1]
+    places = ops.where(ops.not_equal(ids, 0), columns, length)
+    source = columns + ops.min(places, axis=1, keepdims=True)
+    source = ops.where(source >= length, source - length, source)
+    return ops.take_along_axis(ids, source, axis=1)
+
+
+def _columns(ids: Any) -> Any:
+    """(batch, length) -> 0, 1, 2 ... of shape (1, length)."""
+    return ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
 
 
 def _shift_right(prompt: Any, columns: Any) -> Any:

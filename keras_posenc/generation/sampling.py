@@ -6,7 +6,11 @@ from typing import Any
 from keras import ops
 
 from keras_posenc.generation.generated import IMPOSSIBLE
-from keras_posenc.ops.arguments import check_positive, check_positive_int
+from keras_posenc.ops.arguments import (
+    check_positive,
+    check_positive_int,
+    is_number,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +102,7 @@ class Sampling:
 
 
 def _check_share(name: str, value: Any, wanted: str, fits: bool) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and 0 <= value <= 1 and fits):
+    if not (is_number(value) and 0 <= value <= 1 and fits):
         raise ValueError(
             f"`{name}` must be a number in {wanted}. Received: {name}={value!r}"
         )

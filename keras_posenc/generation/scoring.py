@@ -7,7 +7,11 @@ import keras
 from keras import ops
 
 from keras_posenc.generation.generated import is_any, log_probabilities
-from keras_posenc.generation.prompts import align_right, refusable
+from keras_posenc.generation.prompts import (
+    align_left,
+    align_right,
+    refusable,
+)
 from keras_posenc.generation.search import check_model, vocabulary_of
 from keras_posenc.ops.arguments import NamedArguments
 
@@ -27,12 +31,12 @@ class Scoring(NamedArguments, keras.layers.Layer):
 
     Call arguments:
         inputs: A dict of `source` and `target`, integers `(batch, source)` and
-            `(batch, target)`, padded on the right with 0.
+            `(batch, target)`. 0 is padding, of a target on either side.
 
     Returns:
         A dict of `score`, float32 `(batch,)`, and `token_score`, float32
         `(batch, target + 1)`: the log-likelihoods of the tokens behind the
-        start symbol; 0 for padding.
+        start symbol, from the left; 0 for padding.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
 
     def _tokens(self, target: Any) -> Any:
         """Targets without their start, and with their end."""
-        target = ops.pad(target, ((0, 0), (0, 2)))
+        target = align_left(ops.pad(target, ((0, 0), (0, 2))))
         if self.start_id is not None:
             begins = ops.equal(target[:, :1], self.start_id)
             target = ops.where(begins, ops.roll(target, -1, axis=1), target)
@@ -113,8 +117,6 @@ class Scoring(NamedArguments, keras.layers.Layer):
         tokens = ops.sum(
             ops.cast(ops.not_equal(prompt, 0), "int32"), axis=1, keepdims=True
         )
-        # Who has no prompt reads one token of padding first.
-        tokens = ops.maximum(tokens, 1)  # (batch, 1)
         both = ops.concatenate([prompt, target], axis=1)
         columns = ops.expand_dims(ops.arange(width + length, dtype="int32"), 0)
         source = columns + (width - tokens)
@@ -126,7 +128,10 @@ class Scoring(NamedArguments, keras.layers.Layer):
         places = (
             tokens - 1 + ops.expand_dims(ops.arange(length, dtype="int32"), 0)
         )  # (batch, target)
-        return ops.take_along_axis(logits, ops.expand_dims(places, 2), axis=1)
+        places = ops.expand_dims(places, 2)
+        logits = ops.take_along_axis(logits, ops.maximum(places, 0), axis=1)
+        # Where there is no prompt, all ids are as likely to be the first.
+        return ops.where(places < 0, ops.zeros_like(logits), logits)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         return None

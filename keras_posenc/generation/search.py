@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_posenc.generation.beam_search import beam_search
@@ -41,6 +42,8 @@ class Search(NamedArguments, keras.layers.Layer):
         start_id: As for `Generator`.
         end_ids: As for `Generator`.
         prefix_ids: As for `Generator`.
+        generated_ids: How many of the model's ids may be generated, the first;
+            by default all.
         **kwargs: Keras's `name` and the like.
 
     Call arguments:
@@ -72,6 +75,7 @@ class Search(NamedArguments, keras.layers.Layer):
         start_id: int | None = None,
         end_ids: Any = None,
         prefix_ids: Any = None,
+        generated_ids: int | None = None,
         **kwargs: Any,
     ) -> None:
         check_model(model)
@@ -97,6 +101,7 @@ class Search(NamedArguments, keras.layers.Layer):
         self.start_id = start_id
         self.end_ids = check_ids("end_ids", end_ids)
         self.prefix_ids = check_ids("prefix_ids", prefix_ids)
+        self.generated_ids = generated_ids
         self.draw = check_options(
             vocabulary=self.vocabulary,
             max_length=max_length,
@@ -111,6 +116,9 @@ class Search(NamedArguments, keras.layers.Layer):
             end_ids=self.end_ids,
             prefix_ids=self.prefix_ids,
         )
+        # As Python's own numbers, which a config can hold.
+        for option in ("max_length", "beams", "n_best", "min_length"):
+            setattr(self, option, int(getattr(self, option)))
         if self.has_encoder and start_id is None:
             raise ValueError(
                 "`start_id`, with which targets begin, must be given where no "
@@ -185,7 +193,10 @@ class Search(NamedArguments, keras.layers.Layer):
     @property
     def forbidden_ids(self) -> tuple[int, ...]:
         """What is never generated, besides padding."""
-        return () if self.start_id is None else (self.start_id,)
+        start = () if self.start_id is None else (self.start_id,)
+        if self.generated_ids is None:
+            return start
+        return (*start, *range(self.generated_ids, self.vocabulary))
 
     def _behind_prompt(self, x: Any) -> Any:
         if len(x.shape) == 3:
@@ -252,24 +263,43 @@ class Search(NamedArguments, keras.layers.Layer):
 
         return next
 
-    def check_inputs(self, inputs: Any) -> None:
-        """Raises `ValueError` for what are no ids of the model's, if known."""
-        check_integers("ids", inputs)
+    def check_inputs(
+        self, inputs: Any, *, name: str = "ids", size: int | None = None
+    ) -> None:
+        """Raises `ValueError` for what are no ids of the model's, if known.
+
+        Args:
+            inputs: Integers `(batch, seq)`.
+            name: What they are called.
+            size: How many ids there are; by default those that it reads.
+        """
+        check_integers(name, inputs)
         if len(inputs.shape) != 2:
             raise ValueError(
-                "Ids must have shape (batch, seq). "
-                f"Received: ids of shape {tuple(inputs.shape)}"
+                f"`{name}` must have shape (batch, seq). "
+                f"Received: {name} of shape {tuple(inputs.shape)}"
             )
-        size = self.model.vocabulary_size
+        size = self.model.vocabulary_size if size is None else size
         values = known_values(inputs)
         if values is None or not values.size:
             return
         wrong = values[(values < 0) | (values >= size)]
         if wrong.size:
             raise ValueError(
-                f"Ids must be in [0, {size}), the model's vocabulary. "
+                f"`{name}` must be in [0, {size}), the model's vocabulary. "
                 f"Received: {wrong[0]}"
             )
+        if name not in ("source", "target") and not self.has_encoder:
+            self.model.check_length(self._longest(values))
+
+    def _longest(self, prompts: np.ndarray) -> int:
+        """How many tokens a row may get to, of which the last is not read."""
+        real = prompts != 0
+        counts = real.sum(axis=1)
+        places = prompts.shape[1] - 1 - real[:, ::-1].argmax(axis=1)
+        last = np.take_along_axis(prompts, places[:, np.newaxis], axis=1)
+        counts -= np.isin(last[:, 0], self.end_ids)  # goes on, as a prompt
+        return max(int(counts.max()) + self.max_length - 1, 1)
 
     def _check_cache(self) -> None:
         """Raises what the model says if it cannot go on token by token."""
@@ -299,6 +329,7 @@ class Search(NamedArguments, keras.layers.Layer):
             **super().get_config(),
             "model": keras.saving.serialize_keras_object(self.model),
             **self.options(),
+            "generated_ids": self.generated_ids,
         }
 
     def options(self) -> dict[str, Any]:

@@ -24,8 +24,8 @@ class Step(keras.Model):
             made of, `moving` and `fixed`.
 
     Returns:
-        A dict of `token`, int32 `(1,)`, `ended`, bool `(1,)`, the `prompt` with
-        the token in it, and `moving`.
+        A dict of `token`, int32 `(1,)`, its `score`, `ended`, bool `(1,)`, the
+        `prompt` with the token in it, and `moving`.
     """
 
     def __init__(self, search: Search) -> None:
@@ -54,11 +54,12 @@ class Step(keras.Model):
         )
         next = search.next_with(inputs["fixed"])
         logits, _, moving = next(prompt, inputs["moving"], index)
-        token, _ = chooser(logits, prompt=prompt, index=index, start=start)
+        token, score = chooser(logits, prompt=prompt, index=index, start=start)
         columns = ops.arange(ops.shape(prompt)[1], dtype="int32")
         here = ops.expand_dims(ops.equal(columns, index), 0)
         return {
             "token": token,
+            "score": score,
             "ended": is_any(token, search.end_ids),
             "prompt": ops.where(here, ops.expand_dims(token, 1), prompt),
             "moving": moving,

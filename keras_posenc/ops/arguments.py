@@ -68,6 +68,16 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     )
 
 
+def check_integer(name: str, value: Any) -> int:
+    """Returns `value` if it is an integer, else raises `ValueError`."""
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}")
+
+
 def check_positive_int(name: str, value: Any) -> int:
     """Returns `value` if it is an integer above 0, else `ValueError`."""
     try:
@@ -83,7 +93,7 @@ def check_positive_int(name: str, value: Any) -> int:
 
 def check_rate(name: str, value: Any) -> float:
     """Returns `value` if it is a dropout rate in [0, 1), else `ValueError`."""
-    if _is_real(value) and 0 <= value < 1:
+    if is_number(value) and 0 <= value < 1:
         return float(value)
     raise ValueError(
         f"`{name}` must be a number in [0, 1). Received: {name}={value!r}"
@@ -92,7 +102,7 @@ def check_rate(name: str, value: Any) -> float:
 
 def check_positive(name: str, value: Any) -> float:
     """Returns `value` if it is finite and above 0, else `ValueError`."""
-    if _is_real(value) and math.isfinite(value) and value > 0:
+    if is_number(value) and math.isfinite(value) and value > 0:
         return float(value)
     raise ValueError(
         f"`{name}` must be a positive finite number. Received: {name}={value!r}"
@@ -101,7 +111,7 @@ def check_positive(name: str, value: Any) -> float:
 
 def check_max_wavelength(value: Any) -> float:
     """Returns `value` if it is finite and at least 1, else `ValueError`."""
-    if _is_real(value) and math.isfinite(value) and value >= 1:
+    if is_number(value) and math.isfinite(value) and value >= 1:
         return float(value)
     raise ValueError(
         "`max_wavelength` must be a finite number of at least 1. "
@@ -273,7 +283,7 @@ def check_inputs(
             f"Received: inputs of dtype {dtype}"
         )
     if layer.built and layer.weights:
-        built_for = layer.get_build_config()["input_shape"]
+        built_for = keras.Layer.get_build_config(layer)["input_shape"]
         if built_for[-1] != inputs.shape[-1]:
             raise ValueError(
                 f"{type(layer).__name__} '{layer.name}' was built for inputs "
@@ -299,7 +309,8 @@ def check_sequence_shape(layer: keras.Layer, shape: Any) -> None:
     check_input_shape(layer, shape, ("batch", "seq", "dim"))
 
 
-def _is_real(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether `value` is one number, NumPy's too, and no bool."""
     return not isinstance(value, bool | str | bytes) and (
         hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
     )

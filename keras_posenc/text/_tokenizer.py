@@ -176,13 +176,20 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor()
         elif not tf.is_tensor(ids):
-            ids = tf.convert_to_tensor(keras.ops.convert_to_numpy(ids))
+            try:
+                ids = tf.convert_to_tensor(keras.ops.convert_to_numpy(ids))
+            except ValueError:
+                raise ValueError(
+                    "`ids` must be integers of shape (..., seq), or a ragged "
+                    f"tensor of them. Received: ids={ids!r:.60}"
+                ) from None
         if not ids.dtype.is_integer or ids.shape.rank == 0:
             raise ValueError(
                 "`ids` must be integers of shape (..., seq). "
                 f"Received: dtype={ids.dtype.name}, shape={tuple(ids.shape)}."
             )
-        ids = tf.cast(ids, "int32")
+        # Never to a number that another one would be.
+        ids = tf.cast(ids, "int64" if ids.dtype.size == 8 else "int32")
         ends = tf.cast(tf.equal(ids, self.end_id), "int32")
         # Nothing counts from the end symbol on, whatever stands there.
         ids = tf.where(tf.cumsum(ends, axis=-1) > 0, self.pad_id, ids)

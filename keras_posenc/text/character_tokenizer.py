@@ -81,7 +81,7 @@ class CharacterTokenizer(FramedTokenizer):
             **kwargs,
         )
         # A tuple: Keras and TensorFlow would wrap a list to track its items.
-        self.vocabulary = tuple(vocabulary)
+        self.vocabulary = _characters(vocabulary)
         _check_characters(self.vocabulary)
 
     @classmethod
@@ -167,6 +167,16 @@ class CharacterTokenizer(FramedTokenizer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "vocabulary": self.get_vocabulary()}
+
+
+def _characters(vocabulary: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(vocabulary)
+    except TypeError:
+        raise ValueError(
+            "`vocabulary` must be a string, or a sequence of characters. "
+            f"Received: vocabulary={vocabulary!r}."
+        ) from None
 
 
 def _check_characters(vocabulary: Sequence[Any]) -> None:

@@ -54,6 +54,11 @@ def texts_of(corpus: Any) -> Iterator[str]:
             for text in ([element] if isinstance(element, bytes) else element)
         )
     for text in strings_of(corpus):
-        yield (
-            text.decode(errors="replace") if isinstance(text, bytes) else text
-        )
+        if isinstance(text, bytes):
+            text = text.decode(errors="replace")
+        if not isinstance(text, str):
+            raise TypeError(
+                "`corpus` must hold strings. "
+                f"Received an element of type {type(text).__name__}."
+            )
+        yield text

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.ops.arguments import check_shape
+
 
 class _Mask(keras.layers.Layer):
     """The mask that a tensor carries, as Keras gives it to layers.
@@ -44,7 +46,11 @@ def read_targets(
             for the last axis.
     """
     shape = tuple(predictions.shape)
-    if len(targets.shape) != len(shape) - 1 or len(shape) < 2:
+    fits = len(targets.shape) == len(shape) - 1 >= 1 and all(
+        None in (size, known) or size == known
+        for size, known in zip(targets.shape, shape[:-1], strict=True)
+    )
+    if not fits:
         raise ValueError(
             "Targets must be ids of shape (batch, seq), and predictions have "
             "one more axis, the vocabulary. Received: targets of shape "
@@ -57,8 +63,18 @@ def read_targets(
 
 
 def spread(weights: Any, like: Any) -> Any:
-    """Weights of rows, or of tokens, for each of the tokens."""
+    """Weights of rows, or of tokens, for each of the tokens.
+
+    Raises:
+        ValueError: Weights of another shape.
+    """
     weights = ops.cast(weights, "float32")
+    batch, seq = like.shape
+    sizes = {"batch": batch, "seq": seq, "1": 1}
+    row, tokens = ("batch",), ("batch", "seq")
+    check_shape(
+        "sample_weight", weights, (), row, ("batch", "1"), tokens, sizes=sizes
+    )
     while len(weights.shape) < len(like.shape):
         weights = ops.expand_dims(weights, -1)
     return weights

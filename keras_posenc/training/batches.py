@@ -55,6 +55,11 @@ def batch_by_length(
     """
     import tensorflow as tf
 
+    if not isinstance(boundaries, Sequence):
+        raise ValueError(
+            "`boundaries` must be a sequence of integers. "
+            f"Received: boundaries={boundaries!r}"
+        )
     boundaries = [check_positive_int("boundaries", b) for b in boundaries]
     tokens = check_positive_int("tokens", tokens)
     if not boundaries or sorted(set(boundaries)) != boundaries:
@@ -109,6 +114,11 @@ def as_rows(dataset: Any) -> Any:
     """
     import tensorflow as tf
 
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ValueError(
+            "`dataset` must be a tf.data.Dataset. "
+            f"Received: dataset={dataset!r:.80}"
+        )
     specs = tf.nest.flatten(dataset.element_spec)
     for spec in specs:
         if getattr(spec, "shape", tf.TensorShape(None)).rank != 1:

@@ -27,8 +27,8 @@ def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
 
     Raises:
         ValueError: if `length` or `window` is not a positive integer, or a
-            feature has not one axis. A text longer than `length` ends the
-            dataset with an `InvalidArgumentError`.
+            feature has not one axis, or no integers. A text longer than
+            `length` ends the dataset with an `InvalidArgumentError`.
 
     Example:
         >>> import tensorflow as tf
@@ -45,6 +45,12 @@ def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
     length = check_positive_int("length", length)
     window = check_positive_int("window", window)
     dataset = as_rows(dataset)
+    for spec in tf.nest.flatten(dataset.element_spec):
+        if not spec.dtype.is_integer:
+            raise ValueError(
+                "`dataset` must hold ids of an integer dtype. "
+                f"Received: an element {spec}"
+            )
 
     def rows_of(sizes: Any) -> Any:
         """The row of each text, from sizes of shape (texts, features)."""
@@ -82,8 +88,13 @@ def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
         }
 
     def pack(*features: Any) -> Any:
+        # Texts of one length that is known come as no ragged tensor.
         ragged = [
-            each.with_row_splits_dtype(tf.int32)
+            (
+                each
+                if isinstance(each, tf.RaggedTensor)
+                else tf.RaggedTensor.from_tensor(each)
+            ).with_row_splits_dtype(tf.int32)
             for each in tf.nest.flatten(features)
         ]
         sizes = tf.stack([each.row_lengths() for each in ragged], axis=1)

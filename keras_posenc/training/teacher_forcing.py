@@ -6,7 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import NamedArguments, check_positive_int
+from keras_posenc.ops.arguments import (
+    NamedArguments,
+    check_integers,
+    check_positive_int,
+    check_shape,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -37,7 +42,7 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
 
     Raises:
         ValueError: if `start_id` is not a positive integer or None, or if the
-            ids do not have two axes.
+            ids are no integers of two axes, or segments do not fit them.
 
     Example:
         >>> import numpy as np
@@ -72,6 +77,14 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
                 f"Layer '{self.name}' expects ids of shape (batch, seq). "
                 f"Received: shape={tuple(inputs.shape)}"
             )
+        check_integers("inputs", inputs)
+        batch, seq = inputs.shape
+        check_shape(
+            "segment_ids",
+            segment_ids,
+            ("batch", "seq"),
+            sizes={"batch": batch, "seq": seq},
+        )
         ids = ops.cast(inputs, "int32")
         before, targets = ids[:, :-1], ids[:, 1:]
         apart = False

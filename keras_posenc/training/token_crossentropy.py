@@ -5,10 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import check_bool, check_rate
+from keras_posenc.ops.arguments import check_bool, check_rate, known_values
 from keras_posenc.training._tokens import read_targets, spread
 
 _MEAN = "mean_with_sample_weight"
+_DTYPES = ("float32", "float64")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -29,10 +30,13 @@ class TokenCrossentropy(keras.losses.Loss):
             sample weights if there are some; "sum"; or None, for one number a
             token, 0 where it does not count.
         name: name of the loss.
-        dtype: dtype of its computations, float32 by default.
+        dtype: dtype of its computations, "float32" or "float64". Lower ones
+            hold neither large ids nor the loss of a token.
 
     Call arguments:
-        y_true: integer ids of shape (batch, seq).
+        y_true: integer ids of shape (batch, seq), those that count in [0, V).
+            Others are refused where their values are known, and elsewhere give
+            a loss of NaN.
         y_pred: logits, or probabilities, of shape (batch, seq, V).
         sample_weight: of shape (batch,) or (batch, seq).
 
@@ -61,8 +65,13 @@ class TokenCrossentropy(keras.losses.Loss):
         ignored_id: int = 0,
         reduction: str | None = _MEAN,
         name: str = "token_crossentropy",
-        dtype: Any = None,
+        dtype: Any = "float32",
     ) -> None:
+        if keras.backend.standardize_dtype(dtype) not in _DTYPES:
+            raise ValueError(
+                "`dtype` must be 'float32' or 'float64', whatever that of the "
+                f"predictions. Received: dtype={dtype!r}"
+            )
         if reduction not in (_MEAN, "sum", "none", None):
             raise ValueError(
                 f"`reduction` must be {_MEAN!r}, 'sum' or None, since padding "
@@ -79,6 +88,7 @@ class TokenCrossentropy(keras.losses.Loss):
         y_true = ops.convert_to_tensor(y_true)
         y_pred = ops.convert_to_tensor(y_pred)
         _, counts = read_targets(y_true, y_pred, self.ignored_id)
+        _check_ids(y_true, counts, y_pred.shape[-1])
         weights = ops.cast(counts, self.dtype)
         if sample_weight is not None:
             given = ops.convert_to_tensor(sample_weight)
@@ -94,8 +104,10 @@ class TokenCrossentropy(keras.losses.Loss):
             # Keras's own bound; the normalisation below makes up for the sum.
             epsilon = keras.config.epsilon()
             y_pred = ops.log(ops.clip(y_pred, epsilon, 1.0))
+        size = y_pred.shape[-1]
+        nearest = ops.clip(ids, 0, size - 1)
         at_target = ops.take_along_axis(
-            y_pred, ops.expand_dims(ids, -1), axis=-1
+            y_pred, ops.expand_dims(nearest, -1), axis=-1
         )
         at_target = ops.squeeze(at_target, -1)  # (batch, seq)
         rate = self.label_smoothing
@@ -103,6 +115,8 @@ class TokenCrossentropy(keras.losses.Loss):
         if rate:
             expected = expected + rate * ops.mean(y_pred, axis=-1)
         losses = ops.logsumexp(y_pred, axis=-1) - expected
+        # Each backend reads something else beside an array, -1 its last.
+        losses = ops.where(ops.equal(ids, nearest), losses, float("nan"))
         return ops.where(counts, losses, 0.0)
 
     def get_config(self) -> dict[str, Any]:
@@ -111,4 +125,18 @@ class TokenCrossentropy(keras.losses.Loss):
             "label_smoothing": self.label_smoothing,
             "from_logits": self.from_logits,
             "ignored_id": self.ignored_id,
+            "dtype": self.dtype,
         }
+
+
+def _check_ids(targets: Any, counts: Any, size: int) -> None:
+    """Raises `ValueError` for ids that are none of `size`, if known."""
+    ids, real = known_values(targets), known_values(counts)
+    if ids is None or real is None:
+        return
+    wrong = ids[real & ((ids < 0) | (ids >= size))]
+    if wrong.size:
+        raise ValueError(
+            f"`y_true` must be ids in [0, {size}), as many as `y_pred` has, or "
+            f"`ignored_id`. Received: {wrong[0]}"
+        )

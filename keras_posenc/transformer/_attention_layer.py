@@ -22,9 +22,10 @@ from keras_posenc.positional.attention_position import (
     check_attention_position,
 )
 from keras_posenc.transformer._context import Context
+from keras_posenc.transformer._quantized import QuantizedWithin
 
 
-class AttentionLayer(NamedArguments, keras.Layer):
+class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
     """Base of the layers that take a sequence and attend within it.
 
     A subclass defines `attend(x, context, *, return_attention_scores,

@@ -257,14 +257,16 @@ class DecodingLayer(AttentionLayer):
         return _list(self.cross_attention_position)
 
 
-def check_cross_attention_position(value: Any) -> AttentionPosition | None:
+def check_cross_attention_position(
+    value: Any, name: str = "attention_position"
+) -> AttentionPosition | None:
     """Returns an `AttentionPosition` that makes sense between two sequences.
 
     Raises:
         ValueError: One whose answer depends on how long the other sequence is,
             or on which of two tokens comes first.
     """
-    position = check_attention_position(value)
+    position = check_attention_position(value, name)
     if position is None:
         return None
     kind = getattr(position, "rope_type", None)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_posenc.ops.arguments import (
@@ -19,6 +20,7 @@ from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.ops.sides import Side
 from keras_posenc.transformer._attention_layer import side_of
 from keras_posenc.transformer._context import Context, Memory
+from keras_posenc.transformer._id_model import IdModel
 from keras_posenc.transformer._input_position import (
     check_cacheable,
     put_in_at,
@@ -33,7 +35,7 @@ _BY_ROW = ("tokens", "positions", "blocks")
 _OF_MEMORY = ("memory", "memory_tokens")
 
 
-class DecodingModel(keras.Model):
+class DecodingModel(IdModel):
     """Base of the models whose logits come all at once, or token by token.
 
     A subclass sets these attributes, and defines `build_cache` by
@@ -51,12 +53,6 @@ class DecodingModel(keras.Model):
     target_embedding: TokenEmbedding
     target_input_position: keras.Layer | None
     head: keras.layers.Dense | None
-
-    def call(
-        self, inputs: Any, *, training: Any = None, mask: Any = None
-    ) -> Any:
-        # A Functional model takes any other argument too, and ignores it.
-        return super().call(inputs, training=training, mask=mask)
 
     def call_with_cache(
         self, token_ids: Any, cache: dict[str, Any], *, mask: Any = None
@@ -79,9 +75,11 @@ class DecodingModel(keras.Model):
             the cache with these tokens in it.
 
         Raises:
-            ValueError: Tokens that do not fit into the cache, or ids or a mask
-                of another shape or dtype.
+            ValueError: Another model's cache, tokens that do not fit into it,
+                ids or a mask of another shape or dtype. In a graph nobody sees
+                how full a cache is: what does not fit is left out.
         """
+        self._check_cache(cache)
         token_ids = ops.convert_to_tensor(token_ids)
         self._check_tokens(token_ids, cache, mask)
         token_ids = ops.cast(token_ids, "int32")
@@ -160,11 +158,14 @@ class DecodingModel(keras.Model):
             for name, value in cache.items()
         }
 
+    def check_length(self, max_length: Any) -> None:
+        """Raises `ValueError` unless so many tokens have positions, in turn."""
+        check_cacheable(self.target_input_position, max_length)
+
     def _empty_cache(self, batch: Any, max_length: Any) -> dict[str, Any]:
         """A cache without tokens, and without a memory."""
-        if not hasattr(max_length, "dtype"):
-            max_length = check_positive_int("max_length", max_length)
-        check_cacheable(self.target_input_position, max_length)
+        max_length = check_size("max_length", max_length)
+        self.check_length(max_length)
         within = self.decoder.attention_position
         for position in within if isinstance(within, list) else [within]:
             if position is not None and position.uses_length:
@@ -204,6 +205,18 @@ class DecodingModel(keras.Model):
             Context(queries, keys, batch=batch, data_dependent_shapes=flexible)
         )
 
+    def _check_cache(self, cache: Any) -> None:
+        parts = {"slot", "tokens", "positions", "blocks"}
+        if self.decoder.use_cross_attention:
+            parts |= {"memory", "memory_tokens"}
+        names = set(cache) if isinstance(cache, dict) else set()
+        if names - {"encoding"} != parts:
+            what = f"one of {sorted(names)}" if names else repr(cache)
+            raise ValueError(
+                "`cache` must be one that `build_cache` of this model made. "
+                f"Received: cache={what:.200}"
+            )
+
     def _check_tokens(
         self, token_ids: Any, cache: dict[str, Any], mask: Any
     ) -> None:
@@ -214,6 +227,11 @@ class DecodingModel(keras.Model):
         sizes["n"] = count = token_ids.shape[1]
         check_shape("mask", mask, ("rows", "n"), sizes=sizes)
         check_mask("mask", mask)
+        if count == 0:
+            raise ValueError(
+                "`token_ids` must hold at least one token for each row. "
+                f"Received: token_ids of shape {tuple(token_ids.shape)}"
+            )
         if count is None or length is None:
             return
         slot = known_values(cache["slot"])
@@ -225,15 +243,18 @@ class DecodingModel(keras.Model):
                 f"{tuple(token_ids.shape)}"
             )
 
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
-    ) -> "DecodingModel":
-        config = dict(config)
-        if isinstance(config.get("dtype"), dict):
-            config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        with keras.saving.custom_object_scope(custom_objects or {}):
-            return cls(**config)
+
+def check_size(name: str, value: Any) -> Any:
+    """Returns a number of rows or slots: an integer, or a scalar tensor."""
+    if hasattr(value, "shape") and not isinstance(value, np.generic):
+        check_shape(name, value, (), sizes={})
+        check_integers(name, value)
+        return value
+    # Each backend has numbers of its own for what it does not know yet.
+    known = int | float | str | list | tuple | dict | np.generic | None
+    if isinstance(value, known):
+        return check_positive_int(name, value)
+    return value
 
 
 def check_embeddings(value: Any, choices: tuple[str, ...]) -> str:

@@ -16,6 +16,7 @@ from keras_posenc.ops.arguments import (
     check_shape,
 )
 from keras_posenc.ops.masks import hide_padding
+from keras_posenc.transformer._quantized import QuantizedWithin
 from keras_posenc.transformer._sublayers import (
     make_activation,
     make_dense,
@@ -25,7 +26,7 @@ from keras_posenc.transformer._sublayers import (
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class FeedForward(NamedArguments, keras.Layer):
+class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
     """Two projections with an activation between them, token by token.
 
     With `use_gate` the activation is of a third projection, the gate, by which

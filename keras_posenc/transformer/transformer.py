@@ -17,6 +17,7 @@ from keras_posenc.ops.arguments import (
 )
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.transformer._attention_layer import check_positions
 from keras_posenc.transformer._decoding_model import (
     DecodingModel,
     check_embeddings,
@@ -171,6 +172,7 @@ class Transformer(DecodingModel):
         check_positive_int("target_vocabulary_size", target_vocabulary_size)
         if num_decoder_layers is None:
             num_decoder_layers = num_layers
+        check_positive_int("num_decoder_layers", num_decoder_layers)
         if embeddings == "shared" and target_vocabulary_size != vocabulary_size:
             raise ValueError(
                 "embeddings='shared' is one table for source and target; of "
@@ -251,8 +253,10 @@ class Transformer(DecodingModel):
         width = memory.shape[-1]
         decoder = TransformerDecoder(
             num_decoder_layers,
-            attention_position=_another(
-                target_attention_position, encoder.attention_position
+            attention_position=check_positions(
+                "target_attention_position",
+                _another(target_attention_position, encoder.attention_position),
+                num_decoder_layers,
             ),
             cross_attention_position=cross_attention_position,
             memory_dim=None if width == x.shape[-1] else width,
@@ -291,26 +295,16 @@ class Transformer(DecodingModel):
         self.d_model = d_model
         self.embeddings = embeddings
         self.scale_inputs = scale_inputs
-        self.num_layers = num_layers
-        self.num_decoder_layers = num_decoder_layers
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.dropout = dropout
-        self.attention_position = encoder.attention_position
-        self.target_attention_position = decoder.attention_position
-        self.cross_attention_position = decoder.cross_attention_position
-        self.activation = decoder.activation
-        self.normalize_first = normalize_first
-        self.norm_epsilon = norm_epsilon
-        self.norm = norm
+        self.keep_options(encoder)
+        # The stacks have seeds of their own, made of these.
         for option, value in options.items():
             setattr(self, option, value)
+        self.num_decoder_layers = decoder.num_layers
+        self.target_attention_position = decoder.attention_position
+        self.cross_attention_position = decoder.cross_attention_position
         self.embeddings_initializer = embeddings_initializer
         self.embeddings_regularizer = embedding.embeddings_regularizer
         self.skip_padding = encoder.skip_padding
-        self.use_bias = use_bias
-        self.use_gate = use_gate
-        self.num_key_value_heads = decoder.num_key_value_heads
 
     def encode(self, source: Any, *, source_mask: Any = None) -> Any:
         """What the decoder reads of a source: `(batch, source, width)`.
@@ -382,53 +376,22 @@ class Transformer(DecodingModel):
         return source, ops.cast(mask, "bool")
 
     def get_config(self) -> dict[str, Any]:
-        encoder = self.encoder.get_config()
         serialize = keras.saving.serialize_keras_object
-        return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "vocabulary_size": self.vocabulary_size,
-            "target_vocabulary_size": self.target_vocabulary_size,
-            "d_model": self.d_model,
-            "num_decoder_layers": self.num_decoder_layers,
-            "embeddings": self.embeddings,
-            "scale_inputs": self.scale_inputs,
-            **{
-                name: serialize(getattr(self, name))
-                for name in (
-                    "input_position",
-                    "target_input_position",
-                    "target_attention_position",
-                    "cross_attention_position",
-                )
-            },
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
+        positions = (
+            "target_input_position",
+            "target_attention_position",
+            "cross_attention_position",
+        )
+        return self.config_with(
+            self.encoder,
+            target_vocabulary_size=self.target_vocabulary_size,
+            num_decoder_layers=self.num_decoder_layers,
+            embeddings=self.embeddings,
+            scale_inputs=self.scale_inputs,
+            skip_padding=self.skip_padding,
+            **{name: serialize(getattr(self, name)) for name in positions},
             **projection_config(self),
-            **{
-                key: encoder[key]
-                for key in (
-                    "num_layers",
-                    "num_heads",
-                    "intermediate_dim",
-                    "dropout",
-                    "attention_position",
-                    "activation",
-                    "normalize_first",
-                    "norm_epsilon",
-                    "norm",
-                    "use_bias",
-                    "use_gate",
-                    "num_key_value_heads",
-                    "skip_padding",
-                    "dtype",
-                )
-            },
-        }
+        )
 
 
 def _another(value: Any, like: Any) -> Any:

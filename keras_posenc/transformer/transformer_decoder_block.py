@@ -13,7 +13,10 @@ from keras_posenc.ops.arguments import (
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._bfloat16 import warn_of_slow_bfloat16
 from keras_posenc.transformer._context import Context
-from keras_posenc.transformer._decoding_layer import DecodingLayer
+from keras_posenc.transformer._decoding_layer import (
+    DecodingLayer,
+    check_cross_attention_position,
+)
 from keras_posenc.transformer._sublayers import (
     make_norm,
     options_of,
@@ -158,7 +161,9 @@ class TransformerDecoderBlock(DecodingLayer):
             self.cross_attention = CrossAttention(
                 num_heads,
                 num_key_value_heads=num_key_value_heads,
-                attention_position=cross_attention_position,
+                attention_position=check_cross_attention_position(
+                    cross_attention_position, "cross_attention_position"
+                ),
                 memory_dim=memory_dim,
                 name="cross_attention",
                 **common,

@@ -14,6 +14,7 @@ from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._decoding_model import (
     DecodingModel,
     check_embeddings,
+    check_size,
     check_width,
     make_head,
 )
@@ -21,7 +22,6 @@ from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
 )
-from keras_posenc.transformer._sublayers import PROJECTION_OPTIONS
 from keras_posenc.transformer._token_embedding import TokenEmbedding
 from keras_posenc.transformer.transformer_decoder import TransformerDecoder
 
@@ -190,22 +190,9 @@ class TransformerDecoderModel(DecodingModel):
         self.d_model = d_model
         self.embeddings = embeddings
         self.scale_inputs = scale_inputs
-        self.num_layers = num_layers
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.dropout = dropout
-        self.attention_position = decoder.attention_position
-        self.activation = decoder.activation
-        self.normalize_first = normalize_first
-        self.norm_epsilon = norm_epsilon
-        self.norm = norm
-        for option in PROJECTION_OPTIONS:
-            setattr(self, option, getattr(decoder, option))
+        self.keep_options(decoder)
         self.embeddings_initializer = embedding.embeddings_initializer
         self.embeddings_regularizer = embedding.embeddings_regularizer
-        self.use_bias = use_bias
-        self.use_gate = use_gate
-        self.num_key_value_heads = decoder.num_key_value_heads
 
     def build_cache(self, batch_size: Any, max_length: Any) -> dict[str, Any]:
         """An empty cache, for `call_with_cache`.
@@ -222,46 +209,16 @@ class TransformerDecoderModel(DecodingModel):
 
         Raises:
             ValueError: A position that tokens cannot be given one after
-                another, by its name; a `max_length` that is no positive
-                integer, or beyond a table of positions.
+                another, by its name; a `batch_size` or `max_length` that is no
+                positive integer; a `max_length` beyond a table of positions.
         """
-        return self._empty_cache(batch_size, max_length)
+        return self._empty_cache(
+            check_size("batch_size", batch_size), max_length
+        )
 
     def get_config(self) -> dict[str, Any]:
-        decoder = self.decoder.get_config()
-        return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "vocabulary_size": self.vocabulary_size,
-            "d_model": self.d_model,
-            "embeddings": self.embeddings,
-            "scale_inputs": self.scale_inputs,
-            "input_position": keras.saving.serialize_keras_object(
-                self.input_position
-            ),
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-            **{
-                key: decoder[key]
-                for key in (
-                    "num_layers",
-                    "num_heads",
-                    "intermediate_dim",
-                    "dropout",
-                    "attention_position",
-                    "activation",
-                    "normalize_first",
-                    "norm_epsilon",
-                    "norm",
-                    "use_bias",
-                    "use_gate",
-                    "num_key_value_heads",
-                    *PROJECTION_OPTIONS,
-                    "dtype",
-                )
-            },
-        }
+        return self.config_with(
+            self.decoder,
+            embeddings=self.embeddings,
+            scale_inputs=self.scale_inputs,
+        )

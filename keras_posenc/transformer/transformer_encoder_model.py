@@ -11,16 +11,16 @@ from keras_posenc.ops.arguments import (
     refuse_unknown,
 )
 from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.transformer._id_model import IdModel
 from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
 )
-from keras_posenc.transformer._sublayers import PROJECTION_OPTIONS
 from keras_posenc.transformer.transformer_encoder import TransformerEncoder
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class TransformerEncoderModel(keras.Model):
+class TransformerEncoderModel(IdModel):
     """Embedding, positions, dropout and a `TransformerEncoder`.
 
     A Functional model of one input, `ids` of shape `(batch, seq)`, int32. Id 0
@@ -158,76 +158,10 @@ class TransformerEncoderModel(keras.Model):
         self.embedding = embedding
         self.vocabulary_size = vocabulary_size
         self.d_model = d_model
-        self.num_layers = num_layers
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.dropout = dropout
-        self.attention_position = encoder.attention_position
-        self.activation = encoder.activation
-        self.normalize_first = normalize_first
-        self.norm_epsilon = norm_epsilon
-        self.norm = norm
-        for option in PROJECTION_OPTIONS:
-            setattr(self, option, getattr(encoder, option))
+        self.keep_options(encoder)
         self.embeddings_initializer = embedding.embeddings_initializer
         self.embeddings_regularizer = embedding.embeddings_regularizer
         self.skip_padding = encoder.skip_padding
-        self.use_bias = use_bias
-        self.use_gate = use_gate
-        self.num_key_value_heads = encoder.blocks[
-            0
-        ].attention.num_key_value_heads
-
-    def call(
-        self, inputs: Any, *, training: Any = None, mask: Any = None
-    ) -> Any:
-        # A Functional model takes any other argument too, and ignores it.
-        return super().call(inputs, training=training, mask=mask)
 
     def get_config(self) -> dict[str, Any]:
-        encoder = self.encoder.get_config()
-        return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "vocabulary_size": self.embedding.input_dim,
-            "d_model": self.embedding.output_dim,
-            "input_position": keras.saving.serialize_keras_object(
-                self.input_position
-            ),
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-            **{
-                key: encoder[key]
-                for key in (
-                    "num_layers",
-                    "num_heads",
-                    "intermediate_dim",
-                    "dropout",
-                    "attention_position",
-                    "activation",
-                    "normalize_first",
-                    "norm_epsilon",
-                    "norm",
-                    "use_bias",
-                    "use_gate",
-                    "num_key_value_heads",
-                    *PROJECTION_OPTIONS,
-                    "skip_padding",
-                    "dtype",
-                )
-            },
-        }
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
-    ) -> "TransformerEncoderModel":
-        config = dict(config)
-        if isinstance(config.get("dtype"), dict):
-            config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        with keras.saving.custom_object_scope(custom_objects or {}):
-            return cls(**config)
+        return self.config_with(self.encoder, skip_padding=self.skip_padding)

@@ -18,7 +18,7 @@ def add(commands: "Commands") -> None:
         run,
         summary="show what each positional scheme does, as numbers",
         description="Measures every positional scheme against the conditions "
-        "of a good encoding; those that learn, as they begin.",
+        "of a good encoding; learned ones before training.",
         usage="[option ...]",
         example="keras-posenc compare --length 512",
     )

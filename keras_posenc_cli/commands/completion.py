@@ -1,4 +1,4 @@
-"""`keras-posenc completion`: what a shell completes the command by."""
+"""`keras-posenc completion`: a completion script for a shell."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ def add(commands: "Commands", whole: argparse.ArgumentParser) -> None:
         commands,
         "completion",
         run,
-        summary="print what bash or zsh completes this command by",
-        description="Prints a script by which a shell completes commands, "
-        'options and files, by eval "$(keras-posenc completion bash)" in '
+        summary="print a completion script for bash or zsh",
+        description="Prints a script that lets a shell complete commands, "
+        'options and files. Put eval "$(keras-posenc completion bash)" in '
         "~/.bashrc, and likewise in ~/.zshrc. Needs shtab: pip install "
         "'keras-posenc[completion]'.",
         usage="SHELL",

@@ -100,14 +100,14 @@ def _add_litert(kinds: "Commands") -> None:
         "--quantization",
         choices=("float16", "int8", "int8-static"),
         metavar="KIND",
-        help="fewer bits: float16, int8, or int8-static, with ranges fixed by "
+        help="fewer bits: float16, int8, or int8-static, calibrated by "
         "--representative",
     )
     parser.add_argument(
         "--representative",
         type=arguments.path,
         metavar="FILE.npz",
-        help="inputs to fix ranges with, arrays by input name",
+        help="inputs to calibrate int8-static with, arrays by input name",
     )
     arguments.add_agreement(parser)
     parser.add_argument(

@@ -27,8 +27,8 @@ def add(commands: "Commands") -> None:
         "plot",
         run,
         summary="draw a positional scheme",
-        description="Draws a positional scheme; those that learn, as they "
-        "begin. Needs matplotlib: pip install 'keras-posenc[plot]'.",
+        description="Draws a positional scheme; learned ones before "
+        "training. Needs matplotlib: pip install 'keras-posenc[plot]'.",
         usage="PICTURE --out FILE [option ...]",
         example="keras-posenc plot heatmap --scheme time --out time.png",
     )

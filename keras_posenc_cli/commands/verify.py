@@ -43,8 +43,7 @@ def add(commands: "Commands") -> None:
     parser.add_argument(
         "--other-writer",
         action="store_true",
-        help="whether its graph may be as other versions, or another "
-        "converter, write it",
+        help="accept a graph that other versions, or another converter, wrote",
     )
     arguments.add_labels(parser, "those given to the export, to compare too")
     arguments.add_import(parser)

@@ -214,7 +214,7 @@ def test_versions_do_not_nest(make, saved_model, contents):
 
 
 def test_file_name_for_a_folder(make, tmp_path, contents):
-    with pytest.raises(ValueError, match="is export_litert's"):
+    with pytest.raises(ValueError, match="is written by export_litert"):
         export(kp.export_saved_model, make.embedder(), tmp_path / "a.tflite")
     assert contents(tmp_path) == []
 
@@ -259,7 +259,7 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
         (lambda m: kp.inspect(m), "`artifact` must be a path. .* Sequential"),
         (
             lambda m: kp.export_litert(m, "m.tflite", verify=False, samples=3),
-            "`samples` are to verify with",
+            "`samples` are for the verification",
         ),
         (
             lambda m: kp.export_litert(m, "m.tflite", signatures={"": m}),

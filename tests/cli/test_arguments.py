@@ -77,13 +77,13 @@ class TestBeforeTensorFlow:
                     ("ids:int32", "'ids:int32' is not NAME:"),
                     ("ids:int32:", "'ids:int32:' is not NAME:"),
                     ("ids:long:?", "'long' of 'ids:long:?' is no dtype"),
-                    ("a:bool:? --input a:bool:?", "'a' is there twice"),
+                    ("a:bool:? --input a:bool:?", "'a' is given twice"),
                 ]
             ),
             (
                 "export onnx model.keras --out x --signature a "
                 "--signature b --signature a=ids:1x4",
-                "--signature: 'a' is there twice",
+                "--signature: 'a' is given twice",
             ),
             ("bench", "required: FILE"),
             ("bench model.tflite --threads 0", "0 is not above 0"),
@@ -114,11 +114,11 @@ class TestBeforeTensorFlow:
             ),
             (
                 "verify model.keras model.tflite --tolerance -1",
-                "--tolerance: -1 is no finite number from 0",
+                "--tolerance: -1 is not a finite number of at least 0",
             ),
             (
                 "verify model.keras model.tflite --tolerance nan",
-                "--tolerance: nan is no finite number from 0",
+                "--tolerance: nan is not a finite number of at least 0",
             ),
         ],
     )

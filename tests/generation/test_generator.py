@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 import keras_posenc as kp
 from tests.generation.toy import SIZES, shaken
@@ -49,15 +50,16 @@ def n_best(rows):
         pytest.param(
             {"attention_position": kp.RotaryEmbedding, "beams": 2}, marks=HOME
         ),
+        pytest.param({"dtype": "float64", "beams": 2}, marks=HOME),
     ],
 )
 def test_scores_are_those_of_the_parallel_model(make, options):
     """... for sources of any length, the empty one among them."""
     options = dict(options)
-    position = options.pop("attention_position", None)
-    model = make(
-        **({"attention_position": position()} if position else {}),
-    )
+    of_model = {"dtype": options.pop("dtype", None)}
+    if position := options.pop("attention_position", None):
+        of_model["attention_position"] = position()
+    model = make(**of_model)
     made = generator(model, **options)
     found = answers(made, SOURCES)
     ids, each = n_best(found["ids"]), n_best(found["token_score"])
@@ -101,6 +103,84 @@ def test_a_row_is_answered_as_if_it_were_alone(make, options):
             np.roll(row, len(row) - np.count_nonzero(row)) for row in SOURCES
         ]
         np.testing.assert_array_equal(together, answers(made, turned)["ids"])
+
+
+@HOME
+def test_prompts_of_any_length_in_turn():
+    """As many, so that a graph knows their number and not their length."""
+    made = generator(continuer())
+    for length in (1, 2, 3):
+        prompts = np.full((2, length), 4, "int32")
+        found = ops.convert_to_numpy(made(prompts)["ids"])
+        np.testing.assert_array_equal(answers(made, prompts)["ids"], found)
+
+
+def test_an_empty_prompt_without_a_start_symbol():
+    """All ids are as likely to be the first, and it stands at position 0."""
+    made = generator(continuer(), start_id=None)
+    for prompt in ([[0, 0, 0], [5, 6, 0]], np.zeros((2, 0))):
+        found = answers(made, prompt)
+        scores = made.score(np.array(prompt, "int32"), found["ids"])
+        np.testing.assert_allclose(scores, found["score"], atol=BOUND)
+        first = found["token_score"][0, 0]
+        assert abs(first + np.log(VOCABULARY)) <= BOUND
+
+
+@HOME
+@pytest.mark.parametrize("make", [translator, continuer])
+def test_targets_are_scored_wherever_their_padding_is(make):
+    made = generator(make())
+    alone = made.score(SOURCES[:1], [[5, 6, END]])
+    for target in ([5, 6, END, 0, 0], [0, 0, 5, 6, END], [0, 2, 5, 6, END]):
+        scores = made.score(SOURCES[:1], [target])
+        np.testing.assert_allclose(scores, alone, atol=BOUND)
+
+
+def test_a_table_of_positions_is_used_to_its_end():
+    """The last of 6 + 7 tokens is read by nobody."""
+    made = generator(continuer(input_position=kp.PositionEmbedding(12)))
+    answers(made, SOURCES)
+    for ask in (made.predict, lambda x: made(np.array(x, "int32"))):
+        with pytest.raises(ValueError, match="has a table for 12 positions"):
+            ask([[4] * 7])
+
+
+@pytest.mark.filterwarnings(
+    # Keras says so of every layer that has nothing to quantise.
+    "ignore:Layer .* does not have a `quantize` method:UserWarning"
+)
+@HOME
+def test_what_was_quantized_answers():
+    """... and not what was compiled before."""
+    made = generator(translator())
+    before = answers(made, SOURCES)["score"]
+    made.quantize("int8")
+    called = made(np.array(SOURCES, "int32"))
+    found = answers(made, SOURCES)
+    np.testing.assert_allclose(
+        found["score"], ops.convert_to_numpy(called["score"]), atol=BOUND
+    )
+    assert np.abs(found["score"] - before).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [(translator, {}), (continuer, {"beams": 2, "n_best": 2})],
+)
+def test_models_of_nan_are_named(make, options):
+    model = make()
+    table = ops.convert_to_numpy(model.embedding.embeddings).copy()
+    table[5] = np.nan
+    model.embedding.embeddings.assign(table)
+    made = generator(model, **options)
+    asks = [
+        lambda: answers(made, SOURCES),
+        lambda: made.score(SOURCES, SOURCES),
+        lambda: list(generator(model).stream(SOURCES[0])),
+    ]
+    for ask in asks:
+        with pytest.raises(ValueError, match=r"`model` must give.*NaN"):
+            ask()
 
 
 @pytest.mark.parametrize("make", [translator, continuer])
@@ -164,6 +244,13 @@ BAD = [
     ({"start_id": None}, "`start_id`, with which targets begin"),
     ({"prefix_ids": [5] * 7}, "`prefix_ids` must be fewer than `max_length`"),
     ({"min_length": 7}, r"`min_length` must be an integer in \[0, max_length"),
+    ({"min_length": True}, "`min_length` must be an integer.*True"),
+    ({"start_id": 2.0}, "`start_id` must be an integer.*2.0"),
+    ({"start_id": "a"}, "`start_id` must be an integer.*'a'"),
+    ({"end_ids": b"a"}, "`end_ids` must be an id or several"),
+    ({"end_ids": True}, "`end_ids` must be an id or several"),
+    ({"prefix_ids": [5, END]}, "`prefix_ids` must have none of `end_ids`.* 3"),
+    ({"temperature": 1.0, "seed": 1.5}, "`seed` must be an integer.*1.5"),
     ({"max_length": 0}, "`max_length` must be a positive integer"),
     ({"source_tokenizer": len}, "`source_tokenizer` must be a layer"),
     ({"target_tokenizer": keras.layers.Dense(1)}, "must have `detokenize`"),
@@ -190,15 +277,31 @@ def test_models_that_cannot_are_refused_by_name():
 
 def test_ids_and_sources_that_do_not_fit_are_named():
     made = generator(translator())
-    with pytest.raises(ValueError, match=r"Ids must be in \[0, 12\).*: 12"):
+    with pytest.raises(ValueError, match=r"`ids` must be in \[0, 12\).*: 12"):
         made.from_ids(np.array([[12]], "int32"))
-    for ask in (made.predict, lambda ids: made.stream(ids[0])):
-        with pytest.raises(ValueError, match=r"Ids must be in.*: -1"):
-            ask(np.array([[5, -1]]))
-    with pytest.raises(ValueError, match="`ids` must be of an integer dtype"):
-        made.predict(np.array([[5.0]]))
+    right = np.array([[5]])
+    asks = {
+        "x": made.predict,
+        "text": lambda ids: made.stream(ids[0]),
+        "source": lambda ids: made.score(ids, right),
+        "target": lambda ids: made.score(right, ids),
+    }
+    for name, ask in asks.items():
+        for wrong, message in (
+            (np.array([[5, -1]]), r"in \[0, 12\).*: -1"),
+            (np.array([[5.0]]), "of an integer dtype.*float64"),
+            (np.array([[[5]]]), r"\(batch, seq\).*\(1, 1"),
+            ([["a"]], r"be ids of shape \(batch, seq\).*'a'"),
+        ):
+            with pytest.raises(ValueError, match=f"`{name}` must.*{message}"):
+                ask(wrong)
+    for wrong in ("abc", None, {"ids": [[5]]}, [[5, 6], [7]]):
+        with pytest.raises(ValueError, match="`x` must be ids of shape"):
+            made.predict(wrong)
     with pytest.raises(ValueError, match="`x` must hold at least one"):
         answers(made, np.zeros((0, 3)))
+    with pytest.raises(ValueError, match="`target` must hold at least one"):
+        made.score(SOURCES, np.zeros((0, 3), "int32"))
     with pytest.raises(ValueError, match="`target` must be as many as"):
         made.score(SOURCES, SOURCES[:1])
     with pytest.raises(ValueError, match="A stream takes one token after"):

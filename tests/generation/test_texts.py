@@ -86,6 +86,53 @@ def test_a_tokenizer_of_more_ids_than_the_model_has_is_refused():
         kp.Generator(model, source_tokenizer=tokenizer())
 
 
+@pytest.mark.parametrize("name", ["text", "search", "detokenize", "noise"])
+def test_tokenizers_of_any_name(name):
+    """... those of the inputs and layers of a generator too."""
+    model = shaken(kp.TransformerDecoderModel(12, **SIZES))
+    found, expected = (
+        kp.Generator(
+            model,
+            source_tokenizer=kp.CharacterTokenizer("abcdefgh", name=each),
+            max_length=6,
+            temperature=1.0,
+            seed=1,
+        )
+        for each in (name, "characters")
+    )
+    assert len(found.offered_signatures()) == 3
+    np.testing.assert_array_equal(
+        found.predict(TEXTS, verbose=0)["text"],
+        expected.predict(TEXTS, verbose=0)["text"],
+    )
+
+
+def test_ids_that_the_tokenizer_lacks_are_not_generated():
+    """A vocabulary is often rounded up."""
+    model = shaken(kp.TransformerDecoderModel(12, **SIZES))
+    drawn = {"max_length": 6, "temperature": 9.0, "seed": 1}
+    made = kp.Generator(model, **drawn)
+    assert made.predict([[4], [5]], verbose=0)["ids"].max() > 5
+    made = kp.Generator(
+        model, source_tokenizer=kp.CharacterTokenizer("ab"), **drawn
+    )
+    made.predict(["a", "b"], verbose=0)
+    ids = made.from_ids.predict(np.array([[4], [5]]), verbose=0)["ids"]
+    assert ids.max() <= 5
+
+
+def test_what_are_no_texts_is_named():
+    made = generator()
+    for ask in (made.predict, lambda x: made.score(x, TEXTS)):
+        with pytest.raises(ValueError, match=r"must be a list.*'abc'"):
+            ask("abc")
+    rows = tf.data.Dataset.from_tensor_slices(TEXTS)
+    with pytest.raises(ValueError, match=r"batches of texts, \(batch,\)"):
+        made.predict(rows)
+    with pytest.raises(ValueError, match=r"batches of ids, \(batch, seq\)"):
+        kp.Generator(made.model, start_id=2).predict(rows.batch(2))
+
+
 def test_saved_models_answer_texts_ids_and_pairs(tmp_path):
     made = generator(beams=2, length_penalty=0.6)
     artifact = kp.export_saved_model(

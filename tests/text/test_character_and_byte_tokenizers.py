@@ -159,6 +159,11 @@ def test_refuses_what_are_no_ids(tokenizer):
             tf.function(tokenizer.detokenize)(tf.constant([[wrong]]))
     with pytest.raises(ValueError, match=r"integers.*float32, shape=\(1, 1\)"):
         tokenizer.detokenize(np.ones((1, 1), "float32"))
+    wide = np.array([[2**32 + UNKNOWN]])  # UNKNOWN again, if cut to 32 bits
+    with pytest.raises(ValueError, match=f"{size}.*Received: {wide[0, 0]}"):
+        tokenizer.detokenize(wide)
+    with pytest.raises(ValueError, match=r"or a ragged tensor.*\[\[4\], \[\]"):
+        tokenizer.detokenize([[4], []])
     with pytest.raises(ValueError, match=r"integers.*shape=\(\)"):
         tokenizer.detokenize(np.int32(1))
 
@@ -306,6 +311,8 @@ def test_learned_characters_are_the_most_frequent_in_any_order():
         (lambda: CharacterTokenizer.learn([""]), ValueError, "Received none"),
         (lambda: CharacterTokenizer.learn("ab"), TypeError, "one string: 'ab'"),
         (lambda: CharacterTokenizer.learn([1]), TypeError, "of type int"),
+        (lambda: CharacterTokenizer.learn(["a", 1]), TypeError, "of type int"),
+        (lambda: CharacterTokenizer(None), ValueError, "vocabulary=None"),
         (
             lambda: CharacterTokenizer.learn(["a"], 4),
             ValueError,

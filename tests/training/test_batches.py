@@ -115,9 +115,20 @@ def test_a_tensor_alone_and_a_long_text():
         list(training.pack_sequences(dataset, 2))
 
 
+def test_texts_of_one_length_are_packed():
+    """As the rows of an array are: TensorFlow makes nothing ragged of them."""
+    dataset = tf.data.Dataset.from_tensor_slices([[5, 6], [7, 8], [9, 9]])
+    packed = training.pack_sequences(dataset, 5)
+    assert [row["ids"].tolist() for row in packed.as_numpy_iterator()] == [
+        [5, 6, 7, 8, 0],
+        [9, 9, 0, 0, 0],
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
+        ({"boundaries": 4, "tokens": 4}, "a sequence of integers.*=4"),
         ({"boundaries": [], "tokens": 4}, "at least one"),
         ({"boundaries": [4, 2], "tokens": 4}, r"increasing.*\[4, 2\]"),
         ({"boundaries": [0, 2], "tokens": 4}, "boundaries=0"),
@@ -130,3 +141,9 @@ def test_refuses(options, match):
         training.batch_by_length(rows, **options)
     with pytest.raises(ValueError, match=r"shape \(any,\)"):
         training.pack_sequences(rows.batch(2), 4)
+    with pytest.raises(ValueError, match=r"must be a tf\.data\.Dataset"):
+        training.pack_sequences([[1, 2]], 4)
+    for wrong in ([[1.5]], [["a"]]):
+        rows = tf.data.Dataset.from_tensor_slices(wrong)
+        with pytest.raises(ValueError, match="ids of an integer dtype"):
+            training.pack_sequences(rows, 4)

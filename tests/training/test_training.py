@@ -121,6 +121,41 @@ def test_loss_is_the_definitions(smoothing, from_logits, ignored):
         )
 
 
+def test_large_ids_in_low_precision():
+    """bfloat16 holds 256 and 258, and nothing between."""
+    logits = 50 * np.eye(300, dtype="float32")[np.newaxis, 257:258]
+    before = keras.config.floatx()
+    keras.config.set_floatx("bfloat16")
+    try:
+        loss = training.TokenCrossentropy()
+    finally:
+        keras.config.set_floatx(before)
+    assert float(numpy(loss(np.array([[257]]), logits))) < 1e-6
+    low = ops.cast(logits, "bfloat16")
+    assert float(numpy(loss(np.array([[257]]), low))) < 1e-6
+    double = training.TokenCrossentropy(dtype="float64")
+    copy = keras.losses.deserialize(keras.losses.serialize(double))
+    assert copy.dtype == "float64"
+
+
+def test_ids_that_no_logit_is_of():
+    """Such as -100, which pads the labels of others, and would count here."""
+    logits = np.zeros((1, 2, V), "float32")
+    loss = training.TokenCrossentropy()
+    for wrong in (-100, -1, V):
+        targets = np.array([[1, wrong]])
+        with pytest.raises(ValueError, match=rf"in \[0, {V}\).*: {wrong}"):
+            loss(targets, logits)
+    if keras.config.backend() == "tensorflow":
+        import tensorflow as tf
+
+        for wrong in (-100, V):
+            found = tf.function(loss)(np.array([[1, wrong]]), logits)
+            assert np.isnan(numpy(found))
+    ignored = training.TokenCrossentropy(ignored_id=-100)
+    assert np.isfinite(numpy(ignored(np.array([[1, -100]]), logits)))
+
+
 def test_loss_without_a_token_is_0():
     loss = training.TokenCrossentropy()
     assert numpy(loss(np.zeros((2, 3), int), np.ones((2, 3, V)))) == 0
@@ -300,6 +335,32 @@ class Masked(keras.layers.Layer):
                 np.ones((2, 3, 1)), np.ones((2, 3, V))
             ),
             r"Targets must be ids.*\(2, 3, 1\).*\(2, 3, 7\)",
+        ),
+        (
+            lambda: training.TokenCrossentropy()(
+                np.ones((2, 2), int), np.ones((2, 3, V))
+            ),
+            r"Targets must be ids.*\(2, 2\).*\(2, 3, 7\)",
+        ),
+        (
+            lambda: training.TokenCrossentropy()(
+                np.ones((2, 3), int), np.ones((2, 3, V)), np.ones((3,))
+            ),
+            r"`sample_weight` must have shape.*\(3,\)",
+        ),
+        (
+            lambda: training.TokenCrossentropy(dtype="float16"),
+            "`dtype` must be 'float32' or 'float64'.*'float16'",
+        ),
+        (
+            lambda: training.TeacherForcing()(np.ones((2, 3))),
+            "`inputs` must be of an integer dtype",
+        ),
+        (
+            lambda: training.TeacherForcing()(
+                np.ones((2, 3), int), segment_ids=np.ones((2, 1), int)
+            ),
+            r"`segment_ids` must have shape.*\(2, 1\)",
         ),
         (lambda: training.TeacherForcing(start_id=0), "start_id=0"),
         (

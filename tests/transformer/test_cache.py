@@ -370,3 +370,20 @@ def test_tokens_that_do_not_fit():
         model.build_cache(SOURCE, 0)
     with pytest.raises(ValueError, match="`source` must be of an integer"):
         model.build_cache(SOURCE * 0.5, 4)
+    with pytest.raises(ValueError, match="`token_ids` must hold at least one"):
+        model.call_with_cache(TARGET[:, :0], cache)
+
+
+def test_caches_of_no_size_or_of_another_model():
+    model, other = whole(), alone()
+    for size in (0, -1, 2.5, "a", None, TARGET, np.float32(2)):
+        with pytest.raises(ValueError, match="`batch_size` must"):
+            other.build_cache(size, 4)
+        with pytest.raises(ValueError, match="`max_length` must"):
+            other.build_cache(1, size)
+    caches = model.build_cache(SOURCE, 4), other.build_cache(3, 4)
+    for each, cache in zip((other, model), caches, strict=True):
+        with pytest.raises(ValueError, match=r"`cache` must be one.*token"):
+            each.call_with_cache(TARGET[:, :1], cache)
+    with pytest.raises(ValueError, match="Received: cache=None"):
+        model.call_with_cache(TARGET[:, :1], None)

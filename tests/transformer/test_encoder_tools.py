@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+from keras_posenc.keras_internals import layers_within
 
 IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5], [7, 8, 0, 0, 0]])
 DIM, LAYERS = 16, 2
@@ -89,6 +90,39 @@ def test_int8_is_close_to_float(make):
     # is about three times the usual one: four standard deviations of that.
     scale = np.sqrt(np.mean(np.square(expected[real])))
     assert 0 < error < 4 * np.sqrt(2 * PROJECTIONS + 1) * 3 / 254 * scale
+
+
+@quantizes
+def test_int8_files_load_and_are_saved_again(tmp_path):
+    """A layer stands at one path in its model, and at another when loaded."""
+    made = [
+        encoder_model(),
+        keras.Sequential(
+            [
+                keras.Input((None, 8)),
+                kp.FeedForward(16, use_gate=True),
+                kp.TransformerEncoder(1, num_heads=2, intermediate_dim=16),
+                kp.SelfAttention(2),
+            ]
+        ),
+    ]
+    rng = np.random.default_rng(0)
+    for model, inputs in zip(
+        made, (IDS, rng.normal(size=(2, 3, 8)).astype("float32")), strict=True
+    ):
+        # Some of the layers alone, of the second.
+        filters = None if model is made[0] else "query_key_value|gate"
+        model.quantize("int8", filters=filters)
+        expected = numpy(model(inputs))
+        modes = [layer.quantization_mode for layer in layers_within(model)]
+        for _ in range(2):
+            model.save(tmp_path / "model.keras")
+            model = keras.saving.load_model(tmp_path / "model.keras")
+            np.testing.assert_array_equal(numpy(model(inputs)), expected)
+            assert modes == [
+                layer.quantization_mode for layer in layers_within(model)
+            ]
+        assert "int8" in modes
 
 
 # ---- LoRA

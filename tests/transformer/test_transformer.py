@@ -270,7 +270,7 @@ def test_attention_scores():
     "ignore:Layer .* does not have a `quantize` method:UserWarning"
 )
 @pytest.mark.parametrize("name", ["the-paper", "decoder-only-everything"])
-def test_quantizes_and_takes_lora(name):
+def test_quantizes_and_takes_lora(name, tmp_path):
     model = made(*MODELS[name])
     expected = numpy(model(inputs_of(model)))
     for layer in model._flatten_layers():
@@ -295,6 +295,9 @@ def test_quantizes_and_takes_lora(name):
     logits, _ = model.call_with_cache(TARGET, cache)
     real = TARGET != 0
     assert np.abs(numpy(logits) - outputs)[real].max() < 0.1 * scale
+    model.save(tmp_path / "model.keras")
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(model(inputs_of(model))), outputs)
 
 
 REFUSED = {
@@ -325,6 +328,21 @@ REFUSED = {
         },
         "RotaryEmbedding with rope_type='dynamic' depends on the length",
     ),
+    "no-decoder": (
+        {"num_decoder_layers": 0},
+        "`num_decoder_layers` must be a positive integer",
+    ),
+    "another-number-of-blocks": (
+        {
+            "num_decoder_layers": 3,
+            "attention_position": lambda: [kp.AlibiBias(), None],
+        },
+        "`target_attention_position` as a list must have one entry for each of",
+    ),
+    "no-target-position": (
+        {"target_attention_position": "rotary"},
+        "`target_attention_position` must be an AttentionPosition or None",
+    ),
     "cross-one-way": (
         {"cross_attention_position": lambda: kp.AlibiBias(bidirectional=False)},
         "AlibiBias with bidirectional=False tells earlier keys from later",
@@ -340,6 +358,8 @@ def test_refused(options, message):
 
 def test_memories_that_are_refused():
     x, memory = ops.ones((2, 3, 8)), ops.ones((2, 5, 8))
+    with pytest.raises(ValueError, match="`cross_attention_position` must be"):
+        kp.TransformerDecoderBlock(2, cross_attention_position=3)
     block = kp.TransformerDecoderBlock(2, intermediate_dim=16)
     alone = kp.TransformerDecoderBlock(
         2, intermediate_dim=16, use_cross_attention=False

@@ -1,4 +1,4 @@
-"""How far a right file of fewer bits may be from its model."""
+"""How far a correct quantized file may differ from its model."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ _SMALLEST = 1024
 def allowed_difference(
     signatures: Sequence[Signature], quantization: str, differs: Any
 ) -> float:
-    """How far a right file may be from its model, as the model itself tells.
+    """How far a correct file may differ, as measured on the model itself.
 
     Its weights are moved by up to half a step of the mode's rounding, at
     random, and it is asked again: a file whose numbers are right differs by a

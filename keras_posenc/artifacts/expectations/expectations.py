@@ -95,9 +95,10 @@ class Expectations:
 
     @property
     def constant(self) -> list[str]:
-        """Outputs whose rows hardly differ, whatever comes in.
+        """Outputs whose rows hardly differ, whatever the inputs are.
 
-        But for those of which the model says so, in `constant_answers`.
+        Those that the model says are constant, in `constant_answers`, are left
+        out.
         """
         tolerance = TOLERANCE if self.quantization else self.tolerance
         known = {

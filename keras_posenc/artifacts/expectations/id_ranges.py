@@ -34,7 +34,7 @@ def can_be_asked(signature: Signature) -> bool:
 def unknown_integers(
     signature: Signature, known: Mapping[str, np.ndarray]
 ) -> list[str]:
-    """The inputs of integers of which no vocabulary says which."""
+    """Integer inputs of which no vocabulary says what ids they take."""
     return [
         name
         for name, spec in signature.specs.items()

@@ -1,4 +1,4 @@
-"""What a model is asked, and its artifact after it."""
+"""What a model is asked, and then its artifact."""
 
 import dataclasses
 import math

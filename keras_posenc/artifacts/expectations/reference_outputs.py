@@ -55,8 +55,8 @@ def expect(
     agreement = questions.agreement
     if agreement is not None and quantization is None:
         raise ValueError(
-            "`agreement` (--agreement) is of quantized files, and this one is "
-            f"not. Received: agreement={agreement!r}"
+            "`agreement` (--agreement) applies to quantized files, and "
+            f"this one is not. Received: agreement={agreement!r}"
         )
     expectations = Expectations(
         signatures,
@@ -95,7 +95,7 @@ def expect(
 
 
 def _movement(expectations: Expectations) -> Callable[[], float]:
-    """A function of how far the models are from their first answers then."""
+    """A function that measures how far the models' answers have moved."""
     # Asked often: as graphs, which read the weights as they are then.
     models = {each.name: _graph_of(each) for each in expectations.signatures}
     scales = expectations.scales

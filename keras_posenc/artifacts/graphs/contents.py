@@ -1,8 +1,8 @@
 """What an artifact is made of, beside what its model is made of.
 
-Answers are samples: a weight that no question reaches may be any. So the
-weights are compared too, bit for bit, and the constants, and what is computed
-of them.
+Answers are samples: a weight that no question reaches may have any value. So
+weights, constants, and what is computed from them are compared too, bit for
+bit.
 """
 
 import collections
@@ -166,7 +166,7 @@ def compare_contents(
             wrong = None
         wrong = wrong or _graph(own.graph, found[name]["graph"])
         if wrong is None and (more := {*found[name]["calls"]} - {*own.calls}):
-            wrong = f"it calls functions with {', '.join(sorted(more))}"
+            wrong = f"it calls other functions, with {', '.join(sorted(more))}"
         if wrong is not None:
             rewritten.append(f"{name}: {wrong}")
     return altered, rewritten, folded
@@ -194,7 +194,7 @@ def _weights(
         return None if is_same else _ORDER
     wrong = [name for name, value, other in pairs if value != other]
     more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-    return f"other values of {', '.join(wrong[:_SHOWN])}{more}"
+    return f"different values in {', '.join(wrong[:_SHOWN])}{more}"
 
 
 def _constants(own: Mapping[str, int], others: Mapping[str, int]) -> str | None:
@@ -208,8 +208,8 @@ def _constants(own: Mapping[str, int], others: Mapping[str, int]) -> str | None:
         return "; ".join([*found][:_SHOWN]) or "none"
 
     return (
-        f"constants that the model has not: {shown(added)}; and those that it "
-        f"lacks: {shown(missing)}"
+        f"constants that are not the model's: {shown(added)}; and constants of "
+        f"the model that are missing: {shown(missing)}"
     )
 
 
@@ -217,7 +217,7 @@ def _graph(own: Mapping[str, str], others: Mapping[str, str]) -> str | None:
     """How an artifact's graph is not the model's."""
     wrong = [key for key, value in own.items() if others.get(key) != value]
     if outputs := [key for key in wrong if key]:
-        return f"it computes {', '.join(outputs[:_SHOWN])} in another way"
+        return f"it computes {', '.join(outputs[:_SHOWN])} differently"
     if wrong:
-        return "it does more than the model, or less, beside its outputs"
+        return "its operators with side effects are not the model's"
     return None

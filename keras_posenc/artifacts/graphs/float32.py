@@ -14,7 +14,7 @@ def to_float32(signatures: Sequence[Signature]) -> bool:
     """Makes every layer of a snapshot run as LiteRT can.
 
     LiteRT has no kernels for most operators of mixed precision: layers with
-    such a policy run in float32, as which their weights are stored already.
+    such a policy run in float32, the dtype in which their weights are stored.
     Its fast kernels want every shape beforehand: layers with an attribute
     `data_dependent_shapes` have it False.
 

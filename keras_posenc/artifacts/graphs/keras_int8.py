@@ -119,8 +119,8 @@ def _integers(layer: Any, inputs: Any, axis: Any) -> tuple[Any, Any]:
 def _finished(layer: Any, x: Any) -> Any:
     if layer.lora_enabled:
         raise ExportError(
-            f"Layer '{layer.path or layer.name}' is quantized, and has LoRA "
-            "weights beside. Merge them first"
+            f"Layer '{layer.path or layer.name}' is quantized and also has "
+            "LoRA weights. Merge them first"
         )
     if layer.bias is not None:
         x = x + layer.bias

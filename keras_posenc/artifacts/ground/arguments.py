@@ -6,10 +6,11 @@ import keras
 
 
 def check_verify(verify: bool, samples: Any) -> None:
-    """Raises `ValueError` for samples that nothing would be done with."""
+    """Raises `ValueError` for samples that would not be used."""
     if samples is not None and not verify:
         raise ValueError(
-            "`samples` are to verify with. Received: samples, verify=False"
+            "`samples` are for the verification. Received: samples with "
+            "verify=False"
         )
 
 

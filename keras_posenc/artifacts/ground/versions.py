@@ -83,7 +83,7 @@ def _remove_version(base_path: Path, version: int) -> None:
 
 
 def check_base(base_path: Path) -> None:
-    """Raises `ValueError` for what can be no folder of versions.
+    """Raises `ValueError` for what cannot be a folder of versions.
 
     Such as a version's own folder, or one inside of it.
     """
@@ -104,14 +104,14 @@ def check_no_pattern(folder: Path) -> None:
     path = folder.resolve().as_posix()
     if re.search(r"\\|\[[^/]*\]", path):
         raise ValueError(
-            "TensorFlow takes brackets, and backslashes, in the path of a "
-            "SavedModel for a pattern, and finds no weights there. Rename the "
-            f"folder: '{path}'"
+            "TensorFlow reads brackets and backslashes in the path of a "
+            "SavedModel as a pattern, and does not find its weights. Rename "
+            f"the folder: '{path}'"
         )
 
 
 def check_version(version: Any, or_none: str = "") -> int:
-    """Returns a version number; raises `ValueError` for what is none."""
+    """Returns a version number; raises `ValueError` for anything else."""
     if (
         isinstance(version, bool)
         or not isinstance(version, numbers.Integral)
@@ -125,7 +125,7 @@ def check_version(version: Any, or_none: str = "") -> int:
 
 
 def check_keep(keep: Any) -> None:
-    """Raises `ValueError` for what is no number of versions to keep."""
+    """Raises `ValueError` unless it is a number of versions, or None."""
     if keep is not None and (
         isinstance(keep, bool)
         or not isinstance(keep, numbers.Integral)

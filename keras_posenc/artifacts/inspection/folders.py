@@ -35,8 +35,8 @@ def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
         path, depth = remaining.pop()
         if depth > _MAX_DEPTH:
             raise ValueError(
-                f"'{folder}' is no readable SavedModel: it holds more than "
-                f"{_MAX_DEPTH} folders inside of one another"
+                f"'{folder}' is no readable SavedModel: its folders are "
+                f"nested more than {_MAX_DEPTH} deep"
             )
         with os.scandir(path) as entries:
             for entry in entries:
@@ -128,9 +128,9 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
         return path, "onnx"
     if first[4:] != b"TFL3":
         raise ValueError(
-            f"'{path}' is no LiteRT file, as its first bytes tell, and no "
-            "ONNX file. An artifact is a .tflite or .onnx file, a "
+            f"'{path}' is no LiteRT file, by its first bytes, and no ONNX "
+            "file. An artifact is a .tflite or .onnx file, a "
             "SavedModel folder, or the folder of a SavedModel's versions; "
-            "a .keras file is a model, to export"
+            "a .keras file is a model to export"
         )
     return path, "litert"

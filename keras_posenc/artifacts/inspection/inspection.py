@@ -221,7 +221,7 @@ def inspect(artifact: str | Path) -> Inspection:
 
 
 def _unknown(kind: str, found: dict[str, Any]) -> set[str]:
-    """Operators that may do anything. LiteRT's and ONNX's own compute."""
+    """Operators that may do more than compute; LiteRT's and ONNX's do not."""
     if kind == "onnx":
         return set()
     if kind == "litert":

@@ -77,8 +77,8 @@ def _load(process: Isolated, path: Path) -> Any:
             answer = process.run(copy, limits=limits)
         except IsolationError as error:
             raise ValueError(
-                "what it describes needs more than a file of its size should: "
-                f"the process that tried it {error}"
+                "loading it needs more than a file of its size should: the "
+                f"process that loaded it {error}"
             ) from error
         reason = json.loads(answer.splitlines()[-1])
         if reason is not None:

@@ -224,7 +224,7 @@ BY_PLACE = frozenset(
 
 
 def check_known(names: Sequence[str], present: Collection[str] = ()) -> None:
-    """Raises `ValueError` for a name of no operator, such as a misspelt one.
+    """Raises `ValueError` for a name that no operator has.
 
     Args:
         names: What `allow_operators` says; of TensorFlow's operators also

@@ -12,13 +12,13 @@ from keras_posenc.artifacts.inspection.operators import check_known
 
 
 def check_operators(allow_operators: Any) -> None:
-    """Raises `ValueError` for what are no names of operators."""
+    """Raises `ValueError` unless they are names of operators."""
     if isinstance(allow_operators, str) or not (
         isinstance(allow_operators, Sequence)
         and all(isinstance(name, str) for name in allow_operators)
     ):
         raise ValueError(
-            "`allow_operators` must be a list of the names of operators. "
+            "`allow_operators` must be a list of operator names. "
             f"Received: allow_operators={allow_operators!r}"
         )
 
@@ -26,7 +26,7 @@ def check_operators(allow_operators: Any) -> None:
 def inspect_safe(
     artifact: Path, allow_operators: Sequence[str] = ()
 ) -> Inspection:
-    """`inspect`, of an artifact that is going to be run or published.
+    """`inspect`; refuses an artifact that must not be run or published.
 
     Raises:
         ValueError: `allow_operators` names no operator.

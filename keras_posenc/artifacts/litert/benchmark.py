@@ -266,7 +266,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
             f"The runtime did not answer within {_TIMEOUT} s"
         ) from error
     if process.returncode:
-        lines = process.stderr.strip().splitlines() or ["without a word"]
+        lines = process.stderr.strip().splitlines() or ["without a message"]
         raise RuntimeError(
             f"The runtime does not run signature '{request['signature']}': "
             f"{lines[-1]}"

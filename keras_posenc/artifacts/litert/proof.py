@@ -1,9 +1,6 @@
-"""The proof that a LiteRT file is what its model becomes, number for number.
+"""The proof that a LiteRT file is what its model becomes, number for number."""
 
-Answers alone do not tell an embedding that nobody asked for, nor the last bits
-of a weight.
-"""
-
+import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -16,33 +13,27 @@ import numpy as np
 from keras_posenc.artifacts.expectations.allowance import BY_KERAS
 from keras_posenc.artifacts.expectations.expectations import Expectations
 from keras_posenc.artifacts.expectations.samples import Inputs
-from keras_posenc.artifacts.ground.errors import (
-    ExportError,
-    ExportVerificationError,
-)
+from keras_posenc.artifacts.ground.errors import ExportError
 from keras_posenc.artifacts.ground.staging import working_folder, writing_to
 from keras_posenc.artifacts.inspection.inspection import Inspection
 from keras_posenc.artifacts.isolated.comparing import litert_comparison
 from keras_posenc.artifacts.litert.conversion import convert
 from keras_posenc.artifacts.litert.quantization import refuse_loops
-from keras_posenc.artifacts.processes.isolation import (
-    MEMORY,
-    MIB,
-    IsolationError,
-    Limits,
-    run_isolated,
-)
 from keras_posenc.artifacts.signatures.signature import Signature
+from keras_posenc.artifacts.verification.file_comparison import (
+    altered_in,
+    compare_files,
+    some,
+)
 from keras_posenc.progress import progress
 
-_NAMED = 3  # of what differs
 _RANGES = (
-    "the ranges of numbers that it was calibrated to, which scale what comes "
-    "into its products, its biases, and the rows that tables are rounded by"
+    "the ranges that it was calibrated to: they set the scales of activations, "
+    "of biases, and of tables"
 )
 
 
-def compare_with_file(
+def compare_with_conversion(
     expectations: Expectations, inspection: Inspection
 ) -> tuple[list[str], list[str], list[str]]:
     """Compares a file with what its signatures become when converted again.
@@ -64,67 +55,57 @@ def compare_with_file(
     mode = None if mode == BY_KERAS else mode
     is_static = mode == "int8-static"
     others = [] if is_static else _others(signatures, inspection)
-    with working_folder() as folder, writing_to(folder.parent):
-        reference = folder / "reference.tflite"
+    names = [each.name for each in signatures]
 
-        def write(signatures: Sequence[Signature]) -> None:
-            if is_static:
-                refuse_loops(signatures)
-            batches = _calibration(expectations) if is_static else {}
-            with progress(verbose=0):
-                content = convert(
-                    signatures,
-                    mode,
-                    batches,
-                    allow_flex=bool(inspection.foreign_operators),
-                )
-            reference.write_bytes(content)
-
-        def compare(weights: str) -> dict[str, Any]:
-            return _compared(
-                inspection, reference, signatures, weights, is_static
+    def converted(of: Sequence[Signature]) -> bytes:
+        if is_static:
+            refuse_loops(of)
+        batches = _calibration(expectations) if is_static else {}
+        with progress(verbose=0):
+            return convert(
+                of,
+                mode,
+                batches,
+                allow_flex=bool(inspection.foreign_operators),
             )
 
-        try:
-            write(signatures)
-            found = compare("")
-            if found["graph"] is not None and others:
-                write([*signatures, *others])
-                found = compare("")
-        except ExportVerificationError:
-            raise
-        except ExportError as error:  # others can do more
-            return [], [f"nothing of it can be compared: {error}"], []
-        if any(found.values()):  # then by which weights
+    def compare(weights: Path | None = None) -> dict[str, Any]:
+        return compare_with(
+            reference, inspection.path, names, is_static, weights
+        )
+
+    try:
+        reference = converted(signatures)
+    except ExportError as error:  # others can do more
+        return [], [f"nothing of it can be compared: {error}"], []
+    found = compare()
+    if found["graph"] is not None and others:
+        with contextlib.suppress(ExportError):
+            reference = converted([*signatures, *others])
+        found = compare()
+    if any(found.values()):  # then by which weights
+        with working_folder() as folder, writing_to(folder.parent):
             weights = folder / "weights.npz"
             np.savez(weights, allow_pickle=False, **_weights(signatures))
-            found = compare(str(weights))
-    altered = []
-    if found["weights"]:
-        altered.append(
-            f"it does not hold, as the model does, {_some(found['weights'])}"
-        )
-    if found["constants"]:
-        altered.append(f"numbers of its own: {_some(found['constants'])}")
+            found = compare(weights)
     folded = [_RANGES] if is_static else []
     if found["unsure"]:
-        folded.append(_some(found["unsure"]))
+        folded.append(some(found["unsure"]))
     rewritten = []
     if found["graph"] is not None:
         rewritten.append(f"another graph ({found['graph']})")
-        names = {each.name for each in signatures}
-        if unasked := sorted({*inspection.signatures} - names):
+        if unasked := sorted({*inspection.signatures}.difference(names)):
             # What the converter makes of one depends on the others.
             rewritten[-1] += (
-                f", which may be since the file has {', '.join(unasked)}, too: "
-                "verify all its signatures at once"
+                f". The cause may be that the file also has the signatures "
+                f"{', '.join(unasked)}: verify all of them at once"
             )
     if found["folded"]:
         folded.append(
-            "weights that became part of other numbers: "
-            f"{_some(found['folded'])}"
+            "weights that the converter folded into other numbers: "
+            f"{some(found['folded'])}"
         )
-    return altered, rewritten, folded
+    return altered_in(found), rewritten, folded
 
 
 def _others(
@@ -151,41 +132,28 @@ def _others(
     return found
 
 
-def _compared(
-    inspection: Inspection,
-    reference: Path,
-    signatures: Sequence[Signature],
-    weights: str,
+def compare_with(
+    reference: bytes,
+    artifact: Path,
+    names: Sequence[str],
     is_static: bool,
+    weights: Path | None = None,
 ) -> dict[str, Any]:
-    size = inspection.size_bytes + reference.stat().st_size
-    size += 4 * Path(weights).stat().st_size if weights else 0
-    try:
-        found: dict[str, Any] = json.loads(
-            run_isolated(
-                litert_comparison.__file__,
-                str(reference),
-                str(inspection.path.resolve()),
-                json.dumps([each.name for each in signatures]),
-                weights,
-                "static" if is_static else "",
-                limits=Limits(
-                    memory=MEMORY + 6 * size,
-                    seconds=12 + size // (10 * MIB),
-                    timeout=600,
-                ),
-                prepared=[],
-            )
-        )
-    except IsolationError as error:
-        raise ExportVerificationError(
-            f"The comparison of '{inspection.path}' with its model {error}"
-        ) from error
-    return found
+    """What `litert_comparison` prints of a file and its reference."""
+    return compare_files(
+        litert_comparison.__file__,
+        reference,
+        artifact,
+        json.dumps(names),
+        "" if weights is None else str(weights),
+        "static" if is_static else "",
+        prepared=[],
+        more_bytes=0 if weights is None else 4 * weights.stat().st_size,
+    )
 
 
 def _calibration(expectations: Expectations) -> Mapping[str, list[Inputs]]:
-    """One batch for each signature, of whatever range, but a finite one."""
+    """One batch of finite numbers for each signature."""
     found = {}
     for case in sorted(expectations.cases, key=lambda case: case.is_sample):
         arrays = (*case.inputs.values(), *case.answers.values())
@@ -217,8 +185,3 @@ def _weights(signatures: Sequence[Signature]) -> dict[str, Any]:
             name += f" ({len(found)})"
         found[name] = keras.ops.convert_to_numpy(variable)
     return found
-
-
-def _some(words: list[str]) -> str:
-    more = len(words) - _NAMED
-    return ", ".join(words[:_NAMED]) + f", and {more} more" * (more > 0)

@@ -1,4 +1,4 @@
-"""LiteRT files of fewer bits: how they are made, and what they may lose."""
+"""Quantized LiteRT files: how they are made."""
 
 import copy
 import itertools
@@ -34,7 +34,7 @@ _WEIGHTED = (
 def check_quantization(
     quantization: Any, representative: Any, signatures: Sequence[Signature]
 ) -> Mapping[str, list[Inputs]]:
-    """What to calibrate each signature with; nothing but for `int8-static`.
+    """The batches to calibrate each signature with, for `int8-static` alone.
 
     Raises:
         ValueError: A mode that there is not, or batches that are not needed,
@@ -209,7 +209,7 @@ def _in_float16(content: bytes) -> bytes:
 
 
 def _without_detours(content: bytes) -> bytes:
-    """The file without numbers that are rounded and at once made float again.
+    """The file without a Quantize that a Dequantize follows at once.
 
     The quantizer leaves such pairs beside operators that it was told to leave
     alone: they cost precision for nothing.

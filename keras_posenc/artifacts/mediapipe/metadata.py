@@ -69,7 +69,7 @@ def with_metadata(content: bytes, task: TextTask) -> bytes:
     if len(model.subgraphs) > 1:
         raise ExportError(
             f"Model '{task.text.model.name}' has loops or branches, as "
-            "recurrent layers have, with which MediaPipe takes no file. Unroll "
+            "recurrent layers have, and MediaPipe does not take those. Unroll "
             "them (unroll=True), and fix the shape of ids by `signatures`"
         )
     (graph,), (signature,) = model.subgraphs, model.signatureDefs
@@ -102,7 +102,7 @@ def packed_task(
     signatures: Mapping[str, Any] | None,
     labels: Any,
 ) -> tuple[TextTask | None, list[str]]:
-    """The task that a file is for, if one is, as its model would have it.
+    """The task that a file is for, if any, as its model would make it.
 
     Args:
         model: The model.
@@ -124,7 +124,7 @@ def packed_task(
     if not found or "other" in found:
         if labels is not None:
             raise ValueError(
-                "`labels` are of SavedModels, and of LiteRT files exported "
+                "`labels` apply to SavedModels, and to LiteRT files exported "
                 f"with task='text_classifier', and '{path}' is neither"
             )
         # It may cut texts, and name what comes out, as nobody here knows.
@@ -193,7 +193,7 @@ def _metadata(task: TextTask, inputs: list[str]) -> bytes:
         _SCORES if is_classifier else _VECTOR,
         "A score for each label."
         if is_classifier
-        else "What the text is like.",
+        else "The embedding of the text.",
     )
     if task.labels is not None:
         output.associatedFiles = [

@@ -17,7 +17,7 @@ _PAD, _UNK, _CLS, _SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 
 
 def check_task(task: Any, labels: Any) -> None:
-    """Raises `ValueError` for a task that there is not, or labels of none."""
+    """Raises `ValueError` for an unknown task, or labels without one."""
     if task is not None and task not in TASKS:
         raise ValueError(
             "`task` must be one of 'text_classifier', 'text_embedder', or "
@@ -72,8 +72,8 @@ def check_tokenizer(layer: Any) -> None:
         )
     if not layer.lowercase:
         raise ValueError(
-            "MediaPipe makes a, b, c of A, B, C before it cuts a text, and "
-            f"'{layer.name}' does not. Train with lowercase=True"
+            f"MediaPipe lowercases each text first, and '{layer.name}' does "
+            "not. Train with lowercase=True"
         )
 
 
@@ -83,13 +83,13 @@ def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
     found = [vocabulary[index] for index in tokenize("")]
     if found != [_CLS, _SEP]:
         raise ValueError(
-            f"MediaPipe puts [CLS] before a text and [SEP] behind it, and "
-            f"'{layer.name}' makes {found} of an empty one"
+            "MediaPipe puts [CLS] before a text and [SEP] after it, and "
+            f"'{layer.name}' turns an empty text into {found}"
         )
 
 
 def check_output(task: str, signature: Signature, labels: Any) -> None:
-    """Raises `ValueError` for outputs that no such task, or label, fits."""
+    """Raises `ValueError` for outputs that do not fit the task or labels."""
     outputs = outputs_of(signature)
     shapes = list(outputs.values())
     if len(shapes) != 1 or len(shapes[0]) != 2:

@@ -143,8 +143,8 @@ def resolve_task(
         tokenizer = layer_behind(cut.cut_at)
     if cut is None or not is_tokenizer(tokenizer):
         raise ValueError(
-            f"task='{task}' needs a model that takes strings and cuts them by "
-            "a WordPiece tokenizer, such as kp.WordpieceTokenizer. Received: "
+            f"task='{task}' needs a model that takes strings and tokenizes "
+            "them by WordPiece, such as with kp.WordpieceTokenizer. Received: "
             f"model '{model.name}'"
         )
     check_tokenizer(tokenizer)
@@ -163,8 +163,8 @@ def resolve_task(
     )
     if len(found) > 1:
         raise ValueError(
-            "`signatures` must be one for a task, for MediaPipe takes no file "
-            f"of several. Received: {', '.join(name for name, *_ in found)}"
+            "`signatures` must be one for a task: MediaPipe takes files of one "
+            f"signature. Received: {', '.join(name for name, *_ in found)}"
         )
     ((name, given, shapes),) = found
     return TextTask(
@@ -186,12 +186,12 @@ def _shape(
     """The shape of the ids of a signature."""
     if given is not model:
         raise ValueError(
-            f"Signature '{name}': a task's signature is of its model, "
-            f"'{model.name}', or of a pair of it and {{'ids': shape}}"
+            f"Signature '{name}': a task's signature must be its model, "
+            f"'{model.name}', or a pair (model, {{'ids': shape}})"
         )
     if set(shapes) - {IDS}:
         raise ValueError(
-            f"Signature '{name}': a task's shapes are of 'ids' alone. "
+            f"Signature '{name}': a task has a shape of 'ids' only. "
             f"Received: {', '.join(map(str, shapes))}"
         )
     spec = keras.InputSpec(shape=(None, None), dtype="int32")

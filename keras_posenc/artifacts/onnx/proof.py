@@ -1,91 +1,53 @@
-"""The proof that an ONNX file is what its model becomes, number for number.
-
-Answers alone do not tell an embedding that nobody asked for, nor the last bits
-of a weight.
-"""
+"""The proof that an ONNX file is what its model becomes, number for number."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
-from keras_posenc.artifacts.ground.errors import (
-    ExportError,
-    ExportVerificationError,
-)
-from keras_posenc.artifacts.ground.staging import working_folder, writing_to
+from keras_posenc.artifacts.expectations.expectations import Expectations
+from keras_posenc.artifacts.ground.errors import ExportError
+from keras_posenc.artifacts.inspection.inspection import Inspection
 from keras_posenc.artifacts.isolated.comparing import onnx_comparison
 from keras_posenc.artifacts.onnx.conversion import convert, require_onnx
-from keras_posenc.artifacts.processes.isolation import (
-    MEMORY,
-    MIB,
-    IsolationError,
-    Limits,
-    run_isolated,
+from keras_posenc.artifacts.verification.file_comparison import (
+    altered_in,
+    compare_files,
+    some,
 )
-from keras_posenc.artifacts.signatures.signature import Signature
-
-_NAMED = 3  # of what differs
 
 
 def compare_with_conversion(
-    signatures: Sequence[Signature], artifact: Path
-) -> tuple[list[str], list[str]]:
+    expectations: Expectations, inspection: Inspection
+) -> tuple[list[str], list[str], list[str]]:
     """Compares a file with what its signature becomes when converted again.
 
+    Args:
+        expectations: The model's answers.
+        inspection: The file.
+
     Returns:
-        What of the graph is not as it is converted here, and what could not be
-        compared, in words. Of another graph only the weights are.
+        What of the file is not the model's, what of its graph is not as it is
+        converted here, and what could not be compared, in words. Weights may
+        stand there with their axes in another order; of another graph only
+        they are compared.
 
     Raises:
-        ExportVerificationError: A weight of the model that the signature needs
-            is not in the file, bit for bit, but maybe with its axes in another
-            order; or another constant is not the model's.
+        ExportVerificationError: The file cannot be compared within limits.
     """
     require_onnx()
-    (signature,) = signatures
+    (signature,) = expectations.signatures
     try:
         content, weights = convert(signature)
     except ExportError as error:  # others can do more
-        return [f"nothing of it can be compared: {error}"], []
-    size = artifact.stat().st_size + len(content)
-    limits = Limits(
-        memory=MEMORY + 6 * size, seconds=12 + size // (10 * MIB), timeout=600
+        return [], [f"nothing of it can be compared: {error}"], []
+    found = compare_files(
+        onnx_comparison.__file__,
+        content,
+        inspection.path,
+        json.dumps(weights),
     )
-    with working_folder() as folder, writing_to(folder.parent):
-        reference = folder / "reference.onnx"
-        reference.write_bytes(content)
-        try:
-            found = json.loads(
-                run_isolated(
-                    onnx_comparison.__file__,
-                    str(reference),
-                    str(artifact.resolve()),
-                    json.dumps(weights),
-                    limits=limits,
-                )
-            )
-        except IsolationError as error:
-            raise ExportVerificationError(
-                f"The comparison of '{artifact}' with its model {error}"
-            ) from error
-    if missing := found["weights"]:
-        raise ExportVerificationError(
-            f"'{artifact}' gives the model's answers, but it does not hold, "
-            f"bit for bit, the model's weights {_some(missing)}"
-        )
+    rewritten, folded = [], []
     if found["graph"] is not None:
         writer = found["writer"] and f" ({found['writer']} wrote it, it says)"
-        return [f"its graph has {found['graph']}{writer}"], []
-    if wrong := found["constants"]:
-        raise ExportVerificationError(
-            f"'{artifact}' gives the model's answers, but not by the model's "
-            f"numbers: {_some(wrong)}"
-        )
-    if rounded := found["rounding"]:
-        return [], [f"the last bits of constants: {_some(rounded)}"]
-    return [], []
-
-
-def _some(words: list[str]) -> str:
-    more = len(words) - _NAMED
-    return ", ".join(words[:_NAMED]) + f", and {more} more" * (more > 0)
+        rewritten.append(f"its graph has {found['graph']}{writer}")
+    elif found["rounding"]:
+        folded.append(f"the last bits of constants: {some(found['rounding'])}")
+    return altered_in(found), rewritten, folded

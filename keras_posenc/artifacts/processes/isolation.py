@@ -62,7 +62,7 @@ class Limits:
 
 
 class IsolationError(Exception):
-    """A process that came to no good end; the message tells which."""
+    """A process failed, crashed or met a limit; the message says which."""
 
 
 class Isolated:
@@ -116,7 +116,7 @@ class Isolated:
             self._process.end()
 
     def prepare(self, *arguments: Any, limits: Limits | None = None) -> None:
-        """Lets it call the script's `prepare` meanwhile.
+        """Makes it call the script's `prepare` in the meantime.
 
         That is for what takes time, such as imports. If it fails, `run` does.
 
@@ -130,7 +130,7 @@ class Isolated:
             self._process.input.write(_line("prepare", arguments, by_name))
 
     def run(self, *arguments: str, limits: Limits) -> str:
-        """Lets it call the script's `main`, and returns what was printed.
+        """Makes it call the script's `main`, and returns what was printed.
 
         Args:
             *arguments: Those of `main`.
@@ -173,7 +173,7 @@ class Isolated:
                 worked = now
             elif now - worked > _IDLE:
                 raise IsolationError(
-                    f"did nothing for {_IDLE} s, as if it waited for somebody"
+                    f"did nothing for {_IDLE} s, as if it waited for input"
                 )
 
 
@@ -197,7 +197,7 @@ def _write_last(pipe: Any, line: bytes) -> None:
 
 
 def _processor_seconds(pid: int | None) -> float | None:
-    """What a process has used of the processor; None where it is about to.
+    """Processor seconds that it has used; None while it waits for its turn.
 
     Also where the system does not tell.
     """

@@ -1,4 +1,4 @@
-"""Runs scripts as they are told, and ends without tidying.
+"""Runs scripts by orders on standard input, and exits at once.
 
 `python -P runner.py SCRIPT` reads lines of JSON, each the name of one of the
 script's functions, its arguments, and the limits from then on, by the names
@@ -84,7 +84,7 @@ def _load_own(name: Sequence[str]) -> Any:
 
 
 def obey(script: str) -> None:
-    """Calls what the lines of standard input say, up to `main`."""
+    """Calls the functions that standard input names, up to `main`."""
     module = _load(script)
     for line in sys.stdin:
         name, arguments, limits = json.loads(line)

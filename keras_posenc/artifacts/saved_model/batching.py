@@ -1,4 +1,4 @@
-"""How a server may put requests together in one batch."""
+"""How a server may batch requests."""
 
 import numbers
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _DEFAULT = {"max_batch_size": 32, "batch_timeout_micros": 1000}
 def resolve_batching(
     batching: Any, signatures: Sequence[Signature]
 ) -> dict[str, Any] | None:
-    """Complete parameters of batching, or None for none.
+    """Complete parameters of batching, or None.
 
     Args:
         batching: True for parameters to begin with, or a dict of some.
@@ -69,16 +69,17 @@ def resolve_batching(
     sizes = sizes or _powers_to(largest)
     if sizes != sorted(set(sizes)) or sizes[-1] != largest:
         raise ValueError(
-            f"`batching`: '{_SIZES}' must rise, and end at 'max_batch_size'. "
-            f"Received: {_SIZES}={sizes}, max_batch_size={largest}"
+            f"`batching`: '{_SIZES}' must increase, and end at "
+            f"'max_batch_size'. Received: {_SIZES}={sizes}, "
+            f"max_batch_size={largest}"
         )
     for signature in signatures:
         for name, spec in signature.specs.items():
             if not spec.shape or spec.shape[0] is not None:
                 raise ValueError(
-                    "`batching` needs inputs of any batch. Received: signature "
-                    f"'{signature.name}' with the input '{name}' of shape "
-                    f"{tuple(spec.shape)}"
+                    "`batching` needs inputs of any batch size. Received: "
+                    f"signature '{signature.name}' with the input '{name}' of "
+                    f"shape {tuple(spec.shape)}"
                 )
     return {**parameters, _SIZES: sizes}
 

@@ -188,8 +188,9 @@ def export_saved_model(
     base_path = as_path("base_path", base_path)
     if base_path.suffix == ".tflite":
         raise ValueError(
-            "`base_path` must be the folder of a model's versions, and a "
-            f"LiteRT file is export_litert's. Received: base_path='{base_path}'"
+            "`base_path` must be the folder of a model's versions; a LiteRT "
+            "file is written by export_litert. Received: "
+            f"base_path='{base_path}'"
         )
     check_base(base_path)
     if version is not None:

@@ -89,7 +89,7 @@ def model_card(
 
 
 def tell_origin(folder: Path, version: int) -> None:
-    """Tells the card in a copy of a version, if it has one, which that was."""
+    """Notes in the card of a copied version which version it was."""
     card = folder / CARD_FILE
     if card.is_file():
         # It may be edited since, in any encoding, and read-only.

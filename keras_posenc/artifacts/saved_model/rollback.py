@@ -119,6 +119,7 @@ def _check_loads(
         check_loads(source, allow_operators)
     except ExportVerificationError as error:
         raise ExportVerificationError(
-            f"Version {version} does not come back: {error}. `verify=False` "
+            f"Version {version} cannot be published again: {error}. "
+            "`verify=False` "
             "(--no-verify) publishes it all the same"
         ) from error

@@ -1,4 +1,4 @@
-"""Requests that a server answers to itself before it answers others.
+"""Requests that a server replays before it serves a version.
 
 TensorFlow Serving reads them when it loads a version. One that fails makes the
 load fail, so verification replays them all.

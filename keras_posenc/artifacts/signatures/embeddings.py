@@ -1,4 +1,4 @@
-"""The embeddings that a model computes on the way to its answer."""
+"""The embeddings that a model computes before its answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -23,7 +23,7 @@ _NEAR = 1e-4
 
 
 def is_labels(output: str) -> bool:
-    """Whether an output is named as those are that hold labels."""
+    """Whether an output has the name of one that holds labels."""
     return output.rpartition("_")[2] in (CLASSES, LABEL)
 
 
@@ -86,7 +86,7 @@ def with_labels(
         for name in (name for each in added for name in each.outputs):
             if name in shapes:
                 raise ValueError(
-                    f"`labels` would be the output '{name}', which the model "
+                    f"`labels` would add the output '{name}', which the model "
                     "has already"
                 )
         resolved.append(_labelled(signature, added) if added else signature)
@@ -108,7 +108,7 @@ def meaning_of(labels: Any, output: str) -> str | None:
 
 
 def check_labels(labels: Any) -> None:
-    """Raises `ValueError` for what is no list of labels, nor a dict of them."""
+    """Raises `ValueError` unless it is a list of labels, or a dict of them."""
     lists = labels.items() if isinstance(labels, Mapping) else [("", labels)]
     if isinstance(labels, Mapping) and not labels:
         raise ValueError("`labels` must name at least one output")
@@ -221,7 +221,7 @@ class _Labels:
 
 
 class _Winner(bytes):
-    """The label of the highest score, where others are as high to rounding.
+    """The label of the highest score, or of one equal to rounding.
 
     It equals each of them: which of them is the highest, the model says in
     its rounding, and the artifact in its own.

@@ -1,4 +1,4 @@
-"""Ids with their lengths, for servers that pad with what they please.
+"""Ids with their lengths, for servers that pad with any value.
 
 TensorFlow Serving pads the rows of a batch with the first element of each
 request's tensor, not with 0, so that neither `ids != 0` nor a mask sent along
@@ -69,7 +69,7 @@ def with_lengths(signature: Signature) -> Signature | None:
         return {name: ids}
 
     def widen(inputs: Arrays) -> Arrays:
-        """As the server makes of rows that differ in length."""
+        """Inputs as a server pads rows that differ in length."""
         ids = inputs[name].copy()
         lengths = [np.max(np.flatnonzero(row), initial=-1) + 1 for row in ids]
         for row, length in zip(ids, lengths, strict=True):

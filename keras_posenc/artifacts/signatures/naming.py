@@ -67,7 +67,7 @@ def check_names(signature: str, names: list[str]) -> None:
         ):
             raise ValueError(
                 f"Signature '{signature}': the name of an input must be an "
-                "identifier in ASCII, and its own; give it one by "
+                "identifier in ASCII, and unique; give it one by "
                 f"keras.Input(..., name='ids'). Received: {', '.join(names)}"
             )
 

@@ -51,14 +51,14 @@ def cut_strings(signature: Signature) -> Signature:
     flat = keras.tree.flatten(outputs)
     cuts, rest = _first_numeric_tensors(flat)
     if any(tensor.dtype == "string" for tensor in flat):
-        raise ValueError("an output is of strings")
+        raise ValueError("an output holds strings")
     if any(cut is output for cut in cuts for output in flat):
-        raise ValueError("an output is what they become, and no more")
+        raise ValueError("an output is those numbers themselves")
     for cut in cuts:
         layer = layer_behind(cut)
         if isinstance(layer, keras.Model):
             raise ValueError(
-                f"that is within model '{layer.name}', which is a layer of "
+                f"that is inside model '{layer.name}', which is a layer of "
                 f"'{model.name}'"
             )
     inputs = input_names(model)

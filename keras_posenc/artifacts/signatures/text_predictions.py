@@ -130,7 +130,7 @@ def _as_texts(texts: Any) -> list[str]:
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                "`texts` must be Unicode, and half a surrogate pair is none. "
+                "`texts` must be Unicode, without lone surrogates. "
                 f"Received at index {index}: {text[:40]!r}"
             ) from error
     return texts
@@ -170,7 +170,7 @@ def _labels_of(outputs: Mapping[str, Any], labels: Any) -> dict[str, Any]:
         ):
             if prefix + name in outputs:
                 raise ValueError(
-                    f"`labels` would be '{prefix}{name}', which the model has "
+                    f"`labels` would add '{prefix}{name}', which the model has "
                     "already. Give them as a dict by output"
                 )
             added[prefix + name] = value.tolist() if value.ndim == 1 else value

@@ -21,7 +21,7 @@ from keras_posenc.progress import progress
 
 
 def check_file(path: str | Path, suffix: str) -> Path:
-    """Raises `ValueError` for what is no path of a file that ends so."""
+    """Returns the path; raises `ValueError` where it has another ending."""
     path = as_path("path", path)
     if path.suffix != suffix:
         raise ValueError(

@@ -101,7 +101,7 @@ def verify_expectations(
         unverified=sorted(
             {*inspection.signatures}.difference(names)
             | labels
-            | {f"{name} (Python's alone)" for name in response.get("more", [])}
+            | {f"{name} (for Python only)" for name in response.get("more", [])}
         ),
         tolerance=expectations.tolerance,
         cases=[
@@ -143,7 +143,7 @@ def _check_readers(
     response: Mapping[str, Any],
     outputs: Mapping[str, Any],
 ) -> None:
-    """Raises `ExportVerificationError` where Python is answered otherwise."""
+    """Raises `ExportVerificationError` where Python gets other answers."""
     scales = expectations.scales
     for index, answer in response["by_python"].items():
         case = expectations.cases[int(index)]
@@ -201,7 +201,7 @@ def _narrower(expectations: Expectations, inspection: Inspection) -> list[str]:
             )
             found.append(
                 f"{signature.name} takes {name} of shape {shape} alone, and "
-                f"the model of {wanted}: if that is meant, verify it by "
+                f"the model of {wanted}: if that is intended, verify it by "
                 f"signatures={{'{signature.name}': (model, {{'{name}': "
                 f"{shape}}})}} (--signature {signature.name}={name}:{sizes})"
             )
@@ -211,7 +211,7 @@ def _narrower(expectations: Expectations, inspection: Inspection) -> list[str]:
 def _unknown_labels(
     expectations: Expectations, inspection: Inspection
 ) -> set[str]:
-    """Outputs of labels that the artifact has, and the model has not."""
+    """Outputs of labels that the artifact has and the model does not."""
     return {
         f"{case.signature}/{name}"
         for case in expectations.cases

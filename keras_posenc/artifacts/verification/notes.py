@@ -1,4 +1,4 @@
-"""What a user of an artifact should know, and no comparison says."""
+"""What a user of an artifact should know beside the comparisons."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -36,8 +36,8 @@ def notes(
     absent = [n for n in allow_operators if n not in inspection.operators]
     if absent:
         yield (
-            f"allowed, and not in the artifact: {', '.join(absent)}. "
-            "`allow_operators` (--allow-op) may leave them out"
+            f"allowed, but not in the artifact: {', '.join(absent)}. "
+            "They can be left out of `allow_operators` (--allow-op)"
         )
 
 

@@ -24,7 +24,7 @@ class VerificationReport:
 
     Attributes:
         path: The artifact.
-        kind: `"saved_model"` or `"litert"`.
+        kind: `"saved_model"`, `"litert"` or `"onnx"`.
         size_bytes: Its size.
         load_seconds: Time to load it.
         foreign_operators: Operators that the plain runtime does not have.
@@ -53,8 +53,8 @@ class VerificationReport:
             to a row, so that no server should batch rows of different lengths.
         narrower: Inputs that the artifact takes in one shape only, and the
             model in any, in words.
-        altered: Weights, tables and, in LiteRT files, other numbers that are
-            not the model's, in words: an artifact that has any has not passed.
+        altered: Weights, tables and other numbers that are not the model's, in
+            words: an artifact that has any has not passed.
         rewritten: What of its graph is not as it is written here, in words:
             an artifact that has any has passed by `other_writer` alone.
         folded: What could not be compared, in words.
@@ -158,7 +158,7 @@ class VerificationReport:
     def passed(self) -> bool:
         """Whether every difference is within the tolerance.
 
-        And, of a quantized file, the largest score the model's as often as
+        A quantized file's largest score must also be the model's as often as
         `agreement` says. Answers that are NaN throughout, equal as they are,
         prove nothing. Nor do answers prove what no question reached: see
         `altered` and `rewritten`.

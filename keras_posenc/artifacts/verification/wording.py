@@ -6,9 +6,9 @@ from keras_posenc.artifacts.ground import units
 
 _LINES = 8  # of samples of one signature, in a report
 _OTHER_WRITER = (
-    "If other versions, or another converter, wrote it, export it anew. To go "
-    "by its answers, and the weights that are found in it, alone: "
-    "other_writer=True (--other-writer)"
+    "If other versions, or another converter, wrote it, export it anew, or let "
+    "its answers and the weights found in it suffice: other_writer=True "
+    "(--other-writer)"
 )
 
 
@@ -19,21 +19,21 @@ def failure(report: Any) -> str | None:
     worst = report.worst
     if worst.worst_difference <= report.tolerance and report.altered:
         return (
-            "The artifact gives the model's answers, and is not made of "
-            f"the same: {'; '.join(report.altered)}. If another version of "
-            "Keras, or of the model's code, wrote it, export it anew"
+            "The artifact gives the model's answers, but not from the "
+            f"model's numbers: {'; '.join(report.altered)}. If another version "
+            "of Keras, or of the model's code, wrote it, export it anew"
         )
     is_other = report.rewritten and not report.other_writer
     if worst.worst_difference <= report.tolerance and is_other:
         return (
-            "The artifact gives the model's answers, but is not written "
-            f"as this model is here: {'; '.join(report.rewritten)}. "
+            "The artifact gives the model's answers, but is not as "
+            f"written here: {'; '.join(report.rewritten)}. "
             f"{_OTHER_WRITER}"
         )
     if worst.worst_difference <= report.tolerance and not report.agrees:
         return (
-            "The file chooses another largest score than the model too "
-            f"often: {decisions(report)}. If that is often enough for "
+            "The file's largest score is not the model's too often: "
+            f"{decisions(report)}. If that is often enough for "
             "you, allow it by `agreement` (--agreement)"
         )
     if worst.worst_difference <= report.tolerance:
@@ -69,8 +69,8 @@ def details(report: Any) -> str:
     lines = [str(report), f"loaded in {units.time(report.load_seconds)}"]
     if report.in_float32:
         lines.append(
-            "compared with the model in float32, as the file computes: its "
-            "mixed precision rounds otherwise"
+            "compared with the model in float32, as the file computes; "
+            "the model's mixed precision rounds differently"
         )
     if report.refused:
         lines.append(
@@ -106,7 +106,7 @@ def remarks(report: Any) -> list[str]:
     """What needs attention, or was not verified."""
     lines = [*report.narrower, *report.notes]
     lines += [f"not the model's own: {each}" for each in report.altered]
-    lines += [f"not as it is written here: {x}" for x in report.rewritten]
+    lines += [f"not as written here: {x}" for x in report.rewritten]
     if report.rewritten and not report.other_writer:
         lines.append(_OTHER_WRITER)
     if report.folded:
@@ -118,7 +118,7 @@ def remarks(report: Any) -> list[str]:
         )
     if report.quantization:
         lines.append(
-            f"{report.quantization}, beside the model itself: "
+            f"{report.quantization}, compared with the model: "
             f"{report.accuracy}; {report.tolerance:.2g} is allowed"
         )
         if report.accuracy.rows:
@@ -156,7 +156,7 @@ def remarks(report: Any) -> list[str]:
         )
     if report.padding_matters:
         lines.append(
-            "padding changes its answers: let no server batch rows of "
+            "padding changes its answers: no server should batch rows of "
             "different lengths"
         )
     if report.warmup is None:
@@ -175,7 +175,7 @@ def decisions(report: Any) -> str:
     rows = sum(case.rows for case in report.judged)
     text = f"the largest score leads by more than {report.lead:.2g} in "
     if not decided:
-        return f"{text}none of {rows} rows, so which it is was not checked"
+        return f"{text}none of {rows} rows, so it was not checked"
     return (
         f"{text}{decided} of {rows} rows, and is the model's in {kept} of "
         f"these; {100 * report.agreement:.4g}% is required"

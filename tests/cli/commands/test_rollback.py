@@ -19,7 +19,7 @@ class TestRollback:
     def test_older_version_goes_out_again(self, cli, base):
         result = cli("rollback", base, 1)
         assert result.code == 1
-        assert "Version 1 does not come back: " in result.err
+        assert "Version 1 cannot be published again: " in result.err
         assert "--no-verify" in result.err
         assert "Loading version 1 in a fresh process ..." in result.err
         assert not (base / "3").exists()

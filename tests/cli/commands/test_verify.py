@@ -49,7 +49,7 @@ class TestVerify:
         assert result.code == 1  # a changed weight is no rounding
         first, second, *_ = result.out.splitlines()
         assert ": WRONG: 6 cases, worst 0.00024 of 0.0003, " in first
-        assert second.startswith("not the model's own: it does not hold")
+        assert second.startswith("not the model's own: missing or diff")
 
     def test_highest_version_and_a_tampered_one(
         self, cli, folder, tmp_path, bias

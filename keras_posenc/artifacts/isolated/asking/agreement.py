@@ -19,7 +19,7 @@ class Disagreement(Exception):
 
 
 def check_agreement(meta: Any) -> dict[str, Any]:
-    """The node that each signature is, which Python runs as a function.
+    """The node of each signature, which Python runs as a function.
 
     That function is the same, of the same arguments in the same order, and its
     results are the same outputs. What is left to compare are the values that
@@ -35,8 +35,8 @@ def check_agreement(meta: Any) -> dict[str, Any]:
     }
     if served.keys() != by_python.keys():
         raise Disagreement(
-            f"the signatures of servers are {_list(served)}, and those of "
-            f"Python {_list(by_python)}"
+            f"servers see the signatures {_list(served)}, and Python "
+            f"{_list(by_python)}"
         )
     calls: dict[str, Any] = {}
     same: dict[str, int] = {}
@@ -69,8 +69,7 @@ def check_agreement(meta: Any) -> dict[str, Any]:
         )
         check(
             not signature.defaults,
-            "it has values for inputs that are left out, which only some "
-            "servers know",
+            "it has default values for inputs, which only some servers apply",
         )
         outputs = [
             signature.outputs[key].name for key in sorted(signature.outputs)
@@ -137,7 +136,7 @@ def check_agreement(meta: Any) -> dict[str, Any]:
 
 
 def check_loading(meta: Any, library: Mapping[str, Any]) -> None:
-    """Raises `Disagreement` where it may be loaded otherwise the next time."""
+    """Raises `Disagreement` where it may load as another model next time."""
     nodes = {node.name: node for node in meta.graph_def.node}
     names = [meta.saver_def.restore_op_name]
     if INIT in meta.signature_def:
@@ -176,7 +175,9 @@ def _python_signatures(objects: Any) -> dict[str, Any]:
     for each in signatures.children:
         node = objects[each.node_id]
         if node.WhichOneof("kind") != "bare_concrete_function":
-            raise Disagreement(f"signature '{each.local_name}' is no function")
+            raise Disagreement(
+                f"signature '{each.local_name}' is not a function"
+            )
         found[each.local_name] = node.bare_concrete_function
     return found
 
@@ -239,7 +240,7 @@ def _attributes(node: Any) -> dict[str, Any]:
 
 
 def check_specs(meta: Any, graph: Any, functions: Mapping[str, Any]) -> None:
-    """Raises `Disagreement` where shapes or dtypes are told otherwise."""
+    """Raises `Disagreement` where shapes or dtypes contradict one another."""
     import tensorflow as tf
 
     def told(info: Any) -> tuple[Any, Any]:
@@ -264,8 +265,8 @@ def check_specs(meta: Any, graph: Any, functions: Mapping[str, Any]) -> None:
                 found.add((tensor.dtype, _sizes(shape)))
                 if len(found) > 1 or key not in specs:
                     raise Disagreement(
-                        f"signature '{name}': shape or dtype of '{key}' is told"
-                        " in several ways"
+                        f"signature '{name}': '{key}' has more than one shape "
+                        "or dtype"
                     )
 
 

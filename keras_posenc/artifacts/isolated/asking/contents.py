@@ -68,7 +68,7 @@ def read(handle: Any, dtype: Any, value_dtype: Any = None) -> Any:
 
 
 def digest(value: Any) -> str:
-    """What an array, or a table's keys and values, is equal by, bit for bit."""
+    """A digest of an array, or of a table's keys and values, bit for bit."""
     import numpy as np
 
     values = value if isinstance(value, tuple) else (value,)
@@ -117,7 +117,7 @@ def constants(
 
 @functools.cache
 def definition_of(operator: str) -> tuple[dict[str, Any], bool]:
-    """An operator's default attributes, and whether it does more than give."""
+    """An operator's default attributes, and whether it has side effects."""
     from tensorflow.python.framework import op_def_registry
 
     definition = op_def_registry.get(operator)

@@ -1,4 +1,4 @@
-"""Digests of what the outputs of a graph are computed of, and how."""
+"""Digests of what a graph's outputs are computed from, and how."""
 
 import collections
 import graphlib

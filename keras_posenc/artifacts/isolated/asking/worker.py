@@ -1,4 +1,4 @@
-"""Runs an artifact as a stranger to Keras would, in a process of its own.
+"""Runs an artifact without Keras, in a process of its own.
 
 `main` is given a folder with `request.json` and `inputs.npz`; the answer is
 `response.json` and `outputs.npz` beside them.

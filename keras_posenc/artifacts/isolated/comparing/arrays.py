@@ -8,7 +8,7 @@ _ROUNDING = 4  # units in the last place: how far processors fold apart
 
 
 def layouts(array: Any) -> Iterator[Any]:
-    """An array with its axes in each order, whatever its shape is then."""
+    """An array with its axes in every order."""
     if array.ndim > 4:
         yield array
         return
@@ -24,7 +24,7 @@ def shown(array: Any) -> str:
 
 
 def is_rounding(one: Any, other: Any) -> bool:
-    """Whether two arrays may be one, computed on different processors."""
+    """Whether two arrays may differ by other processors' rounding alone."""
     import numpy as np
 
     if one.dtype != other.dtype or one.dtype.kind != "f":

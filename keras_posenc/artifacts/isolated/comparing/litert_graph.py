@@ -18,7 +18,7 @@ _NOTES = ("min_runtime_version", "CONVERSION_METADATA", "TFLITE_METADATA")
 
 
 class OtherGraph(Exception):
-    """An operator, or what it comes from, is another; the message says how."""
+    """Operators, or their inputs, differ; the message says how."""
 
 
 class File:
@@ -63,7 +63,7 @@ class File:
         data, begin = buffer.data, buffer.offset
         if begin > 1:  # behind the flatbuffer, in files beyond its size
             if data is not None and len(data):
-                raise OtherGraph("a constant has its numbers twice")
+                raise OtherGraph("a constant is stored twice")
             data = self._content[begin : begin + buffer.size]
         if data is None or not len(data):
             return None
@@ -109,7 +109,7 @@ class Constant:
         )
 
     def is_whole(self) -> bool:
-        """Whether its scales are as many as it needs."""
+        """Whether it has as many scales as it needs."""
         return len(self.zero) == len(self.scale) and (
             len(self.scale) == 1
             or (
@@ -150,7 +150,7 @@ class Graph:
                     or index in self.inputs
                     or self.constant(index) is not None
                 ):
-                    raise OtherGraph(f"tensor {index} is written over")
+                    raise OtherGraph(f"tensor {index} is written twice")
                 self.makers[index] = operator, place
 
     def constant(self, index: int) -> Constant | None:

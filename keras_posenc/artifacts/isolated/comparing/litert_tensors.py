@@ -1,4 +1,4 @@
-"""Which tensor of one LiteRT graph is which of another."""
+"""Pairs the tensors of two LiteRT graphs."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from keras_posenc.artifacts.isolated.comparing.litert_graph import (
 
 
 class Tensors:
-    """Which tensor of one graph is which of the other."""
+    """The pairs of tensors of two graphs."""
 
     def __init__(self, walk: Any, one: Graph, other: Graph) -> None:
         self._walk = walk
@@ -35,10 +35,10 @@ class Tensors:
         """Compares two operators, and has their tensors compared."""
         if id(a) in self._operators:
             if self._operators[id(a)] is not b:
-                raise OtherGraph("an operator is another")
+                raise OtherGraph("an operator in another place")
             return
         if id(b) in self._taken:  # for two, which may draw random numbers
-            raise OtherGraph("an operator is another")
+            raise OtherGraph("an operator in another place")
         self._operators[id(a)] = b
         self._taken.add(id(b))
         name = self._walk.compare_operators(a, b, self._other.graph)
@@ -75,7 +75,7 @@ class Tensors:
         if self._constants(place, a, b):
             return
         if not self._walk.is_static and scale_of(one) != scale_of(other):
-            self._walk.constants.add(f"the scale of {place} is another")
+            self._walk.constants.add(f"another scale of {place}")
         graphs = (self._one, a), (self._other, b)
         inputs = [
             graph.inputs.index(index) if index in graph.inputs else None
@@ -87,7 +87,7 @@ class Tensors:
             require_same(f"an operator that makes {place}", *map(bool, makers))
             # An input, or a state, of which each has one of its own.
             if self._states.setdefault(b, a) != a:
-                raise OtherGraph(f"{place} is another tensor")
+                raise OtherGraph(f"{place} is a different tensor")
             return
         require_same(f"the output that is {place}", makers[0][1], makers[1][1])
         self.operators(makers[0][0], makers[1][0])
@@ -104,5 +104,5 @@ class Tensors:
             self._walk.compare_constants(place, one, other)
             return True
         if or_raise:
-            raise OtherGraph(f"{place} is another tensor")
+            raise OtherGraph(f"{place} is a different tensor")
         return False

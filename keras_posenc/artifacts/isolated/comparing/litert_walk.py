@@ -73,7 +73,7 @@ class Walk:
                     {x.name: x.tensorIndex for x in getattr(each, side) or []}
                     for each in (first, second)
                 )
-                require_same("the names of its inputs", sorted(a), sorted(b))
+                require_same(f"the names of its {side}", sorted(a), sorted(b))
                 pairs += [(a[key], b[key]) for key in a]
                 # By which those go who ask for no signature. Of outputs they
                 # depend on what other signatures there are.
@@ -94,7 +94,7 @@ class Walk:
                 self._graphs(*indices, [])
 
     def _first(self, names: list[str]) -> None:
-        """That the same graph is the one that runs where none is named."""
+        """Requires the same graph to run where no signature is named."""
         orders = [
             sorted(names, key=lambda name: file.signatures[name].subgraphIndex)
             for file in (self.one, self.other)
@@ -103,7 +103,7 @@ class Walk:
         if not any(
             each.subgraphIndex == 0 for each in self.other.signatures.values()
         ):
-            raise OtherGraph("the first graph is of no signature")
+            raise OtherGraph("the first graph belongs to no signature")
 
     def _graphs(self, i: int, j: int, pairs: list[tuple[int, int]]) -> None:
         one, other = (
@@ -112,7 +112,7 @@ class Walk:
         )
         tensors = Tensors(self, one, other)
         require_same(
-            "the number of operators that change what others read",
+            "the number of operators that write what others read",
             len(one.changing),
             len(other.changing),
         )
@@ -156,7 +156,7 @@ class Walk:
                     )
 
     def _bias(self, name: str, graph: Any, operator: Any) -> None:
-        """That a bias has the step that the sums of products have."""
+        """Requires the scale of a bias to be that of the sums beside it."""
         import numpy as np
 
         inputs = as_list(operator.inputs)
@@ -173,7 +173,9 @@ class Walk:
         if bias.shape != (x * kernel).shape or not np.allclose(
             bias, x * kernel, rtol=1e-5, atol=0
         ):
-            self.constants.add(f"the scale of the bias of {name} is another")
+            self.constants.add(
+                f"the scale of the bias of {name} is not the model's"
+            )
 
     def compare_constants(
         self, place: str, one: Constant, other: Constant

@@ -73,7 +73,7 @@ def laid_out(value: Any, constant: Constant) -> Iterator[Any]:
 
 
 def is_of(value: Any, constant: Constant, is_static: bool) -> bool:
-    """Whether a constant is a weight, or is rounded from it as it should."""
+    """Whether a constant is a weight, exactly or correctly rounded."""
     import numpy as np
 
     if constant.is_rounded and value.dtype.kind == "f":
@@ -88,7 +88,7 @@ def is_of(value: Any, constant: Constant, is_static: bool) -> bool:
 
 
 def is_rounding_of(value: Any, constant: Constant, is_static: bool) -> bool:
-    """Whether integers are a weight's, by a scale that is right for it.
+    """Whether integers are a weight, quantized by a correct scale.
 
     A scale is right that the largest number of its channel, or of all, comes
     from. Where it was measured, on some rows of a table or on what comes in,
@@ -133,7 +133,7 @@ def is_rounding_of(value: Any, constant: Constant, is_static: bool) -> bool:
 
 
 def is_near(one: Constant, other: Constant) -> bool:
-    """Whether integers of two scales are of numbers that may be the same."""
+    """Whether integers of two scales may stand for the same numbers."""
     import numpy as np
 
     if not (one.is_whole() and other.is_whole()):

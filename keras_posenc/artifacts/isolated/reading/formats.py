@@ -1,11 +1,25 @@
-"""What knows the formats of files, without the runtimes around it."""
+"""The schemas of file formats, without the runtimes around them."""
 
 import functools
+import json
 import sys
 import types
+from collections.abc import Callable
 from importlib import util
 from pathlib import Path
 from typing import Any
+
+
+def print_found(read: Callable[[Path], dict[str, Any]], path: str) -> None:
+    """Prints what a file holds as JSON, or `error` with the reason."""
+    try:
+        found = read(Path(path))
+    except MemoryError:
+        raise
+    except Exception as error:  # a broken file breaks anywhere
+        name = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        found = {"error": f"{name}{error}"[:2000]}
+    print(json.dumps(found))
 
 
 @functools.cache

@@ -88,7 +88,7 @@ def read_litert(path: Path) -> dict[str, Any]:
 
 
 def _by_other_names(model: Any, codes: list[str]) -> Iterator[str]:
-    """TensorFlow's operators that are not what they are called in the file.
+    """TensorFlow's operators that the file calls by other names.
 
     Its runtime goes by what an operator's options say. There it also finds
     the functions to call, of which the file has none, and names of files.
@@ -125,7 +125,7 @@ def _node_of(operator: Any) -> Any:
 def _quantization(
     model: Any, codes: list[str], dtype_names: dict[int, str]
 ) -> str | None:
-    """The mode that the constants, and what they meet, are of."""
+    """The mode of quantization, by the constants and their operators."""
     dtypes = set()
     for graph in model.subgraphs:
         for operator in graph.operators:

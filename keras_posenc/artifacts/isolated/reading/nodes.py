@@ -1,4 +1,4 @@
-"""What a node of TensorFlow's says of itself."""
+"""What the fields of a TensorFlow node say."""
 
 from typing import Any
 

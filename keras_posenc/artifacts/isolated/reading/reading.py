@@ -4,11 +4,9 @@ Nothing of the artifact is run, and no runtime is loaded: of
 TensorFlow and of LiteRT only the modules that know their file formats.
 """
 
-import json
-from pathlib import Path
-
 from keras_posenc.artifacts.isolated.reading.formats import (
     litert_schema,
+    print_found,
     without_its_init,
 )
 from keras_posenc.artifacts.isolated.reading.litert import read_litert
@@ -34,11 +32,4 @@ def main(kind: str, path: str) -> None:
         "litert": read_litert,
         "onnx": read_onnx,
     }
-    try:
-        found = read[kind](Path(path))
-    except MemoryError:
-        raise
-    except Exception as error:  # a broken file breaks anywhere
-        name = "" if type(error) is ValueError else f"{type(error).__name__}: "
-        found = {"error": f"{name}{error}"[:2000]}
-    print(json.dumps(found))
+    print_found(read[kind], path)

@@ -79,7 +79,7 @@ def _check_assets(graph: Any) -> None:
 
 
 def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
-    """What has to do with files, elsewhere than where TensorFlow has it.
+    """Operators on files in places where TensorFlow writes none.
 
     And functions that are called, and not there.
     """

@@ -1,4 +1,4 @@
-"""Which functions of a SavedModel save and restore, and do no more."""
+"""Which functions of a SavedModel save and restore, and nothing else."""
 
 import collections
 from typing import Any

@@ -4,7 +4,6 @@ Nothing of the file is run, and no runtime is loaded: of LiteRT
 and of MediaPipe only the modules that know their file formats.
 """
 
-import json
 import mmap
 import zipfile
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from keras_posenc.artifacts.isolated.reading.formats import (
     litert_schema,
     load_file,
+    print_found,
 )
 
 _METADATA = b"TFLITE_METADATA"
@@ -26,14 +26,7 @@ def main(path: str) -> None:
     That is `vocabulary`, `labels` (or None), and `output`, the name of what it
     answers; `other` for metadata of another task, and nothing without any.
     """
-    try:
-        found = _read(Path(path))
-    except MemoryError:
-        raise
-    except Exception as error:  # a broken file breaks anywhere
-        name = "" if type(error) is ValueError else f"{type(error).__name__}: "
-        found = {"error": f"{name}{error}"[:2000]}
-    print(json.dumps(found))
+    print_found(_read, path)
 
 
 def _read(path: Path) -> dict[str, Any]:

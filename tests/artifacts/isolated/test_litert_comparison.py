@@ -18,7 +18,7 @@ pytestmark = pytest.mark.tensorflow
 
 MODES = [None, "float16", "int8", "int8-static"]
 VOCABULARY, DIM = 1000, 32
-RANGES = "the ranges of numbers that it was calibrated to"
+RANGES = "the ranges that it was calibrated to"
 
 
 @pytest.fixture(scope="module")
@@ -363,7 +363,7 @@ def another_name_of_the_input(file):
         (noted(b"reduced_precision_support"), "metadata"),
         (noted(b"model_control_dependencies"), "metadata"),
         (noted(b"TFLITE_METADATA"), None),
-        (another_first_graph, "the first graph is of no signature"),
+        (another_first_graph, "the first graph belongs to no signature"),
         (another_name_of_the_input, "the name of the tensor of ids"),
     ],
 )
@@ -411,7 +411,7 @@ def test_verify_refuses_another_graph(model, files, edited):
     path = edited(files[None], other_operators)
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
-    assert "not as it is written here: another graph" in str(report)
+    assert "not as written here: another graph" in str(report)
     report = kp.verify(model, path, max_length=4, other_writer=True)
     assert report.passed
     assert "answers and weights alone" in str(report).splitlines()[0]

@@ -235,9 +235,9 @@ def test_file_that_is_none(tmp_path, content):
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     message = (
-        f"'{path}' is no LiteRT file, as its first bytes tell, and no ONNX "
+        f"'{path}' is no LiteRT file, by its first bytes, and no ONNX "
         "file. An artifact is a .tflite or .onnx file, a SavedModel folder, or "
-        "the folder of a SavedModel's versions; a .keras file is a model, to "
+        "the folder of a SavedModel's versions; a .keras file is a model to "
         "export"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -12,7 +12,7 @@ import keras_posenc as kp
 pytestmark = pytest.mark.tensorflow
 openvino = pytest.importorskip("openvino")
 
-READER = Path(__file__).parents[2] / "export" / "openvino" / "reader.py"
+READER = Path(__file__).parents[3] / "export" / "openvino" / "reader.py"
 
 
 @pytest.fixture(scope="module")

@@ -368,13 +368,13 @@ def text_and_number():
 @pytest.mark.parametrize(
     ("make_model", "reason"),
     [
-        (string_to_string, "an output is of strings"),
-        (string_to_ids, "an output is what they become, and no more"),
+        (string_to_string, "an output holds strings"),
+        (string_to_ids, "an output is those numbers themselves"),
         (
             tokens_in_a_nested_model,
-            "that is within model 'inner', which is a layer of 'outer'",
+            "that is inside model 'inner', which is a layer of 'outer'",
         ),
-        (ids_and_strings, "an output is of strings"),
+        (ids_and_strings, "an output holds strings"),
         (two_branches, None),
         (text_and_number, None),
     ],
@@ -508,8 +508,8 @@ def test_given_signature_of_strings_cannot_go_to_litert(make):
     signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
     message = (
         "LiteRT and ONNX take no strings, and signature 'raw' cannot begin "
-        "where its strings become numbers: an output is what they become, and "
-        "no more"
+        "where its strings become numbers: an output is those numbers "
+        "themselves"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         resolve_numeric_signatures(make.embedder(), signatures)

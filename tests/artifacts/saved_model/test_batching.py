@@ -136,8 +136,8 @@ def test_nothing_is_written_by_default(saved_model):
         ({"allowed_batch_sizes": []}, "must be a list of integers"),
         ({"allowed_batch_sizes": [0, 4]}, "must be a list of integers"),
         ({"allowed_batch_sizes": "48"}, "must be a list of integers"),
-        ({"allowed_batch_sizes": [4, 2]}, "must rise, and end at"),
-        ({"allowed_batch_sizes": [4, 4]}, "must rise, and end at"),
+        ({"allowed_batch_sizes": [4, 2]}, "must increase, and end at"),
+        ({"allowed_batch_sizes": [4, 4]}, "must increase, and end at"),
         (
             {"allowed_batch_sizes": [4], "max_batch_size": 8},
             "Received: allowed_batch_sizes=[4], max_batch_size=8",
@@ -153,5 +153,5 @@ def test_batching_that_is_none(make, tmp_path, batching, message):
 def test_signature_of_one_batch_size_cannot_be_batched(make, tmp_path):
     inputs = keras.Input((None,), batch_size=2, dtype="int32", name="ids")
     model = keras.Model(inputs, layers.Embedding(9, 4)(inputs))
-    with pytest.raises(ValueError, match="needs inputs of any batch"):
+    with pytest.raises(ValueError, match="needs inputs of any batch size"):
         export(model, tmp_path / "base", True)

@@ -1,6 +1,6 @@
 """Spoils artifacts at random and looks at what comes of it: `make fuzz`.
 
-    python tests/artifacts/fuzz.py --count 10000 --seed 0
+    python tests/artifacts/inspection/fuzz.py --count 10000 --seed 0
 
 Each mutant of a SavedModel folder, a LiteRT file or a `.keras` file is read
 and verified in a process of its own, forked from one that has TensorFlow
@@ -390,12 +390,12 @@ def judge(kind, path, expected, contents, unseen):
             contents=contents[kind] and (lambda: contents[kind]),
         )
         if kind == "litert" and report.passed:  # with the file that it was
-            differs = litert_proof._compared(
-                found,
-                path.parents[1] / "litert.tflite",
-                expected.signatures,
-                str(path.parents[1] / "weights.npz"),
+            differs = litert_proof.compare_with(
+                (path.parents[1] / "litert.tflite").read_bytes(),
+                path,
+                [each.name for each in expected.signatures],
                 False,
+                path.parents[1] / "weights.npz",
             )
             altered = [*differs["weights"], *differs["constants"]]
             altered += [differs["graph"]] if differs["graph"] else []
@@ -491,12 +491,11 @@ def main():
         import tensorflow.core.protobuf.saved_model_pb2  # noqa: F401
 
         from keras_posenc.artifacts.inspection import inspection
-        from keras_posenc.artifacts.litert import proof as litert_proof
-        from keras_posenc.artifacts.verification import asking
+        from keras_posenc.artifacts.verification import asking, file_comparison
 
         asking._TIMES = 1
         gc.freeze()
-        for module in (inspection, asking, litert_proof):
+        for module in (inspection, asking, file_comparison):
             module.run_isolated = run_here
         known = pickle.loads((folder / "expected.pickle").read_bytes())
         names = dict(zip(KINDS, ("", ".tflite", ".keras"), strict=True))

@@ -85,7 +85,7 @@ def test_labels_that_the_artifact_does_not_have(model, saved_model):
 
 
 def test_labels_are_not_of_litert(model, litert):
-    with pytest.raises(ValueError, match="`labels` are of SavedModels"):
+    with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
         kp.verify(model, litert.path, labels=["a", "b", "c"])
 
 

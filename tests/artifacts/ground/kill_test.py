@@ -1,6 +1,6 @@
 """Kills exporters at random instants, while a watcher loads what appears.
 
-    python tests/artifacts/kill_test.py --kills 200 [--seed 0]
+    python tests/artifacts/ground/kill_test.py --kills 200 [--seed 0]
 
 TensorFlow is imported once, and a process forked for every exporter, which
 publishes one version after the other until SIGKILL ends it. The watcher looks

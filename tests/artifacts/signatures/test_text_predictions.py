@@ -89,7 +89,7 @@ def test_labels_that_do_not_fit(two_outputs, labels, reason):
         ({"text": ["a"]}, "Received: dict"),
         (["a", None], "Received at index 1: NoneType"),
         (["a", b"b"], "Received at index 1: bytes"),
-        (["\udc80"], "half a surrogate pair"),
+        (["\udc80"], "without lone surrogates"),
     ],
 )
 def test_texts_that_are_none(text_model, texts, reason):

@@ -124,7 +124,7 @@ def test_report_says_what_is_lost(files, model, mode, run_litert):
     assert worst <= accuracy.worst_difference * 1.0001 <= 3 * worst
     assert 0 < accuracy.mean_difference < accuracy.worst_difference
     assert report.quantization == mode
-    assert f"{mode}, beside the model itself: worst" in str(report)
+    assert f"{mode}, compared with the model: worst" in str(report)
     assert report.to_dict()["accuracy"]["rows"] == accuracy.rows
 
 
@@ -416,7 +416,7 @@ def test_whether_answers_depend_on_inputs_is_no_matter_of_rounding(
 
 
 def test_agreement_is_of_quantized_files(make, tmp_path):
-    with pytest.raises(ValueError, match=r"`agreement` .* is of quantized"):
+    with pytest.raises(ValueError, match=r"`agreement` .* applies to quan"):
         kp.export_litert(
             make.embedder(),
             tmp_path / "m.tflite",

@@ -438,7 +438,7 @@ def test_labels_of_a_file_that_has_none(made, tmp_path):
     with pytest.raises(kp.ExportVerificationError, match="are none, and not"):
         kp.verify(model, path, labels=LABELS)
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="`labels` are of SavedModels, and of"):
+    with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
         kp.verify(model, path, labels=LABELS)
 
 

@@ -1,0 +1,60 @@
+"""Models of many kinds, which every format is to hold."""
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+
+def attention(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 8, mask_zero=True)(inputs)
+    attended = layers.MultiHeadAttention(2, 4)(vectors, vectors)
+    outputs = layers.LayerNormalization()(vectors + attended)
+    return keras.Model(inputs, layers.Dense(3)(outputs))
+
+
+def dicts(make):
+    words = make.ids("words")
+    lengths = keras.Input((), dtype="int32", name="lengths")
+    count = ops.cumsum(ops.ones_like(words), axis=1)  # 1, 2, 3...
+    mask = ops.cast(count <= ops.expand_dims(lengths, -1), "float32")
+    vectors = layers.Embedding(50, 4)(words) * ops.expand_dims(mask, -1)
+    return keras.Model(
+        {"words": words, "lengths": lengths},
+        {"sum": ops.sum(vectors, axis=1), "mask": mask},
+    )
+
+
+class Subclass(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.embedding = layers.Embedding(50, 4)
+
+    def call(self, ids):
+        return {"vectors": self.embedding(ids), "real": ids != 0}
+
+
+def subclass(make):
+    model = Subclass()
+    model(np.ones((1, 2), "int32"))
+    return model, {"ids": keras.InputSpec(shape=(None, None), dtype="int32")}
+
+
+def nested(make):
+    inner = keras.Sequential(
+        [layers.Dense(8, activation="relu"), layers.Dense(4)]
+    )
+    inputs = make.ids()
+    return keras.Model(inputs, inner(layers.Embedding(50, 4)(inputs)))
+
+
+def nan_rows(make):
+    # Keras divides by the number of tokens, which is zero in a padded row.
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4, mask_zero=True)(inputs)
+    return keras.Model(inputs, layers.GlobalAveragePooling1D()(vectors))
+
+
+def static(make):
+    inputs = keras.Input((5,), batch_size=2, dtype="int64", name="ids")
+    return keras.Model(inputs, layers.Embedding(50, 4)(inputs))
