@@ -204,12 +204,13 @@ class Search(NamedArguments, keras.layers.Layer):
         return x[:, -self.max_length :]
 
     def begin(
-        self, inputs: Any
+        self, inputs: Any, *, front: int | None = None
     ) -> tuple[Any, Any, Any, dict[str, Any], Callable[[int], Next]]:
         """What a search takes, with all but the prompt's last token read.
 
         Args:
             inputs: Integers `(batch, seq)`.
+            front: See `align_right`.
 
         Returns:
             The prompt, with room for `max_length` tokens, the prefix among
@@ -231,7 +232,10 @@ class Search(NamedArguments, keras.layers.Layer):
             cache = self.model.build_cache(source, start - 1 + room)
         else:
             prompt = align_right(
-                inputs, start_id=self.start_id, end_ids=self.end_ids
+                inputs,
+                start_id=self.start_id,
+                end_ids=self.end_ids,
+                front=front,
             )
             if self.prefix_ids:
                 ids = ops.expand_dims(ops.array(self.prefix_ids, "int32"), 0)

@@ -40,7 +40,8 @@ class Beginning(NamedArguments, keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, Any]:
-        prompt, start, moving, fixed, _ = self.search.begin(inputs)
+        # As many slots whether the length of the prompts is known or not.
+        prompt, start, moving, fixed, _ = self.search.begin(inputs, front=2)
         # A step does without the table of all positions.
         fixed = {name: fixed[name] for name in fixed if name != "encoding"}
         found = {
