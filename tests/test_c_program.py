@@ -17,6 +17,8 @@ pytest.importorskip("tensorflow_serving")
 
 from tensorflow_serving.apis import prediction_log_pb2  # noqa: E402
 
+from tests.generation import toy  # noqa: E402
+
 SOURCE = Path(__file__).parent / "c" / "serve.c"
 TEXTS = ["The exam, the student: a warning!", "", "Ünïcödé 🙂", "word " * 200]
 LABELS = ["wrong", "right"]
@@ -90,13 +92,13 @@ def run(*command):
     )
 
 
-def answers(process):
+def answers(process, *, returncode=0):
     """What it printed: for each line signature, output and array."""
-    assert process.returncode == 0, process.stderr
+    assert process.returncode == returncode, process.stderr
     found = []
     for line in process.stdout.splitlines():
         signature, output, shape, *values = line.split(" ")
-        if output in ("classes", "label"):
+        if output in ("classes", "label", "text"):
             values = [bytes.fromhex(value).decode() for value in values]
         else:
             values = np.array(values, "float32")
@@ -276,3 +278,63 @@ def test_request_that_is_none(program, version, requests, content, message):
     process = run(program, version, requests(content), *operator_libraries())
     assert process.returncode == 1
     assert message in process.stderr
+
+
+def test_generator_answers_on_after_what_it_does_not_take(
+    program, tmp_path, requests
+):
+    """From texts to texts, by TensorFlow's own operators alone."""
+    generator = toy.generator(
+        of_model={"input_position": kp.PositionEmbedding(16)}
+    )
+    path = kp.export_saved_model(
+        generator, tmp_path / "dates", verify=False, verbose=False
+    ).path
+    texts = ["abc", "", "없다", "hello"]
+    good = record("serving_default", text=texts)
+    bad = [
+        ("serving_default", {"text": np.int32([1])}),
+        ("serving_default", {"text": [["abc"]]}),
+        ("serving_default", {}),
+        *(
+            ("from_ids", {"ids": np.int32(ids), "lengths": np.int32(lengths)})
+            for ids, lengths in [
+                ([[12]], [1]),
+                ([[5, -1]], [2]),
+                ([5], [1]),
+                ([[5], [6]], [1, 1, 1]),
+            ]
+        ),
+        ("from_ids", {"ids": ["a"], "lengths": np.int32([1])}),
+        ("score", {"source": ["a", "b"], "target": ["a", "b", "c"]}),
+    ]
+    ids = np.asarray(toy.tokenizer()(texts))
+    lengths = np.sum(ids > 0, axis=1, dtype="int32")
+    pairs = {"source": texts, "target": ["ab"] * 4}
+    file = requests(
+        *(each for name, x in bad for each in (record(name, **x), good)),
+        record("from_ids", ids=ids, lengths=lengths),
+        record("score", **pairs),
+        # Beyond its table of positions: no number says so.
+        record("serving_default", text=["a" * 99]),
+    )
+    process = run(program, path, file)
+    assert process.stderr.count("run: error 3: ") == len(bad), process.stderr
+    found = answers(process, returncode=1)
+    wanted = generator(tf.constant(texts))
+    wanted_texts = [text.decode() for text in wanted["text"].numpy()]
+    for _, output, value in found[: 2 * len(bad)]:
+        if output == "text":
+            assert value.tolist() == wanted_texts
+        else:
+            np.testing.assert_allclose(value, wanted["score"], atol=1e-5)
+    rest = {
+        (name, output): value for name, output, value in found[2 * len(bad) :]
+    }
+    written = toy.tokenizer().detokenize(rest["from_ids", "ids"].astype(int))
+    assert [text.decode() for text in written.numpy()] == wanted_texts
+    pairs = {name: tf.constant(texts) for name, texts in pairs.items()}
+    np.testing.assert_allclose(
+        rest["score", "score"], generator.scorer(pairs)["score"], atol=1e-5
+    )
+    assert np.isnan(rest["serving_default", "score"])

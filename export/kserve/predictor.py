@@ -5,8 +5,9 @@
 Has KServe's V1 protocol: `/v1/models/judge:predict` takes and gives what
 TensorFlow Serving's does: `{"instances": [...], "signature_name": "..."}` gives
 `{"predictions": [...]}`, and `{"inputs": {"text": [...]}}` gives `{"outputs":
-...}`. A float that is NaN is `null`, there and back. Nothing else of that
-server's is here: no `/versions/N`, no `/metadata`, no gRPC, no batching.
+...}`. A float that is NaN is `null`, there and back; where a request has none,
+NaN is no answer, but a 400. Nothing else of that server's is here: no
+`/versions/N`, no `/metadata`, no gRPC, no batching.
 
 Takes the highest version there is, looks for a newer one every
 `--poll_seconds`, and swaps when that one is loaded and has answered its warm-up
@@ -200,9 +201,15 @@ class Predictor(kserve.Model):
             raise InvalidInput(
                 f"The model does not take it: {reason}"
             ) from None
-        outputs = {
-            key: _jsonable(value.numpy()) for key, value in outputs.items()
-        }
+        outputs = {key: value.numpy() for key, value in outputs.items()}
+        if not any(map(_has_nan, inputs.values())):
+            for key, value in outputs.items():
+                if _has_nan(value):
+                    raise InvalidInput(
+                        f"The model has no number for `{key}`: is a row longer "
+                        "than its positions reach?"
+                    )
+        outputs = {key: _jsonable(value) for key, value in outputs.items()}
         answer = "outputs" if by_column else "predictions"
         if len(outputs) == 1:
             (values,) = outputs.values()
@@ -311,6 +318,11 @@ def _flat(value):
 def _fits(value, dtype):
     limits = np.iinfo(dtype)
     return limits.min <= value.min() and value.max() <= limits.max
+
+
+def _has_nan(values):
+    values = np.asarray(values)
+    return values.dtype.kind == "f" and bool(np.isnan(values).any())
 
 
 def _jsonable(values):

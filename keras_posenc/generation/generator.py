@@ -14,6 +14,7 @@ from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
 from keras_posenc.generation.step import Step
+from keras_posenc.generation.token_steps import step_models
 from keras_posenc.generation.tokenizing import Tokenizing
 
 # A log-likelihood of 0 comes of logits that are not: how far one may be off
@@ -247,6 +248,35 @@ class Generator(keras.Model):
         length = self.search.max_length
         ids = ops.pad(ids, ((0, 0), (0, length)))[:, :length]
         return ops.reshape(ids, (-1, *shape[1:], length))
+
+    def step_signatures(self) -> dict[str, keras.Model]:
+        """Two models to export, for an app that chooses token by token.
+
+        `encode`, from `ids` to all that the first step takes, and `decode`,
+        from that to `logits`, float32 `(batch, vocabulary)`, of the next token,
+        and to what the next step takes in place of it, but for its `token`,
+        which the app chooses. What makes the choice here, from `beams` to
+        `repetition_penalty`, is the app's: logits are the model's own, with
+        what is never generated made impossible. The likeliest each time, up to
+        an end symbol or `max_length`, are what a generator without any of these
+        generates.
+
+        Returns:
+            A dict of Functional models, for `signatures` of an export.
+
+        Example:
+            >>> import numpy as np
+            >>> import keras_posenc as kp
+            >>> model = kp.Transformer(
+            ...     9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+            ... )
+            >>> generator = kp.Generator(model, max_length=3, start_id=2)
+            >>> steps = generator.step_signatures()
+            >>> state = steps["encode"](np.array([[5, 7, 3]]))
+            >>> tuple(steps["decode"](state)["logits"].shape)
+            (1, 9)
+        """
+        return step_models(self.search, self.name)
 
     def _with_noise(self, texts: bool = True) -> keras.Model:
         noise = keras.Input(

@@ -8,8 +8,21 @@ from keras import ops
 from keras_posenc.generation.generated import is_any
 
 
+def refusable(ids: Any, vocabulary: int) -> Any:
+    """int32 ids, of which a negative one is as wrong as one too large.
+
+    Keras would count it from the end of the table, and answer.
+    """
+    ids = ops.cast(ids, "int32")
+    return ops.where(ids < 0, vocabulary, ids)
+
+
 def align_right(
-    prompt: Any, *, start_id: int | None = None, end_ids: Sequence[int] = ()
+    prompt: Any,
+    *,
+    start_id: int | None = None,
+    end_ids: Sequence[int] = (),
+    front: int | None = None,
 ) -> Any:
     """Prompts of any lengths, padded anywhere, with their ends in one column.
 
@@ -23,12 +36,15 @@ def align_right(
         prompt: Integers `(batch, length)`, padded with 0, also of length 0.
         start_id: The start symbol, or None.
         end_ids: The end symbols.
+        front: How many columns of padding are put in front; by default as
+            above.
 
     Returns:
         int32 `(batch, max(length, 2))`, or `(batch, length + 2)`.
     """
     length = prompt.shape[1]
-    front = max(2 - length, 0) if isinstance(length, int) else 2
+    if front is None:
+        front = max(2 - length, 0) if isinstance(length, int) else 2
     prompt = ops.pad(ops.cast(prompt, "int32"), ((0, 0), (front, 0)))
     columns = _columns(prompt)
     prompt = _shift_right(prompt, columns)

@@ -7,8 +7,12 @@ import keras
 from keras import ops
 
 from keras_posenc.generation.generated import is_any, log_probabilities
-from keras_posenc.generation.prompts import align_left, align_right
-from keras_posenc.generation.search import check_model
+from keras_posenc.generation.prompts import (
+    align_left,
+    align_right,
+    refusable,
+)
+from keras_posenc.generation.search import check_model, vocabulary_of
 from keras_posenc.ops.arguments import NamedArguments
 
 
@@ -57,9 +61,8 @@ class Scoring(NamedArguments, keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, Any]:
-        source, target = (
-            ops.cast(inputs[name], "int32") for name in ("source", "target")
-        )
+        source = refusable(inputs["source"], self.model.vocabulary_size)
+        target = refusable(inputs["target"], vocabulary_of(self.model))
         target = self.tokens(target)  # (batch, target + 1)
         real = ops.not_equal(target, 0)
         if hasattr(self.model, "encode"):

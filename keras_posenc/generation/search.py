@@ -16,7 +16,7 @@ from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.generated import Generated, Next
 from keras_posenc.generation.one_by_one import greedy_search, sample
 from keras_posenc.generation.options import SAMPLING, check_ids, check_options
-from keras_posenc.generation.prompts import align_right
+from keras_posenc.generation.prompts import align_right, refusable
 from keras_posenc.ops.arguments import (
     NamedArguments,
     check_integers,
@@ -286,12 +286,13 @@ class Search(NamedArguments, keras.layers.Layer):
         return x[:, -self.max_length :]
 
     def begin(
-        self, inputs: Any
+        self, inputs: Any, *, front: int | None = None
     ) -> tuple[Any, Any, Any, dict[str, Any], Callable[[int], Next]]:
         """What a search takes, with all but the prompt's last token read.
 
         Args:
             inputs: Integers `(batch, seq)`.
+            front: See `align_right`.
 
         Returns:
             The prompt, with room for `max_length` tokens, the prefix among
@@ -299,6 +300,7 @@ class Search(NamedArguments, keras.layers.Layer):
             parts, that which steps change and that which none does; and from a
             number of beams, the `next` that goes with as many rows for each.
         """
+        inputs = refusable(inputs, self.model.vocabulary_size)
         batch = ops.shape(inputs)[0]
         room = self.max_length - len(self.prefix_ids)
         if self.has_encoder:
@@ -308,11 +310,14 @@ class Search(NamedArguments, keras.layers.Layer):
             )
             start: Any = len(ids)
             # Never without a column: what an empty source has is padding.
-            source = ops.pad(ops.cast(inputs, "int32"), ((0, 0), (0, 1)))
+            source = ops.pad(inputs, ((0, 0), (0, 1)))
             cache = self.model.build_cache(source, start - 1 + room)
         else:
             prompt = align_right(
-                inputs, start_id=self.start_id, end_ids=self.end_ids
+                inputs,
+                start_id=self.start_id,
+                end_ids=self.end_ids,
+                front=front,
             )
             if self.prefix_ids:
                 ids = ops.expand_dims(ops.array(self.prefix_ids, "int32"), 0)

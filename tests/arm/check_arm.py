@@ -19,6 +19,8 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.artifacts.isolated.asking import worker
+from keras_posenc.artifacts.processes import runner
+from tests.generation import toy
 
 pytestmark = pytest.mark.tensorflow
 
@@ -29,15 +31,16 @@ TEXTS = [
     "the student who failed the exam received a warning",
     "a cat sat on the mat (again), and a dog did not",
 ]
+TEXTS_OF_LETTERS = ["abc", "", "hello", "gagahahaha"]
 MODES = [None, "float16", "int8", "int8-static"]
 # Blocks and width.
 SIZES = {"small": (2, 64), "large": (4, 256)}
 
 
-def on(core, folder):
+def on(core):
     """The command that runs the worker of the exports on a processor."""
     if core == "x86":
-        return [sys.executable, "-P", worker.__file__, folder]
+        return [sys.executable, "-P", runner.__file__, worker.__file__]
     assert (ROOT / ".installed").exists(), "no Arm system: make test-arm"
     assert shutil.which("qemu-aarch64-static"), (
         "qemu-aarch64-static is missing: apt-get install qemu-user-static"
@@ -48,7 +51,7 @@ def on(core, folder):
         *("-E", f"PYTHONPATH={ROOT / 'site'}"),
         *("-E", f"PYTHONHOME={ROOT / 'root' / 'usr'}"),
         ROOT / "root" / "usr" / "bin" / "python3.11",
-        *("-P", worker.__file__, folder),
+        *("-P", runner.__file__, worker.__file__),
     ]
 
 
@@ -74,7 +77,8 @@ def answers(core, folder, artifact, cases):
         ],
     }
     (folder / "request.json").write_text(json.dumps(request))
-    subprocess.run(on(core, folder), check=True, timeout=300)
+    order = json.dumps(["main", [str(folder)], {}])
+    subprocess.run(on(core), input=order, text=True, check=True, timeout=300)
     response = json.loads((folder / "response.json").read_text())
     assert "error" not in response, response
     outputs = np.load(folder / "outputs.npz")
@@ -262,3 +266,57 @@ def test_mediapipe_file_answers_as_keras(core, tmp_path):
     for row, case in zip(expected, found, strict=True):
         (scores,) = case.values()
         np.testing.assert_allclose(scores[0], row, rtol=0, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def generator(tmp_path_factory):
+    """From a number of beams to a generator and its files.
+
+    That of whole loops, of any number of steps, and that of single ones with
+    their cache.
+    """
+
+    @functools.cache
+    def export(beams):
+        made = toy.varied(beams=beams)
+        folder = tmp_path_factory.mktemp("generator")
+        options = {"verify": False, "verbose": False}
+        whole = kp.export_litert(made, folder / "whole.tflite", **options)
+        steps = kp.export_litert(
+            made,
+            folder / "steps.tflite",
+            signatures=made.step_signatures(),
+            **options,
+        )
+        return made, whole.path, steps.path
+
+    return export
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generator_answers_as_keras(generator, core, beams, tmp_path):
+    made, path, _ = generator(beams)
+    rows = [np.asarray(toy.tokenizer()([text])) for text in TEXTS_OF_LETTERS]
+    cases = [("serving_default", {"ids": row}) for row in rows]
+    found = answers(core, tmp_path / core, path, cases)
+    assert len({float(case["score"][0]) for case in found}) == len(rows)
+    for row, case in zip(rows, found, strict=True):
+        right = made.from_ids(row)
+        np.testing.assert_array_equal(case["ids"], right["ids"])
+        np.testing.assert_allclose(case["score"], right["score"], atol=1e-5)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_steps_of_a_generator_answer_as_keras(generator, core, tmp_path):
+    made, _, path = generator(1)
+    steps = made.step_signatures()
+    ids = np.asarray(toy.tokenizer()(TEXTS_OF_LETTERS[:1]))
+    state = {k: np.asarray(v) for k, v in steps["encode"](ids).items()}
+    cases = [("encode", {"ids": ids}), ("decode", state)]
+    found = answers(core, tmp_path / core, path, cases)
+    for right, case in zip([state, steps["decode"](state)], found, strict=True):
+        for name, value in case.items():
+            np.testing.assert_allclose(
+                value, right[name], rtol=1e-5, atol=1e-5, err_msg=name
+            )

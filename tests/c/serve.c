@@ -1,7 +1,8 @@
 /* Serves a SavedModel as TensorFlow Serving does, without Python:
    serve FOLDER RECORDS [OPERATOR_LIBRARY...]
    RECORDS is a file of requests such as a version's own warm-up records: a
-   TFRecord file of PredictionLog messages. Prints every output of each. */
+   TFRecord file of PredictionLog messages. Prints every output of each. What
+   the model does not take is said, and the next request is answered. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,17 +13,22 @@
 enum { MAX = 16 }; /* inputs or outputs of a signature */
 typedef struct { const uint8_t *at, *end; } Bytes;
 static TF_Status *status;
+static int refused; /* whether there was a request that the model did not take */
 
 static void fail(const char *what, const char *why) {
   fprintf(stderr, "%s: %s\n", what, why);
   exit(1);
 }
 
-static void check(const char *what) {
-  if (TF_GetCode(status) == TF_OK) return;
+static bool is_error(const char *what) {
+  if (TF_GetCode(status) == TF_OK) return false;
   fprintf(stderr, "%s: error %d: %s\n", what, TF_GetCode(status),
           TF_Message(status));
-  exit(1);
+  return true;
+}
+
+static void check(const char *what) {
+  if (is_error(what)) exit(1);
 }
 
 /* ---- Protocol buffers: fields, each a number and its bytes */
@@ -160,6 +166,8 @@ static void print(Bytes signature, Bytes name, const TF_Tensor *tensor) {
   for (int64_t i = 0; i < TF_TensorElementCount(tensor); i++) {
     if (TF_TensorType(tensor) == TF_FLOAT) { /* nine digits give it back */
       printf(" %.9g", ((float *)TF_TensorData(tensor))[i]);
+    } else if (TF_TensorType(tensor) == TF_INT32) {
+      printf(" %" PRId32, ((int32_t *)TF_TensorData(tensor))[i]);
     } else if (TF_TensorType(tensor) == TF_BOOL) {
       printf(" %d", ((bool *)TF_TensorData(tensor))[i]);
     } else if (TF_TensorType(tensor) == TF_STRING) {
@@ -195,8 +203,11 @@ static void serve(TF_Graph *graph, TF_Session *session, Bytes meta, Bytes log) {
   }
   TF_SessionRun(session, NULL, from, given, inputs, to, found, answers, NULL, 0,
                 NULL, status);
-  check("run");
   for (int i = 0; i < inputs; i++) TF_DeleteTensor(given[i]);
+  if (is_error("run")) {
+    refused = 1;
+    return;
+  }
   for (int i = 0; i < answers; i++) {
     print(name, names[i], found[i]);
     TF_DeleteTensor(found[i]);
@@ -225,5 +236,5 @@ int main(int argc, char **argv) {
     memcpy(&size, take(&records, 8).at, 8);
     serve(graph, session, meta, take(&records, size));
   }
-  return 0;
+  return refused;
 }

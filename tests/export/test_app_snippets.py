@@ -8,6 +8,7 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
+from tests.generation import toy
 
 pytestmark = pytest.mark.tensorflow
 
@@ -24,12 +25,22 @@ NAMES = {
         "input": r'resizeInput\(named: "(\w+)"|invoke\(with: \["(\w+)"',
         "output": r'output\(named: "(\w+)"\)',
     },
+    "android/GeneratorLiteRt.kt": {
+        "signature": r'val signature = "(\w+)"',
+        "input": r'createInputBuffer\("(\w+)"|"(\w+)" to source\b',
+        "output": r'createOutputBuffer\("(\w+)"'
+        r'|"(\w+)" to (?:target|score|tokenScore)\b',
+    },
+    "ios/GeneratorLiteRt.swift": {
+        "signature": r'signatureRunner\(with: "(\w+)"\)',
+        "input": r'resizeInput\(named: "(\w+)"|invoke\(with: \["(\w+)"',
+        "output": r'output\(named: "(\w+)"\)',
+    },
 }
 
 
-@pytest.fixture(scope="module")
-def signatures(tmp_path_factory):
-    """Of the file that the READMEs export for the plain snippets."""
+def classifier():
+    """What the READMEs export for the plain snippets, and its length."""
     keras.utils.set_random_seed(0)
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two"]
     model = keras.Sequential(
@@ -41,14 +52,33 @@ def signatures(tmp_path_factory):
             layers.Dense(2, activation="softmax", name="scores"),
         ]
     )
-    path = kp.export_litert(
-        model,
-        tmp_path_factory.mktemp("app") / "model.tflite",
-        signatures={"serving_default": (model, {"ids": (1, 128)})},
-        verify=False,
-        verbose=False,
-    ).path
-    return kp.inspect(path).signatures
+    return model, {"ids": (1, 128)}
+
+
+def generator():
+    """The same for those of generators."""
+    return toy.generator().from_ids, {"ids": (1, 64)}
+
+
+@pytest.fixture(scope="module")
+def signatures(tmp_path_factory):
+    """Of the files that the READMEs export, by the snippets' names."""
+    folder = tmp_path_factory.mktemp("app")
+    found = {}
+    for name, make in {
+        "PlainLiteRt": classifier,
+        "GeneratorLiteRt": generator,
+    }.items():
+        model, shapes = make()
+        path = kp.export_litert(
+            model,
+            folder / f"{name}.tflite",
+            signatures={"serving_default": (model, shapes)},
+            verify=False,
+            verbose=False,
+        ).path
+        found[name] = kp.inspect(path).signatures
+    return found
 
 
 @pytest.mark.parametrize("snippet", NAMES)
@@ -63,18 +93,23 @@ def test_plain_snippet_names_what_is_exported(signatures, snippet):
         }
         for kind, pattern in NAMES[snippet].items()
     }
-    ((name, signature),) = signatures.items()
+    ((name, signature),) = signatures[Path(snippet).stem].items()
+    outputs = set(signature["outputs"])
+    # LiteRT in Kotlin fills all outputs at once, and in Swift who asks.
+    asked = outputs if snippet.endswith(".kt") else outputs & found["output"]
     assert found == {
         "signature": {name},
         "input": set(signature["inputs"]),
-        "output": set(signature["outputs"]),
+        "output": asked,
     }
+    assert asked
 
 
-def test_plain_kotlin_has_the_length_of_its_export(signatures):
-    text = (EXPORT / "android" / "PlainLiteRt.kt").read_text()
+@pytest.mark.parametrize("snippet", ["PlainLiteRt", "GeneratorLiteRt"])
+def test_kotlin_has_the_length_of_its_export(signatures, snippet):
+    text = (EXPORT / "android" / f"{snippet}.kt").read_text()
     (length,) = re.findall(r"length: Int = (\d+)", text)
-    spec = str(signatures["serving_default"]["inputs"]["ids"])
+    spec = str(signatures[snippet]["serving_default"]["inputs"]["ids"])
     assert spec == f"int32 (1, {length})"
     readme = (EXPORT / "android" / "README.md").read_text()
     assert f'{{"ids": (1, {length})}}' in readme
@@ -102,12 +137,14 @@ def test_readme_names_each_file_and_a_file_of_the_right_name(platform):
     for file in folder.iterdir():
         if file.suffix in {".kt", ".kts", ".swift", ".js"}:
             assert f"`{file.name}`" in readme
-    loads = re.compile(r'model\.tflite"|forResource: "model", ofType: "tflite"')
+    loads = re.compile(
+        r'(model|generator)\.tflite"|forResource: "model", ofType: "tflite"'
+    )
     code = [
         file.read_text()
         for file in folder.iterdir()
         if file.suffix in {".kt", ".swift", ".js"}
-        and file.name != "normalize.js"
+        and file.name not in ("normalize.js", "characters.js")
     ]
     assert code
     assert all(loads.search(text) for text in code)

@@ -6,26 +6,11 @@ import pytest
 import tensorflow as tf
 
 import keras_posenc as kp
-from tests.generation.toy import SIZES, shaken
+from tests.generation.toy import SIZES, generator, shaken, tokenizer
 
 pytestmark = pytest.mark.tensorflow
 
 TEXTS = ["abc", "", "hello", "없다"]
-
-
-def tokenizer():
-    return kp.CharacterTokenizer("abcdefgh", name="characters")
-
-
-def generator(make=kp.Transformer, **options):
-    model = shaken(make(12, **SIZES))
-    return kp.Generator(
-        model,
-        source_tokenizer=tokenizer(),
-        target_tokenizer=tokenizer(),
-        max_length=6,
-        **options,
-    )
 
 
 @pytest.mark.parametrize("options", [{}, {"beams": 3, "n_best": 2}])
@@ -182,6 +167,9 @@ def test_litert_files_have_the_whole_loop(tmp_path, options):
     assert "WHILE" in kp.inspect(path).operators
     interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
     run = interpreter(str(path)).get_signature_runner("serving_default")
+    for wrong in 12, -1:  # which are refused, and the next answered
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            run(ids=np.full((1, 2), wrong, "int32"))
     for text in TEXTS:  # of any length, in a loop of any number of steps
         ids = np.asarray(tokenizer()([text]))
         expected = made.from_ids(ids)
@@ -190,6 +178,73 @@ def test_litert_files_have_the_whole_loop(tmp_path, options):
         np.testing.assert_allclose(
             found["token_score"], expected["token_score"], atol=1e-5
         )
+
+
+def stream(path, ids, ends, *, steps):
+    """As an app does: the likeliest token each time."""
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
+    file = interpreter(str(path))
+    state = file.get_signature_runner("encode")(ids=ids)
+    decode = file.get_signature_runner("decode")
+    for _ in range(steps):
+        found = decode(**state)
+        token = found.pop("logits").argmax(axis=-1).astype("int32")
+        yield int(token[0])
+        if token[0] in ends:
+            return
+        state.update(found, token=token)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (kp.Transformer, {"min_length": 3, "prefix_ids": [5]}),
+        (kp.TransformerDecoderModel, {}),
+    ],
+)
+def test_litert_files_of_steps_stream_what_is_generated(
+    tmp_path, make, options
+):
+    rows = 12_000  # of a table that weighs more than two graphs
+    model = shaken(make(rows, **{**SIZES, "d_model": 16}), noise=0.2)
+    sources = np.random.default_rng(0).integers(4, rows, (6, 1, 5), "int32")
+
+    def answers(**end):
+        made = kp.Generator(model, start_id=2, max_length=6, **options, **end)
+        return made, [np.asarray(made.from_ids(x)["ids"])[0] for x in sources]
+
+    _, endless = answers()
+    # One that comes early in some answer, so that not all are as long.
+    made, wanted = answers(end_ids=int(endless[0][3]))
+    lengths = {int(np.count_nonzero(ids)) for ids in wanted}
+    assert len(lengths) > 1
+    path = tmp_path / "steps.tflite"
+    report = kp.export_litert(
+        made,
+        path,
+        signatures=made.step_signatures(),
+        max_length=8,
+        verbose=False,
+    ).report
+    assert "weak check" not in str(report)
+    weights = sum(weight.numpy().nbytes for weight in model.weights)
+    assert path.stat().st_size < 1.4 * weights  # in the file once
+    prefix = list(made.search.prefix_ids)
+    steps = made.search.max_length - len(prefix)
+    for ids, right in zip(sources, wanted, strict=True):
+        found = stream(path, ids, made.search.end_ids, steps=steps)
+        right = right[: np.count_nonzero(right)]
+        assert [*prefix, *found] == right.tolist()
+
+
+def test_steps_beyond_the_last_slot_are_no_numbers():
+    steps = generator().step_signatures()
+    state = dict(steps["encode"](np.array([[4, 5, 3]])))
+    for room in range(6, -1, -1):
+        found = dict(steps["decode"](state))
+        logits = np.asarray(found.pop("logits"))
+        assert np.all(np.isnan(logits) == (room == 0))
+        state.update(found)
 
 
 def test_samples_are_exported_with_their_noise(tmp_path):

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+import keras_posenc as kp
+
 VOCABULARY, LENGTH, END = 5, 4, 4
 
 
@@ -86,12 +88,12 @@ SIZES = {
 }
 
 
-def shaken(model):
+def shaken(model, noise=0.8):
     """Weights large enough for answers that differ and end."""
     rng = np.random.default_rng(1)
     for weight in model.trainable_weights:
-        noise = 0.8 * rng.normal(size=weight.shape)
-        weight.assign(ops.convert_to_numpy(weight) + noise.astype("float32"))
+        change = noise * rng.normal(size=weight.shape)
+        weight.assign(ops.convert_to_numpy(weight) + change.astype("float32"))
     return model
 
 
@@ -123,3 +125,24 @@ def swapped(ids, pair):
     first, second = pair
     other = np.where(ids == second, first, ids)
     return np.where(ids == first, second, other)
+
+
+def tokenizer():
+    return kp.CharacterTokenizer("abcdefgh", name="characters")
+
+
+def generator(make=kp.Transformer, *, of_model=None, **options):
+    """A generator from texts to texts, of at most six characters."""
+    return kp.Generator(
+        shaken(make(12, **SIZES, **(of_model or {}))),
+        source_tokenizer=tokenizer(),
+        target_tokenizer=tokenizer(),
+        max_length=6,
+        **options,
+    )
+
+
+def varied(**options):
+    """One of texts whose answers are not all alike."""
+    keras.utils.set_random_seed(1)
+    return generator(of_model={"embeddings": "separate"}, **options)

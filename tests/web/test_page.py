@@ -1,13 +1,6 @@
 """The page of export/web, in a browser, answers as the model in Keras."""
 
-import functools
-import http.server
-import json
-import shutil
-import subprocess
-import threading
 import zipfile
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -17,14 +10,10 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc import reference
+from tests.web.browsing import SCREENSHOTS, browser, copy_of_page, drive
 
 # In a browser: `make test-web`.
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "export" / "web"
-DRIVER = Path(__file__).with_name("drive_page.mjs")
-SCREENSHOTS = ROOT / "build" / "web"  # kept, to be looked at
 
 CORPUS = [
     "the student who failed the exam received a warning",
@@ -47,22 +36,6 @@ TEXTS = [
     "the\u200b c\u00adat\u2028sat\x07on \u0130t, \u03c3\u03a3 \ud55c \u3005",
 ]
 LABELS = ["bad", "fair", "good"]
-
-
-def browser():
-    """Chromium; skips where a part that the page needs is missing."""
-    pytest.importorskip("mediapipe")
-    for name in ("node", "npm"):
-        if shutil.which(name) is None:
-            pytest.skip(f"{name} is missing: apt-get install nodejs npm")
-    for folder in (PAGE, DRIVER.parent):
-        if not (folder / "node_modules").is_dir():
-            where = folder.relative_to(ROOT)
-            pytest.skip(f"{where}/node_modules is missing: make test-web")
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if (found := shutil.which(name)) is not None:
-            return found
-    pytest.skip("Chromium is missing: apt-get install chromium")
 
 
 def classifier():
@@ -93,19 +66,13 @@ def model():
     return classifier()
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture(scope="module")
 def shown(model, characters, tmp_path_factory):
     """What the page shows to someone at its keyboard."""
-    chromium = browser()
+    pytest.importorskip("mediapipe")
+    browser()
     folder = tmp_path_factory.mktemp("web")
-    site = folder / "site"
-    shutil.copytree(PAGE, site, ignore=shutil.ignore_patterns("node_modules"))
-    (site / "node_modules").symlink_to(PAGE / "node_modules")
+    site = copy_of_page(folder)
     path = kp.export_litert(
         model,
         site / "model.tflite",
@@ -122,34 +89,15 @@ def shown(model, characters, tmp_path_factory):
     corrupt = content[:8] + noise + content[8 + len(noise) :]
     (site / "corrupt.tflite").write_bytes(corrupt)
 
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    handler = functools.partial(Quiet, directory=site)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        settings = folder / "settings.json"
-        settings.write_text(
-            json.dumps(
-                {
-                    "chromium": chromium,
-                    "profile": str(folder / "profile"),
-                    "url": f"http://127.0.0.1:{server.server_port}",
-                    "file": str(site / "index.html"),
-                    "texts": TEXTS,
-                    "characters": characters,
-                    "model": str(path),
-                    "out": str(SCREENSHOTS),
-                }
-            )
-        )
-        run = subprocess.run(
-            ["node", DRIVER, settings],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        server.shutdown()
-    assert run.returncode == 0, run.stderr[-2000:]
-    return json.loads(run.stdout)
+    return drive(
+        "drive_page.mjs",
+        folder,
+        site,
+        file=str(site / "index.html"),
+        texts=TEXTS,
+        characters=characters,
+        model=str(path),
+    )
 
 
 def test_answers_are_keras(shown, model):

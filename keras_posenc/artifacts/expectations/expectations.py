@@ -100,9 +100,22 @@ class Expectations:
 
     @property
     def constant(self) -> list[str]:
-        """Outputs whose rows hardly differ, whatever the inputs are."""
+        """Outputs whose rows hardly differ, whatever the inputs are.
+
+        Those that the model says are constant, in `constant_answers`, are left
+        out.
+        """
         tolerance = TOLERANCE if self.quantization else self.tolerance
-        return [n for n, most in self._spreads() if most < 10 * tolerance]
+        known = {
+            f"{signature.name}/{name}"
+            for signature in self.signatures
+            for name in getattr(signature.model, "constant_answers", ())
+        }
+        return [
+            name
+            for name, most in self._spreads()
+            if most < 10 * tolerance and name not in known
+        ]
 
     @property
     def blurred(self) -> list[str]:

@@ -1,0 +1,173 @@
+"""A search cut into its steps: for who streams, or chooses, by himself."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.generation.generated import Forbidden, in_full
+from keras_posenc.generation.prompts import refusable
+from keras_posenc.generation.search import Search, vocabulary_of
+from keras_posenc.ops.arguments import NamedArguments
+
+# Of a cache, what each layer has: (what it is called here, where it lies).
+_OF_LAYERS = (("", "blocks"), ("memory_", "memory"))
+_FLAGS = ("tokens", "memory_tokens")
+
+
+class Beginning(NamedArguments, keras.layers.Layer):
+    """From ids to all that the first `Continuing` takes.
+
+    Args:
+        search: What is cut; beams, sampling and penalties of it do not count.
+        **kwargs: Keras's `name` and the like.
+
+    Call arguments:
+        inputs: Integers `(batch, seq)`: sources, or prompts. 0 is padding.
+
+    Returns:
+        A dict of tensors, batch first. `token`, int32 `(batch,)`, is the last
+        of the prompt, and the others are what the model remembers: floats in
+        float32, and flags as int32, which all runtimes have.
+    """
+
+    def __init__(self, search: Search, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.search = search
+
+    def build(self, input_shape: Any) -> None:
+        self.built = True
+
+    def call(self, inputs: Any) -> dict[str, Any]:
+        # As many slots whether the length of the prompts is known or not.
+        prompt, start, moving, fixed, _ = self.search.begin(inputs, front=2)
+        # A step does without the table of all positions.
+        fixed = {name: fixed[name] for name in fixed if name != "encoding"}
+        found = {
+            "token": ops.take(prompt, start - 1, axis=1),
+            **_flat({**moving, **fixed}, ops.shape(inputs)[0]),
+        }
+        if self.search.least:
+            found["count"] = ops.zeros_like(found["token"])
+        return found
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        return None
+
+
+class Continuing(NamedArguments, keras.layers.Layer):
+    """One token further.
+
+    Args:
+        search: As for `Beginning`.
+        **kwargs: Keras's `name` and the like.
+
+    Call arguments:
+        inputs: A dict of what `Beginning` returns, with the `token` that was
+            chosen last.
+
+    Returns:
+        A dict of `logits`, float32 `(batch, vocabulary)`, of the next token,
+        which padding and the start symbol are never, and an end symbol not
+        before `min_length`; NaN where there is no room left. And of what
+        changed.
+    """
+
+    def __init__(self, search: Search, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        # In a low dtype, float32 that the model remembers would be rounded.
+        self.autocast = False
+        self.search = search
+
+    def build(self, input_shape: Any) -> None:
+        self.built = True
+
+    def call(self, inputs: Any) -> dict[str, Any]:
+        search = self.search
+        token = refusable(inputs["token"], vocabulary_of(search.model))
+        cache = _nested(inputs, search.model.decoder.compute_dtype)
+        room = ops.shape(cache["tokens"])[1]
+        is_full = ops.greater_equal(cache["slot"], room)
+        cache["slot"] = ops.minimum(cache["slot"], room - 1)
+        logits, cache = search.model.call_with_cache(
+            ops.expand_dims(token, 1), cache
+        )
+        forbidden = Forbidden(
+            search.end_ids, 0, search.least, search.forbidden_ids
+        )
+        count = inputs["count"][0] if search.least else 0  # of all rows
+        logits = forbidden(in_full(ops.squeeze(logits, 1)), count)
+        logits = ops.where(is_full, float("nan"), logits)
+        moving = {
+            name: value
+            for name, value in cache.items()
+            if not name.startswith("memory")
+        }
+        found = {"logits": logits, **_flat(moving, ops.shape(token)[0])}
+        if search.least:
+            found["count"] = inputs["count"] + 1
+        return found
+
+
+def step_models(search: Search, name: str) -> dict[str, keras.Model]:
+    """`encode` and `decode`, Functional models of the search's weights."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    encode = keras.Model(
+        ids, Beginning(search, name="begin")(ids), name=f"{name}_encode"
+    )
+    state = {
+        key: keras.Input(batch_shape=each.shape, dtype=each.dtype, name=key)
+        for key, each in encode.output.items()
+    }
+    decode = keras.Model(
+        state, Continuing(search, name="step")(state), name=f"{name}_decode"
+    )
+    for model in encode, decode:
+        model.autocast = False
+        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        model.supports_masking = True
+    if search.has_encoder:
+        # The buffers are empty, or hold a prefix. Verification would wonder.
+        encode.constant_answers = tuple(
+            name for name in state if name.startswith(("key_", "value_"))
+        )
+    return {"encode": encode, "decode": decode}
+
+
+def _flat(cache: dict[str, Any], batch: Any) -> dict[str, Any]:
+    """A cache as tensors by name, batch first."""
+    found = {"slot": ops.broadcast_to(cache["slot"], (batch,))}
+    for name in "tokens", "positions", "memory_tokens":
+        if name in cache:
+            found[name] = ops.cast(cache[name], "int32")
+    for prefix, part in _OF_LAYERS:
+        for i, layer in enumerate(cache.get(part, ())):
+            for name, value in layer.items():
+                found[f"{prefix}{name}_{i}"] = ops.cast(value, "float32")
+    return found
+
+
+def _nested(found: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """The way back."""
+    cache: dict[str, Any] = {
+        "slot": found["slot"][0],
+        "positions": found["positions"],
+    }
+    for name in _FLAGS:
+        if name in found:
+            cache[name] = ops.not_equal(found[name], 0)
+    for prefix, part in _OF_LAYERS:
+        layers: list[dict[str, Any]] = []
+        while f"{prefix}key_{len(layers)}" in found:
+            i = len(layers)
+            layers.append(
+                {
+                    name: ops.cast(found[f"{prefix}{name}_{i}"], dtype)
+                    for name in ("key", "value")
+                }
+            )
+        if layers:
+            cache[part] = layers
+    return cache

@@ -1,0 +1,83 @@
+"""What tests of pages share: the parts they need, a server, and a driver."""
+
+import contextlib
+import functools
+import http.server
+import json
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "export" / "web"
+HERE = Path(__file__).parent
+SCREENSHOTS = ROOT / "build" / "web"  # kept, to be looked at
+
+
+def browser():
+    """Chromium; skips where a part that the pages need is missing."""
+    for name in ("node", "npm"):
+        if shutil.which(name) is None:
+            pytest.skip(f"{name} is missing: apt-get install nodejs npm")
+    for folder in (PAGE, HERE):
+        if not (folder / "node_modules").is_dir():
+            where = folder.relative_to(ROOT)
+            pytest.skip(f"{where}/node_modules is missing: make test-web")
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if (found := shutil.which(name)) is not None:
+            return found
+    pytest.skip("Chromium is missing: apt-get install chromium")
+
+
+def copy_of_page(folder):
+    """The folder of the pages, for files of a test's own beside them."""
+    site = folder / "site"
+    ignored = shutil.ignore_patterns("node_modules", "*.tflite", "*.json")
+    shutil.copytree(PAGE, site, ignore=ignored)
+    (site / "node_modules").symlink_to(PAGE / "node_modules")
+    return site
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def served(site):
+    """The address of a server of a folder."""
+    handler = functools.partial(Quiet, directory=site)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def drive(driver, folder, site, **settings):
+    """What a driver of a page in Chromium prints."""
+    chromium = browser()
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    file = folder / "settings.json"
+    with served(site) as url:
+        file.write_text(
+            json.dumps(
+                {
+                    "chromium": chromium,
+                    "profile": str(folder / "profile"),
+                    "url": url,
+                    "out": str(SCREENSHOTS),
+                    **settings,
+                }
+            )
+        )
+        run = subprocess.run(
+            ["node", HERE / driver, file],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return json.loads(run.stdout)
