@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_posenc.generation.detokenizing import Detokenizing
 from keras_posenc.generation.generated import IMPOSSIBLE
+from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
@@ -17,9 +18,6 @@ from keras_posenc.generation.step import Step
 from keras_posenc.generation.token_steps import step_models
 from keras_posenc.generation.tokenizing import Tokenizing
 
-# A log-likelihood of 0 comes of logits that are not: how far one may be off
-# does not shrink with it. Exports are verified by that.
-_SCALES = {"score": 1.0, "token_score": 1.0}
 # What else has a name in the graph.
 _NAMES = ("text", "noise", "search", "detokenize")
 
@@ -167,7 +165,7 @@ class Generator(keras.Model):
         )
         # Else Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
-        self.answer_scales = dict(_SCALES)
+        self.answer_scales = LogitSize(model)
         self.search = search
         self.model = model
         self.source_tokenizer = source_tokenizer
@@ -184,7 +182,7 @@ class Generator(keras.Model):
     def from_ids(self) -> keras.Model:
         """The same from ids to ids: a Functional model of the same weights."""
         ids = keras.Input((None,), dtype="int32", name="ids")
-        model = _model_of_scores(ids, self.search(ids), f"{self.name}_from_ids")
+        model = self._model_of_scores(ids, self.search(ids), "from_ids")
         model.retrace = self.retrace
         return model
 
@@ -291,9 +289,7 @@ class Generator(keras.Model):
         if texts and self.detokenize is not None:
             text = self.detokenize(found["ids"])
             found = {"text": text, "score": found["score"]}
-        model = _model_of_scores(
-            [inputs, noise], found, f"{self.name}_by_noise"
-        )
+        model = self._model_of_scores([inputs, noise], found, "by_noise")
         model.retrace = self.retrace
         return model
 
@@ -315,9 +311,7 @@ class Generator(keras.Model):
                 inputs[side] = keras.Input((), dtype="string", name=side)
                 tokenize = Tokenizing(tokenizer, name=f"{side}_ids")
                 ids[side] = tokenize(inputs[side])
-        return _model_of_scores(
-            inputs, self._scoring(ids), f"{self.name}_scorer"
-        )
+        return self._model_of_scores(inputs, self._scoring(ids), "scorer")
 
     @functools.cached_property
     def _scoring(self) -> Scoring:
@@ -336,8 +330,16 @@ class Generator(keras.Model):
             side: keras.Input((None,), dtype="int32", name=side)
             for side in ("source", "target")
         }
-        name = f"{self.name}_scorer_from_ids"
-        return _model_of_scores(ids, self._scoring(ids), name)
+        scores = self._scoring(ids)
+        return self._model_of_scores(ids, scores, "scorer_from_ids")
+
+    def _model_of_scores(
+        self, inputs: Any, outputs: Any, name: str
+    ) -> keras.Model:
+        model = keras.Model(inputs, outputs, name=f"{self.name}_{name}")
+        model.autocast = False  # as in `Search`, of noise
+        model.answer_scales = self.answer_scales
+        return model
 
     def predict(
         self, x: Any, *, batch_size: int = 32, verbose: Any = "auto"
@@ -587,13 +589,6 @@ class Generator(keras.Model):
             if same:
                 config["target_tokenizer"] = config["source_tokenizer"]
             return cls(config.pop("model"), **config)
-
-
-def _model_of_scores(inputs: Any, outputs: Any, name: str) -> keras.Model:
-    model = keras.Model(inputs, outputs, name=name)
-    model.autocast = False  # as in `Search`, of noise
-    model.answer_scales = dict(_SCALES)
-    return model
 
 
 def _tokens(tokenizer: keras.Layer, texts: Any) -> Any:

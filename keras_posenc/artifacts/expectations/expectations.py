@@ -1,6 +1,7 @@
 """What the model itself answers, before any artifact is asked."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -73,17 +74,17 @@ class Expectations:
     agreement: float = AGREEMENT
     retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def scales(self) -> dict[str, dict[str, float]]:
         """For each signature the size of each output's numbers.
 
         It is not below what the model says in `answer_scales`, by the names of
         outputs: those whose numbers may all be next to nothing, and are made
-        of larger ones, as log-likelihoods are.
+        of larger ones, as log-likelihoods are. Asked once all cases are there.
         """
         scales = {}
         for signature in self.signatures:
-            least = getattr(signature.model, "answer_scales", {})
+            least = dict(getattr(signature.model, "answer_scales", {}))
             found = scales_of(
                 [
                     case.answers

@@ -405,7 +405,7 @@ def test_whether_answers_depend_on_inputs_is_no_matter_of_rounding(
 ):
     scores = np.array([[0.2, 0.8], [0.2, 0.8], [0.2 + spread, 0.8 - spread]])
     found = Expectations(
-        [types.SimpleNamespace(name="s", model=None)],
+        [types.SimpleNamespace(name="s", model=None, own_names={})],
         [Case("s", {}, {"scores": scores}, is_sample=True)],
         [],
         tolerance=0.2,

@@ -246,18 +246,17 @@ def test_copy_of_this_process(tmp_path):
         "    if what == 'ends': os.kill(os.getpid(), signal.SIGTERM)\n"
         "    print(found, os.environ['WORD'], os.getppid())\n"
     )
-    limits = Limits(memory=2**40, timeout=1)
     endings = {
-        "fails": "ZeroDivisionError",
-        "waits": "did not answer within 1 s",
-        "ends": "was ended by SIGTERM",
+        "fails": (60, "ZeroDivisionError"),
+        "waits": (1, "did not answer within 1 s"),
+        "ends": (60, "was ended by SIGTERM"),
     }
-    for what, message in endings.items():
+    for what, (timeout, message) in endings.items():
         with (
             Isolated(script, None, True) as process,
             pytest.raises(IsolationError, match=message),
         ):
-            process.run(what, limits=limits)
+            process.run(what, limits=Limits(memory=2**40, timeout=timeout))
     with Isolated(script, None, True, WORD="kept") as process:
         process.prepare(7)
         answer = process.run("answers", limits=Limits(memory=2**40))

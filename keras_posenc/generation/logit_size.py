@@ -1,0 +1,44 @@
+"""How large the numbers are that log-likelihoods are made of."""
+
+from collections.abc import Iterator, Mapping
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_posenc.generation.search import vocabulary_of
+
+_SCORES = ("score", "token_score")
+_PROBE = 4  # tokens, which any table of positions has room for
+
+
+class LogitSize(Mapping[str, float]):
+    """The size of logits, by the names of what is made of them.
+
+    A log-likelihood is a difference of logits, and rounding moves it as far as
+    it moves these: by more the larger they are, also where the log-likelihood
+    is next to 0. Exports are verified by this size.
+
+    Args:
+        model: A model of logits, asked anew each time: its weights may train.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self._model = model
+
+    def __getitem__(self, name: str) -> float:
+        if name not in _SCORES:
+            raise KeyError(name)
+        ids = np.arange(1, 1 + _PROBE, dtype="int32")[np.newaxis]
+        ids = ids % self._model.vocabulary_size
+        inputs = ids
+        if hasattr(self._model, "encode"):
+            inputs = {"source": ids, "target": ids % vocabulary_of(self._model)}
+        logits = ops.convert_to_numpy(ops.cast(self._model(inputs), "float32"))
+        return max(1.0, float(np.max(np.abs(logits))))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_SCORES)
+
+    def __len__(self) -> int:
+        return len(_SCORES)
