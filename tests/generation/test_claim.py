@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from keras import ops
 
 import keras_posenc as kp
 from tests.generation.toy import SIZES, shaken, swapped, twins
@@ -22,17 +23,21 @@ def generator(make, **options):
     return kp.Generator(shaken(make(12, **SIZES)), **given)
 
 
+def numpy(x):
+    return np.array(ops.convert_to_numpy(x))
+
+
 def answered(made):
     inputs = {"ids": SOURCES}
     if made.search.draw is not None:
         inputs["noise"] = NOISE
     found = made.search(SOURCES, noise=inputs.get("noise"))
-    return inputs, {name: np.array(value) for name, value in found.items()}
+    return inputs, {name: numpy(value) for name, value in found.items()}
 
 
 def retraced(made, inputs, ids, tolerance=TOLERANCE):
     found = made.retrace(inputs, {"ids": ids}, tolerance)
-    return {name: np.array(value) for name, value in found.items()}
+    return {name: numpy(value) for name, value in found.items()}
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -96,13 +101,13 @@ def test_how_far_apart_a_tie_may_be(make, options):
 def test_noise_next_to_a_border_draws_either_token():
     made = generator(kp.TransformerDecoderModel, temperature=20.0)
     ids = np.array([[5, 6, 7]] * 3, "int32")
-    logits = np.array(made.model(ids[:1]))[0, -1].astype("float64") / 20
+    logits = numpy(made.model(ids[:1]))[0, -1].astype("float64") / 20
     logits[[0, START]] = -np.inf
     shares = np.exp(logits) / np.exp(logits).sum()
     noise = NOISE.copy()
     noise[0, 0] = shares[:8].sum()  # where 7 ends, and 8 begins
     inputs = {"ids": ids, "noise": noise}
-    own = np.array(made.search(ids, noise=noise)["ids"])
+    own = numpy(made.search(ids, noise=noise)["ids"])
     found = []
     for token in range(-1, 13):
         claim = own.copy()
