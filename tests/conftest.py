@@ -17,6 +17,16 @@ settings.register_profile("project", deadline=None, derandomize=True)
 settings.load_profile("project")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep pytest-randomly to the order: its seeds differ in every run.
+
+    It sets them after `fixed_seeds`, as a test is called, and Keras draws the
+    seeds of initializers from what it sets.
+    """
+    if hasattr(config.option, "randomly_reset_seed"):
+        config.option.randomly_reset_seed = False
+
+
 @pytest.fixture(autouse=True)
 def fixed_seeds() -> None:
     """The same weights and dropout masks in every run."""
