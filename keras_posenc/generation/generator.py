@@ -14,7 +14,7 @@ from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
-from keras_posenc.generation.step import Step
+from keras_posenc.generation.step import First, Step
 from keras_posenc.generation.token_steps import step_models
 from keras_posenc.generation.tokenizing import Tokenizing
 
@@ -458,35 +458,35 @@ class Generator(keras.Model):
 
     def _stream(self, ids: Any) -> Iterator[int]:
         search = self.search
-        prompt, start, moving, fixed, _ = search.begin(ops.array(ids, "int32"))
-        noise: Any = np.zeros((1, search.max_length), "float32")
+        room = search.max_length - len(search.prefix_ids)
+        noise: Any = np.zeros((1, room), "float32")
         if search.draw is not None:
             noise = keras.random.uniform(
                 (1, search.max_length),
                 dtype="float32",
                 seed=search.seed_generator,
             )
-        state = {
-            "prompt": prompt,
-            "moving": moving,
-            "fixed": fixed,
-            "noise": noise,
-            "start": np.array([int(start)], "int32"),
-        }
-        state = keras.tree.map_structure(ops.convert_to_numpy, state)
+            noise = ops.convert_to_numpy(noise)
+        said = ops.convert_to_numpy(search.prompt(ids)[:1])
+        # Of one length, or each step would be compiled anew.
+        seen = np.pad(said, ((0, 0), (0, room)))
+        first, step = self._steps
+        state = first.predict_on_batch(ids)
         yield from search.prefix_ids
-        for index in range(int(start), prompt.shape[1]):
-            state["index"] = np.array([index], "int32")
-            found = self._step.predict_on_batch(state)
-            self._check_scores(found["score"])
-            if found["ended"][0]:
+        for index in range(room):
+            found = step.predict_on_batch(
+                {**state, "noise": noise[:, index], "seen": seen}
+            )
+            self._check_scores(found.pop("score"))
+            if found.pop("ended")[0]:
                 return
+            seen[0, said.shape[1] + index] = found["token"][0]
             yield int(found["token"][0])
-            state.update(prompt=found["prompt"], moving=found["moving"])
+            state.update(found)
 
     @functools.cached_property
-    def _step(self) -> Step:
-        return Step(self.search)
+    def _steps(self) -> tuple[First, Step]:
+        return First(self.search), Step(self.search)
 
     def _pieces(self, tokens: Iterator[int]) -> Iterator[str]:
         """The texts that tokens add, each once it is certain."""

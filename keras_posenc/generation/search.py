@@ -132,7 +132,7 @@ class Search(NamedArguments, keras.layers.Layer):
         self.seed_generator = (
             None if self.draw is None else keras.random.SeedGenerator(seed)
         )
-        self._check_cache()
+        model.check_cacheable(max_length)
 
     def build(self, input_shape: Any) -> None:
         self.built = True
@@ -303,28 +303,16 @@ class Search(NamedArguments, keras.layers.Layer):
         inputs = refusable(inputs, self.model.vocabulary_size)
         batch = ops.shape(inputs)[0]
         room = self.max_length - len(self.prefix_ids)
+        prompt = self.prompt(inputs, front=front)
+        start: Any = prompt.shape[1] or ops.shape(prompt)[1]
+        # What is read is all but the last.
+        length = start - 1 + room
         if self.has_encoder:
-            ids = (self.start_id, *self.prefix_ids)
-            prompt = ops.broadcast_to(
-                ops.expand_dims(ops.array(ids, "int32"), 0), (batch, len(ids))
-            )
-            start: Any = len(ids)
             # Never without a column: what an empty source has is padding.
             source = ops.pad(inputs, ((0, 0), (0, 1)))
-            cache = self.model.build_cache(source, start - 1 + room)
+            cache = self.model.build_cache(source, length)
         else:
-            prompt = align_right(
-                inputs,
-                start_id=self.start_id,
-                end_ids=self.end_ids,
-                front=front,
-            )
-            if self.prefix_ids:
-                ids = ops.expand_dims(ops.array(self.prefix_ids, "int32"), 0)
-                ids = ops.broadcast_to(ids, (batch, len(self.prefix_ids)))
-                prompt = ops.concatenate([prompt, ids], axis=1)
-            start = ops.shape(prompt)[1]
-            cache = self.model.build_cache(batch, start - 1 + room)
+            cache = self.model.build_cache(batch, length)
         if not isinstance(start, int) or start > 1:
             _, cache = self.model.call_with_cache(prompt[:, :-1], cache)
         prompt = ops.pad(prompt, ((0, 0), (0, room)))
@@ -337,6 +325,22 @@ class Search(NamedArguments, keras.layers.Layer):
             return self.next_with({name: wide[name] for name in fixed})
 
         return prompt, start, moving, fixed, expand
+
+    def prompt(self, inputs: Any, *, front: int | None = None) -> Any:
+        """What the model goes on with: int32 `(batch, n)`, as in `begin`."""
+        ids = self.prefix_ids
+        if self.has_encoder:
+            ids = (self.start_id, *ids)
+        rows = ops.broadcast_to(
+            ops.expand_dims(ops.array(ids, "int32"), 0),
+            (ops.shape(inputs)[0], len(ids)),
+        )
+        if self.has_encoder:
+            return rows
+        prompt = align_right(
+            inputs, start_id=self.start_id, end_ids=self.end_ids, front=front
+        )
+        return ops.concatenate([prompt, rows], axis=1) if ids else prompt
 
     def next_with(self, fixed: dict[str, Any]) -> Next:
         """The `next` of these parts of a cache, which no step changes."""
@@ -386,14 +390,6 @@ class Search(NamedArguments, keras.layers.Layer):
         last = np.take_along_axis(prompts, places[:, np.newaxis], axis=1)
         counts -= np.isin(last[:, 0], self.end_ids)  # goes on, as a prompt
         return max(int(counts.max()) + self.max_length - 1, 1)
-
-    def _check_cache(self) -> None:
-        """Raises what the model says if it cannot go on token by token."""
-        if self.has_encoder:
-            source = ops.zeros((1, 1), "int32")
-            self.model.build_cache(source, self.max_length)
-        else:
-            self.model.build_cache(1, self.max_length)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         return None  # of what it generates, padding is 0

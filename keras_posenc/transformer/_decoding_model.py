@@ -162,9 +162,8 @@ class DecodingModel(IdModel):
         """Raises `ValueError` unless so many tokens have positions, in turn."""
         check_cacheable(self.target_input_position, max_length)
 
-    def _empty_cache(self, batch: Any, max_length: Any) -> dict[str, Any]:
-        """A cache without tokens, and without a memory."""
-        max_length = check_size("max_length", max_length)
+    def check_cacheable(self, max_length: Any) -> None:
+        """Raises `ValueError` unless it goes on token by token, so far."""
         self.check_length(max_length)
         within = self.decoder.attention_position
         for position in within if isinstance(within, list) else [within]:
@@ -177,6 +176,11 @@ class DecodingModel(IdModel):
                     "long the row becomes, and the keys of tokens are kept as "
                     "they were when they came"
                 )
+
+    def _empty_cache(self, batch: Any, max_length: Any) -> dict[str, Any]:
+        """A cache without tokens, and without a memory."""
+        max_length = check_size("max_length", max_length)
+        self.check_cacheable(max_length)
         cache = {
             "slot": ops.zeros((), "int32"),
             "tokens": ops.zeros((batch, max_length), "bool"),

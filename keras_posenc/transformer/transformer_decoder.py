@@ -6,29 +6,19 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_positive_int,
-    check_sequence_shape,
-)
 from keras_posenc.ops.masks import hide_padding
 from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.transformer._attention_layer import check_positions, side_of
+from keras_posenc.transformer._attention_layer import side_of
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._decoding_layer import DecodingLayer
-from keras_posenc.transformer._sublayers import (
-    make_norm,
-    options_of,
-    projection_config,
-    projection_options,
-)
+from keras_posenc.transformer._stack import Stack
 from keras_posenc.transformer.transformer_decoder_block import (
     TransformerDecoderBlock,
 )
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class TransformerDecoder(DecodingLayer):
+class TransformerDecoder(Stack, DecodingLayer):
     """A stack of `TransformerDecoderBlock`s, as wide as its inputs.
 
     The defaults are the paper's. With `normalize_first=True` a final norm
@@ -111,77 +101,35 @@ class TransformerDecoder(DecodingLayer):
         bias_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.num_layers = check_positive_int("num_layers", num_layers)
-        self.use_cross_attention = check_bool(
-            "use_cross_attention", use_cross_attention
-        )
-        self.normalize_first = check_bool("normalize_first", normalize_first)
-        self.attention_position = check_positions(
-            "attention_position", attention_position, self.num_layers
-        )
-        self.cross_attention_position = check_positions(
-            "cross_attention_position",
-            cross_attention_position,
-            self.num_layers,
-        )
-        options = projection_options(
-            self,
+        super().__init__(
+            TransformerDecoderBlock,
+            num_layers,
+            positions={
+                "attention_position": attention_position,
+                "cross_attention_position": cross_attention_position,
+            },
+            of_blocks={
+                "use_cross_attention": use_cross_attention,
+                "memory_dim": memory_dim,
+            },
+            num_heads=num_heads,
+            intermediate_dim=intermediate_dim,
+            dropout=dropout,
+            activation=activation,
+            normalize_first=normalize_first,
+            norm_epsilon=norm_epsilon,
+            norm=norm,
+            use_bias=use_bias,
+            use_gate=use_gate,
+            num_key_value_heads=num_key_value_heads,
             kernel_initializer=kernel_initializer,
             bias_initializer=bias_initializer,
             kernel_regularizer=kernel_regularizer,
             bias_regularizer=bias_regularizer,
+            **kwargs,
         )
-        positions, across = (
-            each if isinstance(each, list) else [each] * self.num_layers
-            for each in (self.attention_position, self.cross_attention_position)
-        )
-        self.blocks = [
-            TransformerDecoderBlock(
-                num_heads,
-                intermediate_dim=intermediate_dim,
-                use_cross_attention=use_cross_attention,
-                dropout=dropout,
-                activation=activation,
-                normalize_first=normalize_first,
-                norm_epsilon=norm_epsilon,
-                norm=norm,
-                use_bias=use_bias,
-                use_gate=use_gate,
-                num_key_value_heads=num_key_value_heads,
-                attention_position=positions[index],
-                cross_attention_position=across[index],
-                memory_dim=memory_dim,
-                **options_of(options, f"block_{index}"),
-                dtype=self.dtype_policy,
-                name=f"block_{index}",
-            )
-            for index in range(self.num_layers)
-        ]
-        first = self.blocks[0]
-        self.num_heads = first.num_heads
-        self.num_key_value_heads = first.num_key_value_heads
-        self.intermediate_dim = first.intermediate_dim
-        self.memory_dim = first.memory_dim
-        self.dropout = first.dropout
-        self.activation = first.activation
-        self.norm_epsilon = first.norm_epsilon
-        self.norm = first.norm
-        self.use_bias = first.use_bias
-        self.use_gate = first.use_gate
-        self.final_norm = None
-        if self.normalize_first:
-            self.final_norm = make_norm(
-                norm, norm_epsilon, self.dtype_policy, "final_norm"
-            )
-
-    def build(self, input_shape: Any) -> None:
-        check_sequence_shape(self, input_shape)
-        for block in self.blocks:
-            block.build(tuple(input_shape))
-        if self.final_norm is not None:
-            self.final_norm.build(tuple(input_shape))
-        self.built = True
+        self.use_cross_attention = use_cross_attention
+        self.memory_dim = memory_dim
 
     def attend(
         self,
@@ -262,14 +210,8 @@ class TransformerDecoder(DecodingLayer):
 
     def get_config(self) -> dict[str, Any]:
         return {
-            **self.blocks[0].get_config(),
             **super().get_config(),
-            "num_layers": self.num_layers,
-            "attention_position": keras.saving.serialize_keras_object(
-                self.attention_position
-            ),
             "cross_attention_position": keras.saving.serialize_keras_object(
                 self.cross_attention_position
             ),
-            **projection_config(self),
         }

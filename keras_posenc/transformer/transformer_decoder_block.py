@@ -1,35 +1,21 @@
 """One block of the decoder: attention, cross-attention, feed-forward."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_positive,
-    check_sequence_shape,
-)
+from keras_posenc.ops.arguments import check_bool
 from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.transformer._bfloat16 import warn_of_slow_bfloat16
+from keras_posenc.transformer._block import Block
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._decoding_layer import (
     DecodingLayer,
     check_cross_attention_position,
 )
-from keras_posenc.transformer._sublayers import (
-    make_norm,
-    options_of,
-    projection_config,
-    projection_options,
-)
-from keras_posenc.transformer.cross_attention import CrossAttention
-from keras_posenc.transformer.feed_forward import FeedForward
-from keras_posenc.transformer.self_attention import SelfAttention
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class TransformerDecoderBlock(DecodingLayer):
+class TransformerDecoderBlock(Block, DecodingLayer):
     """Causal self-attention, cross-attention and feed-forward.
 
     Each with a residual and a norm. Post-norm, as in the paper:
@@ -120,148 +106,47 @@ class TransformerDecoderBlock(DecodingLayer):
         bias_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.use_cross_attention = check_bool(
-            "use_cross_attention", use_cross_attention
-        )
-        self.normalize_first = check_bool("normalize_first", normalize_first)
-        self.norm_epsilon = check_positive("norm_epsilon", norm_epsilon)
-        self.norm = norm
-        options = projection_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            bias_regularizer=bias_regularizer,
-        )
-        common = {
-            "dropout": dropout,
-            "use_bias": use_bias,
-            "dtype": self.dtype_policy,
-        }
-        self.attention = SelfAttention(
-            num_heads,
-            num_key_value_heads=num_key_value_heads,
-            attention_position=attention_position,
-            name="attention",
-            **common,
-            **options_of(options, "attention"),
-        )
-        self.cross_attention = None
         for name, value in (
             ("cross_attention_position", cross_attention_position),
             ("memory_dim", memory_dim),
         ):
-            if value is not None and not self.use_cross_attention:
+            if value is not None and use_cross_attention is False:
                 raise ValueError(
                     f"`{name}` needs use_cross_attention=True. "
                     f"Received: {name}={value!r}"
                 )
-        if self.use_cross_attention:
-            self.cross_attention = CrossAttention(
-                num_heads,
-                num_key_value_heads=num_key_value_heads,
-                attention_position=check_cross_attention_position(
+        across = None
+        if check_bool("use_cross_attention", use_cross_attention):
+            across = {
+                "attention_position": check_cross_attention_position(
                     cross_attention_position, "cross_attention_position"
                 ),
-                memory_dim=memory_dim,
-                name="cross_attention",
-                **common,
-                **options_of(options, "cross_attention"),
-            )
-        self.feed_forward = FeedForward(
-            intermediate_dim,
+                "memory_dim": memory_dim,
+            }
+        super().__init__(
+            num_heads,
+            across=across,
+            intermediate_dim=intermediate_dim,
+            dropout=dropout,
             activation=activation,
+            normalize_first=normalize_first,
+            norm_epsilon=norm_epsilon,
+            norm=norm,
+            use_bias=use_bias,
             use_gate=use_gate,
-            name="feed_forward",
-            **common,
-            **options_of(options, "feed_forward"),
+            num_key_value_heads=num_key_value_heads,
+            attention_position=attention_position,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            bias_regularizer=bias_regularizer,
+            **kwargs,
         )
-        self.num_heads = self.attention.num_heads
-        self.num_key_value_heads = self.attention.num_key_value_heads
-        self.attention_position = self.attention.attention_position
+        self.use_cross_attention = use_cross_attention
         self.cross_attention_position = (
             self.cross_attention and self.cross_attention.attention_position
         )
         self.memory_dim = memory_dim
-        self.dropout = self.attention.dropout
-        self.use_bias = self.attention.use_bias
-        self.intermediate_dim = self.feed_forward.intermediate_dim
-        self.activation = self.feed_forward.activation
-        self.use_gate = self.feed_forward.use_gate
-        self.attention_norm, self.feed_forward_norm = (
-            make_norm(norm, self.norm_epsilon, self.dtype_policy, name)
-            for name in ("attention_norm", "feed_forward_norm")
-        )
-        self.cross_attention_norm = None
-        if self.use_cross_attention:
-            self.cross_attention_norm = make_norm(
-                norm,
-                self.norm_epsilon,
-                self.dtype_policy,
-                "cross_attention_norm",
-            )
-        self.dropout_layer = keras.layers.Dropout(
-            dropout, dtype=self.dtype_policy, name="dropout"
-        )
-
-    def build(self, input_shape: Any) -> None:
-        check_sequence_shape(self, input_shape)
-        if self.compute_dtype == "bfloat16":
-            warn_of_slow_bfloat16()
-        for sublayer in (
-            self.attention,
-            self.attention_norm,
-            self.cross_attention,
-            self.cross_attention_norm,
-            self.feed_forward,
-            self.feed_forward_norm,
-            self.dropout_layer,
-        ):
-            if sublayer is not None:
-                sublayer.build(tuple(input_shape))
-        self.built = True
-
-    def attend(
-        self,
-        x: Any,
-        context: Context,
-        *,
-        return_attention_scores: bool,
-        training: bool | None,
-    ) -> Any:
-        scores = []
-
-        def kept(outputs: Any) -> Any:
-            if not return_attention_scores:
-                return outputs
-            outputs, weights = outputs
-            scores.append(weights)
-            return outputs
-
-        def attention(x: Any) -> Any:
-            return kept(
-                self.attention.attend(
-                    x,
-                    context,
-                    return_attention_scores=return_attention_scores,
-                    training=training,
-                )
-            )
-
-        def cross_attention(x: Any) -> Any:
-            assert self.cross_attention is not None
-            return kept(
-                self.cross_attention.attend(
-                    x,
-                    context,
-                    return_attention_scores=return_attention_scores,
-                    training=training,
-                )
-            )
-
-        x = self._add_parts(x, attention, cross_attention, training)
-        return (x, *scores) if return_attention_scores else x
 
     def attend_cached(
         self,
@@ -296,53 +181,15 @@ class TransformerDecoderBlock(DecodingLayer):
                 training=False,
             )
 
-        x = self._add_parts(x, attention, cross_attention, False)
+        x = self.add_parts(x, attention, cross_attention, False)
         return x, cache
-
-    def _add_parts(
-        self,
-        x: Any,
-        attention: Callable[[Any], Any],
-        cross_attention: Callable[[Any], Any],
-        training: bool | None,
-    ) -> Any:
-        def drop(x: Any) -> Any:
-            return self.dropout_layer(x, training=training)
-
-        def feed_forward(x: Any) -> Any:
-            return self.feed_forward(x, training=training)
-
-        parts: list[tuple[Callable[[Any], Any], Any]]
-        parts = [(lambda x: drop(attention(x)), self.attention_norm)]
-        if self.cross_attention is not None:
-            parts.append(
-                (lambda x: drop(cross_attention(x)), self.cross_attention_norm)
-            )
-        parts.append((feed_forward, self.feed_forward_norm))
-        for part, norm in parts:
-            x = x + part(norm(x)) if self.normalize_first else norm(x + part(x))
-        return x
 
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
             "use_cross_attention": self.use_cross_attention,
-            "dropout": self.dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "normalize_first": self.normalize_first,
-            "norm_epsilon": self.norm_epsilon,
-            "norm": self.norm,
-            "use_bias": self.use_bias,
-            "use_gate": self.use_gate,
-            "num_key_value_heads": self.num_key_value_heads,
-            "attention_position": keras.saving.serialize_keras_object(
-                self.attention_position
-            ),
             "cross_attention_position": keras.saving.serialize_keras_object(
                 self.cross_attention_position
             ),
             "memory_dim": self.memory_dim,
-            **projection_config(self),
         }

@@ -5,30 +5,17 @@ from typing import Any
 
 import keras
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_positive_int,
-    check_sequence_shape,
-)
+from keras_posenc.ops.arguments import check_bool
 from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.transformer._attention_layer import (
-    AttentionLayer,
-    check_positions,
-)
 from keras_posenc.transformer._context import Context
-from keras_posenc.transformer._sublayers import (
-    make_norm,
-    options_of,
-    projection_config,
-    projection_options,
-)
+from keras_posenc.transformer._stack import Stack
 from keras_posenc.transformer.transformer_encoder_block import (
     TransformerEncoderBlock,
 )
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class TransformerEncoder(AttentionLayer):
+class TransformerEncoder(Stack):
     """A stack of `TransformerEncoderBlock`s, as wide as its inputs.
 
     The defaults are the paper's. With `normalize_first=True` a final norm
@@ -112,65 +99,27 @@ class TransformerEncoder(AttentionLayer):
         skip_padding: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.skip_padding = check_bool("skip_padding", skip_padding)
-        self.num_layers = check_positive_int("num_layers", num_layers)
-        self.normalize_first = check_bool("normalize_first", normalize_first)
-        self.attention_position = check_positions(
-            "attention_position", attention_position, self.num_layers
-        )
-        options = projection_options(
-            self,
+        super().__init__(
+            TransformerEncoderBlock,
+            num_layers,
+            positions={"attention_position": attention_position},
+            num_heads=num_heads,
+            intermediate_dim=intermediate_dim,
+            dropout=dropout,
+            activation=activation,
+            normalize_first=normalize_first,
+            norm_epsilon=norm_epsilon,
+            norm=norm,
+            use_bias=use_bias,
+            use_gate=use_gate,
+            num_key_value_heads=num_key_value_heads,
             kernel_initializer=kernel_initializer,
             bias_initializer=bias_initializer,
             kernel_regularizer=kernel_regularizer,
             bias_regularizer=bias_regularizer,
+            **kwargs,
         )
-        per_block = self.attention_position
-        if not isinstance(per_block, list):
-            per_block = [per_block] * self.num_layers
-        self.blocks = [
-            TransformerEncoderBlock(
-                num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                activation=activation,
-                normalize_first=normalize_first,
-                norm_epsilon=norm_epsilon,
-                norm=norm,
-                use_bias=use_bias,
-                use_gate=use_gate,
-                num_key_value_heads=num_key_value_heads,
-                attention_position=position,
-                **options_of(options, f"block_{index}"),
-                dtype=self.dtype_policy,
-                name=f"block_{index}",
-            )
-            for index, position in enumerate(per_block)
-        ]
-        first = self.blocks[0]
-        self.num_heads = first.num_heads
-        self.num_key_value_heads = first.num_key_value_heads
-        self.intermediate_dim = first.intermediate_dim
-        self.dropout = first.dropout
-        self.activation = first.activation
-        self.norm_epsilon = first.norm_epsilon
-        self.norm = first.norm
-        self.use_bias = first.use_bias
-        self.use_gate = first.use_gate
-        self.final_norm = None
-        if self.normalize_first:
-            self.final_norm = make_norm(
-                norm, norm_epsilon, self.dtype_policy, "final_norm"
-            )
-
-    def build(self, input_shape: Any) -> None:
-        check_sequence_shape(self, input_shape)
-        for block in self.blocks:
-            block.build(tuple(input_shape))
-        if self.final_norm is not None:
-            self.final_norm.build(tuple(input_shape))
-        self.built = True
+        self.skip_padding = check_bool("skip_padding", skip_padding)
 
     def attend(
         self,
@@ -200,14 +149,4 @@ class TransformerEncoder(AttentionLayer):
         return (x, scores) if return_attention_scores else x
 
     def get_config(self) -> dict[str, Any]:
-        config = self.blocks[0].get_config()
-        return {
-            **config,
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "skip_padding": self.skip_padding,
-            "attention_position": keras.saving.serialize_keras_object(
-                self.attention_position
-            ),
-            **projection_config(self),
-        }
+        return {**super().get_config(), "skip_padding": self.skip_padding}

@@ -4,27 +4,12 @@ from typing import Any
 
 import keras
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_positive,
-    check_sequence_shape,
-)
 from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.transformer._attention_layer import AttentionLayer
-from keras_posenc.transformer._bfloat16 import warn_of_slow_bfloat16
-from keras_posenc.transformer._context import Context
-from keras_posenc.transformer._sublayers import (
-    make_norm,
-    options_of,
-    projection_config,
-    projection_options,
-)
-from keras_posenc.transformer.feed_forward import FeedForward
-from keras_posenc.transformer.self_attention import SelfAttention
+from keras_posenc.transformer._block import Block
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class TransformerEncoderBlock(AttentionLayer):
+class TransformerEncoderBlock(Block):
     """Self-attention and feed-forward, each with a residual and a norm.
 
     Post-norm, as in the paper: `x = norm(x + attention(x))`. Pre-norm
@@ -95,115 +80,21 @@ class TransformerEncoderBlock(AttentionLayer):
         bias_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.normalize_first = check_bool("normalize_first", normalize_first)
-        self.norm_epsilon = check_positive("norm_epsilon", norm_epsilon)
-        self.norm = norm
-        options = projection_options(
-            self,
+        super().__init__(
+            num_heads,
+            intermediate_dim=intermediate_dim,
+            dropout=dropout,
+            activation=activation,
+            normalize_first=normalize_first,
+            norm_epsilon=norm_epsilon,
+            norm=norm,
+            use_bias=use_bias,
+            use_gate=use_gate,
+            num_key_value_heads=num_key_value_heads,
+            attention_position=attention_position,
             kernel_initializer=kernel_initializer,
             bias_initializer=bias_initializer,
             kernel_regularizer=kernel_regularizer,
             bias_regularizer=bias_regularizer,
+            **kwargs,
         )
-        common = {
-            "dropout": dropout,
-            "use_bias": use_bias,
-            "dtype": self.dtype_policy,
-        }
-        self.attention = SelfAttention(
-            num_heads,
-            num_key_value_heads=num_key_value_heads,
-            attention_position=attention_position,
-            name="attention",
-            **common,
-            **options_of(options, "attention"),
-        )
-        self.feed_forward = FeedForward(
-            intermediate_dim,
-            activation=activation,
-            use_gate=use_gate,
-            name="feed_forward",
-            **common,
-            **options_of(options, "feed_forward"),
-        )
-        self.num_heads = self.attention.num_heads
-        self.num_key_value_heads = self.attention.num_key_value_heads
-        self.attention_position = self.attention.attention_position
-        self.dropout = self.attention.dropout
-        self.use_bias = self.attention.use_bias
-        self.intermediate_dim = self.feed_forward.intermediate_dim
-        self.activation = self.feed_forward.activation
-        self.use_gate = self.feed_forward.use_gate
-        self.attention_norm, self.feed_forward_norm = (
-            make_norm(norm, self.norm_epsilon, self.dtype_policy, name)
-            for name in ("attention_norm", "feed_forward_norm")
-        )
-        self.dropout_layer = keras.layers.Dropout(
-            dropout, dtype=self.dtype_policy, name="dropout"
-        )
-
-    def build(self, input_shape: Any) -> None:
-        check_sequence_shape(self, input_shape)
-        if self.compute_dtype == "bfloat16":
-            warn_of_slow_bfloat16()
-        for sublayer in (
-            self.attention,
-            self.attention_norm,
-            self.feed_forward,
-            self.feed_forward_norm,
-            self.dropout_layer,
-        ):
-            sublayer.build(tuple(input_shape))
-        self.built = True
-
-    def attend(
-        self,
-        x: Any,
-        context: Context,
-        *,
-        return_attention_scores: bool,
-        training: bool | None,
-    ) -> Any:
-        scores = None
-
-        def attention(x: Any) -> Any:
-            nonlocal scores
-            attended = self.attention(
-                x,
-                return_attention_scores=return_attention_scores,
-                training=training,
-                context=context,
-            )
-            if return_attention_scores:
-                attended, scores = attended
-            return self.dropout_layer(attended, training=training)
-
-        def feed_forward(x: Any) -> Any:
-            return self.feed_forward(x, training=training)
-
-        for half, norm in (
-            (attention, self.attention_norm),
-            (feed_forward, self.feed_forward_norm),
-        ):
-            x = x + half(norm(x)) if self.normalize_first else norm(x + half(x))
-        return (x, scores) if return_attention_scores else x
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "dropout": self.dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "normalize_first": self.normalize_first,
-            "norm_epsilon": self.norm_epsilon,
-            "norm": self.norm,
-            "use_bias": self.use_bias,
-            "use_gate": self.use_gate,
-            "num_key_value_heads": self.num_key_value_heads,
-            "attention_position": keras.saving.serialize_keras_object(
-                self.attention_position
-            ),
-            **projection_config(self),
-        }
