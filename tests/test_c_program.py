@@ -280,6 +280,7 @@ def test_request_that_is_none(program, version, requests, content, message):
     assert message in process.stderr
 
 
+@pytest.mark.slow
 def test_generator_answers_on_after_what_it_does_not_take(
     program, tmp_path, requests
 ):

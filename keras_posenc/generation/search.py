@@ -328,7 +328,7 @@ class Search(NamedArguments, keras.layers.Layer):
 
     def prompt(self, inputs: Any, *, front: int | None = None) -> Any:
         """What the model goes on with: int32 `(batch, n)`, as in `begin`."""
-        ids = self.prefix_ids
+        ids: tuple[Any, ...] = self.prefix_ids
         if self.has_encoder:
             ids = (self.start_id, *ids)
         rows = ops.broadcast_to(

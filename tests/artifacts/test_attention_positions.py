@@ -50,6 +50,7 @@ def model_of_all(policy=None):
     )
 
 
+@pytest.mark.slow
 def test_all_go_out_in_builtin_operators(tmp_path):
     """Verified at up to 512 tokens, and without a constant of that many."""
     model = model_of_all()

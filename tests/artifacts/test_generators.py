@@ -295,7 +295,10 @@ def test_texts_become_ids_in_onnx(onnx, tmp_path):
 # ---- LiteRT
 
 
-@pytest.mark.parametrize("quantization", ["float16", "int8"])
+@pytest.mark.parametrize(
+    "quantization",
+    [pytest.param("float16", marks=pytest.mark.slow), "int8"],
+)
 def test_generators_of_fewer_bits(tmp_path, quantization):
     """Each token is what the model nearly chose, and is scored as it says.
 
@@ -324,6 +327,7 @@ def test_generators_of_fewer_bits(tmp_path, quantization):
     assert "largest score" not in str(report)
 
 
+@pytest.mark.slow
 def test_scores_beside_the_search_in_litert(tmp_path, run_litert):
     made = generator(kp.Transformer)
     path = tmp_path / "generator.tflite"

@@ -40,8 +40,9 @@ def retraced(made, inputs, ids, tolerance=TOLERANCE):
     return {name: numpy(value) for name, value in found.items()}
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("options", [GREEDY, BEAMS])
+@pytest.mark.parametrize(
+    ("make", "options"), [(MAKERS[0], BEAMS), (MAKERS[1], GREEDY)]
+)
 def test_ties_fall_as_told(make, options):
     made = generator(make, **options)
     pair = twins(made, SOURCES)
@@ -62,8 +63,10 @@ def test_ties_fall_as_told(make, options):
         )
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("options", [GREEDY, BEAMS, DRAWN])
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [(MAKERS[0], GREEDY), (MAKERS[1], BEAMS), (MAKERS[0], DRAWN)],
+)
 def test_nothing_else_falls_as_told(make, options):
     """Any id but a twin, in any place: the model's own answer stays."""
     made = generator(make, **options)
@@ -82,8 +85,9 @@ def test_nothing_else_falls_as_told(make, options):
         np.testing.assert_allclose(found["score"], answers["score"], atol=1e-5)
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("options", [GREEDY, BEAMS])
+@pytest.mark.parametrize(
+    ("make", "options"), [(MAKERS[0], GREEDY), (MAKERS[1], BEAMS)]
+)
 def test_how_far_apart_a_tie_may_be(make, options):
     """What is true of twins is not of those that are well apart."""
     made = generator(make, **options)

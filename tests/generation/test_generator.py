@@ -39,18 +39,21 @@ def n_best(rows):
     return rows if rows.ndim == 3 else rows[:, np.newaxis]
 
 
-@pytest.mark.parametrize("make", [translator, continuer])
 @pytest.mark.parametrize(
-    "options",
+    ("make", "options"),
     [
-        pytest.param({}, marks=HOME),
-        {"beams": 3, "n_best": 3},
-        {"temperature": 1.5, "seed": 1},
-        pytest.param({"prefix_ids": [5, 6], "min_length": 4}, marks=HOME),
+        pytest.param(translator, {}, marks=HOME),
+        (translator, {"beams": 3, "n_best": 3}),
+        (continuer, {"temperature": 1.5, "seed": 1}),
         pytest.param(
-            {"attention_position": kp.RotaryEmbedding, "beams": 2}, marks=HOME
+            translator, {"prefix_ids": [5, 6], "min_length": 4}, marks=HOME
         ),
-        pytest.param({"dtype": "float64", "beams": 2}, marks=HOME),
+        pytest.param(
+            continuer,
+            {"attention_position": kp.RotaryEmbedding, "beams": 2},
+            marks=HOME,
+        ),
+        pytest.param(translator, {"dtype": "float64", "beams": 2}, marks=HOME),
     ],
 )
 def test_scores_are_those_of_the_parallel_model(make, options):
@@ -97,9 +100,9 @@ def test_scores_are_as_large_as_the_logits_that_they_are_made_of():
             assert size == pytest.approx(16 * before[name], rel=1e-3)
 
 
-@pytest.mark.parametrize("make", [translator, continuer])
 @pytest.mark.parametrize(
-    "options", [pytest.param({}, marks=HOME), {"beams": 3}]
+    ("make", "options"),
+    [pytest.param(continuer, {}, marks=HOME), (translator, {"beams": 3})],
 )
 def test_a_row_is_answered_as_if_it_were_alone(make, options):
     """However the rows beside it make it padded, on either side."""
@@ -194,14 +197,20 @@ def test_models_of_nan_are_named(make, options):
             ask()
 
 
-@pytest.mark.parametrize("make", [translator, continuer])
 @pytest.mark.parametrize(
-    "options",
+    ("make", "options"),
     [
-        pytest.param({}, marks=HOME),
-        pytest.param({"prefix_ids": [7]}, marks=HOME),
-        {"temperature": 2.0, "top_k": 5, "seed": 3},
-        pytest.param({"repetition_penalty": 2.0, "min_length": 3}, marks=HOME),
+        pytest.param(continuer, {}, marks=HOME),
+        pytest.param(translator, {"prefix_ids": [7]}, marks=HOME),
+        (translator, {"temperature": 2.0, "top_k": 5, "seed": 3}),
+        pytest.param(
+            continuer,
+            {"prefix_ids": [7], "repetition_penalty": 2.0, "min_length": 3},
+            marks=HOME,
+        ),
+        pytest.param(
+            translator, {"repetition_penalty": 2.0, "min_length": 3}, marks=HOME
+        ),
     ],
 )
 def test_a_stream_is_what_is_generated(make, options):

@@ -86,7 +86,7 @@ def test_a_tokenizer_of_more_ids_than_the_model_has_is_refused():
         kp.Generator(model, source_tokenizer=tokenizer())
 
 
-@pytest.mark.parametrize("name", ["text", "search", "detokenize", "noise"])
+@pytest.mark.parametrize("name", ["text", "search"])
 def test_tokenizers_of_any_name(name):
     """... those of the inputs and layers of a generator too."""
     model = shaken(kp.TransformerDecoderModel(12, **SIZES))
@@ -157,7 +157,9 @@ def test_saved_models_answer_texts_ids_and_pairs(tmp_path):
     [
         {"beams": 2, "length_penalty": 0.6},
         # All but sure of itself, with log-likelihoods of 0.
-        {"make": kp.TransformerDecoderModel},
+        pytest.param(
+            {"make": kp.TransformerDecoderModel}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_litert_files_have_the_whole_loop(tmp_path, options):
@@ -198,7 +200,11 @@ def stream(path, ids, ends, *, steps):
 @pytest.mark.parametrize(
     ("make", "options"),
     [
-        (kp.Transformer, {"min_length": 3, "prefix_ids": [5]}),
+        pytest.param(
+            kp.Transformer,
+            {"min_length": 3, "prefix_ids": [5]},
+            marks=pytest.mark.slow,
+        ),
         (kp.TransformerDecoderModel, {}),
     ],
 )

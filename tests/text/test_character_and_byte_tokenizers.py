@@ -88,6 +88,7 @@ def test_ids_are_those_of_the_definition(frame, length):
     check()
 
 
+@settings(max_examples=40)
 @given(TEXTS)
 def test_any_text_returns(texts):
     assert strings(ByteTokenizer().detokenize(ByteTokenizer()(texts))) == texts
@@ -101,7 +102,7 @@ def test_any_text_returns(texts):
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(BYTES)
 def test_any_bytes_have_ids_and_come_back_as_utf8(texts):
     ids = ByteTokenizer()(texts)
@@ -168,6 +169,7 @@ def test_refuses_what_are_no_ids(tokenizer):
         tokenizer.detokenize(np.int32(1))
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.lists(st.integers(0, len(WORDPIECES) - 1), min_size=3, max_size=3)

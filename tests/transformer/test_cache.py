@@ -98,8 +98,15 @@ def by_steps(model, cache, target, prompt=3):
     return ops.concatenate(parts, axis=1)
 
 
-@pytest.mark.parametrize("blocks", BLOCKS.values(), ids=BLOCKS)
-@pytest.mark.parametrize("position", IN_ATTENTION.values(), ids=IN_ATTENTION)
+@pytest.mark.parametrize(
+    ("position", "blocks"),
+    [
+        (position, BLOCKS[names[i % len(names)]])
+        for names in [[*BLOCKS]]
+        for i, position in enumerate(IN_ATTENTION.values())
+    ],
+    ids=IN_ATTENTION,
+)
 def test_steps_are_the_whole(position, blocks):
     model = whole(attention_position=position(), **blocks)
     expected = model({"source": SOURCE, "target": TARGET})
@@ -250,7 +257,14 @@ LOOPED = {
 }
 
 
-@pytest.fixture(params=LOOPED.values(), ids=LOOPED, scope="module")
+@pytest.fixture(
+    params=[
+        LOOPED["the-paper"],
+        pytest.param(LOOPED["rotary"], marks=pytest.mark.slow),
+    ],
+    ids=LOOPED,
+    scope="module",
+)
 def looped(request):
     options = dict(request.param)
     if "attention_position" in options:

@@ -92,6 +92,7 @@ def test_int8_is_close_to_float(make):
     assert 0 < error < 4 * np.sqrt(2 * PROJECTIONS + 1) * 3 / 254 * scale
 
 
+@pytest.mark.slow
 @quantizes
 def test_int8_files_load_and_are_saved_again(tmp_path):
     """A layer stands at one path in its model, and at another when loaded."""

@@ -110,7 +110,12 @@ def test_batch_without_tokens(skip_padding, shape):
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("position", "jit_compile"),
-    [("none", False), ("xl", False), ("shaw", False), ("none", True)],
+    [
+        ("none", False),
+        ("xl", False),
+        pytest.param("shaw", False, marks=pytest.mark.slow),
+        pytest.param("none", True, marks=pytest.mark.slow),
+    ],
 )
 def test_gradients_are_the_dense_ones(position, jit_compile):
     import tensorflow as tf

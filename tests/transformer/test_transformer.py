@@ -18,6 +18,8 @@ BOTH = {"source": SOURCE, "target": TARGET}
 # Five blocks of 40 roundings, each of sums of up to 16 products: four standard
 # deviations.
 FLOAT32 = 4 * np.sqrt(200 * 16) * 2**-24
+# Of more blocks than others.
+THE_PAPER = pytest.param("the-paper", marks=pytest.mark.slow)
 MODELS = {
     "the-paper": (kp.Transformer, {}),
     "everything": (
@@ -181,7 +183,7 @@ def test_padding_holds_anything(name):
     near(outputs[real][:, 1:], expected[real][:, 1:], 0)
 
 
-@pytest.mark.parametrize("name", ["the-paper", "decoder-only-everything"])
+@pytest.mark.parametrize("name", [THE_PAPER, "decoder-only-everything"])
 def test_learns(name):
     model = made(*MODELS[name])
     model.compile(
@@ -269,7 +271,7 @@ def test_attention_scores():
     # Keras says so of every layer that has nothing to quantise.
     "ignore:Layer .* does not have a `quantize` method:UserWarning"
 )
-@pytest.mark.parametrize("name", ["the-paper", "decoder-only-everything"])
+@pytest.mark.parametrize("name", [THE_PAPER, "decoder-only-everything"])
 def test_quantizes_and_takes_lora(name, tmp_path):
     model = made(*MODELS[name])
     expected = numpy(model(inputs_of(model)))

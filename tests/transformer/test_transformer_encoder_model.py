@@ -253,9 +253,12 @@ def test_config_round_trip(options, input_position):
     near(twin(IDS), model(IDS), 0)
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_keras_file_round_trip(options, input_position, tmp_path):
-    model = randomised(made_with(options, input_position=input_position))
+@pytest.mark.parametrize(
+    ("options", "position"), [*zip(OPTIONS, INPUT_POSITIONS, strict=False)]
+)
+def test_keras_file_round_trip(options, position, tmp_path):
+    position = INPUT_POSITIONS[position]()
+    model = randomised(made_with(OPTIONS[options], input_position=position))
     loaded = saved_and_loaded(model, tmp_path)
     assert type(loaded) is kp.TransformerEncoderModel
     assert loaded.name == model.name

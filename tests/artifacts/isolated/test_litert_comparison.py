@@ -320,7 +320,10 @@ def test_scales_of_what_was_measured(files, compare, edited):
     assert any("scale of the bias" in each for each in found["constants"])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    [None, pytest.param("float16", marks=pytest.mark.slow), *MODES[2:]],
+)
 def test_verify_converts_anew(model, files, mode):
     """Then nothing differs, in any mode's file."""
     samples = calibration() if mode == "int8-static" else None

@@ -141,7 +141,12 @@ def test_what_mediapipe_does_not_take(
 
 @pytest.mark.parametrize(
     ("sequence_length", "shape"),
-    [(None, None), (8, None), (8, (1, 8)), (None, (1, 2048))],
+    [
+        (None, None),
+        pytest.param(8, None, marks=pytest.mark.slow),
+        (8, (1, 8)),
+        pytest.param(None, (1, 2048), marks=pytest.mark.slow),
+    ],
 )
 def test_classifier_answers_as_keras(
     mediapipe, tmp_path, sequence_length, shape

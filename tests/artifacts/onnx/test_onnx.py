@@ -235,6 +235,7 @@ def test_what_the_answers_do_not_tell(weighed, tmp_path, which, change, match):
     assert re.search(match, words)
 
 
+@pytest.mark.slow
 def test_graph_of_another_converter(weighed, tmp_path):
     """Its weights are found wherever they are, and nothing else compared."""
     import onnx

@@ -131,7 +131,9 @@ def mask_that_no_graph_has(inputs):
     "make_vectors",
     [mask_in_another_dtype, mask_of_a_model, mask_that_no_graph_has],
 )
-@pytest.mark.parametrize("pool", [mean_of_ops, first_token])
+@pytest.mark.parametrize(
+    "pool", [mean_of_ops, pytest.param(first_token, marks=pytest.mark.slow)]
+)
 def test_mask_is_what_layers_see(
     make, tmp_path, make_vectors, pool, run_saved_model
 ):
