@@ -88,11 +88,11 @@ test-backends: test-jax test-torch ## Run the portable tests without TensorFlow
 
 test-jax: $(JAX)/.installed ## ... on JAX
 	KERAS_BACKEND=jax $(JAX)/bin/python -m pytest -n $(JOBS) \
-		-m 'not tensorflow' $(PYTEST_ARGS) $(PORTABLE)
+		-m 'not tensorflow and not slow' $(PYTEST_ARGS) $(PORTABLE)
 
 test-torch: $(TORCH)/.installed ## ... on PyTorch
 	KERAS_BACKEND=torch $(TORCH)/bin/python -m pytest -n $(JOBS) \
-		-m 'not tensorflow' $(PYTEST_ARGS) $(PORTABLE)
+		-m 'not tensorflow and not slow' $(PYTEST_ARGS) $(PORTABLE)
 
 # The page's libraries come by npm, and the system's Chromium drives it.
 .PHONY: have-browser

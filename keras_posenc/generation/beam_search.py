@@ -158,8 +158,11 @@ def _search(
     length = prompt.shape[1] or ops.shape(prompt)[1]
     start = ops.cast(index, "int32")
 
+    # TensorFlow's loops ask for a size that is known to stay so.
+    size = batch if isinstance(batch, int) else -1
+
     def by_beam(x: Any) -> Any:  # (batch * beams, ...) -> (batch, beams, ...)
-        return ops.reshape(x, (-1, beams, *ops.shape(x)[1:]))
+        return ops.reshape(x, (size, beams, *ops.shape(x)[1:]))
 
     def penalty(count: Any) -> Any:
         count = ops.cast(count, "float32")
@@ -216,7 +219,7 @@ def _search(
             ranks = claim.favored_beams(ranks, prompt, index)
         # (batch, beams, vocabulary) -> (batch, beams * vocabulary)
         ranks, candidates, gains = (
-            ops.reshape(x, (-1, beams * vocabulary))
+            ops.reshape(x, (size, beams * vocabulary))
             for x in (ranks, candidates, gains)
         )
         places = ops.cast(ops.top_k(ranks, beams)[1], "int32")

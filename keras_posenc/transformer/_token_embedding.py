@@ -44,6 +44,22 @@ class TokenEmbedding(keras.layers.Embedding):
             return self._logits(inputs)
         return self._scaled(super().quantized_call(inputs))
 
+    def int8_in_floats(
+        self, inputs: Any, training: Any = None, *, reverse: bool = False
+    ) -> Any:
+        """`quantized_call` in integers of float dtypes, for converters."""
+        if reverse:
+            return self._logits(inputs, in_floats=True)
+        ids = ops.cast(inputs, "int32")
+        rows = ops.take(self._table(), ids, axis=0)
+        scale = ops.take(self.embeddings_scale, ids, axis=0)
+        rows = ops.cast(rows, self.compute_dtype) / ops.expand_dims(scale, -1)
+        if self.lora_enabled:
+            low = ops.take(self.lora_embeddings_a, ids, axis=0)
+            low = ops.matmul(low, self.lora_embeddings_b)
+            rows += low * (self.lora_alpha / self.lora_rank)
+        return self._scaled(rows)
+
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         # Of vectors it is the one that they carry.
         if keras.backend.is_float_dtype(
@@ -82,14 +98,14 @@ class TokenEmbedding(keras.layers.Embedding):
     def _scaled(self, x: Any) -> Any:
         return x * self.output_dim**0.5 if self.scale else x
 
-    def _logits(self, inputs: Any) -> Any:
+    def _logits(self, inputs: Any, in_floats: bool = False) -> Any:
         """`(batch, seq, dim)` -> `(batch, seq, input_dim)`."""
         x = ops.cast(inputs, self.compute_dtype)
         outer = ops.shape(x)[:-1]
         is_step = x.shape[-2] == 1
         x = ops.reshape(x, (-1, self.output_dim))
         if self.quantization_mode == "int8":
-            logits = self._int8_logits(x)
+            logits = self._int8_logits(x, in_floats)
         else:
             table = ops.cast(self.embeddings, self.compute_dtype)
             # Of two to a hundred rows, as steps have them, TensorFlow's
@@ -101,10 +117,17 @@ class TokenEmbedding(keras.layers.Embedding):
             )
         return ops.reshape(logits, (*outer, self.input_dim))
 
-    def _int8_logits(self, x: Any) -> Any:
-        # As Keras's Dense: products of integers, of rows that are rounded too.
+    def _table(self) -> Any:
+        """The integers, which Keras gives with LoRA's part if there is one."""
         (table,) = (w for w in self.weights if w.name == "embeddings")
+        return table
+
+    def _int8_logits(self, x: Any, in_floats: bool) -> Any:
+        # As Keras's Dense: products of integers, of rows that are rounded too.
+        table = ops.convert_to_tensor(self._table())
         rows, row_scale = keras.quantizers.AbsMaxQuantizer(axis=-1)(x)
+        if in_floats:
+            table, rows = (ops.cast(y, x.dtype) for y in (table, rows))
         logits = ops.cast(
             ops.matmul(rows, ops.transpose(table)), self.compute_dtype
         )

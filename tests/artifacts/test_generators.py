@@ -295,18 +295,34 @@ def test_texts_become_ids_in_onnx(onnx, tmp_path):
 # ---- LiteRT
 
 
-@pytest.mark.parametrize(
-    "quantization",
-    [pytest.param("float16", marks=pytest.mark.slow), "int8"],
+@pytest.mark.filterwarnings(
+    # Keras says so of every layer that has nothing to quantise.
+    "ignore:Layer .* does not have a `quantize` method:UserWarning"
 )
-def test_generators_of_fewer_bits(tmp_path, quantization):
+@pytest.mark.parametrize(
+    ("make", "quantization"),
+    [
+        pytest.param(kp.Transformer, "float16", marks=pytest.mark.slow),
+        pytest.param(kp.Transformer, "int8", marks=pytest.mark.slow),
+        pytest.param(
+            kp.TransformerDecoderModel, "int8", marks=pytest.mark.slow
+        ),
+        # Keras's products do not tell how many rows a loop has.
+        (kp.TransformerDecoderModel, "keras-int8"),
+    ],
+)
+def test_generators_of_fewer_bits(tmp_path, make, quantization):
     """Each token is what the model nearly chose, and is scored as it says.
 
     Not the sequences as wholes, which one other choice changes altogether.
     """
     wide = {**SMALL, "d_model": 32, "intermediate_dim": 64}
+    model = shaken(make(12, **wide), noise=0.2)
+    by_keras = quantization == "keras-int8"
+    if by_keras:
+        model.quantize("int8")
     made = kp.Generator(
-        shaken(kp.Transformer(12, **wide), noise=0.2),
+        model,
         start_id=2,
         end_ids=3,
         max_length=5,
@@ -316,8 +332,8 @@ def test_generators_of_fewer_bits(tmp_path, quantization):
     report = kp.export_litert(
         made,
         path,
-        quantization=quantization,
-        samples=SOURCES,
+        quantization=None if by_keras else quantization,
+        samples=[{"ids": SOURCES[:1, :length]} for length in (2, 3, 4)],
         max_length=8,
         verbose=False,
     ).report

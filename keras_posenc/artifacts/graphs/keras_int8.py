@@ -43,7 +43,10 @@ def int8_in_floats(signatures: Sequence[Signature]) -> None:
     }
     for layer in layers:
         mode = layer.quantization_mode
-        if mode != "int8" or type(layer) not in calls:
+        # Layers of this package know it themselves.
+        own = getattr(type(layer), "int8_in_floats", None)
+        in_floats = calls.get(type(layer), own)
+        if mode != "int8" or in_floats is None:
             what = f"quantized to {mode}"
             if mode == "int8":
                 what += f", and of type {type(layer).__name__}"
@@ -52,7 +55,12 @@ def int8_in_floats(signatures: Sequence[Signature]) -> None:
                 "neither LiteRT nor ONNX takes. Export the model as it was "
                 "before quantize(), to LiteRT with `quantization`"
             )
-        layer.quantized_call = functools.partial(calls[type(layer)], layer)
+        if own is None and layer.lora_enabled:
+            raise ExportError(
+                f"Layer '{layer.path or layer.name}' is quantized and also has "
+                "LoRA weights. Merge them first"
+            )
+        layer.quantized_call = functools.partial(in_floats, layer)
 
 
 def _quantized_layers(signature: Signature) -> list[keras.Layer]:
@@ -117,11 +125,6 @@ def _integers(layer: Any, inputs: Any, axis: Any) -> tuple[Any, Any]:
 
 
 def _finished(layer: Any, x: Any) -> Any:
-    if layer.lora_enabled:
-        raise ExportError(
-            f"Layer '{layer.path or layer.name}' is quantized and also has "
-            "LoRA weights. Merge them first"
-        )
     if layer.bias is not None:
         x = x + layer.bias
     return x if layer.activation is None else layer.activation(x)
