@@ -308,9 +308,10 @@ class Search(NamedArguments, keras.layers.Layer):
         # What is read is all but the last.
         length = start - 1 + room
         if self.has_encoder:
-            # Never without a column: what an empty source has is padding.
-            source = ops.pad(inputs, ((0, 0), (0, 1)))
-            cache = self.model.build_cache(source, length)
+            if front is not None or not inputs.shape[1]:
+                # Never without a column: what an empty source has is padding.
+                inputs = ops.pad(inputs, ((0, 0), (0, 1)))
+            cache = self.model.build_cache(inputs, length)
         else:
             cache = self.model.build_cache(batch, length)
         if not isinstance(start, int) or start > 1:
@@ -379,7 +380,10 @@ class Search(NamedArguments, keras.layers.Layer):
                 f"`{name}` must be in [0, {size}), the model's vocabulary. "
                 f"Received: {wrong[0]}"
             )
-        if name not in ("source", "target") and not self.has_encoder:
+        if self.has_encoder and name != "target":
+            columns = np.flatnonzero(values.any(axis=0))
+            self.model.check_source_length(int(columns[-1:].sum()) + 1)
+        elif name not in ("source", "target"):
             self.model.check_length(self._longest(values))
 
     def _longest(self, prompts: np.ndarray) -> int:

@@ -26,7 +26,7 @@ class First(keras.Model):
 
     def __init__(self, search: Search) -> None:
         super().__init__(name=f"{search.name}_first", autocast=False)
-        self.beginning = Beginning(search, name="begin")
+        self.beginning = Beginning(search, front=None, name="begin")
 
     def build(self, input_shape: Any) -> None:
         self.built = True

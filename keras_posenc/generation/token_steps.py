@@ -20,6 +20,9 @@ class Beginning(NamedArguments, keras.layers.Layer):
 
     Args:
         search: What is cut; beams, sampling and penalties of it do not count.
+        front: How many columns of padding are put in front of prompts, so that
+            there are as many slots whether their length is known or not; None
+            for as few as can be.
         **kwargs: Keras's `name` and the like.
 
     Call arguments:
@@ -31,17 +34,21 @@ class Beginning(NamedArguments, keras.layers.Layer):
         float32, and flags as int32, which all runtimes have.
     """
 
-    def __init__(self, search: Search, **kwargs: Any) -> None:
+    def __init__(
+        self, search: Search, *, front: int | None = 2, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.search = search
+        self.front = front
 
     def build(self, input_shape: Any) -> None:
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, Any]:
-        # As many slots whether the length of the prompts is known or not.
-        prompt, start, moving, fixed, _ = self.search.begin(inputs, front=2)
+        prompt, start, moving, fixed, _ = self.search.begin(
+            inputs, front=self.front
+        )
         # A step does without the table of all positions.
         fixed = {name: fixed[name] for name in fixed if name != "encoding"}
         found = {

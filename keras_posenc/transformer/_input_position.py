@@ -81,15 +81,28 @@ def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
             f"{kind} has no call argument `positions`, and cannot be told "
             "where a token stands: it cannot be cached"
         )
+    check_table(position, max_length, "max_length=")
+
+
+def check_table(
+    position: keras.Layer | None, length: Any, received: str
+) -> None:
+    """Raises `ValueError` for more tokens than there are positions, if known.
+
+    Args:
+        position: What encodes them, or None.
+        length: How many tokens there are.
+        received: What the message says before it.
+    """
     if (
         isinstance(position, PositionEmbedding)
-        and isinstance(max_length, int)
-        and max_length > position.sequence_length
+        and isinstance(length, int)
+        and length > position.sequence_length
     ):
         raise ValueError(
-            f"{kind} has a table for {position.sequence_length} positions, and "
-            "`resized` makes another. Received: max_length="
-            f"{max_length}"
+            "PositionEmbedding as `input_position` has a table for "
+            f"{position.sequence_length} positions, and `resized` makes "
+            f"another. Received: {received}{length}"
         )
 
 

@@ -26,6 +26,7 @@ from keras_posenc.transformer._decoding_model import (
 )
 from keras_posenc.transformer._input_position import (
     check_input_position,
+    check_table,
     put_in,
 )
 from keras_posenc.transformer._sublayers import (
@@ -352,6 +353,10 @@ class Transformer(DecodingModel):
             "memory": self.decoder.remember(memory, mask),
             "memory_tokens": mask,
         }
+
+    def check_source_length(self, length: Any) -> None:
+        """Raises `ValueError` unless so many source tokens have positions."""
+        check_table(self.input_position, length, "a source of length ")
 
     def attention_weights(
         self, source: Any, target: Any, *, source_mask: Any = None

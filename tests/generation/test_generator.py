@@ -152,11 +152,33 @@ def test_targets_are_scored_wherever_their_padding_is(make):
 
 def test_a_table_of_positions_is_used_to_its_end():
     """The last of 6 + 7 tokens is read by nobody."""
-    made = generator(continuer(input_position=kp.PositionEmbedding(12)))
-    answers(made, SOURCES)
-    for ask in (made.predict, lambda x: made(np.array(x, "int32"))):
-        with pytest.raises(ValueError, match="has a table for 12 positions"):
-            ask([[4] * 7])
+    of_target = kp.PositionEmbedding(12)
+    of_source = {
+        "input_position": kp.PositionEmbedding(6),
+        "target_input_position": "sinusoidal",
+    }
+    for model, size in (
+        (continuer(input_position=of_target), 12),
+        (translator(**of_source), 6),
+    ):
+        made = generator(model)
+        found = answers(made, SOURCES)["ids"]
+        (longest,) = (i for i, x in enumerate(SOURCES) if np.all(x))
+        called = made(np.array(SOURCES[longest : longest + 1], "int32"))
+        for ids in (called["ids"], [[*made.stream(SOURCES[longest])]]):
+            ids = ops.convert_to_numpy(ids)[0]
+            expected = found[longest]
+            if len(ids) < len(expected):  # without its end
+                expected = expected[: len(ids)]
+            np.testing.assert_array_equal(ids, expected)
+        asks = (
+            made.predict,
+            lambda x, made=made: made(np.array(x, "int32")),
+            lambda x, made=made: [*made.stream(x[0])],
+        )
+        for ask in asks:
+            with pytest.raises(ValueError, match=f"a table for {size} pos"):
+                ask([[4] * 7])
 
 
 @pytest.mark.filterwarnings(
