@@ -25,7 +25,8 @@ from keras_posenc.artifacts.verification.asking import (
 BATCH = 32
 NOISE = "noise"
 _SECONDS = 600
-_OUTPUTS = {"text", "ids"}
+# What each output is. In ONNX no output has an input's name.
+_OUTPUTS = {"text": "text", "ids": "ids", "output_ids": "ids", "score": "score"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,7 @@ class GeneratorArtifact:
             if isinstance(answer, str):
                 self._refuse(rows, names, batch, noise, answer)
         return {
-            name: np.concatenate(
+            _OUTPUTS[name]: np.concatenate(
                 [
                     answer[name][: len(batch)]
                     for batch, answer in zip(batches, found, strict=True)
@@ -97,7 +98,7 @@ class GeneratorArtifact:
                 ]
             )
             for name in self.inspection.signatures[self.signature]["outputs"]
-            if name in (*_OUTPUTS, "score")
+            if name in _OUTPUTS
         }
 
     @property
@@ -239,7 +240,8 @@ def read_generator(
     if (
         len(takes) != 1
         or rest
-        or not (_OUTPUTS & outputs.keys() and "score" in outputs)
+        or len(_OUTPUTS.keys() & outputs.keys()) != 2
+        or "score" not in outputs
         or (drawn is not None and None in _shape(drawn)[1:])
     ):
         raise ValueError(

@@ -115,6 +115,41 @@ def test_a_file_of_ids_takes_a_tokenizer_or_ids(run, generators):
     assert other.out != result.out
 
 
+def test_ids_of_an_onnx_file_have_another_name(run, tmp_path):
+    """As `export_onnx` gives them: no output has an input's name."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    made, kind = onnx.helper, onnx.TensorProto
+    nodes = [
+        made.make_node("Identity", ["ids"], ["output_ids"]),
+        made.make_node("Cast", ["ids"], ["token_score"], to=kind.FLOAT),
+        made.make_node(
+            "ReduceMax", ["token_score"], ["score"], axes=[1], keepdims=0
+        ),
+    ]
+    graph = made.make_graph(
+        nodes,
+        "generator",
+        [made.make_tensor_value_info("ids", kind.INT32, ["rows", "length"])],
+        [
+            made.make_tensor_value_info(name, dtype, shape)
+            for name, dtype, shape in (
+                ("output_ids", kind.INT32, ["rows", "length"]),
+                ("score", kind.FLOAT, ["rows"]),
+                ("token_score", kind.FLOAT, ["rows", "length"]),
+            )
+        ],
+    )
+    model = made.make_model(
+        graph, opset_imports=[made.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "generator.onnx")
+    path = tmp_path / "generator.onnx"
+    result = run("generate", path, "5,6", "7", "--ids", "--scores")
+    assert result.code == 0, result.err
+    assert result.out.splitlines() == ["6.0000\t5 6", "7.0000\t7"]
+
+
 def test_the_text_that_has_no_answer_is_named(run, generators):
     """Ids that the model does not have, among others that it has."""
     ids = ("5", "6 7", "99")
