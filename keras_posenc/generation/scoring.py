@@ -68,8 +68,8 @@ class Scoring(NamedArguments, keras.layers.Layer):
         if hasattr(self.model, "encode"):
             starts = ops.full_like(target[:, :1], self.start_id)
             before = ops.concatenate([starts, target[:, :-1]], axis=1)
-            # As in a search: an empty source has a column of padding.
-            source = ops.pad(source, ((0, 0), (0, 1)))
+            if not source.shape[1]:  # as in a search
+                source = ops.pad(source, ((0, 0), (0, 1)))
             logits = self.model({"source": source, "target": before})
         else:
             logits = self._continue(source, target)

@@ -6,27 +6,20 @@ The paper's schedule, a loss and accuracies that know padding, the inputs of
 teacher forcing, and batches of texts of like length.
 """
 
-from keras_posenc.training.accuracies import (
-    SequenceAccuracy as SequenceAccuracy,
-)
-from keras_posenc.training.accuracies import (
-    TokenAccuracy as TokenAccuracy,
-)
-from keras_posenc.training.batches import (
-    batch_by_length as batch_by_length,
-)
-from keras_posenc.training.noam_schedule import (
-    NoamSchedule as NoamSchedule,
-)
-from keras_posenc.training.noam_schedule import (
-    noam_adam as noam_adam,
-)
-from keras_posenc.training.packing import (
-    pack_sequences as pack_sequences,
-)
-from keras_posenc.training.teacher_forcing import (
-    TeacherForcing as TeacherForcing,
-)
-from keras_posenc.training.token_crossentropy import (
-    TokenCrossentropy as TokenCrossentropy,
-)
+from keras_posenc.training.accuracies import SequenceAccuracy, TokenAccuracy
+from keras_posenc.training.batches import batch_by_length
+from keras_posenc.training.noam_schedule import NoamSchedule, noam_adam
+from keras_posenc.training.packing import pack_sequences
+from keras_posenc.training.teacher_forcing import TeacherForcing
+from keras_posenc.training.token_crossentropy import TokenCrossentropy
+
+__all__ = [
+    "NoamSchedule",
+    "SequenceAccuracy",
+    "TeacherForcing",
+    "TokenAccuracy",
+    "TokenCrossentropy",
+    "batch_by_length",
+    "noam_adam",
+    "pack_sequences",
+]
