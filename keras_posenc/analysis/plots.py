@@ -307,8 +307,9 @@ def plot_attention(
 
     Raises:
         ImportError: Without matplotlib, naming the extra.
-        ValueError: A layer or a head that is not there.
+        ValueError: A layer or a head that is not there; no `AttentionMap`.
     """
+    _check_kind("attention", attention, AttentionMap, "attention_map")
     weights = attention.mean(layer=layer, head=head)
     rows, columns = weights.shape
     size = max(4.5, 2.5 + 0.24 * columns), max(3.4, 1.5 + 0.24 * rows)
@@ -355,7 +356,9 @@ def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
 
     Raises:
         ImportError: Without matplotlib, naming the extra.
+        ValueError: No `BeamTree`.
     """
+    _check_kind("tree", tree, BeamTree, "beam_tree")
     steps, beams = len(tree.steps), max(map(len, tree.steps))
     texts = [
         "".join(b.token for b in tree.beams_to(place) if not b.ended)
@@ -482,3 +485,11 @@ def _at_least(count: int, vectors: Any) -> Any:
             f"Received: width {vectors.shape[1]}"
         )
     return vectors
+
+
+def _check_kind(name: str, value: Any, kind: type, maker: str) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"`{name}` must be what `{maker}` returns, of a generator and a "
+            f"text. Received: {name}={value!r:.60}"
+        )

@@ -198,6 +198,11 @@ class GeneratorArtifact:
             if isinstance(answer, str):
                 who, reason = names[index], answer
                 break
+        if not self.takes_texts and "out of bounds" in reason:
+            reason = (
+                f"{reason.rstrip('.')}. An id is beyond its vocabulary: ids, "
+                "or a tokenizer, of another model"
+            )
         raise RuntimeError(
             f"'{self.inspection.path}' has no answer to {who}: {reason}"
         )

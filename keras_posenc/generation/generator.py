@@ -167,6 +167,8 @@ class Generator(keras.Model):
         self.supports_masking = True
         self.answer_scales = LogitSize(model)
         self.search = search
+        for name in search.options():
+            setattr(self, name, getattr(search, name))
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
@@ -451,6 +453,11 @@ class Generator(keras.Model):
             raise ValueError(
                 f"`text` must be a string. Received: text={text!r}"
             )
+        if self.source_tokenizer is None and not _is_row(text):
+            raise ValueError(
+                "`text` must be ids of shape (seq,), as there is no source "
+                f"tokenizer. Received: text={text!r:.40}"
+            )
         tokens = self._stream(self._ids("text", [text], self.source_tokenizer))
         if self.detokenize is None:
             return tokens
@@ -640,3 +647,10 @@ def _check_vocabulary(name: str, tokenizer: Any, vocabulary: int) -> None:
 
 def _id_of(tokenizer: Any, name: str) -> Any:
     return getattr(tokenizer, name, None)
+
+
+def _is_row(ids: Any) -> bool:
+    try:
+        return np.ndim(ops.convert_to_numpy(ids)) == 1
+    except (TypeError, ValueError):  # rows of several lengths, say
+        return False

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_posenc.ops.arguments import (
@@ -11,6 +12,7 @@ from keras_posenc.ops.arguments import (
     check_integers,
     check_positive_int,
     check_shape,
+    known_values,
 )
 
 
@@ -41,8 +43,9 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
         `segment_ids[:, :-1]`, `positions[:, :-1]`.
 
     Raises:
-        ValueError: if `start_id` is not a positive integer or None, or if the
-            ids are no integers of two axes, or segments do not fit them.
+        ValueError: if `start_id` is not a positive integer or None, or if all
+            rows begin with it already; if the ids are no integers of two axes,
+            or segments do not fit them.
 
     Example:
         >>> import numpy as np
@@ -85,6 +88,7 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
             ("batch", "seq"),
             sizes={"batch": batch, "seq": seq},
         )
+        self._check_start(inputs)
         ids = ops.cast(inputs, "int32")
         before, targets = ids[:, :-1], ids[:, 1:]
         apart = False
@@ -105,6 +109,20 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
             )
         given = ops.where(ops.equal(targets, 0), 0, given)
         return given, targets
+
+    def _check_start(self, inputs: Any) -> None:
+        """Raises `ValueError` for ids that begin with `start_id`, if known."""
+        values = None if self.start_id is None else known_values(inputs)
+        if values is None or not values.any():
+            return
+        rows = values[values.any(axis=1)]
+        first = (rows != 0).argmax(axis=1)[:, np.newaxis]
+        if np.all(np.take_along_axis(rows, first, axis=1) == self.start_id):
+            raise ValueError(
+                f"`start_id` is put before ids that have none, and these begin "
+                "with it already, as a tokenizer makes them: leave `start_id` "
+                f"out. Received: start_id={self.start_id}"
+            )
 
     def compute_mask(
         self, inputs: Any, previous_mask: Any = None

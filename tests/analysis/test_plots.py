@@ -205,6 +205,14 @@ def test_characters_without_a_font_are_code_points(monkeypatch):
             "`layer` must be from 0 to 0, or None for the mean",
         ),
         (
+            lambda: analysis.plot_attention(None),
+            "`attention` must be what `attention_map` returns",
+        ),
+        (
+            lambda: analysis.plot_beams(ATTENTION),
+            "`tree` must be what `beam_tree` returns",
+        ),
+        (
             lambda: analysis.plot_circle(ENCODING, dim=1),
             "at least 2 wide for this picture. Received: width 1",
         ),

@@ -1,5 +1,7 @@
 """From a model to sequences: what a generator says is what its model says."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
@@ -317,6 +319,14 @@ def test_models_that_cannot_are_refused_by_name():
         answers(generator(table), [[4] * 6])
 
 
+def test_every_argument_is_an_attribute():
+    made = generator(translator(), beams=2, prefix_ids=[5])
+    arguments = inspect.signature(kp.Generator).parameters
+    for name in {*arguments} - {"kwargs"}:
+        getattr(made, name)
+    assert (made.beams, made.max_length, *made.prefix_ids) == (2, 7, 5)
+
+
 def test_ids_and_sources_that_do_not_fit_are_named():
     made = generator(translator())
     with pytest.raises(ValueError, match=r"`ids` must be in \[0, 12\).*: 12"):
@@ -332,11 +342,14 @@ def test_ids_and_sources_that_do_not_fit_are_named():
         for wrong, message in (
             (np.array([[5, -1]]), r"in \[0, 12\).*: -1"),
             (np.array([[5.0]]), "of an integer dtype.*float64"),
-            (np.array([[[5]]]), r"\(batch, seq\).*\(1, 1"),
+            (np.array([[[5]]]), r"shape \((batch, seq|seq,)\).*\W1, 1|\[\[5"),
             ([["a"]], r"be ids of shape \(batch, seq\).*'a'"),
         ):
             with pytest.raises(ValueError, match=f"`{name}` must.*{message}"):
                 ask(wrong)
+    for wrong in ("abc", None, 5, [[5, 6]], [[5, 6], [7]]):
+        with pytest.raises(ValueError, match=r"`text` must be ids .*\(seq,\)"):
+            made.stream(wrong)
     for wrong in ("abc", None, {"ids": [[5]]}, [[5, 6], [7]]):
         with pytest.raises(ValueError, match="`x` must be ids of shape"):
             made.predict(wrong)

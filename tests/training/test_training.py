@@ -287,6 +287,14 @@ def test_inputs_are_what_came_before(texts, left, own_start):
     assert pairs(given, targets) == expected
 
 
+def test_a_start_that_is_there_is_not_put_before_once_more():
+    layer = training.TeacherForcing(start_id=2)
+    with pytest.raises(ValueError, match=r"`start_id` is put before.*: start"):
+        layer(np.array([[2, 5, 3, 0], [0, 0, 2, 3], [0, 0, 0, 0]]))
+    # A text may have that id, too.
+    layer(np.array([[2, 5, 3], [5, 2, 3]]))
+
+
 def test_teacher_forcing_in_a_model(tmp_path):
     ids = keras.Input((None,), dtype="int32")
     given, targets = training.TeacherForcing(start_id=2)(ids)

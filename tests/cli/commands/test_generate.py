@@ -156,6 +156,7 @@ def test_the_text_that_has_no_answer_is_named(run, generators):
     result = run("generate", generators / "draws.tflite", *ids, "--ids")
     assert result.code == 1
     assert "draws.tflite' has no answer to text 3: " in result.err
+    assert "An id is beyond its vocabulary" in result.err
     result = run("generate", generators / "ids.keras", *ids, "--ids")
     assert result.code == 2
     assert "[0, 14), the model's vocabulary. Received: 99" in result.err
