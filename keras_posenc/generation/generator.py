@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.generation.described import OF_SCORES, described
 from keras_posenc.generation.detokenizing import Detokenizing
 from keras_posenc.generation.generated import IMPOSSIBLE
 from keras_posenc.generation.logit_size import LogitSize
@@ -166,6 +167,7 @@ class Generator(keras.Model):
         # Else Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.answer_scales = LogitSize(model)
+        self.card = described(search)
         self.search = search
         for name in search.options():
             setattr(self, name, getattr(search, name))
@@ -341,6 +343,7 @@ class Generator(keras.Model):
         model = keras.Model(inputs, outputs, name=f"{self.name}_{name}")
         model.autocast = False  # as in `Search`, of noise
         model.answer_scales = self.answer_scales
+        model.card = OF_SCORES if name.startswith("scorer") else self.card
         return model
 
     def predict(

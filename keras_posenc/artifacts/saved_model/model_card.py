@@ -183,6 +183,8 @@ def _signature(
     labels: Any,
 ) -> str:
     found = inspection.signatures[signature.name]
+    # What a model says of itself: of the signature, and of names by side.
+    own = getattr(signature.model, "card", {})
     rows = ["| | name | dtype and shape | meaning |", "|---|---|---|---|"]
     for side, meanings in (("inputs", _INPUTS), ("outputs", _OUTPUTS)):
         for tensor, info in found[side].items():
@@ -191,6 +193,7 @@ def _signature(
                 meaning = meanings.get(tensor, meaning)
             if labels and side == "outputs":
                 meaning = meaning_of(labels, tensor) or meaning
+            meaning = own.get(side, {}).get(tensor, meaning)
             rows.append(f"| {side[:-1]} | `{tensor}` | {info} | {meaning} |")
     example = {
         tensor: value.tolist()
@@ -203,7 +206,10 @@ def _signature(
     return "\n\n".join(
         [
             f"## `{signature.name}`",
-            _SIGNATURES.get(signature.name, "As it was given to the export."),
+            own.get("signature")
+            or _SIGNATURES.get(
+                signature.name, "As it was given to the export."
+            ),
             "\n".join(rows),
             "```sh\ncurl http://localhost:8501/v1/models/"
             f"{name}:predict -d '{request}'\n```",
