@@ -258,18 +258,18 @@ LAYERS = [
         "::test_a_token_that_may_attend_to_nothing_is_answered_alike",
     ),
     Mutant(
-        "transformer/transformer_encoder_block.py",
+        "transformer/_block.py",
         "dropout in inference",
-        "self.dropout_layer(attended, training=training)",
-        "self.dropout_layer(attended, training=True)",
+        "self.dropout_layer(part(outputs), training=training)",
+        "self.dropout_layer(part(outputs), training=True)",
         "transformer/test_transformer_encoder_model.py"
         "::test_dropout_in_training_alone",
     ),
     Mutant(
-        "transformer/transformer_encoder_block.py",
+        "transformer/_block.py",
         "the residual is left out",
-        "norm(x + half(x))",
-        "norm(half(x))",
+        "norm(x + outputs)",
+        "norm(outputs)",
         "transformer/test_against_reference.py::test_block",
     ),
     Mutant(

@@ -172,8 +172,7 @@ def _of_model(
     if not options.ids:
         rows = _tokenize(generator, given, options.artifact)
     ids: Any = _padded(rows)
-    generator.search.check_inputs(ids)
-    model = generator.from_ids
+    model, checked = generator.from_ids, ids
     if generator.search.draw is not None:
         model = generator.offered_signatures()["from_ids"]
         length = generator.search.max_length
@@ -181,6 +180,7 @@ def _of_model(
     elif options.seed is not None:
         raise UsageError(f"--seed: '{options.artifact}' draws no samples")
     try:
+        generator.search.check_inputs(checked)
         answers = dict(model.predict(ids, batch_size=BATCH, verbose=0))
     except Exception as error:  # of whatever layer does not take them
         longest = max(range(len(rows)), key=lambda index: len(rows[index]))
