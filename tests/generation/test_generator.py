@@ -152,6 +152,7 @@ def test_targets_are_scored_wherever_their_padding_is(make):
         np.testing.assert_allclose(scores, alone, atol=BOUND)
 
 
+@HOME
 def test_a_table_of_positions_is_used_to_its_end():
     """The last of 6 + 7 tokens is read by nobody."""
     of_target = kp.PositionEmbedding(12)
