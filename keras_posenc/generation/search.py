@@ -355,7 +355,12 @@ class Search(NamedArguments, keras.layers.Layer):
         return next
 
     def check_inputs(
-        self, inputs: Any, *, name: str = "ids", size: int | None = None
+        self,
+        inputs: Any,
+        *,
+        name: str = "ids",
+        size: int | None = None,
+        lengths: bool = True,
     ) -> None:
         """Raises `ValueError` for what are no ids of the model's, if known.
 
@@ -363,6 +368,7 @@ class Search(NamedArguments, keras.layers.Layer):
             inputs: Integers `(batch, seq)`.
             name: What they are called.
             size: How many ids there are; by default those that it reads.
+            lengths: Whether `check_lengths` is asked too.
         """
         check_integers(name, inputs)
         if len(inputs.shape) != 2:
@@ -380,10 +386,20 @@ class Search(NamedArguments, keras.layers.Layer):
                 f"`{name}` must be in [0, {size}), the model's vocabulary. "
                 f"Received: {wrong[0]}"
             )
-        if self.has_encoder and name != "target":
+        if lengths and name != "target":
+            self.check_lengths(values, name=name)
+
+    def check_lengths(self, values: np.ndarray, *, name: str = "ids") -> None:
+        """Raises `ValueError` for rows longer than a table of positions.
+
+        Args:
+            values: Integers `(batch, seq)`, at least one.
+            name: As for `check_inputs`; a `source` is not gone on with.
+        """
+        if self.has_encoder:
             columns = np.flatnonzero(values.any(axis=0))
             self.model.check_source_length(int(columns[-1:].sum()) + 1)
-        elif name not in ("source", "target"):
+        elif name != "source":
             self.model.check_length(self._longest(values))
 
     def _longest(self, prompts: np.ndarray) -> int:

@@ -172,6 +172,7 @@ def _of_model(
     if not options.ids:
         rows = _tokenize(generator, given, options.artifact)
     ids: Any = _padded(rows)
+    generator.search.check_inputs(ids, lengths=False)
     model, checked = generator.from_ids, ids
     if generator.search.draw is not None:
         model = generator.offered_signatures()["from_ids"]
@@ -180,7 +181,7 @@ def _of_model(
     elif options.seed is not None:
         raise UsageError(f"--seed: '{options.artifact}' draws no samples")
     try:
-        generator.search.check_inputs(checked)
+        generator.search.check_lengths(checked)
         answers = dict(model.predict(ids, batch_size=BATCH, verbose=0))
     except Exception as error:  # of whatever layer does not take them
         longest = max(range(len(rows)), key=lambda index: len(rows[index]))

@@ -151,9 +151,10 @@ def test_grpc_waits_for_a_server_that_starts(client, served):
 
     timer = threading.Timer(0.5, start)
     timer.start()
-    client["predict_by_grpc"](address, "judge", {"text": TEXTS})
+    outputs = client["predict_by_grpc"](address, "judge", {"text": TEXTS})
     timer.join()
     server.stop(None).wait()
+    assert outputs["classes"].tolist() == [[b"wrong", b"right"]] * 3
 
 
 def test_grpc_tries_nothing_else_again(client, grpc_server):

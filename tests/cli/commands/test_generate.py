@@ -160,6 +160,7 @@ def test_the_text_that_has_no_answer_is_named(run, generators):
     result = run("generate", generators / "ids.keras", *ids, "--ids")
     assert result.code == 2
     assert "[0, 14), the model's vocabulary. Received: 99" in result.err
+    assert "longest" not in result.err  # that is another text
 
 
 @pytest.mark.parametrize("artifact", ["beams", "beams.keras"])
