@@ -419,6 +419,9 @@ LAYERS = {
     "attention-relative-bias-causal": attending(
         kp.RelativePositionBias, num_buckets=6, bidirectional=False
     ),
+    "attention-disentangled": attending(
+        kp.DisentangledBias, num_buckets=4, max_distance=8
+    ),
     "attention-relative": attending(
         kp.RelativePositionEmbedding, max_distance=3
     ),
@@ -438,6 +441,7 @@ LAYERS = {
         kp.TransformerXLBias, roundings=8, encoding_dim=4, max_wavelength=100
     ),
     "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
+    "pooling-max": Entry(kp.MaskedMaxPooling1D, 3, dropout=False, pools=True),
 }
 WITH_TENSORS = [
     pytest.param(entry, names, id="-".join([key, *(names or ["mask-alone"])]))

@@ -91,6 +91,21 @@ def check_positive_int(name: str, value: Any) -> int:
     return number
 
 
+def check_index(name: str, value: Any, size: int) -> int:
+    """Returns `value` if it counts one of `size` things, else `ValueError`."""
+    if not isinstance(value, bool):
+        try:
+            index = operator.index(value)
+        except TypeError:
+            index = -1
+        if 0 <= index < size:
+            return index
+    raise ValueError(
+        f"`{name}` must be an integer in [0, {size}). "
+        f"Received: {name}={value!r}"
+    )
+
+
 def check_rate(name: str, value: Any) -> float:
     """Returns `value` if it is a dropout rate in [0, 1), else `ValueError`."""
     if is_number(value) and 0 <= value < 1:

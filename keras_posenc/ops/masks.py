@@ -78,6 +78,7 @@ def combine_masks(
     keys: Side,
     attention_mask: Any = None,
     causal: bool = False,
+    window: int | None = None,
 ) -> Any:
     """One mask for attention scores of shape `(batch, heads, query, key)`.
 
@@ -88,6 +89,8 @@ def combine_masks(
         attention_mask: Bool `(batch, query, key)`.
         causal: Whether tokens attend to none that come later, by the `index`
             of both sides.
+        window: How far apart a token and what it attends to may be, by the
+            same; None for any distance.
 
     Returns:
         Bool tensor that broadcasts to `(batch, heads, query, key)`, or None if
@@ -100,17 +103,21 @@ def combine_masks(
         masks.append(ops.expand_dims(ops.cast(attention_mask, "bool"), 1))
     if queries.segment_ids is not None and keys.segment_ids is not None:
         masks.append(_pairs(ops.equal, queries.segment_ids, keys.segment_ids))
-    if causal:
+    if causal or window is not None:
         query_index = _index(queries)
         key_index = query_index if keys is queries else _index(keys)
-        masks.append(_pairs(ops.greater_equal, query_index, key_index))
+        if causal:
+            masks.append(_pairs(ops.greater_equal, query_index, key_index))
+        if window is not None:
+            apart = ops.absolute(_pairs(ops.subtract, query_index, key_index))
+            masks.append(ops.less_equal(apart, window))
     if not masks:
         return None
     return functools.reduce(ops.logical_and, masks)
 
 
 def _pairs(compare: Callable[..., Any], queries: Any, keys: Any) -> Any:
-    """(batch, query, 1) with (batch, 1, key) -> (batch, 1, query, key)."""
+    """(batch, query), (batch, key) -> (batch, 1, query, key)."""
     return compare(
         ops.expand_dims(queries, (1, 3)), ops.expand_dims(keys, (1, 2))
     )

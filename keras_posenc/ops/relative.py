@@ -41,6 +41,53 @@ def bucket_table(
     return (offset + np.where(distance < exact, distance, far)).astype("int32")
 
 
+def log_bucket_table(num_buckets: int, *, max_distance: int) -> np.ndarray:
+    """DeBERTa's bucket of each relative position (key minus query), clipped.
+
+    Up to half of the buckets of a side hold one distance each, the others
+    ranges that grow geometrically up to `max_distance`, from which on all are
+    alike.
+
+    Returns:
+        int32 `(2 * max_distance + 1,)`, from `-max_distance` on: in
+        `[0, 2 * num_buckets)`.
+
+    References:
+        - [He et al., 2020](https://arxiv.org/abs/2006.03654)
+    """
+    # The paper's relative position is query minus key.
+    relative = -np.arange(-max_distance, max_distance + 1)
+    exact = num_buckets // 2
+    distance = np.maximum(np.abs(relative), exact).astype("float64")
+    share = np.log(distance / exact) / math.log((max_distance - 1) / exact)
+    # Rounded as published, up; what is whole but for its rounding stays.
+    far = exact + np.ceil((share * (exact - 1)).astype("float32"))
+    bucket = np.where(
+        np.abs(relative) <= exact, relative, np.sign(relative) * far
+    )
+    index = np.clip(bucket + num_buckets, 0, 2 * num_buckets - 1)
+    return index.astype("int32")
+
+
+def matmul_rows_of_heads(x: Any, table: Any) -> Any:
+    """`(batch, heads, seq, dim)` by `(rows, heads, dim)`.
+
+    Returns:
+        `(batch, heads, seq, rows)`.
+    """
+    batch, heads, seq, dim = ops.shape(x)
+    # Heads first, since a product with a broadcast batch does not convert:
+    # (heads, batch * seq, dim) by (heads, dim, rows)
+    products = ops.matmul(
+        ops.reshape(ops.transpose(x, (1, 0, 2, 3)), (heads, -1, dim)),
+        ops.transpose(table, (1, 2, 0)),
+    )
+    return ops.transpose(
+        ops.reshape(products, (heads, batch, seq, table.shape[0])),
+        (1, 0, 2, 3),
+    )
+
+
 def take_rows_as_heads(table: Any, index: Any) -> Any:
     """Rows of `(rows, heads)` by `(batch, query, key)` -> heads second."""
     # (batch, query, key, heads) -> (batch, heads, query, key)

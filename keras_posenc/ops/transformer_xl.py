@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.ops.broadcasting import spread
+from keras_posenc.ops.relative import matmul_rows_of_heads
 from keras_posenc.ops.sinusoids import Phases
 
 
@@ -45,17 +46,9 @@ def transformer_xl_scores(
     References:
         - [Dai et al., 2019](https://arxiv.org/abs/1901.02860)
     """
-    batch, heads, queries, dim = ops.shape(query)
+    batch, heads, queries, _ = ops.shape(query)
+    turned = matmul_rows_of_heads(query, kernel)
     width = kernel.shape[0]
-    # Heads first, since a product with a broadcast batch does not convert:
-    # (heads, batch * query, dim) by (heads, dim, width)
-    turned = ops.matmul(
-        ops.reshape(ops.transpose(query, (1, 0, 2, 3)), (heads, -1, dim)),
-        ops.transpose(kernel, (1, 2, 0)),
-    )
-    turned = ops.transpose(
-        ops.reshape(turned, (heads, batch, queries, width)), (1, 0, 2, 3)
-    )
     phases = Phases(rates, dtype=dtype)
     sine, cosine = (
         ops.expand_dims(part, 1) for part in phases.at(query_positions)

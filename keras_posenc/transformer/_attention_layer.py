@@ -186,6 +186,26 @@ def check_heads(
     return heads, shared
 
 
+def check_window(value: Any) -> int | None:
+    """How far a token sees on either side of itself, or None."""
+    if value is None:
+        return None
+    return check_positive_int("attention_window", value)
+
+
+def check_windows(value: Any, num_layers: Any) -> list[int | None]:
+    """The window of each block, from one of all or a list."""
+    count = check_positive_int("num_layers", num_layers)
+    if not isinstance(value, list | tuple):
+        return [check_window(value)] * count
+    if len(value) != count:
+        raise ValueError(
+            "`attention_window` as a list must have one entry for each of "
+            f"the {count} blocks. Received: {len(value)} entries"
+        )
+    return [check_window(each) for each in value]
+
+
 def head_width(layer: Any, dim: int) -> int:
     """The width of one head of a layer, on inputs as wide as `dim`."""
     if dim % layer.num_heads:

@@ -30,14 +30,18 @@ class Block(AttentionLayer):
 
     Args:
         num_heads: As the subclasses say, and all that follow.
+        within: Further options of the self-attention.
         across: Options of the cross-attention; None for a block without one.
+        has_attention_norm: Whether a norm goes with the self-attention.
     """
 
     def __init__(
         self,
         num_heads: int,
         *,
+        within: dict[str, Any] | None = None,
         across: dict[str, Any] | None = None,
+        has_attention_norm: bool = True,
         intermediate_dim: int,
         dropout: float,
         activation: Any,
@@ -83,6 +87,7 @@ class Block(AttentionLayer):
             num_heads,
             num_key_value_heads=num_key_value_heads,
             attention_position=attention_position,
+            **(within or {}),
         )
         self.cross_attention = None
         if across is not None:
@@ -114,7 +119,9 @@ class Block(AttentionLayer):
                 norm, self.norm_epsilon, self.dtype_policy, f"{part}_norm"
             )
 
-        self.attention_norm = make_norm_of("attention")
+        self.attention_norm = None
+        if has_attention_norm:
+            self.attention_norm = make_norm_of("attention")
         self.feed_forward_norm = make_norm_of("feed_forward")
         self.cross_attention_norm = None
         if across is not None:
@@ -183,8 +190,10 @@ class Block(AttentionLayer):
             (cross_attention, self.cross_attention_norm),
             (self.feed_forward, self.feed_forward_norm),
         ):
-            if norm is None:  # no cross-attention
+            if part is cross_attention and self.cross_attention is None:
                 continue
+            if norm is None:
+                norm = _unchanged
             outputs = norm(x) if self.normalize_first else x
             if part is self.feed_forward:  # has a dropout of its own
                 outputs = part(outputs, training=training)
@@ -211,3 +220,7 @@ class Block(AttentionLayer):
             ),
             **projection_config(self),
         }
+
+
+def _unchanged(x: Any) -> Any:
+    return x

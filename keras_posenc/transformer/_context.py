@@ -1,5 +1,6 @@
 """What one call says of its tokens, once for all the blocks."""
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -27,6 +28,8 @@ class Context:
             which are `keys`; None where the inputs are all there is.
     """
 
+    window: int | None = None  # how far tokens see; None for all the way
+
     def __init__(
         self,
         queries: Side,
@@ -48,25 +51,25 @@ class Context:
         self.memory = memory
         self.slots = slots
         self.packing: Packing | None = None
-        self.mask = combine_masks(
-            queries=queries,
-            keys=keys,
-            attention_mask=attention_mask,
-            causal=causal,
-        )
+        self.mask = self._combine(queries, attention_mask)
+        self._within: dict[int, Context] = {}
+
+    def within(self, window: int | None) -> "Context":
+        """The same, where no token sees farther than `window` either way."""
+        if window is None:
+            return self
+        if window not in self._within:  # else made by another block
+            context = self._within[window] = copy.copy(self)
+            context.window = window
+            context.mask = context._combine(self.queries, self.attention_mask)
+        return self._within[window]
 
     def some_queries(self, rows: Any) -> tuple[Side, Any]:
         """The given queries alone, integers `(rows,)`, and their mask."""
         queries, attention_mask = self.queries.queries(rows), None
         if self.attention_mask is not None:
             attention_mask = ops.take(self.attention_mask, rows, axis=1)
-        mask = combine_masks(
-            queries=queries,
-            keys=self.keys,
-            attention_mask=attention_mask,
-            causal=self.causal,
-        )
-        return queries, mask
+        return queries, self._combine(queries, attention_mask)
 
     def skip_padding(self, training: bool | None) -> None:
         """Has the blocks work on tokens alone, where that can be had.
@@ -98,6 +101,15 @@ class Context:
         """`(batch, seq, dim)` with 0 for every padded query."""
         tokens = self.queries.tokens
         return x if tokens is None else hide_padding(x, tokens)
+
+    def _combine(self, queries: Side, attention_mask: Any) -> Any:
+        return combine_masks(
+            queries=queries,
+            keys=self.keys,
+            attention_mask=attention_mask,
+            causal=self.causal,
+            window=self.window,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,6 +31,8 @@ class Stack(AttentionLayer):
             was given: one value, or a list.
         num_heads: As the subclasses say, and all that follow.
         of_blocks: More that all blocks are made with.
+        by_block: More that they are made with, a list of one for each.
+        share_blocks: Whether one block stands for all of them.
     """
 
     def __init__(
@@ -54,12 +56,14 @@ class Stack(AttentionLayer):
         kernel_regularizer: Any,
         bias_regularizer: Any,
         of_blocks: dict[str, Any] | None = None,
+        by_block: dict[str, list[Any]] | None = None,
+        share_blocks: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.num_layers = count = check_positive_int("num_layers", num_layers)
         self.normalize_first = check_bool("normalize_first", normalize_first)
-        by_block = {}
+        by_block = dict(by_block or {})
         for name, value in positions.items():
             value = check_positions(name, value, count)
             setattr(self, name, value)
@@ -73,7 +77,8 @@ class Stack(AttentionLayer):
             kernel_regularizer=kernel_regularizer,
             bias_regularizer=bias_regularizer,
         )
-        self.blocks = [
+        # One that is shared is built, kept and quantized once.
+        made = [
             block(
                 num_heads,
                 intermediate_dim=intermediate_dim,
@@ -91,8 +96,9 @@ class Stack(AttentionLayer):
                 dtype=self.dtype_policy,
                 name=f"block_{i}",
             )
-            for i in range(count)
+            for i in range(1 if share_blocks else count)
         ]
+        self.blocks = made * count if share_blocks else made
         first = self.blocks[0]
         self.num_heads = first.num_heads
         self.num_key_value_heads = first.num_key_value_heads
@@ -112,7 +118,8 @@ class Stack(AttentionLayer):
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
         for block in self.blocks:
-            block.build(tuple(input_shape))
+            if not block.built:  # shared, or by the block before
+                block.build(tuple(input_shape))
         if self.final_norm is not None:
             self.final_norm.build(tuple(input_shape))
         self.built = True

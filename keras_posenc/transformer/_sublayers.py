@@ -77,8 +77,16 @@ class _LayerNormalization(keras.layers.LayerNormalization):
         return ops.cast(outputs, self.compute_dtype)
 
 
+@keras.saving.register_keras_serializable(package="keras_posenc")
+def gelu_tanh(x: Any) -> Any:
+    """GELU by its approximation with a hyperbolic tangent."""
+    return keras.activations.gelu(x, approximate=True)
+
+
 def make_activation(activation: Any) -> Any:
-    """A Keras activation by name, or the callable given."""
+    """An activation by name, Keras's or `gelu_tanh`, or the callable given."""
+    if activation == "gelu_tanh":
+        return gelu_tanh
     try:
         return keras.activations.get(activation)
     except (ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Embeddings of ids, and the way back: from vectors to logits of ids."""
+"""Embeddings of tokens, and the way back: from vectors to logits of ids."""
 
 from typing import Any
 
@@ -6,20 +6,21 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import check_bool
+from keras_posenc.transformer._id_embedding import IdEmbedding
 
 
 @keras.saving.register_keras_serializable(
     package="keras_posenc", name="TokenEmbedding"
 )
-class TokenEmbedding(keras.layers.Embedding):
-    """As Keras's, where id 0 is padding; `reverse=True` gives logits.
+class TokenEmbedding(IdEmbedding):
+    """As `IdEmbedding`; `reverse=True` gives logits.
 
     Args:
         input_dim: Number of ids.
         output_dim: Width of the embeddings.
         scale: Whether embeddings, but not logits, are multiplied by
             `sqrt(output_dim)`, as in section 3.4 of the paper.
-        **kwargs: Those of `keras.layers.Embedding`.
+        **kwargs: Those of `IdEmbedding`.
     """
 
     def __init__(
@@ -30,8 +31,7 @@ class TokenEmbedding(keras.layers.Embedding):
         scale: bool = False,
         **kwargs: Any,
     ) -> None:
-        kwargs.pop("mask_zero", None)
-        super().__init__(input_dim, output_dim, mask_zero=True, **kwargs)
+        super().__init__(input_dim, output_dim, **kwargs)
         self.scale = check_bool("scale", scale)
 
     def call(self, inputs: Any, reverse: bool = False) -> Any:
@@ -47,18 +47,9 @@ class TokenEmbedding(keras.layers.Embedding):
     def int8_in_floats(
         self, inputs: Any, training: Any = None, *, reverse: bool = False
     ) -> Any:
-        """`quantized_call` in integers of float dtypes, for converters."""
         if reverse:
             return self._logits(inputs, in_floats=True)
-        ids = ops.cast(inputs, "int32")
-        rows = ops.take(self._table(), ids, axis=0)
-        scale = ops.take(self.embeddings_scale, ids, axis=0)
-        rows = ops.cast(rows, self.compute_dtype) / ops.expand_dims(scale, -1)
-        if self.lora_enabled:
-            low = ops.take(self.lora_embeddings_a, ids, axis=0)
-            low = ops.matmul(low, self.lora_embeddings_b)
-            rows += low * (self.lora_alpha / self.lora_rank)
-        return self._scaled(rows)
+        return self._scaled(super().int8_in_floats(inputs))
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         # Of vectors it is the one that they carry.
@@ -89,8 +80,7 @@ class TokenEmbedding(keras.layers.Embedding):
                 f"{type(self).__name__} quantizes to int8. "
                 f"Received: mode={mode!r}"
             )
-        # Keras refuses what might use the table in ways it does not know.
-        super().quantize(mode, type_check=False, **kwargs)
+        super().quantize(mode, type_check, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale": self.scale}
@@ -117,14 +107,9 @@ class TokenEmbedding(keras.layers.Embedding):
             )
         return ops.reshape(logits, (*outer, self.input_dim))
 
-    def _table(self) -> Any:
-        """The integers, which Keras gives with LoRA's part if there is one."""
-        (table,) = (w for w in self.weights if w.name == "embeddings")
-        return table
-
     def _int8_logits(self, x: Any, in_floats: bool) -> Any:
         # As Keras's Dense: products of integers, of rows that are rounded too.
-        table = ops.convert_to_tensor(self._table())
+        table = ops.convert_to_tensor(self.table())
         rows, row_scale = keras.quantizers.AbsMaxQuantizer(axis=-1)(x)
         if in_floats:
             table, rows = (ops.cast(y, x.dtype) for y in (table, rows))

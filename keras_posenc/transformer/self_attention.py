@@ -19,6 +19,7 @@ from keras_posenc.transformer._attending import attend_between, rotated
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     check_heads,
+    check_window,
     head_width,
 )
 from keras_posenc.transformer._context import Context
@@ -47,6 +48,8 @@ class SelfAttention(AttentionLayer):
         dropout: Rate of the dropout on the attention weights, in [0, 1).
         use_bias: Whether the projections have biases.
         attention_position: An `AttentionPosition`, or None.
+        attention_window: How many tokens a token sees on either side of
+            itself, by where they stand in the row; None for all.
         kernel_initializer: Initializer of the projections' kernels.
         bias_initializer: Initializer of their biases.
         kernel_regularizer: Regularizer of their kernels.
@@ -95,6 +98,7 @@ class SelfAttention(AttentionLayer):
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
         - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped
           heads)
+        - [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150) (windows)
     """
 
     def __init__(
@@ -105,6 +109,7 @@ class SelfAttention(AttentionLayer):
         dropout: float = 0.0,
         use_bias: bool = True,
         attention_position: AttentionPosition | None = None,
+        attention_window: int | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         kernel_regularizer: Any = None,
@@ -118,6 +123,7 @@ class SelfAttention(AttentionLayer):
         self.dropout = check_rate("dropout", dropout)
         self.use_bias = check_bool("use_bias", use_bias)
         self.attention_position = check_attention_position(attention_position)
+        self.attention_window = check_window(attention_window)
         projection_options(
             self,
             kernel_initializer=kernel_initializer,
@@ -157,6 +163,7 @@ class SelfAttention(AttentionLayer):
     ) -> Any:
         query, key, value = self._project(x, context)
         position = self.attention_position
+        context = context.within(self.attention_window)
         return attend_between(
             self,
             rotated(position, query, context.queries),
@@ -187,6 +194,7 @@ class SelfAttention(AttentionLayer):
         query, key, value = self._project(x, context)
         position, slots = self.attention_position, context.slots
         assert slots is not None
+        context = context.within(self.attention_window)
         key = rotated(position, key, context.queries)
         cache = {
             name: slots.write(cache[name], new, axis=2)
@@ -213,6 +221,7 @@ class SelfAttention(AttentionLayer):
             "attention_position": keras.saving.serialize_keras_object(
                 self.attention_position
             ),
+            "attention_window": self.attention_window,
             **projection_config(self),
         }
 

@@ -7,6 +7,7 @@ import keras
 
 from keras_posenc.ops.arguments import check_bool
 from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.transformer._attention_layer import check_windows
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._stack import Stack
 from keras_posenc.transformer.transformer_encoder_block import (
@@ -36,6 +37,12 @@ class TransformerEncoder(Stack):
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
         attention_position: An `AttentionPosition` that all blocks share, or a
             list with one (or None) for each block, or None.
+        attention_window: How many tokens a token sees on either side of
+            itself, or None for all: one value, or a list with one for each
+            block.
+        use_first_norm: Whether the first block has the norm of its attention
+            half. ModernBERT's has none, for its embeddings are normalised.
+        share_blocks: Whether all blocks are one and the same, as in ALBERT.
         kernel_initializer: Initializer of the projections' kernels.
         bias_initializer: Initializer of their biases.
         kernel_regularizer: Regularizer of their kernels.
@@ -73,6 +80,9 @@ class TransformerEncoder(Stack):
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+        - [Lan et al., 2019](https://arxiv.org/abs/1909.11942) (shared blocks)
+        - [Warner et al., 2024](https://arxiv.org/abs/2412.13663) (windows in
+          some blocks)
     """
 
     def __init__(
@@ -92,6 +102,9 @@ class TransformerEncoder(Stack):
         attention_position: (
             AttentionPosition | Sequence[AttentionPosition | None] | None
         ) = None,
+        attention_window: int | Sequence[int | None] | None = None,
+        use_first_norm: bool = True,
+        share_blocks: bool = False,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         kernel_regularizer: Any = None,
@@ -99,9 +112,35 @@ class TransformerEncoder(Stack):
         skip_padding: bool = True,
         **kwargs: Any,
     ) -> None:
+        windows = check_windows(attention_window, num_layers)
+        norms = [True] * len(windows)
+        norms[0] = check_bool("use_first_norm", use_first_norm)
+        alike = all(
+            not isinstance(value, list | tuple)
+            for value in (attention_position, attention_window)
+        )
+        if not norms[0] and not normalize_first:
+            raise ValueError(
+                "use_first_norm=False needs normalize_first=True: behind "
+                "attention there is a norm in each block. "
+                f"Received: normalize_first={normalize_first!r}"
+            )
+        if check_bool("share_blocks", share_blocks) and not (
+            alike and norms[0]
+        ):
+            raise ValueError(
+                "`share_blocks` needs blocks that are alike: one "
+                "`attention_position`, one `attention_window` and "
+                "use_first_norm=True. Received: "
+                f"attention_position={attention_position!r}, "
+                f"attention_window={attention_window!r}, "
+                f"use_first_norm={use_first_norm}"
+            )
         super().__init__(
             TransformerEncoderBlock,
             num_layers,
+            by_block={"attention_window": windows, "use_attention_norm": norms},
+            share_blocks=share_blocks,
             positions={"attention_position": attention_position},
             num_heads=num_heads,
             intermediate_dim=intermediate_dim,
@@ -119,6 +158,13 @@ class TransformerEncoder(Stack):
             bias_regularizer=bias_regularizer,
             **kwargs,
         )
+        self.attention_window = (
+            windows
+            if isinstance(attention_window, list | tuple)
+            else windows[0]
+        )
+        self.use_first_norm = use_first_norm
+        self.share_blocks = share_blocks
         self.skip_padding = check_bool("skip_padding", skip_padding)
 
     def attend(
@@ -149,4 +195,12 @@ class TransformerEncoder(Stack):
         return (x, scores) if return_attention_scores else x
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "skip_padding": self.skip_padding}
+        config = {
+            **super().get_config(),
+            "attention_window": self.attention_window,
+            "use_first_norm": self.use_first_norm,
+            "share_blocks": self.share_blocks,
+            "skip_padding": self.skip_padding,
+        }
+        del config["use_attention_norm"]  # of a block
+        return config

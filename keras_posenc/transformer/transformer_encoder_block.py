@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_posenc.ops.arguments import check_bool
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._block import Block
 
@@ -31,6 +32,9 @@ class TransformerEncoderBlock(Block):
             says.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
         attention_position: An `AttentionPosition`, or None.
+        attention_window: How many tokens a token sees on either side of
+            itself; None for all.
+        use_attention_norm: Whether the attention half has its norm.
         kernel_initializer: Initializer of the projections' kernels.
         bias_initializer: Initializer of their biases.
         kernel_regularizer: Regularizer of their kernels.
@@ -74,6 +78,8 @@ class TransformerEncoderBlock(Block):
         use_gate: bool = False,
         num_key_value_heads: int | None = None,
         attention_position: AttentionPosition | None = None,
+        attention_window: int | None = None,
+        use_attention_norm: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         kernel_regularizer: Any = None,
@@ -82,6 +88,10 @@ class TransformerEncoderBlock(Block):
     ) -> None:
         super().__init__(
             num_heads,
+            within={"attention_window": attention_window},
+            has_attention_norm=check_bool(
+                "use_attention_norm", use_attention_norm
+            ),
             intermediate_dim=intermediate_dim,
             dropout=dropout,
             activation=activation,
@@ -98,3 +108,12 @@ class TransformerEncoderBlock(Block):
             bias_regularizer=bias_regularizer,
             **kwargs,
         )
+        self.attention_window = self.attention.attention_window
+        self.use_attention_norm = use_attention_norm
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "attention_window": self.attention_window,
+            "use_attention_norm": self.use_attention_norm,
+        }

@@ -6,16 +6,20 @@ from typing import Any
 import keras
 
 from keras_posenc.ops.arguments import (
+    check_bool,
+    check_index,
     check_positive_int,
     check_rate,
     refuse_unknown,
 )
 from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.transformer._id_embedding import IdEmbedding
 from keras_posenc.transformer._id_model import IdModel
 from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
 )
+from keras_posenc.transformer._sublayers import make_dense, make_norm
 from keras_posenc.transformer.transformer_encoder import TransformerEncoder
 
 
@@ -23,13 +27,13 @@ from keras_posenc.transformer.transformer_encoder import TransformerEncoder
 class TransformerEncoderModel(IdModel):
     """Embedding, positions, dropout and a `TransformerEncoder`.
 
-    A Functional model of one input, `ids` of shape `(batch, seq)`, int32. Id 0
-    is padding, and its mask reaches every layer. It takes ids alone: for
+    A Functional model of one input, `ids` of shape `(batch, seq)`, int32. The
+    mask of padding, `pad_id`, reaches every layer. It takes ids alone: for
     `positions` or `segment_ids` of your own, put the layers together yourself.
 
     Args:
         vocabulary_size: Number of ids, the padding included.
-        d_model: Width of the embeddings.
+        d_model: Width of the encoder.
         num_layers: Number of blocks.
         num_heads: Number of heads; divides the encoder's width.
         intermediate_dim: Width of the feed-forward parts.
@@ -39,6 +43,14 @@ class TransformerEncoderModel(IdModel):
             for no positions. `PositionalEncoding(scale_inputs=True)` scales
             the embeddings as the paper does.
         attention_position: That of `TransformerEncoder`.
+        attention_window: That of `TransformerEncoder`.
+        use_first_norm: That of `TransformerEncoder`.
+        share_blocks: That of `TransformerEncoder`.
+        embedding_dim: Width of the embeddings, which are projected to
+            `d_model` behind their dropout; None for `d_model` itself.
+        embedding_norm: Whether the embeddings, with their positions, are
+            normalised, as BERT's are.
+        pad_id: The id of padding.
         activation: Activation of the feed-forward parts.
         normalize_first: Pre-norm (True) or post-norm (False, the paper).
         norm_epsilon: Added to the variance, above 0.
@@ -76,6 +88,10 @@ class TransformerEncoderModel(IdModel):
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+        - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805) (a norm of
+          embeddings)
+        - [Clark et al., 2020](https://arxiv.org/abs/2003.10555) (narrow
+          embeddings)
     """
 
     def __init__(
@@ -91,6 +107,12 @@ class TransformerEncoderModel(IdModel):
         attention_position: (
             AttentionPosition | Sequence[AttentionPosition | None] | None
         ) = None,
+        attention_window: int | Sequence[int | None] | None = None,
+        use_first_norm: bool = True,
+        share_blocks: bool = False,
+        embedding_dim: int | None = None,
+        embedding_norm: bool = False,
+        pad_id: int = 0,
         activation: Any = "relu",
         normalize_first: bool = False,
         norm_epsilon: float = 1e-5,
@@ -113,6 +135,10 @@ class TransformerEncoderModel(IdModel):
         refuse_unknown(TransformerEncoderModel, unknown)
         check_positive_int("vocabulary_size", vocabulary_size)
         check_positive_int("d_model", d_model)
+        if embedding_dim is not None:
+            check_positive_int("embedding_dim", embedding_dim)
+        check_bool("embedding_norm", embedding_norm)
+        check_index("pad_id", pad_id, vocabulary_size)
         dropout = check_rate("dropout", dropout)
         position = check_input_position(input_position, dtype)
         encoder = TransformerEncoder(
@@ -128,6 +154,9 @@ class TransformerEncoderModel(IdModel):
             use_gate=use_gate,
             num_key_value_heads=num_key_value_heads,
             attention_position=attention_position,
+            attention_window=attention_window,
+            use_first_norm=use_first_norm,
+            share_blocks=share_blocks,
             kernel_initializer=kernel_initializer,
             bias_initializer=bias_initializer,
             kernel_regularizer=kernel_regularizer,
@@ -137,17 +166,24 @@ class TransformerEncoderModel(IdModel):
             name="encoder",
         )
         ids = keras.Input((None,), dtype="int32", name="ids")
-        embedding = keras.layers.Embedding(
+        embedding = IdEmbedding(
             vocabulary_size,
-            d_model,
-            mask_zero=True,
+            embedding_dim or d_model,
+            pad_id=pad_id,
             embeddings_initializer=embeddings_initializer,
             embeddings_regularizer=embeddings_regularizer,
             dtype=dtype,
             name="embedding",
         )
         x = put_in(position, embedding(ids), name="input_position")
+        if embedding_norm:
+            norm_layer = make_norm(
+                norm, norm_epsilon, encoder.dtype_policy, "embedding_norm"
+            )
+            x = norm_layer(x)
         x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
+        if embedding_dim is not None:
+            x = make_dense(encoder, d_model, "embedding_projection")(x)
         super().__init__(
             inputs=ids, outputs=encoder(x), name=name, trainable=trainable
         )
@@ -158,10 +194,25 @@ class TransformerEncoderModel(IdModel):
         self.embedding = embedding
         self.vocabulary_size = vocabulary_size
         self.d_model = d_model
+        self.embedding_dim = embedding_dim
+        self.embedding_norm = embedding_norm
+        self.pad_id = pad_id
         self.keep_options(encoder)
+        self.attention_window = encoder.attention_window
+        self.use_first_norm = encoder.use_first_norm
+        self.share_blocks = encoder.share_blocks
         self.embeddings_initializer = embedding.embeddings_initializer
         self.embeddings_regularizer = embedding.embeddings_regularizer
         self.skip_padding = encoder.skip_padding
 
     def get_config(self) -> dict[str, Any]:
-        return self.config_with(self.encoder, skip_padding=self.skip_padding)
+        return self.config_with(
+            self.encoder,
+            attention_window=self.attention_window,
+            use_first_norm=self.use_first_norm,
+            share_blocks=self.share_blocks,
+            embedding_dim=self.embedding_dim,
+            embedding_norm=self.embedding_norm,
+            pad_id=self.pad_id,
+            skip_padding=self.skip_padding,
+        )

@@ -1,0 +1,61 @@
+"""Embeddings of ids, one of which is padding."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.ops.arguments import check_index
+
+
+@keras.saving.register_keras_serializable(
+    package="keras_posenc", name="IdEmbedding"
+)
+class IdEmbedding(keras.layers.Embedding):
+    """As Keras's with `mask_zero=True`, where any id may be padding.
+
+    Args:
+        input_dim: Number of ids.
+        output_dim: Width of the embeddings.
+        pad_id: The id of padding, which the mask hides.
+        **kwargs: Those of `keras.layers.Embedding`.
+    """
+
+    def __init__(
+        self, input_dim: int, output_dim: int, *, pad_id: int = 0, **kwargs: Any
+    ) -> None:
+        kwargs.pop("mask_zero", None)
+        super().__init__(input_dim, output_dim, mask_zero=True, **kwargs)
+        self.pad_id = check_index("pad_id", pad_id, input_dim)
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return ops.not_equal(inputs, self.pad_id)
+
+    def int8_in_floats(self, inputs: Any, training: Any = None) -> Any:
+        """`quantized_call` in integers of float dtypes, for converters."""
+        ids = ops.cast(inputs, "int32")
+        rows = ops.take(self.table(), ids, axis=0)
+        scale = ops.take(self.embeddings_scale, ids, axis=0)
+        rows = ops.cast(rows, self.compute_dtype) / ops.expand_dims(scale, -1)
+        if self.lora_enabled:
+            low = ops.take(self.lora_embeddings_a, ids, axis=0)
+            low = ops.matmul(low, self.lora_embeddings_b)
+            rows += low * (self.lora_alpha / self.lora_rank)
+        return rows
+
+    def quantize(
+        self, mode: str | None = None, type_check: bool = True, **kwargs: Any
+    ) -> None:
+        # Keras refuses what might use the table in ways it does not know.
+        super().quantize(mode, type_check=False, **kwargs)
+
+    def table(self) -> Any:
+        """The rows as they are kept; Keras adds LoRA's part, if there is one.
+
+        Integers of a layer that was quantized.
+        """
+        (table,) = (w for w in self.weights if w.name == "embeddings")
+        return table
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "pad_id": self.pad_id}

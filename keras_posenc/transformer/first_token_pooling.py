@@ -1,0 +1,39 @@
+"""The first token of a sequence, as models that begin with `[CLS]` have it."""
+
+from typing import Any
+
+import keras
+
+from keras_posenc.transformer._pooling import Pooling1D
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class FirstTokenPooling1D(Pooling1D):
+    """The vector of the first token of each row, `[CLS]` in BERT.
+
+    It is what stands first, padding or not: rows are padded behind.
+
+    Args:
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, seq, dim)`.
+        mask: Bool `(batch, seq)`, True for a token. By default the mask that
+            the inputs carry. It changes nothing.
+
+    Returns:
+        `(batch, dim)` in the compute dtype, without a mask.
+
+    Raises:
+        ValueError: Inputs that are not of rank 3, or a mask that does not fit.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> tokens = np.array([[[1.0], [3.0], [100.0]]], "float32")
+    >>> float(kp.FirstTokenPooling1D()(tokens)[0, 0])
+    1.0
+    """
+
+    def pool(self, x: Any, mask: Any) -> Any:
+        return x[:, 0]

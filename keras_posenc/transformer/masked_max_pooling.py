@@ -1,0 +1,47 @@
+"""The largest numbers of the real tokens of a sequence."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.transformer._pooling import Pooling1D
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class MaskedMaxPooling1D(Pooling1D):
+    """The maximum of each feature over the unmasked tokens of a row.
+
+    Zeros if a row has none. Keras's `GlobalMaxPooling1D` counts padding.
+
+    Args:
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, seq, dim)`.
+        mask: Bool `(batch, seq)`, True for a token. By default the mask that
+            the inputs carry; without one every token counts.
+
+    Returns:
+        `(batch, dim)` in the compute dtype, without a mask.
+
+    Raises:
+        ValueError: Inputs that are not of rank 3, or a mask that does not fit.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> tokens = np.array([[[1.0], [3.0], [100.0]]], "float32")
+    >>> pooling = kp.MaskedMaxPooling1D()
+    >>> float(pooling(tokens, mask=np.array([[True, True, False]]))[0, 0])
+    3.0
+    """
+
+    def pool(self, x: Any, mask: Any) -> Any:
+        # Below all numbers that a token may have, and held by float16 too.
+        lowest = ops.full_like(x, -6e4)
+        largest = ops.max(
+            ops.where(ops.expand_dims(mask, -1), x, lowest), axis=1
+        )
+        has_tokens = ops.any(mask, axis=1, keepdims=True)
+        return ops.where(has_tokens, largest, ops.zeros_like(largest))
