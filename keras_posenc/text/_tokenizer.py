@@ -14,7 +14,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
     """Base of tokenizers: strings in, token ids out, and back.
 
     A subclass says what a text is in tokens (`split`) and what text tokens
-    are (`join`), and has four names for ids: `pad_id`, always 0, `unknown_id`,
+    are (`join`), and has four names for ids: `pad_id`, `unknown_id`,
     `start_id` and `end_id`. Here is what surrounds that: the start and the end
     of a row, its length, its mask, and where a sequence ends on the way back.
     Both ways are TensorFlow's operators, in a graph as well as outside.
@@ -85,7 +85,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
             if symbolic:
                 # A model behind takes the mask as one more input, which must
                 # therefore be part of the graph.
-                carry_mask(ids, keras.ops.not_equal(ids, 0))
+                carry_mask(ids, keras.ops.not_equal(ids, self.pad_id))
             return ids
         import tensorflow as tf
 
@@ -120,12 +120,16 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         before, after = self.frame
         length = self.sequence_length
         room = None if length is None else length - before - after
-        ids = pieces.to_tensor(shape=(None, room))
+        ids = pieces.to_tensor(
+            tf.constant(self.pad_id, pieces.dtype), shape=(None, room)
+        )
         last = tf.minimum(
             tf.cast(pieces.row_lengths(), "int32"), tf.shape(ids)[1]
         )
         # Columns of their own, for the start and for the end.
-        ids = tf.pad(ids, ((0, 0), (before, after)))  # (batch, seq)
+        ids = tf.pad(  # (batch, seq)
+            ids, ((0, 0), (before, after)), constant_values=self.pad_id
+        )
         column = tf.range(tf.shape(ids)[1])
         if before:
             ids = tf.where(column == 0, self.start_id, ids)
@@ -134,7 +138,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
             ids = tf.where(column == end, self.end_id, ids)  # (batch, seq)
         # Where Keras looks for a mask. `compute_mask` sees only the strings
         # and would tokenise them a second time.
-        carry_mask(ids, tf.not_equal(ids, 0))
+        carry_mask(ids, tf.not_equal(ids, self.pad_id))
         return ids
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
@@ -174,7 +178,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         import tensorflow as tf
 
         if isinstance(ids, tf.RaggedTensor):
-            ids = ids.to_tensor()
+            ids = ids.to_tensor(tf.constant(self.pad_id, ids.dtype))
         elif not tf.is_tensor(ids):
             try:
                 ids = tf.convert_to_tensor(keras.ops.convert_to_numpy(ids))

@@ -7,11 +7,13 @@ from typing import Any, Self
 
 import keras
 
-from keras_posenc.ops.arguments import check_bool
+from keras_posenc.ops.arguments import check_bool, check_choice
 from keras_posenc.progress import progress
 from keras_posenc.text._tokenizer import Tokenizer
+from keras_posenc.text.bert_words import NO_WORD, bert_words, marked
 from keras_posenc.text.wordpiece_vocabulary import (
     CLS,
+    PAD,
     SEP,
     SUFFIX,
     UNK,
@@ -23,6 +25,10 @@ from keras_posenc.text.wordpiece_vocabulary import (
 # Seconds until what takes long is named.
 _PATIENCE = 2.0
 
+_MASK = "[MASK]"
+# Of a word: more are unknown to BERT's tokenizers.
+_LONGEST = 100
+
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class WordpieceTokenizer(Tokenizer):
@@ -31,13 +37,26 @@ class WordpieceTokenizer(Tokenizer):
     A text is lowercased and stripped of accents (if `lowercase`) and split at
     white space, punctuation and Chinese characters; then each word is cut,
     from the left, into the longest pieces that the vocabulary holds. `[CLS]`
-    comes first, `[SEP]` last, then `[PAD]`, id 0. A word that does not divide
-    into pieces, or has more than 100 bytes, is `[UNK]`, and so is a word with
-    invalid UTF-8. Special tokens spelled out in a text are plain text.
+    comes first, `[SEP]` last, then `[PAD]`. A word that does not divide into
+    pieces is `[UNK]`.
 
-    The output carries the Keras mask `ids != 0`, for every layer behind that
-    takes a mask. Keras' `Embedding` drops it, with a warning, unless it has
-    `mask_zero=True`.
+    What that means to the letter is `normalization`'s to say:
+
+    - `"bert"`: what Hugging Face's tokenizers of BERT and its like mean, whose
+      ids pretrained models know. Accents are dropped after canonical
+      decomposition (NFD), control characters and invalid UTF-8 are deleted, a
+      word of more than 100 characters is `[UNK]`, and `special_tokens` spelled
+      out in a text are these tokens. The ids are those of the library
+      "tokenizers", but for letters that Unicode has had only since version 13.
+    - `"tf_text"`: what TF-Text's `FastBertTokenizer` means. Compatibility
+      characters and case are folded (NFKC): the ligature "fi" is two letters,
+      and "ß" is "ss"; control characters are white space; a word of more than
+      100 bytes is `[UNK]`, as is one with invalid UTF-8. Special tokens spelled
+      out in a text are plain text.
+
+    The output carries the Keras mask `ids != pad_id`, for every layer behind
+    that takes a mask. Keras' `Embedding` drops it, with a warning, unless it
+    has `mask_zero=True`, which makes one of `ids != 0`.
     Datasets drop masks: behind `dataset.map(tokenizer)` it is again the
     embedding's `mask_zero=True` that makes one.
 
@@ -54,15 +73,25 @@ class WordpieceTokenizer(Tokenizer):
 
     Args:
         vocabulary: a list of tokens in the order of their ids, or the path of
-            a file with one token a line, read at once. `[PAD]` comes first;
-            `[UNK]`, `[CLS]` and `[SEP]` anywhere; pieces that continue a word
-            begin with `##`.
+            a file with one token a line, read at once. It holds `[PAD]`,
+            `[UNK]`, `[CLS]` and `[SEP]`; pieces that continue a word begin with
+            `##`. Padding that is not the first token has another id than 0.
         sequence_length: number of ids per text, at least 2: longer texts are
             cut, keeping `[SEP]` last, shorter ones padded. None pads to the
             longest text of the batch and cuts nothing.
-        lowercase: whether to lowercase and to strip accents. Like TF-Text,
-            this also folds compatibility characters: the ligature "fi" is
-            two letters.
+        lowercase: whether to lowercase and to strip accents.
+        normalization: `"tf_text"` or `"bert"`, as above.
+        strip_accents: whether to strip accents, whatever `lowercase` says, with
+            `"bert"` alone. None does as `lowercase` says.
+        split_on_cjk: whether each Chinese character is a word; False with
+            `"bert"` alone.
+        special_tokens: tokens that are themselves where a text spells them,
+            with `"bert"` alone. None is the four and, if there, `[MASK]`; for
+            texts that are not to forge any, ().
+        pad_token: another name of `[PAD]`.
+        unknown_token: another name of `[UNK]`.
+        start_token: another name of `[CLS]`, such as `<s>`.
+        end_token: another name of `[SEP]`, such as `</s>`.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
@@ -75,8 +104,9 @@ class WordpieceTokenizer(Tokenizer):
         ImportError: if TF-Text is missing.
         FileNotFoundError: if `vocabulary` is a path with no file.
         ValueError: if the vocabulary is empty, lacks a special token or holds
-            a token twice; if `sequence_length` is below 2; if the inputs are
-            not strings of shape (batch,).
+            a token twice; if `sequence_length` is below 2; if an argument needs
+            the other `normalization`; if the inputs are not strings of shape
+            (batch,).
 
     Example:
         >>> from keras_posenc import WordpieceTokenizer
@@ -86,6 +116,12 @@ class WordpieceTokenizer(Tokenizer):
         >>> print(tokenizer(["Tokens in, tokens out!", "in"]).numpy())
         [[2 4 5 6 8 4 3]
          [2 6 3 0 0 0 0]]
+
+        As a pretrained model was given them:
+
+        >>> tokenizer = WordpieceTokenizer(vocabulary, normalization="bert")
+        >>> print(tokenizer(["in\u200b,[SEP] out"]).numpy())
+        [[2 6 8 3 7 3]]
 
     References:
         - Wu et al. 2016, [Google's Neural Machine Translation System](
@@ -101,6 +137,14 @@ class WordpieceTokenizer(Tokenizer):
         *,
         sequence_length: int | None = None,
         lowercase: bool = True,
+        normalization: str = "tf_text",
+        strip_accents: bool | None = None,
+        split_on_cjk: bool = True,
+        special_tokens: Sequence[str] | None = None,
+        pad_token: str = PAD,
+        unknown_token: str = UNK,
+        start_token: str = CLS,
+        end_token: str = SEP,
         **kwargs: Any,
     ) -> None:
         super().__init__(sequence_length=sequence_length, **kwargs)
@@ -108,12 +152,27 @@ class WordpieceTokenizer(Tokenizer):
             vocabulary = read_vocabulary(vocabulary)
         # A tuple: Keras and TensorFlow would wrap a list to track its items.
         self.vocabulary = tuple(vocabulary)
-        check_vocabulary(self.vocabulary)
-        self.lowercase = check_bool("lowercase", lowercase)
-        self.unknown_id, self.start_id, self.end_id = (
-            self.vocabulary.index(token) for token in (UNK, CLS, SEP)
+        framing = (pad_token, unknown_token, start_token, end_token)
+        check_vocabulary(self.vocabulary, framing)
+        self.pad_token, self.unknown_token = framing[:2]
+        self.start_token, self.end_token = framing[2:]
+        self.pad_id, self.unknown_id, self.start_id, self.end_id = map(
+            self.vocabulary.index, framing
         )
-        self._tokenizer = _fast_tokenizer(self.vocabulary, lowercase)
+        self.lowercase = check_bool("lowercase", lowercase)
+        self.normalization = check_choice(
+            "normalization", normalization, ("tf_text", "bert")
+        )
+        if strip_accents is not None:
+            check_bool("strip_accents", strip_accents)
+        self.strip_accents = strip_accents
+        self.split_on_cjk = check_bool("split_on_cjk", split_on_cjk)
+        self.special_tokens = (
+            None if special_tokens is None else tuple(special_tokens)
+        )
+        self._check_details()
+        self._spelled = self._spelled_tokens()
+        self._tokenizer = self._make_tokenizer()
 
     @classmethod
     def learn(
@@ -182,8 +241,89 @@ class WordpieceTokenizer(Tokenizer):
             **kwargs,
         )
 
+    def _check_details(self) -> None:
+        if self.normalization == "tf_text":
+            for name, default in (
+                ("strip_accents", None),
+                ("split_on_cjk", True),
+                ("special_tokens", None),
+            ):
+                if (value := getattr(self, name)) is not default:
+                    raise ValueError(
+                        f"`{name}` needs normalization='bert'. "
+                        f"Received: {name}={value!r}, normalization='tf_text'."
+                    )
+        for token in self.special_tokens or ():
+            if token not in self.vocabulary:
+                raise ValueError(
+                    "`special_tokens` must be in the vocabulary. "
+                    f"Received: {token!r}, which is not."
+                )
+
+    def _spelled_tokens(self) -> tuple[str, ...]:
+        """The special tokens that a text can spell."""
+        if self.normalization == "tf_text":
+            return ()
+        if self.special_tokens is not None:
+            return self.special_tokens
+        mask = (_MASK,) if _MASK in self.vocabulary else ()
+        return (
+            self.pad_token,
+            self.unknown_token,
+            self.start_token,
+            self.end_token,
+            *mask,
+        )
+
+    def _make_tokenizer(self) -> Any:
+        tensorflow_text = _import_tensorflow_text()
+        import tensorflow as tf
+
+        vocabulary, unknown = list(self.vocabulary), self.unknown_id
+        for index, token in enumerate(self._spelled):
+            vocabulary[self.vocabulary.index(token)] = marked(index)
+        # The models of the tokenizer are constants, made here once: not in the
+        # graph that happens to be traced, and on the CPU, where its ops run.
+        with tf.init_scope(), tf.device("CPU:0"):
+            try:
+                if self.normalization == "tf_text":
+                    return tensorflow_text.FastBertTokenizer(
+                        vocabulary,
+                        token_out_type=tf.int32,
+                        unknown_token=vocabulary[unknown],
+                        lower_case_nfd_strip_accents=self.lowercase,
+                    )
+                return tensorflow_text.FastWordpieceTokenizer(
+                    vocabulary,
+                    token_out_type=tf.int32,
+                    unknown_token=vocabulary[unknown],
+                    no_pretokenization=True,
+                    max_bytes_per_word=4 * _LONGEST,  # of UTF-8
+                )
+            except RuntimeError as error:
+                raise ValueError(
+                    f"`vocabulary` is not one that TF-Text can use: {error}"
+                ) from error
+
     def split(self, texts: Any) -> Any:
-        return self._tokenizer.tokenize(texts)
+        if self.normalization == "tf_text":
+            return self._tokenizer.tokenize(texts)
+        import tensorflow as tf
+
+        words = bert_words(
+            texts,
+            lowercase=self.lowercase,
+            strip_accents=self.lowercase
+            if self.strip_accents is None
+            else self.strip_accents,
+            split_on_cjk=self.split_on_cjk,
+            special_tokens=self._spelled,
+        )
+        is_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > _LONGEST
+        # No text has this word.
+        cut = tf.where(is_long, NO_WORD, words.flat_values)
+        pieces = self._tokenizer.tokenize(words.with_flat_values(cut))
+        return pieces.merge_dims(1, 2)  # (batch, words, any) -> (batch, any)
 
     def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
@@ -255,27 +395,17 @@ class WordpieceTokenizer(Tokenizer):
             "vocabulary": self.get_vocabulary(),
             "sequence_length": self.sequence_length,
             "lowercase": self.lowercase,
+            "normalization": self.normalization,
+            "strip_accents": self.strip_accents,
+            "split_on_cjk": self.split_on_cjk,
+            "special_tokens": self.special_tokens
+            if self.special_tokens is None
+            else list(self.special_tokens),
+            "pad_token": self.pad_token,
+            "unknown_token": self.unknown_token,
+            "start_token": self.start_token,
+            "end_token": self.end_token,
         }
-
-
-def _fast_tokenizer(vocabulary: Sequence[str], lowercase: bool) -> Any:
-    tensorflow_text = _import_tensorflow_text()
-    import tensorflow as tf
-
-    # The models of the tokenizer are constants, made here once: not in the
-    # graph that happens to be traced, and on the CPU, where its ops run.
-    with tf.init_scope(), tf.device("CPU:0"):
-        try:
-            return tensorflow_text.FastBertTokenizer(
-                list(vocabulary),
-                token_out_type=tf.int32,
-                unknown_token=UNK,
-                lower_case_nfd_strip_accents=lowercase,
-            )
-        except RuntimeError as error:
-            raise ValueError(
-                f"`vocabulary` is not one that TF-Text can use: {error}"
-            ) from error
 
 
 def _import_tensorflow_text() -> Any:

@@ -42,21 +42,23 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
         return [line.rstrip("\n") for line in lines]
 
 
-def check_vocabulary(vocabulary: Sequence[str]) -> None:
-    """Refuses a vocabulary that cannot number BERT's tokens.
+def check_vocabulary(
+    vocabulary: Sequence[str], special_tokens: Sequence[str]
+) -> None:
+    """Refuses a vocabulary that does not number each token once.
 
     Args:
         vocabulary: tokens in the order of their ids.
+        special_tokens: those that it must hold.
 
     Raises:
-        ValueError: if the vocabulary is empty, lacks a special token, holds
-            an empty or a repeated token or something that is not a string,
-            or if its first token is not `[PAD]`.
+        ValueError: if the vocabulary is empty, lacks a special token, or holds
+            an empty or a repeated token or something that is not a string.
     """
     if not vocabulary:
         raise ValueError(
             "`vocabulary` must hold at least the special tokens "
-            f"{', '.join(SPECIAL_TOKENS)}. Received an empty vocabulary."
+            f"{', '.join(special_tokens)}. Received an empty vocabulary."
         )
     for index, token in enumerate(vocabulary):
         if not isinstance(token, str) or not token:
@@ -70,16 +72,10 @@ def check_vocabulary(vocabulary: Sequence[str]) -> None:
             "`vocabulary` must hold every token once. "
             f"Received more than once: {_name(repeated)}."
         )
-    if missing := [token for token in SPECIAL_TOKENS if token not in counts]:
+    if missing := [token for token in special_tokens if token not in counts]:
         raise ValueError(
             "`vocabulary` must hold the special tokens "
-            f"{', '.join(SPECIAL_TOKENS)}. Missing: {', '.join(missing)}."
-        )
-    if vocabulary[0] != PAD:
-        raise ValueError(
-            f"`vocabulary` must begin with {PAD}, whose id 0 is the padding. "
-            f"Received: {PAD} at index {vocabulary.index(PAD)}, "
-            f"{vocabulary[0]!r} at index 0."
+            f"{', '.join(special_tokens)}. Missing: {', '.join(missing)}."
         )
 
 

@@ -81,9 +81,9 @@ def cut_strings(signature: Signature) -> Signature:
         name=f"{model.name}_from_ids",
     )
     part.supports_masking = True  # else Keras warns of the masks given below
-    # A tokenizer's mask is cut off with it: its padding is id 0.
-    masked = {
-        name
+    # A tokenizer's mask is cut off with it.
+    pad_ids = {
+        name: getattr(layer_behind(tensor), "pad_id", 0)
         for name, tensor in tensors.items()
         if "int" in tensor.dtype and carried_mask(tensor) is not None
     }
@@ -91,13 +91,15 @@ def cut_strings(signature: Signature) -> Signature:
     def call(values: Mapping[str, Any]) -> dict[str, Any]:
         given = [values[name] for name in tensors]
         masks = [
-            keras.ops.not_equal(values[name], 0) if name in masked else None
+            keras.ops.not_equal(values[name], pad_ids[name])
+            if name in pad_ids
+            else None
             for name in tensors
         ]
         if is_one:
             found = part(given[0], mask=masks[0], training=False)
         else:
-            found = part(given, mask=masks if masked else None, training=False)
+            found = part(given, mask=masks if pad_ids else None, training=False)
         return named_outputs(model, found)
 
     return Signature(

@@ -289,8 +289,10 @@ class Vectors(layers.Layer):
         return ops.one_hot(tokens, 8)
 
 
-def test_mask_of_a_tokenizer_is_made_again_behind_the_cut():
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two", "three"]
+@pytest.mark.parametrize("pad_id", [0, 1])
+def test_mask_of_a_tokenizer_is_made_again_behind_the_cut(pad_id):
+    vocabulary = ["[UNK]", "[CLS]", "[SEP]", "one", "two", "three"]
+    vocabulary.insert(pad_id, "[PAD]")
     tokenizer = kp.WordpieceTokenizer(vocabulary, sequence_length=6)
     attention = kp.SelfAttention(2)
     inputs = text()

@@ -1,0 +1,38 @@
+"""Ids of Hugging Face's library "tokenizers", from fixtures."""
+
+import gzip
+import json
+import pathlib
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+pytest.importorskip("tensorflow_text")
+
+from keras_posenc.text import WordpieceTokenizer  # noqa: E402
+
+FIXTURE = pathlib.Path(__file__).parents[1] / "fixtures"
+FIXTURE /= "tokenizer_parity.json.gz"
+CONTENT = json.loads(gzip.decompress(FIXTURE.read_bytes()))
+BERT = CONTENT["bert"]
+
+
+def different(tokenizer, expected):
+    """Texts by category whose ids are others."""
+    found = {}
+    for category, ids in expected.items():
+        texts = CONTENT["texts"][category]
+        rows = tokenizer.split(texts).to_list()
+        pairs = zip(texts, rows, ids, strict=True)
+        found[category] = [text for text, row, ids in pairs if row != ids]
+    return {category: texts for category, texts in found.items() if texts}
+
+
+@pytest.mark.parametrize("name", BERT["options"])
+def test_bert(name):
+    options = dict(BERT["options"][name])
+    options["split_on_cjk"] = options.pop("handle_chinese_chars", True)
+    tokenizer = WordpieceTokenizer(
+        BERT["vocabulary"], normalization="bert", **options
+    )
+    assert different(tokenizer, BERT["ids"][name]) == {}
