@@ -250,7 +250,7 @@ def _tokenize(
 def _padded(rows: Sequence[Sequence[int]]) -> Any:
     import numpy as np
 
-    ids = np.zeros((len(rows), max(map(len, rows))), "int32")
+    ids = np.zeros((len(rows), max(1, *map(len, rows))), "int32")
     for index, row in enumerate(rows):
         ids[index, : len(row)] = row
     return ids

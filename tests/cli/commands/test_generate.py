@@ -49,6 +49,11 @@ def generators(tmp_path_factory):
     )
     bare = kp.Generator(model, max_length=LENGTH, start_id=2, end_ids=3)
     bare.save(folder / "ids.keras")
+    without = kp.CharacterTokenizer("ab", add_start=False, add_end=False)
+    alone = shaken(kp.TransformerDecoderModel(6, **SIZES))
+    kp.Generator(alone, source_tokenizer=without, max_length=LENGTH).save(
+        folder / "alone.keras"
+    )
     return folder
 
 
@@ -150,6 +155,11 @@ def test_ids_of_an_onnx_file_have_another_name(run, tmp_path):
     result = run("generate", path, "5,6", "7", "--ids", "--scores")
     assert result.code == 0, result.err
     assert result.out.splitlines() == ["6.0000\t5 6", "7.0000\t7"]
+
+
+def test_a_text_without_ids_is_answered(run, generators):
+    result = run("generate", generators / "alone.keras", "")
+    assert result.code == 0, result.err
 
 
 def test_the_text_that_has_no_answer_is_named(run, generators):
