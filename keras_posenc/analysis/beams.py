@@ -38,10 +38,12 @@ class BeamTree:
     Attributes:
         steps: The beams after each step, the best first.
         n_best: How many of the last are the answer.
+        length_penalty: The power of the scores' divisor; see `beam_search`.
     """
 
     steps: list[list[Beam]]
     n_best: int
+    length_penalty: float = 0.0
 
     @property
     def leaves(self) -> list[Beam]:
@@ -133,4 +135,4 @@ def beam_tree(
                 for place, each in zip(kept, ids, strict=True)
             ]
         )
-    return BeamTree(found, search.n_best)
+    return BeamTree(found, search.n_best, float(search.length_penalty))

@@ -345,7 +345,8 @@ def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
 
     Each box is a token, and its line comes from the beginning that it goes on
     with. Blue is the answer, black what else was kept to the last, grey what
-    was dropped. A filled box has ended; below each stands its score.
+    was dropped. A filled box has ended; below each stands its score, and what
+    scores are stands above all.
 
     Args:
         tree: What `beam_tree` found.
@@ -399,6 +400,9 @@ def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
             fontsize="small",
             verticalalignment="center",
         )
+    ax.set_title(
+        _meaning_of_scores(tree.length_penalty), loc="left", fontsize="small"
+    )
     ax.set(
         xlabel="step (tokens)",
         ylabel="place among the beams",
@@ -409,6 +413,14 @@ def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
     )
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _meaning_of_scores(length_penalty: float) -> str:
+    """In lines that the smallest tree has room for."""
+    total = "scores: sums of log-probabilities"
+    if not length_penalty:
+        return total
+    return f"{total},\nover ((5 + n) / 6) ** {length_penalty:g} for n tokens"
 
 
 def _draw_beam(

@@ -126,7 +126,8 @@ class GeneratorArtifact:
         else:
             shape = self._input.shape or (None, None)
             length = shape[1]
-            longest = max(len(rows[index]) for index in batch)
+            # Never without a column, which some runtimes cannot have.
+            longest = max(1, *(len(rows[index]) for index in batch))
             given = np.zeros((count, length or longest), self._input.dtype)
             for place, index in enumerate(batch):
                 row = rows[index]

@@ -1,7 +1,7 @@
 """Texts in, texts out."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -179,6 +179,7 @@ class Generator(keras.Model):
     def call(
         self, inputs: Any, *, training: Any = None, mask: Any = None
     ) -> Any:
+        inputs = self._by_name("inputs", inputs)
         # A Functional model takes any other argument too, and ignores it.
         return super().call(inputs, training=training, mask=mask)
 
@@ -356,8 +357,9 @@ class Generator(keras.Model):
 
         Args:
             x: Texts, as a list, an array or a tensor; ids, `(batch, seq)`,
-                where there is no source tokenizer; or a `tf.data.Dataset` of
-                batches of these.
+                where there is no source tokenizer; a dict of these by the name
+                of the model's input, `text` or `ids`; or a `tf.data.Dataset`
+                of batches of texts or ids.
             batch_size: How many go at once.
             verbose: As for Keras's `predict`.
 
@@ -368,6 +370,7 @@ class Generator(keras.Model):
             ValueError: Something that is none of these, or a model of NaN.
         """
         tokenizer = self.source_tokenizer
+        x = self._by_name("x", x)
         if hasattr(x, "element_spec"):
             _check_batches(x.element_spec, tokenizer)
             ids = x if tokenizer is None else x.map(tokenizer)
@@ -514,6 +517,18 @@ class Generator(keras.Model):
             text = self._texts(np.array([ids], "int32"))[0]
             if text != said:
                 yield text[len(said) :]
+
+    def _by_name(self, name: str, x: Any) -> Any:
+        """What a dict has for the one input; anything else as it is."""
+        if not isinstance(x, Mapping):
+            return x
+        wanted = "ids" if self.source_tokenizer is None else "text"
+        if [*x] != [wanted]:
+            raise ValueError(
+                f"`{name}` as a dict must have the one key '{wanted}'. "
+                f"Received: {name} with the keys {[*x]}"
+            )
+        return x[wanted]
 
     def _ids(self, name: str, x: Any, tokenizer: Any) -> np.ndarray:
         """The ids of texts, or those given: int `(batch, seq)`, of a row."""

@@ -123,7 +123,7 @@ def _read(given: Sequence[str]) -> tuple[list[str], list[str]]:
     """The texts, and what each is called.
 
     Raises:
-        UsageError: There are none, or one is empty, or no UTF-8.
+        UsageError: There are none, or one is no UTF-8.
     """
     texts, names = [], []
     for index, text in enumerate(given, 1):
@@ -140,8 +140,6 @@ def _read(given: Sequence[str]) -> tuple[list[str], list[str]]:
     if not texts:
         raise UsageError("standard input holds no line")
     for text, name in zip(texts, names, strict=True):
-        if not text.strip():
-            raise UsageError(f"{name} is empty")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -252,7 +250,7 @@ def _tokenize(
 def _padded(rows: Sequence[Sequence[int]]) -> Any:
     import numpy as np
 
-    ids = np.zeros((len(rows), max(map(len, rows))), "int32")
+    ids = np.zeros((len(rows), max(1, *map(len, rows))), "int32")
     for index, row in enumerate(rows):
         ids[index, : len(row)] = row
     return ids

@@ -46,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
             model.summary(expand_nested=True, print_fn=print)
         else:
             print(_line(model, options.artifact))
+            if hasattr(model, "card"):  # as a generator has one
+                print(model.card["signature"])
         return EXIT_OK
     check_exists(options.artifact)
     from keras_posenc.artifacts.inspection.inspection import inspect
@@ -66,9 +68,14 @@ def _line(model: Any, path: Path) -> str:
         f"{tensor.name} {tensor.dtype} {tuple(tensor.shape)}"
         for tensor in getattr(model, "inputs", None) or []
     ]
+    # One that was never called has no weights to count.
+    parameters = (
+        f"{model.count_params():,} parameters"
+        if model.built
+        else "not built: call it once on data before it is saved"
+    )
     return (
         f"{path}: Keras {type(model).__name__} '{model.name}' of "
         f"{', '.join(inputs) or 'inputs that it does not know'}, "
-        f"{model.count_params():,} parameters, "
-        f"{units.size(path.stat().st_size)}"
+        f"{parameters}, {units.size(path.stat().st_size)}"
     )

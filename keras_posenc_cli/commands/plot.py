@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.loading import load_generator, parse_ids
+from keras_posenc_cli.loading import check_exists, load_generator, parse_ids
 from keras_posenc_cli.process import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ def run(options: argparse.Namespace) -> int:
         for name in _OPTIONS
         if (value := getattr(options, name)) is not None
     }
+    if options.out.is_dir():
+        raise UsageError(
+            f"--out must be a file, and '{options.out}' is a folder"
+        )
+    check_exists(options.out.parent)
     draw = _of_model if options.picture in OF_MODELS else _of_scheme
     ax = draw(options, given)
     ax.figure.savefig(options.out, dpi=150)

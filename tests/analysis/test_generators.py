@@ -163,6 +163,7 @@ def test_leaves_are_the_answer(model, options):
     answer = answers(made)
     tree = analysis.beam_tree(made, SOURCE)
     assert tree.n_best == made.search.n_best
+    assert tree.length_penalty == made.search.length_penalty
     scores = np.atleast_2d(answer["score"])
     ids = answer["ids"].reshape(1, -1, 6)
     prefix = list(made.search.prefix_ids)

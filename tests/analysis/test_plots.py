@@ -1,5 +1,6 @@
 """Pictures: what they show, in numbers, and that they need no screen."""
 
+import dataclasses
 import io
 import sys
 
@@ -172,6 +173,11 @@ def test_beams_are_a_tree():
     ]
     leaves = [text.get_text() for text in ax.texts if "  " in text.get_text()]
     assert leaves == ["-1.1  ac", "-2  "]
+    meaning = "scores: sums of log-probabilities"
+    assert ax.get_title(loc="left") == meaning
+    divided = dataclasses.replace(TREE, length_penalty=0.6)
+    title = analysis.plot_beams(divided).get_title(loc="left")
+    assert title == f"{meaning},\nover ((5 + n) / 6) ** 0.6 for n tokens"
 
 
 def test_characters_without_a_font_are_code_points(monkeypatch):

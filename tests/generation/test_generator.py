@@ -328,6 +328,17 @@ def test_every_argument_is_an_attribute():
     assert (made.beams, made.max_length, *made.prefix_ids) == (2, 7, 5)
 
 
+def test_a_dict_by_the_name_of_the_input():
+    made = generator(translator())
+    ids = np.array(SOURCES[:1], "int32")
+    expected = answers(made, ids)["ids"]
+    for ask in (made, made.predict):
+        found = ask({"ids": ids})["ids"]
+        np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
+        with pytest.raises(ValueError, match=r"keys \['source'\]"):
+            ask({"source": ids})
+
+
 def test_ids_and_sources_that_do_not_fit_are_named():
     made = generator(translator())
     with pytest.raises(ValueError, match=r"`ids` must be in \[0, 12\).*: 12"):
@@ -351,7 +362,7 @@ def test_ids_and_sources_that_do_not_fit_are_named():
     for wrong in ("abc", None, 5, [[5, 6]], [[5, 6], [7]]):
         with pytest.raises(ValueError, match=r"`text` must be ids .*\(seq,\)"):
             made.stream(wrong)
-    for wrong in ("abc", None, {"ids": [[5]]}, [[5, 6], [7]]):
+    for wrong in ("abc", None, [[5, 6], [7]]):
         with pytest.raises(ValueError, match="`x` must be ids of shape"):
             made.predict(wrong)
     with pytest.raises(ValueError, match="`x` must hold at least one"):

@@ -9,6 +9,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.artifacts.ground import units
+from tests.generation.toy import SIZES
 
 pytestmark = pytest.mark.tensorflow
 
@@ -118,6 +119,30 @@ class TestInspect:
             "MaskedAveragePooling1D",
             "Dense",
         ]
+
+    def test_a_generator_says_how_it_generates(self, cli, tmp_path):
+        model = kp.Transformer(9, **SIZES)
+        made = kp.Generator(
+            model, max_length=7, beams=3, start_id=2, end_ids=[3, 4]
+        )
+        made.save(tmp_path / "made.keras")
+        result = cli("inspect", tmp_path / "made.keras")
+        assert result.code == 0
+        line, how = result.out.splitlines()
+        assert ": Keras Generator 'generator" in line
+        assert how == (
+            "By beam search: 3 beams, length penalty 0; at most 7 tokens; "
+            "start id 2; end ids 3, 4."
+        )
+
+    def test_a_model_that_is_not_built(self, cli, tmp_path):
+        model = keras.Sequential([keras.layers.Dense(2)], name="later")
+        with pytest.warns(UserWarning, match="has not yet been built"):
+            model.save(tmp_path / "later.keras")
+        result = cli("inspect", tmp_path / "later.keras")
+        assert result.code == 0
+        (line,) = result.out.splitlines()
+        assert " 'later' of inputs that it does not know, not built: " in line
 
     @pytest.mark.parametrize(
         ("artifact", "reason"),
