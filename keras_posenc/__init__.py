@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 # A room whose names stay in it; `.keras` files hold its losses.
 from keras_posenc import training  # noqa: F401
+from keras_posenc.checkpoints.hugging_face import (
+    load_hugging_face as load_hugging_face,
+)
+from keras_posenc.checkpoints.pretrained_model import (
+    PretrainedModel as PretrainedModel,
+)
 from keras_posenc.generation.generator import (
     Generator as Generator,
 )
@@ -30,6 +36,9 @@ from keras_posenc.positional.attention_position import (
 )
 from keras_posenc.positional.axial_positional_encoding import (
     AxialPositionalEncoding as AxialPositionalEncoding,
+)
+from keras_posenc.positional.disentangled_bias import (
+    DisentangledBias as DisentangledBias,
 )
 from keras_posenc.positional.fire_bias import (
     FireBias as FireBias,
@@ -79,8 +88,14 @@ from keras_posenc.transformer.cross_attention import (
 from keras_posenc.transformer.feed_forward import (
     FeedForward as FeedForward,
 )
+from keras_posenc.transformer.first_token_pooling import (
+    FirstTokenPooling1D as FirstTokenPooling1D,
+)
 from keras_posenc.transformer.masked_average_pooling import (
     MaskedAveragePooling1D as MaskedAveragePooling1D,
+)
+from keras_posenc.transformer.masked_max_pooling import (
+    MaskedMaxPooling1D as MaskedMaxPooling1D,
 )
 from keras_posenc.transformer.self_attention import (
     SelfAttention as SelfAttention,

@@ -24,6 +24,7 @@ MAP = {
     "training": {"ops"},
     "generation": {"transformer", "ops"},
     "text": {"ops", "progress", "keras_internals"},
+    "checkpoints": {"transformer", "positional", "text", "ops", "progress"},
     "analysis": {"ops", "positional", "progress"},
     "artifacts": {"progress", "keras_internals"},
     "progress": set(),
@@ -59,6 +60,7 @@ MOST_FILES, MOST_LINES = 12, 300  # of a room, and of a file, in artifacts/
 HOMES = {
     "tensorflow": {"text", "training", "artifacts", COMMAND},
     "tensorflow_text": {"text"},
+    "safetensors": {"checkpoints"},
     "matplotlib": {"analysis"},
     "shtab": {COMMAND},
     COMMAND: {COMMAND},
@@ -77,6 +79,7 @@ LATE = {
     "shtab": {COMMAND},
     "tensorflow": {"training", COMMAND},
     "tensorflow_text": set(MAP),
+    "safetensors": set(MAP),
     "matplotlib": set(MAP),
 }
 
@@ -251,6 +254,9 @@ REFUSED = [
     ("text/a.py", "from keras_posenc.positional.b import c", "positional"),
     ("training/a.py", "from keras_posenc.transformer.b import c", "transform"),
     ("training/a.py", "import tensorflow", "inside a function"),
+    ("checkpoints/a.py", "from keras_posenc.artifacts.b import c", "artifac"),
+    ("checkpoints/a.py", "from safetensors import safe_open", "inside a func"),
+    ("text/a.py", "def f():\n  import safetensors", "import safetensors"),
     ("analysis/a.py", "from keras_posenc.transformer.b import c", "transform"),
     ("artifacts/a.py", "from keras_posenc.ops.b import c", "ops"),
     ("artifacts/a.py", "from keras_posenc.positional.b import c", "position"),

@@ -30,7 +30,6 @@ class FramedTokenizer(Tokenizer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "sequence_length": self.sequence_length,
             "add_start": self.add_start,
             "add_end": self.add_end,
         }

@@ -26,10 +26,23 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
     end_id: int
 
     def __init__(
-        self, *, sequence_length: int | None = None, **kwargs: Any
+        self,
+        *,
+        sequence_length: int | None = None,
+        max_length: int | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.sequence_length = self._check_length(sequence_length)
+        self.sequence_length = self._check_length(
+            "sequence_length", sequence_length
+        )
+        self.max_length = self._check_length("max_length", max_length)
+        if sequence_length is not None and max_length is not None:
+            raise ValueError(
+                "`sequence_length` is the number of ids of each text, and "
+                "leaves nothing to `max_length`: give one of them. Received: "
+                f"sequence_length={sequence_length}, max_length={max_length}."
+            )
         self.supports_masking = True
         self.supports_jit = False
 
@@ -38,19 +51,18 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         """How many ids stand before those of a text, and how many behind."""
         return 1, 1
 
-    def _check_length(self, sequence_length: Any) -> int | None:
-        if sequence_length is None:
+    def _check_length(self, name: str, value: Any) -> int | None:
+        if value is None:
             return None
         try:
-            length = operator.index(sequence_length)
+            length = operator.index(value)
         except TypeError:
             length = 0
         least = max(1, sum(self.frame))
         if length < least:
             raise ValueError(
-                f"`sequence_length` must be at least {least}, as many as a "
-                "text without tokens has. "
-                f"Received: sequence_length={sequence_length}."
+                f"`{name}` must be at least {least}, as many as a "
+                f"text without tokens has. Received: {name}={value}."
             )
         return length
 
@@ -118,6 +130,8 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
 
         pieces = self.split(inputs)
         before, after = self.frame
+        if self.max_length is not None:
+            pieces = pieces[:, : self.max_length - before - after]
         length = self.sequence_length
         room = None if length is None else length - before - after
         ids = pieces.to_tensor(
@@ -155,6 +169,13 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape), "int32"
         )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "sequence_length": self.sequence_length,
+            "max_length": self.max_length,
+        }
 
     def detokenize(self, ids: Any) -> Any:
         """The text of each row of ids, up to its first end symbol.

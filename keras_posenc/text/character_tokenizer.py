@@ -39,6 +39,8 @@ class CharacterTokenizer(FramedTokenizer):
         sequence_length: number of ids per text: longer texts are cut, keeping
             the end, shorter ones padded. None pads to the longest text of the
             batch and cuts nothing.
+        max_length: the most ids of a text, where `sequence_length` is None:
+            longer texts are cut, and all are padded to the longest one.
         add_start: whether each text begins with `start_id`.
         add_end: whether each text ends with `end_id`.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
@@ -70,12 +72,14 @@ class CharacterTokenizer(FramedTokenizer):
         vocabulary: Sequence[str],
         *,
         sequence_length: int | None = None,
+        max_length: int | None = None,
         add_start: bool = True,
         add_end: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(
             sequence_length=sequence_length,
+            max_length=max_length,
             add_start=add_start,
             add_end=add_end,
             **kwargs,

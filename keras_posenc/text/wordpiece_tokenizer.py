@@ -79,6 +79,8 @@ class WordpieceTokenizer(Tokenizer):
         sequence_length: number of ids per text, at least 2: longer texts are
             cut, keeping `[SEP]` last, shorter ones padded. None pads to the
             longest text of the batch and cuts nothing.
+        max_length: the most ids of a text, where `sequence_length` is None:
+            longer texts are cut, and all are padded to the longest one.
         lowercase: whether to lowercase and to strip accents.
         normalization: `"tf_text"` or `"bert"`, as above.
         strip_accents: whether to strip accents, whatever `lowercase` says, with
@@ -136,6 +138,7 @@ class WordpieceTokenizer(Tokenizer):
         vocabulary: Sequence[str] | str | os.PathLike[str],
         *,
         sequence_length: int | None = None,
+        max_length: int | None = None,
         lowercase: bool = True,
         normalization: str = "tf_text",
         strip_accents: bool | None = None,
@@ -147,7 +150,9 @@ class WordpieceTokenizer(Tokenizer):
         end_token: str = SEP,
         **kwargs: Any,
     ) -> None:
-        super().__init__(sequence_length=sequence_length, **kwargs)
+        super().__init__(
+            sequence_length=sequence_length, max_length=max_length, **kwargs
+        )
         if isinstance(vocabulary, str | os.PathLike):
             vocabulary = read_vocabulary(vocabulary)
         # A tuple: Keras and TensorFlow would wrap a list to track its items.
@@ -393,7 +398,6 @@ class WordpieceTokenizer(Tokenizer):
         return {
             **super().get_config(),
             "vocabulary": self.get_vocabulary(),
-            "sequence_length": self.sequence_length,
             "lowercase": self.lowercase,
             "normalization": self.normalization,
             "strip_accents": self.strip_accents,

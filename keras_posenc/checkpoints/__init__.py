@@ -1,0 +1,1 @@
+"""Models that others trained, from the files that they are published in."""

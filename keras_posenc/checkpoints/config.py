@@ -1,0 +1,121 @@
+"""What a checkpoint says of its model, of which nothing is passed over."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras_posenc.ops.arguments import check_positive_int
+
+_REQUIRED = object()
+
+# What says nothing of an encoder's answers: who wrote the file and how, how
+# it was trained, and what only decoders and generation need.
+_OF_NO_MATTER = frozenset(
+    """
+    _attn_implementation _attn_implementation_autoset _commit_hash
+    _name_or_path architectures attention_dropout attention_probs_dropout_prob
+    attn_pdrop attn_type auto_map base_model_tp_plan bos_token_id cls_token_id
+    classifier_dropout classifier_dropout_prob deterministic_flash_attn
+    directionality dtype embd_pdrop embedding_dropout eos_token_id
+    finetuning_task gradient_checkpointing id2label initializer_cutoff_factor
+    initializer_factor initializer_range label2id language layerdrop
+    mask_token_id max_length mlp_dropout model_max_length model_type
+    output_attentions output_hidden_states output_past pooler_dropout
+    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    pooler_size_per_head pooler_type pretraining_tp problem_type qa_dropout
+    resid_pdrop return_dict return_dict_in_generate sep_token_id
+    seq_classif_dropout sparse_pred_ignore_index sparse_prediction
+    summary_activation summary_first_dropout summary_last_dropout summary_type
+    summary_use_proj task_specific_params tie_word_embeddings tie_weights_
+    tokenizer_class torch_dtype torchscript transformers_version
+    unpad_inputs use_bfloat16 use_cache use_memory_efficient_attention
+    logn_attention_clip1 logn_attention_scale
+    """.split()
+)
+# What must have one value, where it is said at all.
+_FIXED: dict[str, tuple[Any, ...]] = {
+    "add_cross_attention": (False,),
+    "chunk_size_feed_forward": (0,),
+    "cross_attention_hidden_size": (None,),
+    "is_decoder": (False,),
+    "is_encoder_decoder": (False,),
+    "pruned_heads": ({}, None),
+    "tie_encoder_decoder": (False,),
+}
+
+
+class Config:
+    """The keys of a `config.json`, each taken once; `finish` refuses the rest.
+
+    Args:
+        values: The keys with their values.
+        path: The file, for messages.
+    """
+
+    def __init__(self, values: Mapping[str, Any], path: Any) -> None:
+        self._left = dict(values)
+        self.path = path
+
+    def take(self, key: str, default: Any = _REQUIRED) -> Any:
+        """The value of a key; raises `ValueError` if there is none."""
+        value = self._left.pop(key, default)
+        if value is _REQUIRED:
+            raise ValueError(f"'{self.path}' has no key '{key}'")
+        return value
+
+    def size(self, key: str, default: Any = _REQUIRED) -> int:
+        """The value of a key that must be an integer above 0."""
+        try:
+            return check_positive_int(key, self.take(key, default))
+        except ValueError as error:
+            raise self._wrong(key, str(error)) from None
+
+    def number(self, key: str, default: Any = _REQUIRED) -> float:
+        """The value of a key that must be a number."""
+        value = self.take(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(key, f"it must be a number, and is {value!r}")
+        return float(value)
+
+    def expect(self, key: str, *known: Any) -> Any:
+        """The value of a key that must be one of those known, if it is said.
+
+        The first one is what it is where it is not said.
+        """
+        value = self._left.pop(key, known[0])
+        if value not in known:
+            raise self._wrong(
+                key,
+                f"{value!r} is not supported, only "
+                + " or ".join(map(repr, known)),
+            )
+        return value
+
+    def require(self, key: str, value: Any) -> None:
+        """Raises `ValueError` unless a key is said and has one value."""
+        self._left[key] = self.take(key)
+        self.expect(key, value)
+
+    def choose(self, key: str, known: Mapping[str, Any], default: Any) -> Any:
+        """What the value of a key stands for."""
+        return known[self.expect(key, default, *known)]
+
+    def finish(self) -> None:
+        """Raises `ValueError` for keys that nothing has asked for."""
+        for key, values in _FIXED.items():
+            self.expect(key, *values)
+        unknown = {
+            key: value
+            for key, value in sorted(self._left.items())
+            if key not in _OF_NO_MATTER
+        }
+        if unknown:
+            told = ", ".join(
+                f"{key}={value!r}" for key, value in unknown.items()
+            )
+            raise ValueError(
+                f"'{self.path}' says what is not known of this model_type: "
+                f"{told}"
+            )
+
+    def _wrong(self, key: str, why: str) -> ValueError:
+        return ValueError(f"'{self.path}', key '{key}': {why}")

@@ -1,0 +1,1 @@
+"""What each family of models is made of, and what its tensors are called."""

@@ -1,0 +1,45 @@
+"""ALBERT: one block in place of all, and narrow embeddings."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.bert import Bert
+
+_BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0."
+
+
+class Albert(Bert):
+    """[Lan et al., 2019](https://arxiv.org/abs/1909.11942)."""
+
+    prefix = "albert."
+    names = {
+        **Bert.names,
+        "embedding_projection": "encoder.embedding_hidden_mapping_in",
+        "query": _BLOCK + "attention.query",
+        "key": _BLOCK + "attention.key",
+        "value": _BLOCK + "attention.value",
+        "attention_output": _BLOCK + "attention.dense",
+        "attention_norm": _BLOCK + "attention.LayerNorm",
+        "intermediate": _BLOCK + "ffn",
+        "feed_forward_output": _BLOCK + "ffn_output",
+        "feed_forward_norm": _BLOCK + "full_layer_layer_norm",
+    }
+    unused = (
+        r"(albert\.)?embeddings\.position_ids",
+        r"(albert\.)?pooler\.(weight|bias)",
+        r"(predictions|sop_classifier)\..*",
+    )
+    pooler = ("albert.pooler", "tanh")
+
+    def options(self, config: Config) -> dict[str, Any]:
+        config.expect("num_hidden_groups", 1)
+        config.expect("inner_group_num", 1)
+        config.take("net_structure_type", 0)  # read by nothing, nor these
+        config.take("gap_size", 0)
+        config.take("num_memory_blocks", 0)
+        config.take("down_scale_factor", 1)
+        return {
+            **super().options(config),
+            "embedding_dim": config.size("embedding_size", 128),
+            "share_blocks": True,
+        }

@@ -1,0 +1,63 @@
+"""BERT, and with it MiniLM, E5, BGE and the first GTE."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.family import ACTIVATIONS, Family
+from keras_posenc.positional.position_embedding import PositionEmbedding
+
+
+class Bert(Family):
+    """[Devlin et al., 2018](https://arxiv.org/abs/1810.04805)."""
+
+    prefix = "bert."
+    names = {
+        "embedding": "embeddings.word_embeddings",
+        "position": "embeddings.position_embeddings",
+        "token_type": "embeddings.token_type_embeddings",
+        "embedding_norm": "embeddings.LayerNorm",
+        "query": "encoder.layer.{}.attention.self.query",
+        "key": "encoder.layer.{}.attention.self.key",
+        "value": "encoder.layer.{}.attention.self.value",
+        "attention_output": "encoder.layer.{}.attention.output.dense",
+        "attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
+        "intermediate": "encoder.layer.{}.intermediate.dense",
+        "feed_forward_output": "encoder.layer.{}.output.dense",
+        "feed_forward_norm": "encoder.layer.{}.output.LayerNorm",
+    }
+    unused: Sequence[str] = (
+        r"(bert\.)?embeddings\.position_ids",
+        r"(bert\.)?pooler\.dense\.(weight|bias)",
+        r"cls\..*",
+    )
+    pooler = ("bert.pooler.dense", "tanh")
+
+    def options(self, config: Config) -> dict[str, Any]:
+        return {
+            **self.sizes(config),
+            "input_position": self.position(config),
+            "embedding_norm": True,
+        }
+
+    def sizes(self, config: Config) -> dict[str, Any]:
+        """What all that descend from BERT say by the same keys."""
+        self.token_types = config.take("type_vocab_size", 2)
+        config.expect("position_embedding_type", "absolute")
+        return {
+            "vocabulary_size": config.size("vocab_size"),
+            "d_model": config.size("hidden_size"),
+            "num_layers": config.size("num_hidden_layers"),
+            "num_heads": config.size("num_attention_heads"),
+            "intermediate_dim": config.size("intermediate_size"),
+            "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
+            "norm_epsilon": config.number("layer_norm_eps", 1e-12),
+            "dropout": config.number("hidden_dropout_prob", 0.1),
+            "pad_id": config.take("pad_token_id", 0),
+        }
+
+    def position(self, config: Config) -> Any:
+        """The table of positions."""
+        return PositionEmbedding(
+            config.size("max_position_embeddings"), name="position_embedding"
+        )

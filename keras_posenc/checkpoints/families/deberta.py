@@ -1,0 +1,106 @@
+"""DeBERTa v2 and v3: contents and positions that score each other."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.family import ACTIVATIONS, Parts
+from keras_posenc.positional.disentangled_bias import DisentangledBias
+
+# Three scores are added: of contents, and of each with the other's position.
+_SHARE = 3**-0.5
+
+
+class Deberta(Bert):
+    """[He et al., 2021](https://arxiv.org/abs/2111.09543)."""
+
+    prefix = "deberta."
+    names = {
+        "embedding": "embeddings.word_embeddings",
+        "embedding_norm": "embeddings.LayerNorm",
+        "distances": "encoder.rel_embeddings",
+        "distance_norm": "encoder.LayerNorm",
+        **{
+            part: name
+            for part, name in Bert.names.items()
+            if name.startswith("encoder.")
+        },
+        "query": "encoder.layer.{}.attention.self.query_proj",
+        "key": "encoder.layer.{}.attention.self.key_proj",
+        "value": "encoder.layer.{}.attention.self.value_proj",
+    }
+    unused = (r"(lm|mask)_predictions\..*", r"cls\..*", r"lm_head\..*")
+
+    def options(self, config: Config) -> dict[str, Any]:
+        config.require("relative_attention", True)
+        config.require("share_att_key", True)
+        config.require("norm_rel_ebd", "layer_norm")
+        config.require("position_biased_input", False)
+        kinds = config.take("pos_att_type")
+        if isinstance(kinds, str):
+            kinds = kinds.split("|")
+        if sorted(kinds) != ["c2p", "p2c"]:
+            raise ValueError(
+                f"'{config.path}', key 'pos_att_type': it must be p2c and c2p, "
+                f"and is {kinds!r}"
+            )
+        config.expect("type_vocab_size", 0)
+        config.expect("conv_kernel_size", 0)
+        config.expect("z_steps", 0)
+        config.take("legacy", None)  # of masked language modelling
+        longest = config.take("max_relative_positions", -1)
+        trained = config.size("max_position_embeddings")
+        sizes = self.sizes(config)
+        config.expect("pooler_hidden_size", sizes["d_model"])
+        act = config.choose("pooler_hidden_act", ACTIVATIONS, "gelu")
+        self.pooler = ("pooler.dense", act)
+        position = {
+            "num_buckets": config.size("position_buckets"),
+            "max_distance": longest if longest > 0 else trained,
+        }
+        return {
+            **sizes,
+            "input_position": None,
+            "embedding_norm": True,
+            "attention_position": [
+                DisentangledBias(**position, name="disentangled_bias")
+                for _ in range(sizes["num_layers"])
+            ],
+        }
+
+    def fill_embeddings(self, model: Any, parts: Parts) -> None:
+        super().fill_embeddings(model, parts)
+        buckets = model.attention_position[0].num_buckets
+        norm = keras.layers.LayerNormalization(
+            epsilon=model.norm_epsilon, dtype="float32"
+        )
+        norm.build((None, model.d_model))
+        parts.norm(norm, "distance_norm")
+        table = parts.take("distances", (2 * buckets, model.d_model))
+        self._distances = keras.ops.convert_to_numpy(norm(table))
+
+    def fill_block(self, block: Any, parts: Parts, number: int) -> None:
+        super().fill_block(block, parts, number)
+        attention, position = block.attention, block.attention_position
+        # Distances are projected as tokens are: once for all, here.
+        projection = attention.query_key_value
+        kernel, bias = (
+            keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))
+            for weight in (projection.kernel, projection.bias)
+        )
+        query, key, _ = (
+            (self._distances @ part + offset).reshape(
+                position.key_embeddings.shape
+            )
+            for part, offset in zip(
+                np.split(kernel, 3, axis=1), np.split(bias, 3), strict=True
+            )
+        )
+        position.key_embeddings.assign(key)
+        position.query_embeddings.assign(query * _SHARE)
+        share = np.repeat([_SHARE, 1, 1], len(kernel)).astype("float32")
+        projection.kernel.assign(kernel * share)
+        projection.bias.assign(bias * share)

@@ -1,0 +1,45 @@
+"""DistilBERT: BERT without token types, under other names."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.family import ACTIVATIONS
+
+
+class DistilBert(Bert):
+    """[Sanh et al., 2019](https://arxiv.org/abs/1910.01108)."""
+
+    prefix = "distilbert."
+    names = {
+        "embedding": "embeddings.word_embeddings",
+        "position": "embeddings.position_embeddings",
+        "embedding_norm": "embeddings.LayerNorm",
+        "query": "transformer.layer.{}.attention.q_lin",
+        "key": "transformer.layer.{}.attention.k_lin",
+        "value": "transformer.layer.{}.attention.v_lin",
+        "attention_output": "transformer.layer.{}.attention.out_lin",
+        "attention_norm": "transformer.layer.{}.sa_layer_norm",
+        "intermediate": "transformer.layer.{}.ffn.lin1",
+        "feed_forward_output": "transformer.layer.{}.ffn.lin2",
+        "feed_forward_norm": "transformer.layer.{}.output_layer_norm",
+    }
+    unused = (
+        r"(distilbert\.)?embeddings\.position_ids",
+        r"vocab_(transform|layer_norm|projector)\..*",
+    )
+    pooler = ("pre_classifier", "relu")
+
+    def sizes(self, config: Config) -> dict[str, Any]:
+        config.take("sinusoidal_pos_embds", False)  # the table is there anyway
+        return {
+            "vocabulary_size": config.size("vocab_size"),
+            "d_model": config.size("dim"),
+            "num_layers": config.size("n_layers"),
+            "num_heads": config.size("n_heads"),
+            "intermediate_dim": config.size("hidden_dim"),
+            "activation": config.choose("activation", ACTIVATIONS, "gelu"),
+            "norm_epsilon": 1e-12,
+            "dropout": config.number("dropout", 0.1),
+            "pad_id": config.take("pad_token_id", 0),
+        }

@@ -1,0 +1,31 @@
+"""ELECTRA: BERT with embeddings that may be narrower than the encoder."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.bert import Bert
+
+
+class Electra(Bert):
+    """[Clark et al., 2020](https://arxiv.org/abs/2003.10555)."""
+
+    prefix = "electra."
+    names = {
+        **Bert.names,
+        "embedding_projection": "embeddings_project",
+    }
+    unused: Sequence[str] = (
+        r"(electra\.)?embeddings\.position_ids",
+        r"(discriminator|generator)_predictions\..*",
+        r"generator_lm_head\..*",
+    )
+    pooler = ("classifier.dense", "gelu")
+    classifier = "classifier.out_proj"
+
+    def options(self, config: Config) -> dict[str, Any]:
+        options = super().options(config)
+        width = config.size("embedding_size", options["d_model"])
+        if width != options["d_model"]:
+            options["embedding_dim"] = width
+        return options

@@ -1,0 +1,54 @@
+"""ESM-2: the language of proteins."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.rotary import rotary_of
+
+# The share of masked tokens in training, 0.15 · 0.8, is made up for where
+# nothing is masked.
+_KEPT = 1 - 0.15 * 0.8
+
+
+class Esm(Bert):
+    """[Lin et al., 2022](https://doi.org/10.1101/2022.07.20.500902).
+
+    For sequences without `<mask>`, whose embedding it replaces by zeros.
+    """
+
+    prefix = "esm."
+    names = {
+        "embedding": "embeddings.word_embeddings",
+        **{
+            part: name
+            for part, name in Bert.names.items()
+            if name.startswith("encoder.")
+        },
+        "attention_norm": "encoder.layer.{}.attention.LayerNorm",
+        "feed_forward_norm": "encoder.layer.{}.LayerNorm",
+        "final_norm": "encoder.emb_layer_norm_after",
+    }
+    unused = (
+        r".*rotary_embeddings\.inv_freq",
+        r"(esm\.)?(contact_head|pooler)\..*",
+        r"(esm\.)?embeddings\.position_(ids|embeddings\.weight)",
+        r"lm_head\..*",
+    )
+    pooler = ("classifier.dense", "tanh")
+    classifier = "classifier.out_proj"
+
+    def options(self, config: Config) -> dict[str, Any]:
+        config.expect("position_embedding_type", "rotary")
+        config.expect("emb_layer_norm_before", False, None)
+        config.expect("is_folding_model", False)
+        for key in ("esmfold_config", "vocab_list", "max_position_embeddings"):
+            config.take(key, None)
+        if config.expect("token_dropout", False, True):
+            self.embedding_scale = _KEPT
+        return {
+            **self.sizes(config),
+            "input_position": None,
+            "attention_position": rotary_of(config, 10000.0),
+            "normalize_first": True,
+        }

@@ -1,0 +1,54 @@
+"""EuroBERT: Llama's blocks, which see to both sides."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.family import ACTIVATIONS, Family
+from keras_posenc.checkpoints.rotary import rotary_of
+
+
+class EuroBert(Family):
+    """[Boizard et al., 2025](https://arxiv.org/abs/2503.05500)."""
+
+    prefix = "model."
+    names = {
+        "embedding": "embed_tokens",
+        "query": "layers.{}.self_attn.q_proj",
+        "key": "layers.{}.self_attn.k_proj",
+        "value": "layers.{}.self_attn.v_proj",
+        "attention_output": "layers.{}.self_attn.o_proj",
+        "attention_norm": "layers.{}.input_layernorm",
+        "intermediate": "layers.{}.mlp.up_proj",
+        "gate": "layers.{}.mlp.gate_proj",
+        "feed_forward_output": "layers.{}.mlp.down_proj",
+        "feed_forward_norm": "layers.{}.post_attention_layernorm",
+        "final_norm": "norm",
+    }
+    unused = (r"lm_head\..*",)
+
+    def options(self, config: Config) -> dict[str, Any]:
+        config.expect("attention_bias", False)
+        config.expect("mlp_bias", False)
+        config.take("classifier_pooling", None)  # of heads
+        width, heads = (
+            config.size(key) for key in ("hidden_size", "num_attention_heads")
+        )
+        config.expect("head_dim", width // heads)
+        return {
+            "vocabulary_size": config.size("vocab_size"),
+            "d_model": width,
+            "num_layers": config.size("num_hidden_layers"),
+            "num_heads": heads,
+            "num_key_value_heads": config.size("num_key_value_heads", heads),
+            "intermediate_dim": config.size("intermediate_size"),
+            "activation": config.choose("hidden_act", ACTIVATIONS, "silu"),
+            "norm": "rms",
+            "norm_epsilon": config.number("rms_norm_eps", 1e-5),
+            "normalize_first": True,
+            "use_gate": True,
+            "use_bias": False,
+            "dropout": 0.0,
+            "pad_id": config.take("pad_token_id"),
+            "input_position": None,
+            "attention_position": rotary_of(config, 10000.0),
+        }

@@ -1,0 +1,51 @@
+"""MPNet: BERT with T5's biases of the distance."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.roberta import Roberta
+from keras_posenc.checkpoints.family import Parts
+from keras_posenc.positional.relative_position_bias import RelativePositionBias
+
+_BUCKETS = 32
+
+
+class MPNet(Roberta):
+    """[Song et al., 2020](https://arxiv.org/abs/2004.09297)."""
+
+    prefix = "mpnet."
+    names = {
+        "embedding": "embeddings.word_embeddings",
+        "position": "embeddings.position_embeddings",
+        "embedding_norm": "embeddings.LayerNorm",
+        "bias": "encoder.relative_attention_bias",
+        "query": "encoder.layer.{}.attention.attn.q",
+        "key": "encoder.layer.{}.attention.attn.k",
+        "value": "encoder.layer.{}.attention.attn.v",
+        "attention_output": "encoder.layer.{}.attention.attn.o",
+        "attention_norm": "encoder.layer.{}.attention.LayerNorm",
+        "intermediate": "encoder.layer.{}.intermediate.dense",
+        "feed_forward_output": "encoder.layer.{}.output.dense",
+        "feed_forward_norm": "encoder.layer.{}.output.LayerNorm",
+    }
+    unused = (
+        r"(mpnet\.)?embeddings\.position_ids",
+        r"(mpnet\.)?pooler\.dense\.(weight|bias)",
+        r"lm_head\..*",
+    )
+
+    def options(self, config: Config) -> dict[str, Any]:
+        config.expect("relative_attention_num_buckets", _BUCKETS)
+        options = super().options(config)
+        options["attention_position"] = RelativePositionBias(
+            _BUCKETS, max_distance=128, name="relative_position_bias"
+        )
+        return options
+
+    def after(self, pad_id: int, config: Config) -> Any:
+        return super().after(1, config)  # whatever the padding's id
+
+    def fill_embeddings(self, model: Any, parts: Parts) -> None:
+        super().fill_embeddings(model, parts)
+        table = model.attention_position.embeddings
+        table.assign(parts.take("bias", table.shape))

@@ -1,0 +1,34 @@
+"""RoBERTa and XLM-R, whose positions begin behind the padding's id."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.positional.position_embedding import PositionEmbedding
+
+
+class Roberta(Bert):
+    """[Liu et al., 2019](https://arxiv.org/abs/1907.11692)."""
+
+    prefix = "roberta."
+    unused = (
+        r"(roberta\.)?embeddings\.position_ids",
+        r"(roberta\.)?pooler\.dense\.(weight|bias)",
+        r"lm_head\..*",
+    )
+    pooler = ("classifier.dense", "tanh")
+    classifier = "classifier.out_proj"
+
+    def options(self, config: Config) -> dict[str, Any]:
+        options = self.sizes(config)
+        options["input_position"] = self.after(options["pad_id"], config)
+        return {**options, "embedding_norm": True}
+
+    def after(self, pad_id: int, config: Config) -> PositionEmbedding:
+        """Positions that count tokens alone, in the rows behind `pad_id`."""
+        self.first_position = pad_id + 1
+        return PositionEmbedding(
+            config.size("max_position_embeddings") - self.first_position,
+            skip_masked=True,
+            name="position_embedding",
+        )

@@ -1,0 +1,108 @@
+"""The files of a checkpoint, of which none may lead elsewhere."""
+
+import json
+import os
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+_MOST_BYTES = 256 * 2**20  # of a JSON file; the largest tokenizers have 20 MB
+
+
+class Folder:
+    """A local folder, as Hugging Face's libraries save and cache one.
+
+    Args:
+        path: Where it is. `~` is the home folder.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        ValueError: It is no folder, or a cache of several revisions.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).expanduser()
+        if not self.path.exists():
+            raise FileNotFoundError(
+                f"'{path}' does not exist. `folder` must be a local folder: "
+                "nothing is downloaded. `hf download NAME --local-dir FOLDER` "
+                "fetches one"
+            )
+        if not self.path.is_dir():
+            raise ValueError(f"'{path}' must be a folder, and is a file")
+        snapshots = self.path / "snapshots"
+        if snapshots.is_dir():
+            found = sorted(str(entry) for entry in snapshots.iterdir())
+            raise ValueError(
+                f"'{path}' is a cache of revisions: give one of them, of "
+                f"{', '.join(found) or 'which there are none'}"
+            )
+
+    @property
+    def revision(self) -> str | None:
+        """The revision, where the folder is one of a cache."""
+        is_cached = self.path.parent.name == "snapshots"
+        return self.path.name if is_cached else None
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        return (self.path / name).is_file()
+
+    def file(self, name: str) -> Path:
+        """The path of a file in the folder.
+
+        Args:
+            name: Relative to the folder, with `/` between its parts.
+
+        Raises:
+            FileNotFoundError: There is none.
+            ValueError: The name, or a link, leads out of the folder. Links to
+                the blobs of the cache that the folder is in are followed.
+        """
+        parts = PurePosixPath(name).parts
+        if not parts or "\\" in name or parts[0] == "/" or ".." in parts:
+            raise ValueError(
+                f"'{self.path}' names the file {name!r}, which would lie "
+                "outside of it"
+            )
+        path = self.path.joinpath(*parts)
+        if not path.is_file():
+            raise FileNotFoundError(f"'{self.path}' has no file '{name}'")
+        allowed = [self.path.resolve()]
+        if self.revision is not None:
+            allowed.append((self.path.parent.parent / "blobs").resolve())
+        real = path.resolve()
+        if not any(real.is_relative_to(root) for root in allowed):
+            raise ValueError(
+                f"'{path}' is a link to '{real}', which lies outside of the "
+                "folder"
+            )
+        return path
+
+    def json(self, name: str) -> Any:
+        """What a JSON file holds.
+
+        Raises:
+            FileNotFoundError: There is none.
+            ValueError: It is no JSON, or larger than 256 MB.
+        """
+        path = self.file(name)
+        size = path.stat().st_size
+        if size > _MOST_BYTES:
+            raise ValueError(
+                f"'{path}' has {size / 2**20:.0f} MB, more than any known file "
+                "of its kind"
+            )
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"'{path}' is no JSON file: {error}") from error
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """What a JSON file holds that must be an object."""
+        found = self.json(name)
+        if not isinstance(found, dict):
+            raise ValueError(
+                f"'{self.path / name}' must hold a JSON object, and holds a "
+                f"{type(found).__name__}"
+            )
+        return found

@@ -1,0 +1,179 @@
+"""From a folder as Hugging Face's libraries save it to a Keras model."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.albert import Albert
+from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.families.deberta import Deberta
+from keras_posenc.checkpoints.families.distilbert import DistilBert
+from keras_posenc.checkpoints.families.electra import Electra
+from keras_posenc.checkpoints.families.esm import Esm
+from keras_posenc.checkpoints.families.eurobert import EuroBert
+from keras_posenc.checkpoints.families.gte import Gte
+from keras_posenc.checkpoints.families.modernbert import ModernBert
+from keras_posenc.checkpoints.families.mpnet import MPNet
+from keras_posenc.checkpoints.families.nomic_bert import NomicBert
+from keras_posenc.checkpoints.families.roberta import Roberta
+from keras_posenc.checkpoints.families.roformer import RoFormer
+from keras_posenc.checkpoints.family import Family
+from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.heads import (
+    MODULES,
+    architecture_of,
+    classification,
+    labels_of,
+    sentence_embedding,
+)
+from keras_posenc.checkpoints.pretrained_model import PretrainedModel
+from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.checkpoints.tokenizers import tokenizer_of
+from keras_posenc.ops.arguments import check_bool
+from keras_posenc.progress import progress
+from keras_posenc.transformer.transformer_encoder_model import (
+    TransformerEncoderModel,
+)
+
+FAMILIES: dict[str, type[Family]] = {
+    "albert": Albert,
+    "bert": Bert,
+    "deberta-v2": Deberta,
+    "distilbert": DistilBert,
+    "electra": Electra,
+    "esm": Esm,
+    "eurobert": EuroBert,
+    "gte": Gte,
+    "modernbert": ModernBert,
+    "mpnet": MPNet,
+    "nomic_bert": NomicBert,
+    "roberta": Roberta,
+    "roformer": RoFormer,
+    "xlm-roberta": Roberta,
+}
+
+
+def load_hugging_face(
+    folder: str | os.PathLike[str],
+    *,
+    from_ids: bool = False,
+    encoder_only: bool = False,
+    dtype: Any = None,
+    name: str | None = None,
+    verbose: bool = True,
+) -> PretrainedModel:
+    """A Keras model from a checkpoint of Hugging Face or sentence-transformers.
+
+    Strings in; out come what the checkpoint was saved to answer:
+
+    - a folder with `modules.json` (sentence-transformers): one vector for each
+      text, `(batch, dim)`, pooled and normalised as it says;
+    - `...ForSequenceClassification`: scores of `labels`, `(batch, labels)`,
+      after softmax (sigmoid with several labels at once, or one);
+    - `...ForTokenClassification`: the same of each token;
+    - any other encoder: contextual embeddings, `(batch, seq, dim)`.
+
+    Nothing is downloaded and no code of the folder is run. Every key of its
+    config and every tensor is used, or known not to matter to the answers;
+    another one is an error that names it. All tokens are of type 0, so that
+    pairs of texts are not for it. Dropout has one rate, the hidden one's.
+
+    Args:
+        folder: A local folder with `config.json`, `*.safetensors` and the
+            files of its tokenizer, or a revision in Hugging Face's cache.
+        from_ids: Whether the model begins with ids, `(batch, seq)`, int32, and
+            needs no tokenizer.
+        encoder_only: Whether to leave out what is behind the encoder.
+        dtype: Dtype or dtype policy of the encoder; Keras's by default.
+        name: Name of the model; the folder's by default.
+        verbose: Whether to say on standard error what takes long.
+
+    Returns:
+        A `PretrainedModel`, a `Sequential` with the attributes `encoder`,
+        `labels` and `origin`.
+
+    Raises:
+        FileNotFoundError: The folder, or a file that it must have, is missing.
+        ImportError: The library `safetensors` is missing.
+        ValueError: A `model_type`, a key, a tensor or a tokenizer that is not
+            supported; or a damaged file.
+
+    Example:
+    >>> import keras_posenc as kp
+    >>> model = kp.load_hugging_face("all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> model.predict(["A text."]).shape  # doctest: +SKIP
+    (1, 384)
+
+    References:
+        - [Wolf et al., 2019](https://arxiv.org/abs/1910.03771)
+        - [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084)
+    """
+    check_bool("from_ids", from_ids)
+    check_bool("encoder_only", encoder_only)
+    opened = Folder(folder)
+    values = opened.mapping("config.json")
+    family = _family_of(values, opened)
+    with progress(verbose) as step:
+        step(f"Loading {opened.path}")
+        tensors = Tensors(opened)
+        config = Config(values, opened.path / "config.json")
+        options = family.options(config)
+        config.finish()
+        encoder = TransformerEncoderModel(
+            **options, dtype=dtype, name="encoder"
+        )
+        family.fill(encoder, tensors)
+        unused = list(family.unused)
+        behind: list[Any] = []
+        architecture = architecture_of(values)
+        labels = labels_of(architecture, values)
+        if encoder_only:
+            unused.append(".*")
+            labels = None
+        elif opened.has(MODULES):
+            behind = sentence_embedding(opened, encoder.d_model)
+            labels = None
+        elif labels is not None:
+            assert architecture is not None
+            behind = classification(
+                architecture, labels, values, family, tensors, encoder.d_model
+            )
+        tensors.finish(unused)
+        front = [] if from_ids else [tokenizer_of(opened, encoder)]
+        given = keras.Input(
+            (None,) if from_ids else (),
+            dtype="int32" if from_ids else "string",
+            name="ids" if from_ids else "text",
+        )
+        origin = {
+            "model_type": values["model_type"],
+            "revision": opened.revision,
+            "sha256": tensors.digests(),
+        }
+        return PretrainedModel(
+            [given, *front, encoder, *behind],
+            labels=labels,
+            origin=origin,
+            name=name or _name_of(opened),
+        )
+
+
+def _family_of(values: Mapping[str, Any], folder: Folder) -> Family:
+    kind = values.get("model_type")
+    if kind not in FAMILIES:
+        raise ValueError(
+            f"'{folder.path / 'config.json'}': model_type {kind!r} is not "
+            f"supported, only {', '.join(sorted(FAMILIES))}"
+        )
+    return FAMILIES[kind]()
+
+
+def _name_of(folder: Folder) -> str:
+    path = folder.path.resolve()
+    if folder.revision is not None:  # models--who--name/snapshots/revision
+        path = path.parent.parent
+    name = "".join(c if c.isalnum() else "_" for c in path.name.lower())
+    return name.strip("_") or "model"

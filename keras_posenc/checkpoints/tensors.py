@@ -1,0 +1,164 @@
+"""The tensors of a checkpoint, each taken once and none passed over."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.checkpoints.folder import Folder
+
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+# Written by a class of weights of its own, in files that run code when loaded.
+_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_DTYPES = ("F64", "F32", "F16", "BF16")
+
+
+class Tensors:
+    """The tensors in the safetensors files of a folder, read one at a time.
+
+    Args:
+        folder: Where `model.safetensors` is, or several files and their index.
+
+    Raises:
+        ImportError: The library `safetensors` is missing.
+        FileNotFoundError: There are no such files.
+        ValueError: One of them is damaged, or the index names others than
+            there are.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._files = {
+            file: _opened(folder.file(file)) for file in _files_of(folder)
+        }
+        self._places = {
+            name: file
+            for file, opened in self._files.items()
+            for name in opened.keys()  # noqa: SIM118: it is no dict
+        }
+        _check_index(folder, self._places)
+        self._left = dict(self._places)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The names of all tensors."""
+        return self._places.keys()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
+        """A tensor of floats, as float32 (or float64 where it is kept so).
+
+        Raises:
+            ValueError: There is none, it was taken, it is not of that shape,
+                or not of floats.
+        """
+        if name not in self._left:
+            raise ValueError(
+                f"{self._folder.path} has no tensor '{name}', of shape "
+                f"{tuple(shape)}, which the model needs"
+            )
+        file = self._left.pop(name)
+        part = self._files[file].get_slice(name)
+        found, dtype = tuple(part.get_shape()), part.get_dtype()
+        if found != tuple(shape):
+            raise ValueError(
+                f"'{self._folder.path / file}': tensor '{name}' must have "
+                f"shape {tuple(shape)}, as config.json has it, and has {found}"
+            )
+        if dtype not in _DTYPES:
+            raise ValueError(
+                f"'{self._folder.path / file}': tensor '{name}' must be of "
+                f"{', '.join(_DTYPES)}, and is of {dtype}"
+            )
+        tensor = self._files[file].get_tensor(name)
+        return tensor if dtype == "F64" else tensor.astype("float32")
+
+    def finish(self, of_no_matter: Iterable[str]) -> None:
+        """Raises `ValueError` for tensors that nothing has asked for.
+
+        Args:
+            of_no_matter: Regular expressions of names that may be left.
+        """
+        known = [re.compile(pattern) for pattern in of_no_matter]
+        left = sorted(
+            name
+            for name in self._left
+            if not any(pattern.fullmatch(name) for pattern in known)
+        )
+        if left:
+            told = ", ".join(left[:5]) + (", …" if len(left) > 5 else "")
+            raise ValueError(
+                f"'{self._folder.path}' has {len(left)} tensors that its "
+                f"config.json does not account for: {told}"
+            )
+
+    def digests(self) -> dict[str, str]:
+        """The SHA-256 of each file, by its name."""
+        return dict(self._digests())
+
+    def _digests(self) -> Iterator[tuple[str, str]]:
+        for file in sorted(self._files):
+            with open(self._folder.file(file), "rb") as opened:
+                yield file, hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _files_of(folder: Folder) -> list[str]:
+    if folder.has(WHOLE):
+        return [WHOLE]
+    if folder.has(INDEX):
+        return sorted(set(_weight_map(folder).values()))
+    pickled = next((name for name in _PICKLED if folder.has(name)), None)
+    if pickled is not None:
+        raise ValueError(
+            f"'{folder.path}' has its weights in {pickled}, a format that can "
+            "run any code when it is read. Convert it once, in Python with "
+            "torch and transformers: AutoModel.from_pretrained(FOLDER)"
+            ".save_pretrained(OTHER_FOLDER, safe_serialization=True)"
+        )
+    raise FileNotFoundError(f"'{folder.path}' has neither {WHOLE} nor {INDEX}")
+
+
+def _weight_map(folder: Folder) -> dict[str, str]:
+    found = folder.mapping(INDEX).get("weight_map")
+    if not isinstance(found, dict) or not all(
+        isinstance(file, str) for file in found.values()
+    ):
+        raise ValueError(
+            f"'{folder.path / INDEX}' must have a `weight_map` from tensors to "
+            "files"
+        )
+    return found
+
+
+def _check_index(folder: Folder, places: dict[str, str]) -> None:
+    """Holds the index, if there is one that counts, to what is there."""
+    if folder.has(WHOLE):
+        return
+    wrong = set(_weight_map(folder).items()) ^ set(places.items())
+    if wrong:
+        names = ", ".join(sorted({name for name, _ in wrong})[:5])
+        raise ValueError(
+            f"'{folder.path / INDEX}' and the files that it names differ in "
+            f"these tensors: {names}"
+        )
+
+
+def _opened(path: Path) -> Any:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise ImportError(
+            "Checkpoints need the library safetensors: "
+            "pip install 'keras-posenc[checkpoints]'"
+        ) from error
+    try:
+        return safe_open(path, framework="numpy")
+    except (SafetensorError, OSError) as error:
+        raise ValueError(
+            f"'{path}' is no whole safetensors file: {error}"
+        ) from error
