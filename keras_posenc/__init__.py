@@ -91,6 +91,9 @@ from keras_posenc.transformer.feed_forward import (
 from keras_posenc.transformer.first_token_pooling import (
     FirstTokenPooling1D as FirstTokenPooling1D,
 )
+from keras_posenc.transformer.l2_normalization import (
+    L2Normalization as L2Normalization,
+)
 from keras_posenc.transformer.masked_average_pooling import (
     MaskedAveragePooling1D as MaskedAveragePooling1D,
 )

@@ -12,6 +12,7 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.transformer._sublayers import make_activation
 from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
+from keras_posenc.transformer.l2_normalization import L2Normalization
 from keras_posenc.transformer.masked_average_pooling import (
     MaskedAveragePooling1D,
 )
@@ -166,7 +167,7 @@ def _pooling(folder: Folder, path: str, width: int) -> list[Any]:
 
 
 def _normalization(path: str, width: int) -> list[Any]:
-    return [keras.layers.UnitNormalization(name="normalization")]
+    return [L2Normalization(name="normalization")]
 
 
 def _dense(folder: Folder, path: str, width: int) -> list[Any]:

@@ -19,6 +19,12 @@ from keras_posenc.artifacts.verification.judging import verify_expectations
 from keras_posenc.artifacts.verification.report import Artifact
 from keras_posenc.progress import progress
 
+_FOLDING = (
+    "MediaPipe lowers letters of ASCII alone and keeps accents: a text with "
+    "other capitals or accents gets other ids there, unless the application "
+    "folds it first (docs/limits.md)"
+)
+
 
 def check_file(path: str | Path, suffix: str) -> Path:
     """Returns the path; raises `ValueError` where it has another ending."""
@@ -82,6 +88,8 @@ def export_file(
             if also is not None:
                 step("Asking MediaPipe")
                 count = also(staged, expected)
-                report = dataclasses.replace(report, mediapipe=count)
+                report = dataclasses.replace(
+                    report, mediapipe=count, notes=[*report.notes, _FOLDING]
+                )
         publish_file(staged, path)
     return Artifact.published(path, report)

@@ -193,9 +193,10 @@ def test_sentences_that_people_wrote(mediapipe, tmp_path):
 def test_embedder_answers_as_keras(mediapipe, tmp_path):
     whole = classifier()
     model = keras.Model(whole.inputs, whole.layers[-2].output)
-    path = export(model, tmp_path / "m.tflite", task="text_embedder").path
+    artifact = export(model, tmp_path / "m.tflite", task="text_embedder")
+    assert "lowers letters of ASCII alone" in artifact.report.details()
     np.testing.assert_allclose(
-        embed(path, SAME),
+        embed(artifact.path, SAME),
         model.predict(tf.constant(SAME), verbose=0),
         rtol=0,
         atol=1e-5,

@@ -1,0 +1,46 @@
+"""Vectors of length one, as embeddings are compared."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class L2Normalization(keras.Layer):
+    """Divides vectors by their length; zeros stay zeros, in exports too.
+
+    Keras's `UnitNormalization` multiplies by the inverse of a length of 0,
+    which LiteRT makes NaN. Sums are taken in float32 at least.
+
+    Args:
+        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(..., dim)`.
+
+    Returns:
+        The same shape, in the compute dtype. The mask passes through.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> vectors = np.array([[3.0, 4.0], [0.0, 0.0]], "float32")
+    >>> print(np.array(kp.L2Normalization()(vectors)))
+    [[0.6 0.8]
+     [0.  0. ]]
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs: Any) -> Any:
+        x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
+        total = ops.sum(ops.square(x), axis=-1, keepdims=True)
+        # Chosen before the root, whose gradient at 0 is infinite.
+        total = ops.where(total > 0, total, ops.ones_like(total))
+        return ops.cast(x / ops.sqrt(total), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+        return tuple(input_shape)
