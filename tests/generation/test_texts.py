@@ -23,6 +23,9 @@ def test_texts_are_the_ids_of_texts(options):
         np.char.encode(found["text"].astype(str)), texts
     )
     np.testing.assert_array_equal(found["score"], ids["score"])
+    np.testing.assert_array_equal(
+        found["ended"], np.any(ids["ids"] == 3, axis=-1)
+    )
     called = made(tf.constant(TEXTS))  # as in a graph
     np.testing.assert_array_equal(called["text"], texts)
     batches = tf.data.Dataset.from_tensor_slices(TEXTS).batch(2)
