@@ -180,8 +180,22 @@ def test_a_table_of_positions_is_used_to_its_end():
             lambda x, made=made: [*made.stream(x[0])],
         )
         for ask in asks:
-            with pytest.raises(ValueError, match=f"a table for {size} pos"):
+            what = "source of length 7" if size == 6 else "prompt of 7 tokens"
+            with pytest.raises(
+                ValueError, match=f"a table for {size} pos.*a {what}"
+            ):
                 ask([[4] * 7])
+
+
+@HOME
+def test_padding_takes_no_positions():
+    made = generator(continuer(input_position=kp.PositionEmbedding(9)))
+    expected = answers(made, [[5, 6, 7]])["ids"]
+    padded = np.array([[0] * 5 + [5, 6, 7] + [0] * 4], "int32")
+    for found in (made(padded)["ids"], made.from_ids.predict(padded)["ids"]):
+        np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
+    beyond = made.from_ids.predict(np.full((1, 12), 5, "int32"), verbose=0)
+    assert np.isnan(beyond["score"])
 
 
 @pytest.mark.filterwarnings(
