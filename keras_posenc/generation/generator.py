@@ -424,6 +424,7 @@ class Generator(keras.Model):
                 "`target` must be as many as `source`. Received: "
                 f"{len(ids['target'])} targets, {len(ids['source'])} sources"
             )
+        self._scoring.check_lengths(**ids)
         found = self.scorer_from_ids.predict(
             ids, batch_size=batch_size, verbose=0
         )

@@ -18,6 +18,7 @@ from keras_posenc.ops.cache import Slots, rows_of
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.ops.sides import Side
+from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer._attention_layer import side_of
 from keras_posenc.transformer._context import Context, Memory
 from keras_posenc.transformer._id_model import IdModel
@@ -158,6 +159,14 @@ class DecodingModel(IdModel):
             name: rows_of(value, rows) if name in names else value
             for name, value in cache.items()
         }
+
+    @property
+    def max_positions(self) -> int | None:
+        """How many tokens have positions, where there is a table of them."""
+        position = self.target_input_position
+        if isinstance(position, PositionEmbedding):
+            return position.sequence_length
+        return None
 
     def check_length(self, length: Any, received: str) -> None:
         """Raises `ValueError` unless so many tokens have positions.

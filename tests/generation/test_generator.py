@@ -188,6 +188,40 @@ def test_a_table_of_positions_is_used_to_its_end():
 
 
 @HOME
+@pytest.mark.parametrize(
+    ("make", "size", "message"),
+    [
+        (translator, 6, "a target of 7 tokens"),
+        (continuer, 10, "a source and a target of 12 tokens together"),
+    ],
+)
+def test_a_target_is_scored_up_to_the_last_position(make, size, message):
+    """... which is where its last token is foretold, and not read."""
+    model = make(input_position=kp.PositionEmbedding(size))
+    made = generator(model, max_length=6)
+    source, target = SOURCES[3][:5], [5, 6, 7, 8, 9, END]
+    scores = made.score([source], [target])
+    for given in (target, [2, *target], [*target, 0, 0]):
+        inputs = {"source": np.array([source]), "target": np.array([given])}
+        for ask in (made.scorer, made.scorer.predict_on_batch):
+            found = ops.convert_to_numpy(ask(inputs)["score"])
+            np.testing.assert_allclose(found, scores, atol=BOUND)
+    # What comes before the last token is scored as it is without it.
+    *tokens, _ = made.scorer(inputs)["token_score"][0]
+    shorter = {**inputs, "target": np.array([target[:3]])}
+    *before, _ = made.scorer(shorter)["token_score"][0]
+    np.testing.assert_allclose(tokens[:3], before, atol=BOUND)
+    for ask in (
+        made.score,
+        lambda s, t: made.scorer(
+            {"source": np.array(s), "target": np.array(t)}
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"a table for {size}.*{message}"):
+            ask([source], [[4, *target]])
+
+
+@HOME
 def test_padding_takes_no_positions():
     made = generator(continuer(input_position=kp.PositionEmbedding(9)))
     expected = answers(made, [[5, 6, 7]])["ids"]
