@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from tests.generation.toy import SIZES, shaken
+from tests.generation.toy import SIZES, in_graph, shaken
 
 VOCABULARY, START, END = 12, 2, 3
 # Per token, of logits below 8 in float32, by other kernels.
@@ -185,6 +185,20 @@ def test_a_table_of_positions_is_used_to_its_end():
                 ValueError, match=f"a table for {size} pos.*a {what}"
             ):
                 ask([[4] * 7])
+
+
+@HOME
+@pytest.mark.parametrize(("beams", "score"), [(1, np.nan), (2, -60000)])
+def test_a_source_beyond_a_table_has_no_score_in_a_graph(beams, score):
+    """... as in a file, which raises nothing; the row beside it has one."""
+    of_source = {"target_input_position": "sinusoidal"}
+    model = translator(input_position=kp.PositionEmbedding(6), **of_source)
+    made = generator(model, beams=beams)
+    rows = np.array([[4] * 7, [5, 6, 7, 0, 0, 0, 0]], "int32")
+    found = ops.convert_to_numpy(in_graph(made.search)(rows)["score"])
+    np.testing.assert_array_equal(found[0], np.float32(score))
+    alone = answers(made, rows[1:, :3])["score"]
+    np.testing.assert_allclose(found[1:], alone, atol=BOUND)
 
 
 @HOME
