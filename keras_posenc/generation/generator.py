@@ -168,6 +168,7 @@ class Generator(keras.Model):
         self.supports_masking = True
         self.answer_scales = LogitSize(model)
         self.card = described(search)
+        self.is_drawn = search.draw is not None
         self.search = search
         for name in search.options():
             setattr(self, name, getattr(search, name))
@@ -189,6 +190,7 @@ class Generator(keras.Model):
         ids = keras.Input((None,), dtype="int32", name="ids")
         model = self._model_of_scores(ids, self.search(ids), "from_ids")
         model.retrace = self.retrace
+        model.is_drawn = self.is_drawn
         return model
 
     def offered_signatures(self) -> dict[str, keras.Model]:

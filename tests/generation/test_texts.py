@@ -265,6 +265,32 @@ def test_steps_beyond_the_last_slot_are_no_numbers():
         state.update(found)
 
 
+@pytest.mark.parametrize(
+    ("export", "ask", "message"),
+    [
+        (kp.export_saved_model, lambda g: g, "must be a dict.*default': model"),
+        (
+            kp.export_saved_model,
+            lambda g: {"score": g.score},
+            "a method: give the model, or .*: serving_default, from_ids, score",
+        ),
+        (kp.export_saved_model, lambda g: {"a": g}, "draws by a seed of its"),
+        (kp.export_litert, lambda g: {"a": g.from_ids}, "take the noise too"),
+        (
+            kp.export_litert,
+            lambda g: {"a": generator()},
+            r"hold.* strings. Give no .*offered_signatures\(\), .*'from_ids'",
+        ),
+    ],
+)
+def test_what_is_no_signature_of_a_generator_is_told(
+    tmp_path, export, ask, message
+):
+    made = generator(temperature=1.5)
+    with pytest.raises(ValueError, match=message):
+        export(made, tmp_path / "a.tflite", signatures=ask(made))
+
+
 def test_samples_are_exported_with_their_noise(tmp_path):
     """Of a seed nobody could ask an answer again, nor prove it."""
     made = generator(temperature=1.5, top_p=0.9, seed=1)
