@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_posenc.generation.described import OF_SCORES, described
 from keras_posenc.generation.detokenizing import Detokenizing
-from keras_posenc.generation.generated import IMPOSSIBLE
+from keras_posenc.generation.generated import IMPOSSIBLE, have_ended
 from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.scoring import Scoring
@@ -168,6 +168,7 @@ class Generator(keras.Model):
         self.supports_masking = True
         self.answer_scales = LogitSize(model)
         self.card = described(search)
+        self.is_drawn = search.draw is not None
         self.search = search
         for name in search.options():
             setattr(self, name, getattr(search, name))
@@ -189,6 +190,7 @@ class Generator(keras.Model):
         ids = keras.Input((None,), dtype="int32", name="ids")
         model = self._model_of_scores(ids, self.search(ids), "from_ids")
         model.retrace = self.retrace
+        model.is_drawn = self.is_drawn
         return model
 
     def offered_signatures(self) -> dict[str, keras.Model]:
@@ -365,6 +367,8 @@ class Generator(keras.Model):
 
         Returns:
             A dict of arrays, as the model's outputs; texts are Python strings.
+            One more, `ended`, bool of the shape of `score`, is False where an
+            answer was cut off: it has no end symbol.
 
         Raises:
             ValueError: Something that is none of these, or a model of NaN.
@@ -382,9 +386,11 @@ class Generator(keras.Model):
                 verbose=verbose,
             )
         self._check_scores(found["score"])
+        ended = have_ended(found["ids"], self.search.end_ids)
         if self.detokenize is None:
-            return dict(found)
-        return {"text": self._texts(found["ids"]), "score": found["score"]}
+            return {**found, "ended": ended}
+        text = self._texts(found["ids"])
+        return {"text": text, "score": found["score"], "ended": ended}
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """Keras's `quantize`, of the model within and all that runs it."""
@@ -420,6 +426,7 @@ class Generator(keras.Model):
                 "`target` must be as many as `source`. Received: "
                 f"{len(ids['target'])} targets, {len(ids['source'])} sources"
             )
+        self._scoring.check_lengths(**ids)
         found = self.scorer_from_ids.predict(
             ids, batch_size=batch_size, verbose=0
         )

@@ -1,9 +1,10 @@
 """How likely a model holds a given target: one pass, and no search."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_posenc.generation.generated import is_any, log_probabilities
@@ -13,7 +14,7 @@ from keras_posenc.generation.prompts import (
     refusable,
 )
 from keras_posenc.generation.search import check_model, vocabulary_of
-from keras_posenc.ops.arguments import NamedArguments
+from keras_posenc.ops.arguments import NamedArguments, known_values
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -65,14 +66,20 @@ class Scoring(NamedArguments, keras.layers.Layer):
         target = refusable(inputs["target"], vocabulary_of(self.model))
         target = self.tokens(target)  # (batch, target + 1)
         real = ops.not_equal(target, 0)
-        if hasattr(self.model, "encode"):
-            starts = ops.full_like(target[:, :1], self.start_id)
-            before = ops.concatenate([starts, target[:, :-1]], axis=1)
+        ids, places = self._read(source, target)
+        self._check_length(ids)
+        if places is None:
             if not source.shape[1]:  # as in a search
                 source = ops.pad(source, ((0, 0), (0, 1)))
-            logits = self.model({"source": source, "target": before})
+            logits = self._logits(
+                ids, lambda ids: self.model({"source": source, "target": ids})
+            )
         else:
-            logits = self._continue(source, target)
+            logits = ops.take_along_axis(
+                self._logits(ids, self.model), ops.maximum(places, 0), axis=1
+            )
+            # Where there is no prompt, all ids are as likely to be the first.
+            logits = ops.where(places < 0, ops.zeros_like(logits), logits)
         scores = ops.take_along_axis(
             log_probabilities(logits), ops.expand_dims(target, 2), axis=2
         )
@@ -82,6 +89,17 @@ class Scoring(NamedArguments, keras.layers.Layer):
             "score": ops.cast(ops.sum(scores, axis=1), "float32"),
             "token_score": ops.cast(scores, "float32"),
         }
+
+    def check_lengths(self, source: Any, target: Any) -> None:
+        """Raises `ValueError` for a target beyond a table of positions.
+
+        Args:
+            source: As in a call.
+            target: As in a call.
+        """
+        if self.model.max_positions is not None:
+            source, target = (ops.cast(x, "int32") for x in (source, target))
+            self._check_length(self._read(source, self.tokens(target))[0])
 
     def tokens(self, target: Any) -> Any:
         """Targets without their start, and with their end.
@@ -111,13 +129,23 @@ class Scoring(NamedArguments, keras.layers.Layer):
         here = ops.logical_and(here, ops.logical_not(ended))
         return ops.where(here, self.end_ids[0], target)
 
-    def _continue(self, prompt: Any, target: Any) -> Any:
-        """The logits of a target behind its prompt, `(batch, target, ids)`.
+    def _read(self, source: Any, target: Any) -> tuple[Any, Any]:
+        """What is read for targets, and where their logits come out.
 
-        Both stand together on the left, as in training.
+        The last token of a target is not read, as nothing follows it. A prompt
+        and its target stand together on the left, as in training.
+
+        Returns:
+            int32 `(batch, seq)`, and `(batch, target, 1)`, below 0 where there
+            is no prompt, or None where each column is that of its target.
         """
+        count = _lengths(target)
+        if hasattr(self.model, "encode"):
+            starts = ops.full_like(target[:, :1], self.start_id)
+            ids = ops.concatenate([starts, target[:, :-1]], axis=1)
+            return _first(ids, count), None
         prompt = align_right(
-            prompt, start_id=self.start_id, end_ids=self.end_ids
+            source, start_id=self.start_id, end_ids=self.end_ids
         )
         width, length = ops.shape(prompt)[1], ops.shape(target)[1]
         tokens = ops.sum(
@@ -126,18 +154,38 @@ class Scoring(NamedArguments, keras.layers.Layer):
         both = ops.concatenate([prompt, target], axis=1)
         columns = ops.expand_dims(ops.arange(width + length, dtype="int32"), 0)
         source = columns + (width - tokens)
-        behind = source >= width + length
-        source = ops.where(behind, 0, source)
+        source = ops.where(source >= width + length, 0, source)
         ids = ops.take_along_axis(both, source, axis=1)
-        ids = ops.where(behind, 0, ids)
-        logits = self.model(ids)
         places = (
             tokens - 1 + ops.expand_dims(ops.arange(length, dtype="int32"), 0)
         )  # (batch, target)
-        places = ops.expand_dims(places, 2)
-        logits = ops.take_along_axis(logits, ops.maximum(places, 0), axis=1)
-        # Where there is no prompt, all ids are as likely to be the first.
-        return ops.where(places < 0, ops.zeros_like(logits), logits)
+        return _first(ids, tokens + count - 1), ops.expand_dims(places, 2)
+
+    def _check_length(self, ids: Any) -> None:
+        values = known_values(ids)
+        if values is None:
+            return
+        columns = np.flatnonzero(values.any(axis=0))
+        length = int(columns[-1:].sum()) + 1
+        what = f"a target of {length} tokens"
+        if not hasattr(self.model, "encode"):
+            what = (
+                f"a source and a target of {length + 1} tokens together, of "
+                "which the last is not read"
+            )
+        self.model.check_length(length, what)
+
+    def _logits(self, ids: Any, ask: Callable[[Any], Any]) -> Any:
+        """Logits `(batch, seq, vocabulary)`, NaN beyond a table of positions.
+
+        The table refuses a length beyond it that is known, also where it is
+        that of padding.
+        """
+        size, length = self.model.max_positions, ids.shape[1]
+        if size is None or not isinstance(length, int) or length <= size:
+            return ask(ids)
+        beyond = ((0, 0), (0, length - size), (0, 0))
+        return ops.pad(ask(ids[:, :size]), beyond, constant_values=np.nan)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         return None
@@ -164,3 +212,15 @@ class Scoring(NamedArguments, keras.layers.Layer):
         config = dict(config)
         config["model"] = keras.saving.deserialize_keras_object(config["model"])
         return cls(**config)
+
+
+def _lengths(ids: Any) -> Any:
+    """int32 `(batch, 1)`: where the last token of each row stands, from 1."""
+    columns = ops.arange(1, ops.shape(ids)[1] + 1, dtype="int32")
+    return ops.max(ops.where(ops.not_equal(ids, 0), columns, 0), 1, True)
+
+
+def _first(ids: Any, lengths: Any) -> Any:
+    """The first ids of each row: what follows the last one nobody asks."""
+    columns = ops.arange(ops.shape(ids)[1], dtype="int32")
+    return ops.where(ops.expand_dims(columns, 0) < lengths, ids, 0)

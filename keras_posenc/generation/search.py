@@ -313,7 +313,10 @@ class Search(NamedArguments, keras.layers.Layer):
                 inputs = ops.pad(inputs, ((0, 0), (0, 1)))
             cache = self.model.build_cache(inputs, length)
         else:
-            cache = self.model.build_cache(batch, length)
+            # How many of these are padding, the prompts' values say.
+            cache = self.model.build_cache(
+                batch, length, max_tokens=self.max_length
+            )
         if not isinstance(start, int) or start > 1:
             _, cache = self.model.call_with_cache(prompt[:, :-1], cache)
         prompt = ops.pad(prompt, ((0, 0), (0, room)))
@@ -400,16 +403,21 @@ class Search(NamedArguments, keras.layers.Layer):
             columns = np.flatnonzero(values.any(axis=0))
             self.model.check_source_length(int(columns[-1:].sum()) + 1)
         elif name != "source":
-            self.model.check_length(self._longest(values))
+            tokens = self._longest(values)
+            self.model.check_length(
+                tokens + self.max_length - 1,
+                f"a prompt of {tokens} tokens, and max_length="
+                f"{self.max_length} behind it, of which the last is not read",
+            )
 
     def _longest(self, prompts: np.ndarray) -> int:
-        """How many tokens a row may get to, of which the last is not read."""
+        """How many tokens of the longest prompt are gone on with."""
         real = prompts != 0
         counts = real.sum(axis=1)
         places = prompts.shape[1] - 1 - real[:, ::-1].argmax(axis=1)
         last = np.take_along_axis(prompts, places[:, np.newaxis], axis=1)
         counts -= np.isin(last[:, 0], self.end_ids)  # goes on, as a prompt
-        return max(int(counts.max()) + self.max_length - 1, 1)
+        return max(int(counts.max()), 1)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         return None  # of what it generates, padding is 0

@@ -18,11 +18,13 @@ from keras_posenc.ops.cache import Slots, rows_of
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.ops.sides import Side
+from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer._attention_layer import side_of
 from keras_posenc.transformer._context import Context, Memory
 from keras_posenc.transformer._id_model import IdModel
 from keras_posenc.transformer._input_position import (
     check_cacheable,
+    check_table,
     put_in_at,
     table_of,
 )
@@ -158,13 +160,26 @@ class DecodingModel(IdModel):
             for name, value in cache.items()
         }
 
-    def check_length(self, max_length: Any) -> None:
-        """Raises `ValueError` unless so many tokens have positions, in turn."""
-        check_cacheable(self.target_input_position, max_length)
+    @property
+    def max_positions(self) -> int | None:
+        """How many tokens have positions, where there is a table of them."""
+        position = self.target_input_position
+        if isinstance(position, PositionEmbedding):
+            return position.sequence_length
+        return None
+
+    def check_length(self, length: Any, received: str) -> None:
+        """Raises `ValueError` unless so many tokens have positions.
+
+        Args:
+            length: How many are read.
+            received: What the message says of them.
+        """
+        check_table(self.target_input_position, length, received)
 
     def check_cacheable(self, max_length: Any) -> None:
         """Raises `ValueError` unless it goes on token by token, so far."""
-        self.check_length(max_length)
+        check_cacheable(self.target_input_position, max_length)
         within = self.decoder.attention_position
         for position in within if isinstance(within, list) else [within]:
             if position is not None and position.uses_length:
@@ -177,10 +192,12 @@ class DecodingModel(IdModel):
                     "they were when they came"
                 )
 
-    def _empty_cache(self, batch: Any, max_length: Any) -> dict[str, Any]:
+    def _empty_cache(
+        self, batch: Any, max_length: Any, max_tokens: Any = None
+    ) -> dict[str, Any]:
         """A cache without tokens, and without a memory."""
         max_length = check_size("max_length", max_length)
-        self.check_cacheable(max_length)
+        self.check_cacheable(max_length if max_tokens is None else max_tokens)
         cache = {
             "slot": ops.zeros((), "int32"),
             "tokens": ops.zeros((batch, max_length), "bool"),

@@ -81,7 +81,7 @@ def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
             f"{kind} has no call argument `positions`, and cannot be told "
             "where a token stands: it cannot be cached"
         )
-    check_table(position, max_length, "max_length=")
+    check_table(position, max_length, f"max_length={max_length}")
 
 
 def check_table(
@@ -92,24 +92,31 @@ def check_table(
     Args:
         position: What encodes them, or None.
         length: How many tokens there are.
-        received: What the message says before it.
+        received: What the message says of them.
     """
-    if (
-        isinstance(position, PositionEmbedding)
-        and isinstance(length, int)
-        and length > position.sequence_length
-    ):
+    if is_beyond(position, length):
+        assert isinstance(position, PositionEmbedding)
         raise ValueError(
             "PositionEmbedding as `input_position` has a table for "
             f"{position.sequence_length} positions, and `resized` makes "
-            f"another. Received: {received}{length}"
+            f"another. Received: {received}"
         )
+
+
+def is_beyond(position: keras.Layer | None, length: Any) -> bool:
+    """Whether so many tokens, if known, are more than a table has positions."""
+    return (
+        isinstance(position, PositionEmbedding)
+        and isinstance(length, int)
+        and length > position.sequence_length
+    )
 
 
 def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
     """The encodings of the first positions, `(length, ...)`, or None.
 
-    None too where a layer does not say what it does with its inputs.
+    None too where a layer does not say what it does with its inputs, or has
+    fewer, as slots of padding take none.
 
     Args:
         position: The layer.
@@ -117,6 +124,8 @@ def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
         length: How many: an integer, or a scalar tensor.
     """
     if not isinstance(position, TokenEncoding) or not _encodes_apart(position):
+        return None
+    if is_beyond(position, length):
         return None
     counted = (
         np.arange(length, dtype="int32")

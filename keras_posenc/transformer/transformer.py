@@ -356,7 +356,7 @@ class Transformer(DecodingModel):
 
     def check_source_length(self, length: Any) -> None:
         """Raises `ValueError` unless so many source tokens have positions."""
-        check_table(self.input_position, length, "a source of length ")
+        check_table(self.input_position, length, f"a source of length {length}")
 
     def attention_weights(
         self, source: Any, target: Any, *, source_mask: Any = None

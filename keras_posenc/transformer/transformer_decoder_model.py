@@ -194,7 +194,9 @@ class TransformerDecoderModel(DecodingModel):
         self.embeddings_initializer = embedding.embeddings_initializer
         self.embeddings_regularizer = embedding.embeddings_regularizer
 
-    def build_cache(self, batch_size: Any, max_length: Any) -> dict[str, Any]:
+    def build_cache(
+        self, batch_size: Any, max_length: Any, *, max_tokens: Any = None
+    ) -> dict[str, Any]:
         """An empty cache, for `call_with_cache`.
 
         Args:
@@ -202,6 +204,8 @@ class TransformerDecoderModel(DecodingModel):
             max_length: Number of tokens that each row may get to, those of its
                 prompt and its padding included: an integer, or a scalar
                 tensor.
+            max_tokens: The same without padding, which takes no positions; by
+                default as many.
 
         Returns:
             A dict of tensors, nested. Its shapes never change, so that a loop
@@ -210,10 +214,10 @@ class TransformerDecoderModel(DecodingModel):
         Raises:
             ValueError: A position that tokens cannot be given one after
                 another, by its name; a `batch_size` or `max_length` that is no
-                positive integer; a `max_length` beyond a table of positions.
+                positive integer; more tokens than a table has positions.
         """
         return self._empty_cache(
-            check_size("batch_size", batch_size), max_length
+            check_size("batch_size", batch_size), max_length, max_tokens
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -113,9 +113,17 @@ def run(options: argparse.Namespace) -> int:
         result = [{source: each, "answers": its} for each, its in pairs]
         print(json.dumps(result, indent=2, ensure_ascii=False))
         return EXIT_OK
-    for answer in (answer for each in found for answer in each):
+    every = [answer for each in found for answer in each]
+    for answer in every:
         score = f"{answer['score']:.4f}\t" if options.scores else ""
         print(f"{score}{_line(answer)}")
+    cut = sum(not answer.get("ended", True) for answer in every)
+    if cut:
+        print(
+            f"keras-posenc: {cut} of {len(every)} answers reached max_length="
+            f"{answers['ids'].shape[-1]} without an end symbol",
+            file=sys.stderr,
+        )
     return EXIT_OK
 
 
@@ -190,6 +198,7 @@ def _of_model(
             f"{names[longest]}, has {len(rows[longest])} ids: "
             f"{found[1] if found else error}"
         ) from error
+    answers = _with_ends(generator, answers)
     return answers if options.ids else _detokenized(generator, answers)
 
 
@@ -229,7 +238,9 @@ def _of_artifact(
     with progress(True) as step:
         step(f"Asking {options.artifact} in a fresh process")
         answers = artifact.answer(rows, names, seed=options.seed)
-    return answers if generator is None else _detokenized(generator, answers)
+    if generator is None:
+        return answers
+    return _detokenized(generator, _with_ends(generator, answers))
 
 
 def _tokenize(
@@ -256,6 +267,16 @@ def _padded(rows: Sequence[Sequence[int]]) -> Any:
     return ids
 
 
+def _with_ends(generator: Any, answers: dict[str, Any]) -> dict[str, Any]:
+    """The same with which have `ended`, where there are end symbols."""
+    from keras_posenc.generation.generated import have_ended
+
+    end_ids = generator.search.end_ids
+    if not end_ids:
+        return answers
+    return {**answers, "ended": have_ended(answers["ids"], end_ids)}
+
+
 def _detokenized(generator: Any, answers: dict[str, Any]) -> dict[str, Any]:
     """The same with texts, where the generator can make some."""
     if generator.detokenize is None:
@@ -271,18 +292,22 @@ def _listed(answers: dict[str, Any]) -> list[list[dict[str, Any]]]:
     """The answers to each text, the best first, as what JSON can hold."""
     kind = "text" if "text" in answers else "ids"
     scores, values = answers["score"], answers[kind]
+    columns = [values, scores]
+    if "ended" in answers:
+        columns.append(answers["ended"])
     if scores.ndim == 1:  # not the n best, but one
-        scores, values = scores[:, None], values[:, None]
+        columns = [column[:, None] for column in columns]
     return [
         [
             {
                 kind: value if kind == "text" else _tokens(value),
                 "score": float(score),
+                **({"ended": bool(*ended)} if ended else {}),
             }
-            for value, score in zip(row, its, strict=True)
+            for value, score, *ended in zip(*row, strict=True)
             if score != _NO_SEQUENCE
         ]
-        for row, its in zip(values, scores, strict=True)
+        for row in zip(*columns, strict=True)
     ]
 
 

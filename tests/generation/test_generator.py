@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from tests.generation.toy import SIZES, shaken
+from tests.generation.toy import SIZES, in_graph, shaken
 
 VOCABULARY, START, END = 12, 2, 3
 # Per token, of logits below 8 in float32, by other kernels.
@@ -180,8 +180,70 @@ def test_a_table_of_positions_is_used_to_its_end():
             lambda x, made=made: [*made.stream(x[0])],
         )
         for ask in asks:
-            with pytest.raises(ValueError, match=f"a table for {size} pos"):
+            what = "source of length 7" if size == 6 else "prompt of 7 tokens"
+            with pytest.raises(
+                ValueError, match=f"a table for {size} pos.*a {what}"
+            ):
                 ask([[4] * 7])
+
+
+@HOME
+@pytest.mark.parametrize(("beams", "score"), [(1, np.nan), (2, -60000)])
+def test_a_source_beyond_a_table_has_no_score_in_a_graph(beams, score):
+    """... as in a file, which raises nothing; the row beside it has one."""
+    of_source = {"target_input_position": "sinusoidal"}
+    model = translator(input_position=kp.PositionEmbedding(6), **of_source)
+    made = generator(model, beams=beams)
+    rows = np.array([[4] * 7, [5, 6, 7, 0, 0, 0, 0]], "int32")
+    found = ops.convert_to_numpy(in_graph(made.search)(rows)["score"])
+    np.testing.assert_array_equal(found[0], np.float32(score))
+    alone = answers(made, rows[1:, :3])["score"]
+    np.testing.assert_allclose(found[1:], alone, atol=BOUND)
+
+
+@HOME
+@pytest.mark.parametrize(
+    ("make", "size", "message"),
+    [
+        (translator, 6, "a target of 7 tokens"),
+        (continuer, 10, "a source and a target of 12 tokens together"),
+    ],
+)
+def test_a_target_is_scored_up_to_the_last_position(make, size, message):
+    """... which is where its last token is foretold, and not read."""
+    model = make(input_position=kp.PositionEmbedding(size))
+    made = generator(model, max_length=6)
+    source, target = SOURCES[3][:5], [5, 6, 7, 8, 9, END]
+    scores = made.score([source], [target])
+    for given in (target, [2, *target], [*target, 0, 0]):
+        inputs = {"source": np.array([source]), "target": np.array([given])}
+        for ask in (made.scorer, made.scorer.predict_on_batch):
+            found = ops.convert_to_numpy(ask(inputs)["score"])
+            np.testing.assert_allclose(found, scores, atol=BOUND)
+    # What comes before the last token is scored as it is without it.
+    *tokens, _ = made.scorer(inputs)["token_score"][0]
+    shorter = {**inputs, "target": np.array([target[:3]])}
+    *before, _ = made.scorer(shorter)["token_score"][0]
+    np.testing.assert_allclose(tokens[:3], before, atol=BOUND)
+    for ask in (
+        made.score,
+        lambda s, t: made.scorer(
+            {"source": np.array(s), "target": np.array(t)}
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"a table for {size}.*{message}"):
+            ask([source], [[4, *target]])
+
+
+@HOME
+def test_padding_takes_no_positions():
+    made = generator(continuer(input_position=kp.PositionEmbedding(9)))
+    expected = answers(made, [[5, 6, 7]])["ids"]
+    padded = np.array([[0] * 5 + [5, 6, 7] + [0] * 4], "int32")
+    for found in (made(padded)["ids"], made.from_ids.predict(padded)["ids"]):
+        np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
+    beyond = made.from_ids.predict(np.full((1, 12), 5, "int32"), verbose=0)
+    assert np.isnan(beyond["score"])
 
 
 @pytest.mark.filterwarnings(

@@ -23,6 +23,9 @@ def test_texts_are_the_ids_of_texts(options):
         np.char.encode(found["text"].astype(str)), texts
     )
     np.testing.assert_array_equal(found["score"], ids["score"])
+    np.testing.assert_array_equal(
+        found["ended"], np.any(ids["ids"] == 3, axis=-1)
+    )
     called = made(tf.constant(TEXTS))  # as in a graph
     np.testing.assert_array_equal(called["text"], texts)
     batches = tf.data.Dataset.from_tensor_slices(TEXTS).batch(2)
@@ -260,6 +263,32 @@ def test_steps_beyond_the_last_slot_are_no_numbers():
         logits = np.asarray(found.pop("logits"))
         assert np.all(np.isnan(logits) == (room == 0))
         state.update(found)
+
+
+@pytest.mark.parametrize(
+    ("export", "ask", "message"),
+    [
+        (kp.export_saved_model, lambda g: g, "must be a dict.*default': model"),
+        (
+            kp.export_saved_model,
+            lambda g: {"score": g.score},
+            "a method: give the model, or .*: serving_default, from_ids, score",
+        ),
+        (kp.export_saved_model, lambda g: {"a": g}, "draws by a seed of its"),
+        (kp.export_litert, lambda g: {"a": g.from_ids}, "take the noise too"),
+        (
+            kp.export_litert,
+            lambda g: {"a": generator()},
+            r"hold.* strings. Give no .*offered_signatures\(\), .*'from_ids'",
+        ),
+    ],
+)
+def test_what_is_no_signature_of_a_generator_is_told(
+    tmp_path, export, ask, message
+):
+    made = generator(temperature=1.5)
+    with pytest.raises(ValueError, match=message):
+        export(made, tmp_path / "a.tflite", signatures=ask(made))
 
 
 def test_samples_are_exported_with_their_noise(tmp_path):

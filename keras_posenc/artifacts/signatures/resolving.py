@@ -24,6 +24,9 @@ from keras_posenc.artifacts.signatures.signature import DEFAULT, Signature
 from keras_posenc.artifacts.signatures.strings import cut_strings, from_ids
 from keras_posenc.keras_internals import layers_within
 
+# What is told of a model that has signatures of its own.
+_OFFERED = "Give no `signatures`, or one of generator.offered_signatures()"
+
 
 def check_model(model: Any) -> None:
     """Raises `ValueError` for what is no model, such as the path of one."""
@@ -72,7 +75,8 @@ def as_given(
     if not isinstance(signatures, Mapping) or not signatures:
         raise ValueError(
             "`signatures` must be a dict of a model, or of a pair (model, "
-            f"shapes), by name. Received: signatures={signatures!r}"
+            f"shapes), by name, such as {{'{DEFAULT}': model}}. Received: "
+            f"signatures={signatures!r}"
         )
     for name, value in signatures.items():
         pair = value if isinstance(value, tuple | list) else (value, {})
@@ -85,7 +89,7 @@ def as_given(
             raise ValueError(
                 "`signatures` must map names, of letters, digits and "
                 "underscores, to a keras.Model or to a pair (model, shapes). "
-                f"Received: {name!r}: {value!r}"
+                f"Received: {name!r}: {value!r}{_hint(pair[:1])}"
             )
         model, shapes = pair
         if not isinstance(shapes, Mapping):
@@ -93,7 +97,26 @@ def as_given(
                 f"Signature '{name}': shapes must be a dict by input name. "
                 f"Received: {shapes!r}"
             )
+        if getattr(model, "is_drawn", False):
+            raise ValueError(
+                f"Signature '{name}': nobody can ask for an answer of model "
+                f"'{model.name}' again, which draws by a seed of its own. "
+                f"{_OFFERED}, which take the noise too"
+            )
         yield name, model, shapes
+
+
+def _hint(given: Any) -> str:
+    """What is to be given in place of a model's method."""
+    model = getattr(given[0], "__self__", None) if given else None
+    if not isinstance(model, keras.Model):
+        return ""
+    if not offered(model):
+        return ", a method: give the model"
+    return (
+        ", a method: give the model, or one of "
+        f"generator.offered_signatures(): {', '.join(offered(model))}"
+    )
 
 
 def resolve_numeric_signatures(
@@ -138,9 +161,10 @@ def _numeric_signature(
         try:
             cut = cut_strings(whole)
         except ValueError as error:
+            hint = f". {_OFFERED}, such as 'from_ids'" if offered(model) else ""
             raise ValueError(
                 f"LiteRT and ONNX take no strings, and signature '{name}' "
-                f"cannot begin where its strings become numbers: {error}"
+                f"cannot begin where its strings become numbers: {error}{hint}"
             ) from error
         specs = _with_shapes(name, model, cut.specs, shapes)
         return dataclasses.replace(cut, specs=specs)

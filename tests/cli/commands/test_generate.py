@@ -37,7 +37,7 @@ def generators(tmp_path_factory):
     beams = kp.Generator(model, max_length=LENGTH, beams=2, n_best=2, **texts)
     beams.save(folder / "beams.keras")
     kp.export_saved_model(beams, folder / "beams", **silent)
-    draws = kp.Generator(model, max_length=LENGTH, temperature=2.0, **texts)
+    draws = kp.Generator(model, max_length=LENGTH, temperature=9.0, **texts)
     draws.save(folder / "draws.keras")
     sizes = {"ids": (2, 8), "noise": (2, LENGTH)}
     by_noise = draws.offered_signatures()["from_ids"]
@@ -155,6 +155,24 @@ def test_ids_of_an_onnx_file_have_another_name(run, tmp_path):
     result = run("generate", path, "5,6", "7", "--ids", "--scores")
     assert result.code == 0, result.err
     assert result.out.splitlines() == ["6.0000\t5 6", "7.0000\t7"]
+
+
+def test_answers_that_were_cut_off_are_counted(run, generators):
+    """... where ids tell: texts alone do not."""
+    model = generators / "draws.keras"
+    many = [*"abcdefgh", ""] * 3
+    result = run("generate", model, *many, "--seed", 1, "--json")
+    answers = [each["answers"] for each in json.loads(result.out)]
+    cut = sum(not answer["ended"] for (answer,) in answers)
+    assert 0 < cut < len(many)
+    note = f"{cut} of {len(many)} answers reached max_length={LENGTH} without"
+    file = (generators / "draws.tflite", "--tokenizer", model)
+    for source in ((model,), file):
+        result = run("generate", *source, *many, "--seed", 1)
+        assert note in result.err
+        assert len(result.out.splitlines()) == len(many)
+    result = run("generate", generators / "alone.keras", "a")
+    assert "reached" not in result.err  # it has no end symbol
 
 
 def test_a_text_without_ids_is_answered(run, generators):
