@@ -1,4 +1,4 @@
-"""The command `keras-posenc`: export, verify, inspect, generate, draw.
+"""The command `keras-posenc`: import, export, verify, inspect, generate.
 
 Beside the package and not inside it, because importing the package imports
 Keras and TensorFlow, which takes seconds: arguments are parsed first, and
@@ -18,6 +18,7 @@ from keras_posenc_cli.commands import (
     completion,
     export,
     generate,
+    import_,
     inspect,
     plot,
     rollback,
@@ -72,6 +73,7 @@ ended by SIGTERM; 129 ended by SIGHUP.
     commands = parser.add_subparsers(
         required=True, title="commands", metavar="COMMAND"
     )
+    import_.add(commands)
     export.add(commands)
     verify.add(commands)
     rollback.add(commands)

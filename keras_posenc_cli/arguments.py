@@ -67,7 +67,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "model",
         type=path,
         metavar="MODEL.keras",
-        help="a model that was saved by model.save('model.keras')",
+        help="file of model.save(), or a Hugging Face checkpoint",
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc_cli.arguments import Shape, ids
+from keras_posenc_cli.checkpoints import is_checkpoint, load_checkpoint
 from keras_posenc_cli.process import UsageError
 
 
@@ -21,7 +22,7 @@ def load_model(
     """The Keras model in a file, once its own layers are registered.
 
     Args:
-        path: The .keras file.
+        path: The .keras file, or the folder of a checkpoint.
         imports: Modules that register layers, in the working directory or
             installed.
         inputs: dtypes and shapes by the names that `--input` gave, for a model
@@ -30,8 +31,19 @@ def load_model(
     Raises:
         UsageError: What is wrong with any of them.
     """
+    if is_checkpoint(path):
+        if imports:
+            raise UsageError(
+                "--import is not for a checkpoint, which has no layers of its "
+                "own"
+            )
+        model = load_checkpoint(path)
+        return _with_inputs(model, path, inputs) if inputs else model
     if path.is_dir():
-        raise UsageError(f"'{path}' must be a .keras file, and is a folder")
+        raise UsageError(
+            f"'{path}' must be a .keras file, or a checkpoint with its "
+            "config.json, and is another folder"
+        )
     if not path.is_file():
         raise UsageError(f"'{path}' does not exist")
     if path.suffix != ".keras":

@@ -38,7 +38,7 @@ class Tensors:
         self._places = {
             name: file
             for file, opened in self._files.items()
-            for name in opened.keys()  # noqa: SIM118: it is no dict
+            for name in opened.keys()
         }
         _check_index(folder, self._places)
         self._left = dict(self._places)

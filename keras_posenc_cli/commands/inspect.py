@@ -1,4 +1,4 @@
-"""`keras-posenc inspect`: what an artifact or a .keras model holds."""
+"""`keras-posenc inspect`: what an artifact, model or checkpoint holds."""
 
 import argparse
 import dataclasses
@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_posenc_cli import arguments
+from keras_posenc_cli.checkpoints import (
+    answers,
+    is_checkpoint,
+    load_checkpoint,
+)
 from keras_posenc_cli.loading import check_exists, load_model
 from keras_posenc_cli.process import EXIT_OK
 
@@ -21,8 +26,8 @@ def add(commands: "Commands") -> None:
         run,
         summary="show what an artifact is, and whether it is safe to run",
         description="Shows the signatures, operators and sizes of a SavedModel "
-        "folder, LiteRT or ONNX file, or the layers of a .keras model, without "
-        "running it.",
+        "folder, LiteRT or ONNX file, or the layers of a .keras model or of a "
+        "Hugging Face checkpoint, without running it.",
         usage="ARTIFACT [option ...]",
         example="keras-posenc inspect judge.tflite --json",
     )
@@ -31,7 +36,7 @@ def add(commands: "Commands") -> None:
         type=arguments.path,
         metavar="ARTIFACT",
         help=".tflite, .onnx or .keras file, SavedModel folder, or folder of "
-        "its versions",
+        "its versions, or of a checkpoint",
     )
     arguments.add_import(parser)
     arguments.add_details_or_json(parser, "all of these in tables")
@@ -49,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
             if hasattr(model, "card"):  # as a generator has one
                 print(model.card["signature"])
         return EXIT_OK
+    if is_checkpoint(options.artifact):
+        return _of_checkpoint(options)
     check_exists(options.artifact)
     from keras_posenc.artifacts.inspection.inspection import inspect
 
@@ -79,3 +86,46 @@ def _line(model: Any, path: Path) -> str:
         f"{', '.join(inputs) or 'inputs that it does not know'}, "
         f"{parameters}, {units.size(path.stat().st_size)}"
     )
+
+
+def _of_checkpoint(options: argparse.Namespace) -> int:
+    """Says what the folder of a checkpoint is, whatever its tokenizer."""
+    folder = options.artifact
+    model = load_checkpoint(folder, from_ids=True)
+    from keras_posenc.artifacts.ground import units
+    from keras_posenc.checkpoints.folder import Folder
+    from keras_posenc.checkpoints.tokenizers import tokenizer_of
+
+    if options.details:
+        model.summary(expand_nested=True, print_fn=print)
+        return EXIT_OK
+    sizes = [(folder / name).stat().st_size for name in model.origin["sha256"]]
+    told = {
+        "path": str(folder),
+        **model.origin,
+        "size_bytes": sum(sizes),
+        "parameters": model.count_params(),
+        "answers": answers(model),
+        "labels": model.labels,
+    }
+    try:
+        tokenizer = tokenizer_of(Folder(folder), model.encoder)
+    except (OSError, ValueError) as error:
+        tokenizer, lacking = None, str(error)
+    if options.json:
+        told["tokenizer"] = tokenizer and tokenizer.get_config()
+        print(json.dumps(told, indent=2))
+        return EXIT_OK
+    print(
+        f"{folder}: checkpoint of {told['model_type']}, {told['answers']}, "
+        f"{told['parameters']:,} parameters, {units.size(told['size_bytes'])}"
+    )
+    if tokenizer is None:
+        print(f"no tokenizer: {lacking}")
+    else:
+        longest = tokenizer.max_length or "any number of"
+        print(
+            f"tokenizer: WordPiece of {len(tokenizer.vocabulary):,} tokens, "
+            f"for texts of up to {longest} ids"
+        )
+    return EXIT_OK

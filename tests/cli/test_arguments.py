@@ -177,7 +177,7 @@ class TestBeforeTensorFlow:
             ),
             (
                 "export litert versions --out x.tflite",
-                "'versions' must be a .keras file, and is a folder",
+                "'versions' must be a .keras file, or a checkpoint",
             ),
             (
                 "export litert model.tflite --out x.tflite",

@@ -254,6 +254,7 @@ class TestModelsThatDoNotKnowTheirInputs:
     [
         "verify model.keras missing.tflite",
         "inspect missing",
+        "import missing",
         "bench missing.tflite",
         "rollback missing 1",
         "inspect model.keras --import missing_layers",

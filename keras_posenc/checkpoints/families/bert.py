@@ -31,7 +31,7 @@ class Bert(Family):
         r"(bert\.)?pooler\.dense\.(weight|bias)",
         r"cls\..*",
     )
-    pooler = ("bert.pooler.dense", "tanh")
+    pooler: tuple[str, str] | None = ("bert.pooler.dense", "tanh")
 
     def options(self, config: Config) -> dict[str, Any]:
         return {

@@ -1,0 +1,44 @@
+"""Checkpoints of Hugging Face, in the place of .keras files."""
+
+from pathlib import Path
+from typing import Any
+
+from keras_posenc_cli.process import UsageError
+
+_MOST_LABELS = 5  # in a line
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path is the folder of a checkpoint, or a cache of them."""
+    return any((path / name).exists() for name in ("config.json", "snapshots"))
+
+
+def load_checkpoint(path: Path, **options: Any) -> Any:
+    """The model of a checkpoint.
+
+    Args:
+        path: Its folder.
+        **options: Those of `keras_posenc.load_hugging_face`.
+
+    Raises:
+        UsageError: What is wrong with it.
+    """
+    import keras_posenc as kp
+
+    try:
+        return kp.load_hugging_face(path, **options)
+    except (ImportError, OSError, ValueError) as error:
+        raise UsageError(str(error)) from error
+
+
+def answers(model: Any) -> str:
+    """What a model of a checkpoint answers, in a few words."""
+    *each, size = model.outputs[0].shape
+    per = "token" if len(each) == 2 else "text"
+    if model.labels is None:
+        return f"a vector of {size} for each {per}"
+    more = ", ..." if size > _MOST_LABELS else ""
+    return (
+        f"scores of {', '.join(model.labels[:_MOST_LABELS])}{more} for each "
+        f"{per}"
+    )

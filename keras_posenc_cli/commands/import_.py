@@ -1,0 +1,107 @@
+"""`keras-posenc import`: a checkpoint of Hugging Face as a .keras model."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keras_posenc_cli import arguments
+from keras_posenc_cli.checkpoints import answers, load_checkpoint
+from keras_posenc_cli.loading import check_exists
+from keras_posenc_cli.process import EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from keras_posenc_cli.arguments import Commands
+
+_DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
+
+
+def add(commands: "Commands") -> None:
+    parser = arguments.add_command(
+        commands,
+        "import",
+        run,
+        summary="write a Hugging Face checkpoint as a .keras model",
+        description="Writes an encoder that Hugging Face's transformers, or "
+        "sentence-transformers, saved as a .keras model. Nothing is "
+        "downloaded, and no code of the folder is run. Needs "
+        "keras-posenc[checkpoints].",
+        usage="FOLDER [option ...]",
+        example="keras-posenc import all-MiniLM-L6-v2 --out minilm.keras",
+    )
+    parser.add_argument(
+        "folder",
+        type=arguments.path,
+        metavar="FOLDER",
+        help="local folder with config.json, *.safetensors and the files of "
+        "the tokenizer",
+    )
+    parser.add_argument(
+        "--out",
+        type=arguments.path,
+        metavar="FILE.keras",
+        help="the file (default: the folder's name and .keras, in the working "
+        "directory)",
+    )
+    parser.add_argument(
+        "--from-ids",
+        action="store_true",
+        help="a model that takes ids and needs no tokenizer",
+    )
+    parser.add_argument(
+        "--encoder-only",
+        action="store_true",
+        help="leave out what is behind the encoder: pooling, or a classifier",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=_DTYPES,
+        metavar="POLICY",
+        help=f"dtype policy of the encoder: {', '.join(_DTYPES)} (default: "
+        "float32)",
+    )
+    arguments.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    check_exists(options.folder)
+    out = options.out or Path(f"{_name(options.folder)}.keras")
+    if out.suffix != ".keras":
+        raise UsageError(f"--out must end in '.keras'. Received: '{out}'")
+    if out.is_dir():
+        raise UsageError(f"--out must be a file, and '{out}' is a folder")
+    model = load_checkpoint(
+        options.folder,
+        from_ids=options.from_ids,
+        encoder_only=options.encoder_only,
+        dtype=options.dtype,
+    )
+    from keras_posenc.artifacts.ground import units
+    from keras_posenc.artifacts.ground.staging import staging_beside
+
+    with staging_beside(out.parent) as staged:
+        staged.mkdir()
+        whole = staged / out.name
+        model.save(whole)
+        whole.replace(out)
+    told = {
+        "path": str(out),
+        "answers": answers(model),
+        "labels": model.labels,
+        **model.origin,
+    }
+    size = units.size(out.stat().st_size)
+    print(
+        json.dumps(told, indent=2)
+        if options.json
+        else f"{out}: {told['model_type']}, {told['answers']}, {size}"
+    )
+    return EXIT_OK
+
+
+def _name(folder: Path) -> str:
+    """The folder's, or in a cache, models--who--name/snapshots/revision's."""
+    path = folder.resolve()
+    if path.parent.name == "snapshots":
+        return path.parent.parent.name.split("--")[-1]
+    return path.name

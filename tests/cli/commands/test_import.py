@@ -1,0 +1,137 @@
+"""`keras-posenc import`, and checkpoints in the place of .keras files."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "hugging_face"
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    """A folder of the working directory, with a tokenizer."""
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(FIXTURES / "bert", "tiny")
+    words = [f"word{number}" for number in range(48 - len(SPECIAL))]
+    Path(folder, "vocab.txt").write_text("\n".join([*SPECIAL, *words]))
+    return folder
+
+
+class TestImport:
+    def test_file_gives_the_answers_of_the_folder(self, run, checkpoint):
+        result = run("import", checkpoint)
+        assert result.code == 0, result.err
+        assert result.out.startswith(
+            "tiny.keras: bert, a vector of 16 for each token, "
+        )
+        model = keras.saving.load_model("tiny.keras")
+        expected = kp.load_hugging_face(checkpoint, verbose=False)
+        texts = keras.ops.convert_to_tensor(["word1 word2", "other"])
+        np.testing.assert_array_equal(model(texts), expected(texts))
+
+    def test_options(self, run, tmp_path):
+        out = tmp_path / "made" / "ids.keras"
+        result = run(
+            *("import", FIXTURES / "bert_classifier", "--out", out),
+            *("--from-ids", "--encoder-only", "--dtype", "mixed_bfloat16"),
+            "--json",
+        )
+        assert result.code == 0, result.err
+        told = json.loads(result.out)
+        assert told["path"] == str(out)
+        assert told["answers"] == "a vector of 16 for each token"
+        assert told["labels"] is None
+        assert list(told["sha256"]) == ["model.safetensors"]
+        model = keras.saving.load_model(out)
+        assert model.inputs[0].name == "ids"
+        assert model.encoder.encoder.dtype_policy.name == "mixed_bfloat16"
+        # Nothing is left of what it was staged in.
+        assert [path.name for path in out.parent.iterdir()] == ["ids.keras"]
+
+    def test_name_of_a_cached_revision(self, run, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        cached = "models--who--tiny/snapshots/5f3a"
+        shutil.copytree(FIXTURES / "bert", cached)
+        result = run("import", cached, "--from-ids", "--json")
+        assert result.code == 0, result.err
+        told = json.loads(result.out)
+        assert (told["path"], told["revision"]) == ("tiny.keras", "5f3a")
+
+    @pytest.mark.parametrize(
+        ("line", "reason"),
+        [
+            ("missing", "'missing' does not exist"),
+            ("empty", "'empty' has no file 'config.json'"),
+            ("tiny --out a.h5", "must end in '.keras'. Received: 'a.h5'"),
+            ("tiny --out folder.keras", "and 'folder.keras' is a folder"),
+            ("bare", "has neither tokenizer.json nor vocab.txt"),
+        ],
+    )
+    def test_refused(self, run, checkpoint, line, reason):
+        for name in ("empty", "folder.keras"):
+            Path(name).mkdir()
+        shutil.copytree(FIXTURES / "bert", "bare")
+        result = run("import", *line.split())
+        assert (result.code, result.out) == (2, "")
+        assert reason in result.err.splitlines()[-1]
+
+    def test_extra_that_it_needs(self, run, checkpoint, monkeypatch):
+        monkeypatch.setitem(sys.modules, "safetensors", None)
+        result = run("import", checkpoint)
+        assert result.code == 2
+        assert "pip install 'keras-posenc[checkpoints]'" in result.err
+
+
+class TestInPlaceOfAFile:
+    def test_export(self, run, checkpoint):
+        out = ("--out", "tiny.tflite", "--no-verify", "--max-length", 4)
+        result = run("export", "litert", checkpoint, *out)
+        assert result.code == 0, result.err
+        assert list(kp.inspect("tiny.tflite").signatures) == ["serving_default"]
+
+    def test_modules_are_not_for_it(self, run, checkpoint):
+        result = run("verify", checkpoint, checkpoint, "--import", "json")
+        assert result.code == 2
+        assert "--import is not for a checkpoint" in result.err
+
+    def test_inspect(self, run, checkpoint):
+        result = run("inspect", checkpoint)
+        assert result.code == 0, result.err
+        first, second = result.out.splitlines()
+        assert first.startswith(
+            "tiny: checkpoint of bert, a vector of 16 for each token, "
+        )
+        assert second == (
+            "tokenizer: WordPiece of 48 tokens, for texts of up to 24 ids"
+        )
+        result = run("inspect", checkpoint, "--json")
+        told = json.loads(result.out)
+        model = kp.load_hugging_face(checkpoint, verbose=False)
+        assert told["parameters"] == model.count_params()
+        assert told["tokenizer"]["vocabulary"][:5] == SPECIAL
+        result = run("inspect", checkpoint, "--details")
+        assert f"Total params: {told['parameters']:,}" in result.out
+
+    @pytest.mark.parametrize(
+        ("name", "per"),
+        [("bert_classifier", "text"), ("bert_token_classifier", "token")],
+    )
+    def test_inspect_of_scores(self, run, name, per):
+        result = run("inspect", FIXTURES / name)
+        assert result.code == 0, result.err
+        first, second = result.out.splitlines()
+        labels = kp.load_hugging_face(
+            FIXTURES / name, from_ids=True, verbose=False
+        ).labels
+        assert f", scores of {', '.join(labels)} for each {per}, " in first
+        assert second.startswith("no tokenizer: ")
