@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401: tells NumPy of bfloat16
+import ml_dtypes  # noqa: F401 (tells NumPy of bfloat16)
 import numpy as np
 
 from keras_posenc.checkpoints.folder import Folder
