@@ -9,6 +9,9 @@ from keras_posenc.text.byte_tokenizer import (
 from keras_posenc.text.character_tokenizer import (
     CharacterTokenizer as CharacterTokenizer,
 )
+from keras_posenc.text.sentencepiece_tokenizer import (
+    SentencepieceTokenizer as SentencepieceTokenizer,
+)
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,
 )

@@ -233,3 +233,16 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
             raise ValueError(
                 f"`ids` must be in [0, {size}). Received: {wrong[0]}."
             )
+
+
+def import_tensorflow_text(name: str) -> Any:
+    """TF-Text, or an error that says why a layer needs it."""
+    try:
+        import tensorflow_text
+    except ImportError as error:
+        raise ImportError(
+            f"`{name}` needs TensorFlow and TF-Text, of the same "
+            "minor version: `pip install tensorflow tensorflow-text`. TF-Text "
+            "has no wheel for Windows; use the Windows Subsystem for Linux."
+        ) from error
+    return tensorflow_text

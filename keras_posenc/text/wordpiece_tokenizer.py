@@ -9,7 +9,7 @@ import keras
 
 from keras_posenc.ops.arguments import check_bool, check_choice
 from keras_posenc.progress import progress
-from keras_posenc.text._tokenizer import Tokenizer
+from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.bert_words import NO_WORD, bert_words, marked
 from keras_posenc.text.wordpiece_vocabulary import (
     CLS,
@@ -222,7 +222,7 @@ class WordpieceTokenizer(Tokenizer):
             >>> print(tokenizer.detokenize(ids).numpy())
             [b'to be [UNK] or to see [UNK]']
         """
-        _import_tensorflow_text()
+        import_tensorflow_text("WordpieceTokenizer")
         with progress(verbose) as step:
             # Half a minute for some thousand texts, and nothing to say of few.
             patience = threading.Timer(
@@ -281,7 +281,7 @@ class WordpieceTokenizer(Tokenizer):
         )
 
     def _make_tokenizer(self) -> Any:
-        tensorflow_text = _import_tensorflow_text()
+        tensorflow_text = import_tensorflow_text("WordpieceTokenizer")
         import tensorflow as tf
 
         vocabulary, unknown = list(self.vocabulary), self.unknown_id
@@ -410,15 +410,3 @@ class WordpieceTokenizer(Tokenizer):
             "start_token": self.start_token,
             "end_token": self.end_token,
         }
-
-
-def _import_tensorflow_text() -> Any:
-    try:
-        import tensorflow_text
-    except ImportError as error:
-        raise ImportError(
-            "`WordpieceTokenizer` needs TensorFlow and TF-Text, of the same "
-            "minor version: `pip install tensorflow tensorflow-text`. TF-Text "
-            "has no wheel for Windows; use the Windows Subsystem for Linux."
-        ) from error
-    return tensorflow_text

@@ -1,0 +1,193 @@
+import base64
+import copy
+import gzip
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_text")
+
+from keras_posenc.text import SentencepieceTokenizer  # noqa: E402
+from keras_posenc.text.sentencepiece_model import (  # noqa: E402
+    model_class,
+)
+
+FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
+
+
+def content(name):
+    file = FIXTURES / f"{name}_parity.json.gz"
+    return json.loads(gzip.decompress(file.read_bytes()))
+
+
+TEXTS = content("tokenizer")["texts"]
+CONTENT = content("sentencepiece")
+MODEL = base64.b64decode(CONTENT["model"])
+
+
+def tokenizer_json(whitespace="model"):
+    """What the file of Hugging Face's would hold."""
+    said = copy.deepcopy(CONTENT["tokenizers"][whitespace]["json"])
+    model = model_class().FromString(MODEL)
+    names = ("<s>", "<pad>", "</s>", "<unk>")
+    said["model"]["vocab"] = [
+        *((name, 0.0) for name in names),
+        *((each.piece, each.score) for each in model.pieces[3:]),
+        ("<mask>", 0.0),
+    ]
+    rules = model.normalizer_spec.precompiled_charsmap
+    said["normalizer"]["normalizers"][0]["precompiled_charsmap"] = (
+        base64.b64encode(rules).decode()
+    )
+    return said
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(said):
+        path = tmp_path / "tokenizer.json"
+        path.write_text(json.dumps(said), encoding="utf-8")
+        return path
+
+    return write
+
+
+def different(tokenizer, expected):
+    """How many texts of each category have other ids."""
+    counts = {}
+    for category, ids in expected.items():
+        rows = tokenizer.split(TEXTS[category]).to_list()
+        counts[category] = sum(a != b for a, b in zip(rows, ids, strict=True))
+    return {category: count for category, count in counts.items() if count}
+
+
+class TestParity:
+    def test_a_model(self, tmp_path):
+        path = tmp_path / "text.model"
+        path.write_bytes(MODEL)
+        tokenizer = SentencepieceTokenizer(path, pad_token="<unk>")
+        assert different(tokenizer, CONTENT["ids"]) == {}
+
+    # What is otherwise: of equally likely pieces "]]" and "]" another one is
+    # first (docs, special), several marks on one letter (accents, scripts), and
+    # a text that is one space.
+    @pytest.mark.parametrize(
+        ("whitespace", "otherwise"),
+        [
+            ("model", {"docs": 1, "accents": 3, "special": 1, "scripts": 28}),
+            ("split", {"special": 1}),
+            ("collapse", {"spaces": 1, "special": 1}),
+            ("keep", {"spaces": 1, "special": 1}),
+        ],
+    )
+    def test_a_tokenizer_json(self, file, whitespace, otherwise):
+        path = file(tokenizer_json(whitespace))
+        tokenizer = SentencepieceTokenizer.from_tokenizer_json(path)
+        assert tokenizer.whitespace == whitespace
+        expected = CONTENT["tokenizers"][whitespace]["ids"]
+        assert different(tokenizer, expected) == otherwise
+
+
+class TestAsALayer:
+    def tokenizer(self, file, **arguments):
+        path = file(tokenizer_json())
+        return SentencepieceTokenizer.from_tokenizer_json(path, **arguments)
+
+    def test_frame_padding_and_mask(self, file):
+        tokenizer = self.tokenizer(file, sequence_length=6)
+        ids = tokenizer(["Return the value", ""]).numpy()
+        assert ids.shape == (2, 6)
+        assert ids[0, 0] == 0
+        assert ids[1].tolist() == [0, 2, 1, 1, 1, 1]
+        mask = tokenizer.compute_mask(["Return the value", ""])
+        np.testing.assert_array_equal(mask, ids != 1)
+        bare = self.tokenizer(file, start_token=None, end_token=None)
+        assert bare([""]).shape == (1, 0)
+
+    def test_config_and_model_file_hold_the_model(self, file, tmp_path):
+        tokenizer = self.tokenizer(file, name="pieces")
+        config = json.loads(json.dumps(tokenizer.get_config()))
+        again = SentencepieceTokenizer.from_config(config)
+        assert again.get_config() == tokenizer.get_config()
+        assert again.special_tokens[-1] == " <mask>"
+        text = keras.Input((), dtype="string")
+        model = keras.Model(text, tokenizer(text))
+        model.save(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        texts = tf.constant(["Return  a <mask> value", "é"])
+        np.testing.assert_array_equal(loaded(texts), tokenizer(texts))
+
+    def test_detokenize(self, file):
+        tokenizer = self.tokenizer(file)
+        texts = ["Return the value, or None.", "", "한국어 x", "a <mask> b"]
+        found = tokenizer.detokenize(tokenizer(texts)).numpy()
+        assert [text.decode() for text in found] == [
+            *texts[:2],
+            "<unk>국<unk> x",
+            "a<mask> b",
+        ]
+        in_graph = tf.function(tokenizer.detokenize)(tokenizer(texts))
+        assert in_graph.numpy().tolist() == found.tolist()
+
+    @pytest.mark.parametrize("text", [b"a\xff b", b"\xed\xa0\x80", b"\0a", b""])
+    def test_any_bytes(self, file, text):
+        ids = self.tokenizer(file)([text]).numpy()
+        assert (ids[0, 0], ids[0, -1]) == (0, 2)
+
+    def test_texts_forge_no_token_where_none_is_wanted(self, file):
+        tokenizer = self.tokenizer(file, special_tokens=())
+        ids = tokenizer.split(["</s><pad> <mask>", "\x01\x022\x01"])
+        assert {0, 1, 2}.isdisjoint(ids.flat_values.numpy())
+        ids = self.tokenizer(file).split(["\x01\x022\x01", "<\x01/s>"])
+        assert {0, 1, 2}.isdisjoint(ids.flat_values.numpy())
+
+
+class TestRefusals:
+    def test_files(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="`model` must be a file"):
+            SentencepieceTokenizer(tmp_path / "none.model")
+        for model in (b"", b"no model", b"\xff" * 9):
+            with pytest.raises(ValueError, match="must be a SentencePiece mod"):
+                SentencepieceTokenizer(model)
+
+    @pytest.mark.parametrize(
+        ("arguments", "match"),
+        [
+            ({}, "`pad_token` must be .*'<pad>'"),
+            ({"pad_token": "<unk>", "end_token": "[x]"}, "`end_token` must be"),
+            (
+                {"pad_token": "<unk>", "special_tokens": ["<m>"]},
+                "`special_tokens` must be .*'<m>'",
+            ),
+            ({"pad_token": "<unk>", "whitespace": "no"}, "`whitespace` must"),
+        ],
+    )
+    def test_arguments(self, arguments, match):
+        with pytest.raises(ValueError, match=match):
+            SentencepieceTokenizer(MODEL, **arguments)
+
+    def test_other_kinds_of_models(self):
+        model = model_class().FromString(MODEL)
+        model.trainer_spec.model_type = 2
+        with pytest.raises(ValueError, match=r"a Unigram .*model_type=2"):
+            SentencepieceTokenizer(model.SerializeToString())
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("model", {"type": "BPE"}),
+            ("normalizer", {"type": "Lowercase"}),
+            ("pre_tokenizer", {"type": "Whitespace"}),
+            ("post_processor", {"type": "RobertaProcessing"}),
+        ],
+    )
+    def test_what_a_file_says_and_is_not_known(self, file, key, value):
+        path = file({**tokenizer_json(), key: value})
+        match = f"of the kind Unigram, .* Received: {key}="
+        with pytest.raises(ValueError, match=match):
+            SentencepieceTokenizer.from_tokenizer_json(path)
