@@ -5,6 +5,8 @@ from typing import Any
 
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.positional.position_embedding import PositionEmbedding
+from keras_posenc.text._tokenizer import Tokenizer
+from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
@@ -12,13 +14,12 @@ from keras_posenc.transformer.transformer_encoder_model import (
 
 WHOLE, VOCABULARY = "tokenizer.json", "vocab.txt"
 SETTINGS, LENGTHS = "tokenizer_config.json", "sentence_bert_config.json"
+WORDPIECE, UNIGRAM = "WordPiece", "Unigram"
 # What a file says that sets no length.
 _NO_LENGTH = 10**6
 
 
-def tokenizer_of(
-    folder: Folder, encoder: TransformerEncoderModel
-) -> WordpieceTokenizer:
+def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
     """The layer that gives the encoder the ids that it was trained on.
 
     Texts are cut where the checkpoint says so, and never beyond the encoder's
@@ -26,49 +27,72 @@ def tokenizer_of(
 
     Raises:
         FileNotFoundError: The folder has no tokenizer.
-        ValueError: One of another kind than WordPiece, of other settings than
-            are supported, or with more tokens than the encoder.
+        ValueError: One of another kind than WordPiece or Unigram, of other
+            settings than are supported, or with more tokens than the encoder.
     """
     settings = folder.mapping(SETTINGS) if folder.has(SETTINGS) else {}
-    if folder.has(WHOLE):
-        options = _of_whole(folder, folder.mapping(WHOLE))
-    elif folder.has(VOCABULARY):
-        options = _of_vocabulary(folder, settings)
+    layer: Tokenizer
+    named: dict[str, Any] = {
+        "max_length": _longest(folder, settings, encoder),
+        "name": "tokenizer",
+    }
+    whole = folder.mapping(WHOLE) if folder.has(WHOLE) else None
+    if whole is not None and _kind(whole, folder) == UNIGRAM:
+        layer = SentencepieceTokenizer.from_tokenizer_json(
+            folder.file(WHOLE), **named
+        )
     else:
-        raise FileNotFoundError(
-            f"'{folder.path}' has neither {WHOLE} nor {VOCABULARY}, and so no "
-            "tokenizer: from_ids=True makes a model that needs none"
+        if whole is not None:
+            options = _of_whole(folder, whole)
+        elif folder.has(VOCABULARY):
+            options = _of_vocabulary(folder, settings)
+        else:
+            raise FileNotFoundError(
+                f"'{folder.path}' has neither {WHOLE} nor {VOCABULARY}, and so "
+                "no tokenizer: from_ids=True makes a model that needs none"
+            )
+        tokens = options["vocabulary"]
+        if encoder.pad_id >= len(tokens):
+            raise ValueError(
+                f"'{folder.path}': config.json says pad_token_id="
+                f"{encoder.pad_id}, and the tokenizer has {len(tokens)} tokens"
+            )
+        layer = WordpieceTokenizer(
+            **options,
+            normalization="bert",
+            pad_token=tokens[encoder.pad_id],
+            **named,
         )
-    vocabulary = options["vocabulary"]
-    if len(vocabulary) > encoder.vocabulary_size:
+    if layer.pad_id != encoder.pad_id:
         raise ValueError(
-            f"'{folder.path}': the tokenizer has {len(vocabulary)} tokens, and "
-            f"config.json says vocab_size={encoder.vocabulary_size}"
+            f"'{folder.path}': the tokenizer pads with id {layer.pad_id}, and "
+            f"config.json says pad_token_id={encoder.pad_id}"
         )
-    if encoder.pad_id >= len(vocabulary):
+    if layer.vocabulary_size() > encoder.vocabulary_size:
         raise ValueError(
-            f"'{folder.path}': config.json says pad_token_id={encoder.pad_id}, "
-            f"and the tokenizer has {len(vocabulary)} tokens"
+            f"'{folder.path}': the tokenizer has {layer.vocabulary_size()} "
+            f"tokens, and config.json says vocab_size={encoder.vocabulary_size}"
         )
-    return WordpieceTokenizer(
-        **options,
-        normalization="bert",
-        pad_token=vocabulary[encoder.pad_id],
-        max_length=_longest(folder, settings, encoder),
-        name="tokenizer",
-    )
+    return layer
+
+
+def _kind(whole: Mapping[str, Any], folder: Folder) -> str:
+    """What kind of tokenizer a file has, of those that are supported."""
+    model = _part(whole, "model", folder.path / WHOLE)
+    kind = model.get("type", WORDPIECE if "unk_token" in model else None)
+    if kind not in (WORDPIECE, UNIGRAM):
+        raise ValueError(
+            f"'{folder.path / WHOLE}': a tokenizer of type {kind} is not "
+            f"supported, only {WORDPIECE} and {UNIGRAM}: from_ids=True makes a "
+            "model that needs none"
+        )
+    return kind
 
 
 def _of_whole(folder: Folder, whole: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments from the file of the library "tokenizers"."""
     path = folder.path / WHOLE
     model = _part(whole, "model", path)
-    kind = model.get("type", "WordPiece" if "unk_token" in model else None)
-    if kind != "WordPiece":
-        raise ValueError(
-            f"'{path}': a tokenizer of type {kind} is not supported, only "
-            "WordPiece: from_ids=True makes a model that needs none"
-        )
     _check(model, path, "continuing_subword_prefix", "##")
     _check(model, path, "max_input_chars_per_word", 100)
     normalizer = _part(whole, "normalizer", path)

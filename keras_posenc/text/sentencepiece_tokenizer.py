@@ -50,6 +50,8 @@ class SentencepieceTokenizer(Tokenizer):
         sequence_length: number of ids per text: longer texts are cut, keeping
             the end, shorter ones padded. None pads to the longest text of the
             batch and cuts nothing.
+        max_length: the most ids of a text, where `sequence_length` is None:
+            longer texts are cut, and all are padded to the longest one.
         start_token: the piece before each text, or None for none.
         end_token: the piece behind each text, or None for none.
         pad_token: the piece of padding.
@@ -92,6 +94,7 @@ class SentencepieceTokenizer(Tokenizer):
         model: bytes | str | os.PathLike[str],
         *,
         sequence_length: int | None = None,
+        max_length: int | None = None,
         start_token: str | None = "<s>",
         end_token: str | None = "</s>",
         pad_token: str = "<pad>",
@@ -101,7 +104,9 @@ class SentencepieceTokenizer(Tokenizer):
     ) -> None:
         # First, since what a row takes at least depends on them.
         self.start_token, self.end_token = start_token, end_token
-        super().__init__(sequence_length=sequence_length, **kwargs)
+        super().__init__(
+            sequence_length=sequence_length, max_length=max_length, **kwargs
+        )
         self.model = model if isinstance(model, bytes) else _read(model)
         pieces, self.unknown_id = pieces_of(self.model)
         # A tuple: Keras and TensorFlow would wrap a list to track its items.
@@ -142,6 +147,7 @@ class SentencepieceTokenizer(Tokenizer):
         path: str | os.PathLike[str],
         *,
         sequence_length: int | None = None,
+        max_length: int | None = None,
         **kwargs: Any,
     ) -> Self:
         """A tokenizer that gives the ids of Hugging Face's file.
@@ -153,6 +159,7 @@ class SentencepieceTokenizer(Tokenizer):
         Args:
             path: a `tokenizer.json` of the kind Unigram.
             sequence_length: as for the constructor.
+            max_length: as for the constructor.
             **kwargs: as for the constructor; what the file says by default.
 
         Returns:
@@ -164,7 +171,12 @@ class SentencepieceTokenizer(Tokenizer):
         """
         content = _read(path, "path").decode("utf-8")
         model, said = convert_tokenizer(content)
-        return cls(model, sequence_length=sequence_length, **{**said, **kwargs})
+        return cls(
+            model,
+            sequence_length=sequence_length,
+            max_length=max_length,
+            **{**said, **kwargs},
+        )
 
     @property
     def frame(self) -> tuple[int, int]:
@@ -244,7 +256,6 @@ class SentencepieceTokenizer(Tokenizer):
         return {
             **super().get_config(),
             "model": base64.b64encode(self.model).decode(),
-            "sequence_length": self.sequence_length,
             "start_token": self.start_token,
             "end_token": self.end_token,
             "pad_token": self.pad_token,
