@@ -15,6 +15,7 @@ from keras_posenc.artifacts.ground.errors import (
 from keras_posenc.artifacts.inspection.inspection import Inspection, Tensor
 from keras_posenc.artifacts.inspection.safety import inspect_safe
 from keras_posenc.artifacts.processes.isolation import MEMORY, MIB, Limits
+from keras_posenc.artifacts.signatures.lengths import LENGTHS
 from keras_posenc.artifacts.signatures.signature import DEFAULT
 from keras_posenc.artifacts.verification.asking import (
     ask,
@@ -139,6 +140,10 @@ class GeneratorArtifact:
                     )
                 given[place, : len(row)] = row
         inputs = {self.takes: given}
+        if LENGTHS in self.inspection.signatures[self.signature]["inputs"]:
+            lengths = np.zeros((count,), "int32")
+            lengths[: len(batch)] = [len(rows[index]) for index in batch]
+            inputs[LENGTHS] = lengths
         if noise is not None:
             some = np.zeros((count, noise.shape[1]), noise.dtype)
             some[: len(batch)] = noise[batch[0] : batch[-1] + 1]
@@ -242,7 +247,7 @@ def read_generator(
         name for name, tensor in inputs.items() if _is_texts_or_ids(tensor)
     ]
     drawn = inputs.get(NOISE)
-    rest = inputs.keys() - {*takes, NOISE}
+    rest = inputs.keys() - {*takes, NOISE, LENGTHS}
     if (
         len(takes) != 1
         or rest

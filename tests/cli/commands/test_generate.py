@@ -91,6 +91,17 @@ def test_a_saved_model_answers_as_its_model(run, generators, stdin):
         )
 
 
+def test_a_saved_model_takes_ids_too(run, generators):
+    """... of rows of several lengths, which it is told."""
+    given = ("2,4,5,3", "2,4,3", "--ids")
+    model = run("generate", generators / "beams.keras", *given)
+    folder = generators / "beams"
+    found = run("generate", folder, *given, "--signature", "from_ids")
+    assert found.code == 0, found.err
+    assert found.out == model.out
+    assert len(model.out.splitlines()) == 4  # the 2 best of each
+
+
 def test_a_file_of_ids_takes_a_tokenizer_or_ids(run, generators):
     """... and one seed draws the same from a file as from its model."""
     from keras_posenc import CharacterTokenizer
