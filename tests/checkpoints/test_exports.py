@@ -1,4 +1,4 @@
-"""What every family computes leaves in every format, verified."""
+"""What families compute leaves in every format, verified."""
 
 from pathlib import Path
 
@@ -8,21 +8,9 @@ import pytest
 import keras_posenc as kp
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
-FAMILIES = (
-    "albert",
-    "bert_token_classifier",
-    "deberta_v2",
-    "distilbert_classifier",
-    "electra",
-    "esm",
-    "eurobert",
-    "gte",
-    "modernbert",
-    "mpnet",
-    "nomic_bert",
-    "roberta",
-    "roformer",
-)
+# Each with something that no other has: a shared block and a projection, scores
+# by buckets of distances, RMS and grouped heads, windows and gates, biases.
+FAMILIES = ("albert", "deberta_v2", "eurobert", "modernbert", "mpnet")
 
 
 @pytest.fixture(scope="module")
