@@ -1,8 +1,9 @@
 """WordPiece tokenisation as a layer."""
 
+import functools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
@@ -193,8 +194,8 @@ class WordpieceTokenizer(Tokenizer):
         """A tokenizer whose vocabulary is learned from a corpus.
 
         The same texts, in any order, give the same vocabulary. The corpus is
-        read once, in a stream; TF-Text's tool keeps every distinct word in
-        memory.
+        read once, in a stream, and its distinct words are kept in memory. Words
+        are those that the tokenizer finds, by its `normalization`.
 
         Args:
             corpus: iterable of strings, or a `tf.data.Dataset` of strings.
@@ -223,8 +224,9 @@ class WordpieceTokenizer(Tokenizer):
             [b'to be [UNK] or to see [UNK]']
         """
         import_tensorflow_text("WordpieceTokenizer")
+        words_of = _words_of(lowercase, **kwargs)
         with progress(verbose) as step:
-            # Half a minute for some thousand texts, and nothing to say of few.
+            # Seconds for many thousand texts, and nothing to say of few.
             patience = threading.Timer(
                 _PATIENCE,
                 step,
@@ -233,9 +235,7 @@ class WordpieceTokenizer(Tokenizer):
             patience.daemon = True
             patience.start()
             try:
-                vocabulary = learn_vocabulary(
-                    corpus, vocabulary_size, lowercase
-                )
+                vocabulary = learn_vocabulary(corpus, vocabulary_size, words_of)
             finally:
                 patience.cancel()
                 patience.join()
@@ -410,3 +410,24 @@ class WordpieceTokenizer(Tokenizer):
             "start_token": self.start_token,
             "end_token": self.end_token,
         }
+
+
+def _words_of(
+    lowercase: bool,
+    normalization: str = "tf_text",
+    strip_accents: bool | None = None,
+    split_on_cjk: bool = True,
+    **_: Any,
+) -> Callable[[Any], Any]:
+    """From texts to the words that a tokenizer of these arguments cuts."""
+    if normalization == "bert":
+        return functools.partial(
+            bert_words,
+            lowercase=lowercase,
+            strip_accents=lowercase if strip_accents is None else strip_accents,
+            split_on_cjk=split_on_cjk,
+            special_tokens=(),
+        )
+    from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
+
+    return BasicTokenizer(lower_case=lowercase).tokenize

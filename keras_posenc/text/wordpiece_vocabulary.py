@@ -1,20 +1,23 @@
 """WordPiece vocabularies: read from a file, checked, learned."""
 
 import collections
+import heapq
 import itertools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_posenc.text.corpus import check_dataset, strings_of
+from keras_posenc.text.corpus import texts_of
 
 PAD, UNK, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP)
 SUFFIX = "##"
 
-# Words in one step of learning: large enough to hide a step's overhead.
+# Texts in one step of counting: large enough to hide a step's overhead.
 _BATCH = 1024
+# Of a word that is learned from, in characters.
+_LONGEST = 50
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
@@ -80,31 +83,30 @@ def check_vocabulary(
 
 
 def learn_vocabulary(
-    corpus: Any, vocabulary_size: int, lowercase: bool
+    corpus: Any, vocabulary_size: int, words_of: Callable[[Any], Any]
 ) -> list[str]:
-    """Learns a vocabulary with TF-Text's WordPiece tool.
+    """Learns a vocabulary by merging what most often stands side by side.
 
-    The result depends only on how often each word occurs, never on the order
-    of the texts. Every character that fits is kept, alone and as a suffix, so
-    words without a token of their own still split into known pieces.
+    As byte pair encoding does, on characters. The result depends only on how
+    often each word occurs, never on the order of the texts. Every character
+    that fits is kept, alone and as a suffix, so words without a token of their
+    own still split into known pieces.
 
     Args:
         corpus: iterable of strings, or a `tf.data.Dataset` of string tensors.
-            It is read once, in a stream.
+            It is read once, in a stream; the distinct words stay in memory.
         vocabulary_size: the most tokens to learn, special tokens included.
-        lowercase: whether to lowercase and to strip accents first.
+        words_of: from a tensor of texts to their words, ragged.
 
     Returns:
-        The special tokens, the characters in alphabetical order, then the
-        other tokens, the most frequent first.
+        The special tokens, the characters in alphabetical order, alone and as
+        suffixes, then the other tokens, the most frequent first.
 
     Raises:
         TypeError: if the corpus is one string, or holds something else.
         ValueError: if `vocabulary_size` is too small, or the corpus holds no
             word.
     """
-    from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset
-
     smallest = len(SPECIAL_TOKENS) + 2
     if vocabulary_size < smallest:
         raise ValueError(
@@ -112,66 +114,95 @@ def learn_vocabulary(
             "tokens and one character, alone and as a suffix. "
             f"Received: vocabulary_size={vocabulary_size}."
         )
-    try:
-        learned = bert_vocab_from_dataset.bert_vocab_from_dataset(
-            _valid_batches(corpus),
-            vocabulary_size,
-            list(SPECIAL_TOKENS),
-            bert_tokenizer_params={"lower_case": lowercase},
-            learn_params={
-                # The tool's own lowest count of 10 leaves a small corpus
-                # with single characters only.
-                "lower_thresh": 1,
-                # Its own 1000 can exceed the whole vocabulary.
-                "max_unique_chars": (vocabulary_size - len(SPECIAL_TOKENS))
-                // 2,
-            },
-        )
-    except StopIteration:  # the tool asks for the first of no words
+    words = _count_words(corpus, words_of)
+    if not words:
+        raise ValueError("`corpus` must hold at least one word. Received none.")
+    characters: collections.Counter[str] = collections.Counter()
+    for word, count in words.items():
+        for character in word:
+            characters[character] += count
+    room = (vocabulary_size - len(SPECIAL_TOKENS)) // 2
+    # Ties by code point, so that the order of texts decides nothing.
+    by_count = sorted(characters, key=lambda c: (-characters[c], c))
+    kept = sorted(by_count[:room])
+    spelled = {
+        word: count
+        for word, count in words.items()
+        if len(word) <= _LONGEST and set(word) <= set(kept)
+    }
+    if not spelled:
         raise ValueError(
-            "`corpus` must hold at least one word. Received none."
-        ) from None
-    if len(learned) == len(SPECIAL_TOKENS):
-        raise ValueError(
-            "`corpus` must hold a word of at most 50 characters that "
+            f"`corpus` must hold a word of at most {_LONGEST} characters that "
             "`vocabulary_size` leaves room to spell. Received none for "
             f"vocabulary_size={vocabulary_size}."
         )
-    return _trim(learned, vocabulary_size)
-
-
-def _valid_batches(corpus: Any) -> Any:
-    """A dataset of string vectors, invalid UTF-8 replaced by U+FFFD."""
-    import tensorflow as tf
-
-    if isinstance(corpus, tf.data.Dataset):
-        check_dataset(corpus)
-        texts = corpus.map(lambda text: tf.reshape(text, (-1,))).unbatch()
-    else:
-        strings = strings_of(corpus)
-        texts = tf.data.Dataset.from_generator(
-            lambda: strings, output_signature=tf.TensorSpec((), tf.string)
-        )
-    return texts.batch(_BATCH).map(
-        lambda batch: tf.strings.unicode_transcode(batch, "UTF-8", "UTF-8")
+    vocabulary = [*SPECIAL_TOKENS, *kept, *(SUFFIX + c for c in kept)]
+    merged = _merges(spelled)
+    return vocabulary + list(
+        itertools.islice(merged, vocabulary_size - len(vocabulary))
     )
 
 
-def _trim(learned: Sequence[str], size: int) -> list[str]:
-    """Drops the rarest tokens beyond `size`, but no single character.
+def _count_words(corpus: Any, words_of: Callable[[Any], Any]) -> dict[str, int]:
+    import tensorflow as tf
 
-    The tool searches for a count that gives about `size` tokens and may stop
-    above it. It lists the characters first, but those that continue a word
-    among the pieces, by their counts.
+    counts: collections.Counter[bytes] = collections.Counter()
+    texts = texts_of(corpus)
+    while batch := list(itertools.islice(texts, _BATCH)):
+        words = words_of(tf.constant(batch)).flat_values
+        counts.update(words.numpy().tolist())
+    return {word.decode(): count for word, count in counts.items()}
+
+
+def _merges(words: Mapping[str, int]) -> Iterator[str]:
+    """The tokens that merging neighbours makes, the most frequent first.
+
+    Only what a merge changes is counted anew. Where counts are equal, the order
+    is that of the tokens.
     """
-    longest = len(SUFFIX) + 1
-    kept = [t.startswith(SUFFIX) and len(t) == longest for t in learned]
-    room = size - sum(kept)
-    for index, keep in enumerate(kept):
-        if not keep and room > 0:
-            kept[index] = True
-            room -= 1
-    return list(itertools.compress(learned, kept))
+    pieces = [[word[0], *(SUFFIX + c for c in word[1:])] for word in words]
+    counts = list(words.values())
+    pairs: collections.Counter[tuple[str, str]] = collections.Counter()
+    places = collections.defaultdict(set)
+    for index, parts in enumerate(pieces):
+        for pair in itertools.pairwise(parts):
+            pairs[pair] += counts[index]
+            places[pair].add(index)
+    heap = [(-count, pair) for pair, count in pairs.items()]
+    heapq.heapify(heap)
+    seen = set()
+    while heap:
+        count, pair = heapq.heappop(heap)
+        if pairs[pair] != -count:
+            continue  # counted anew since
+        token = pair[0] + pair[1].removeprefix(SUFFIX)
+        if token not in seen:  # of other parts, it was one before
+            seen.add(token)
+            yield token
+        changed: set[tuple[str, str]] = set()
+        for index in places.pop(pair):
+            parts = pieces[index]
+            before = list(itertools.pairwise(parts))
+            _merge(parts, pair, token)
+            after = list(itertools.pairwise(parts))
+            for each in before:
+                pairs[each] -= counts[index]
+            for each in after:
+                pairs[each] += counts[index]
+                places[each].add(index)
+            changed.update(before, after)
+        for each in changed:
+            if pairs[each] > 0:
+                heapq.heappush(heap, (-pairs[each], each))
+
+
+def _merge(parts: list[str], pair: tuple[str, str], token: str) -> None:
+    """Replaces a pair by a token, from the left."""
+    at = 0
+    while at < len(parts) - 1:
+        if (parts[at], parts[at + 1]) == pair:
+            parts[at : at + 2] = [token]
+        at += 1
 
 
 def _name(values: Sequence[Any]) -> str:

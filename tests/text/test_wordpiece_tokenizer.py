@@ -638,8 +638,19 @@ class TestLearn:
         vocabulary = WordpieceTokenizer.learn(["to be or not to be"], 30)
         assert {"to", "be"} <= set(vocabulary.get_vocabulary())
 
-    def test_what_the_tool_learns_too_much_is_cut(self):
-        # TF-Text answers these with 20 tokens, "##f" the last.
+    def test_merges_follow_the_counts(self):
+        # By hand: "a##b" 3 times, "ab##c" 2, "##y##z" 1, as often as "x##y".
+        tokenizer = WordpieceTokenizer.learn(["abc ab abc xyz"], 99)
+        assert tokenizer.vocabulary[4 + 2 * 6 :] == ("ab", "abc", "##yz", "xyz")
+
+    def test_words_are_those_of_the_normalization(self):
+        # Decomposed, as this tokenizer reads it.
+        tokenizer = WordpieceTokenizer.learn(
+            ["한국어를 배운다"], 60, normalization="bert"
+        )
+        assert UNK not in tokenizer(["배운 한국다"]).numpy()
+
+    def test_size_is_reached_and_not_exceeded(self):
         corpus = ["fae fae eedbe cca cca cdeef cdeef"]
         tokenizer = WordpieceTokenizer.learn(corpus, 18)
         assert tokenizer.vocabulary_size() == 18
