@@ -13,6 +13,9 @@ from keras_posenc.checkpoints.hugging_face import (
 from keras_posenc.checkpoints.pretrained_model import (
     PretrainedModel as PretrainedModel,
 )
+from keras_posenc.checkpoints.saving import (
+    save_hugging_face as save_hugging_face,
+)
 from keras_posenc.generation.generator import (
     Generator as Generator,
 )
