@@ -100,6 +100,9 @@ from keras_posenc.transformer.masked_average_pooling import (
 from keras_posenc.transformer.masked_max_pooling import (
     MaskedMaxPooling1D as MaskedMaxPooling1D,
 )
+from keras_posenc.transformer.patch_embedding import (
+    PatchEmbedding as PatchEmbedding,
+)
 from keras_posenc.transformer.self_attention import (
     SelfAttention as SelfAttention,
 )
@@ -123,6 +126,9 @@ from keras_posenc.transformer.transformer_encoder_block import (
 )
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel as TransformerEncoderModel,
+)
+from keras_posenc.transformer.vision_transformer_model import (
+    VisionTransformerModel as VisionTransformerModel,
 )
 
 if TYPE_CHECKING:

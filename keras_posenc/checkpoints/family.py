@@ -11,6 +11,9 @@ from keras_posenc.transformer._sublayers import make_activation
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
+from keras_posenc.transformer.vision_transformer_model import (
+    VisionTransformerModel,
+)
 
 # By the names that Hugging Face gives them, of which the first one is written;
 # its "gelu" is the exact one.
@@ -49,21 +52,27 @@ class Family:
         pooler: Of a classifier of texts the part before its last projection,
             with its activation; None where classifiers are not supported.
         classifier: The last projection of a classifier of texts.
+        pooling: The layer behind which a classifier of images stands, or None.
+        model: The class of the model.
     """
 
     prefix: str = ""
+    model: type[TransformerEncoderModel | VisionTransformerModel] = (
+        TransformerEncoderModel
+    )
     names: Mapping[str, str] = {}
     without_bias: frozenset[str] = frozenset()
     unused: Sequence[str] = ()
     pooler: tuple[str, str] | None = None
     classifier: str = "classifier"
+    pooling: Any = None
     # How many rows of the table of positions stand before that of the first.
     first_position: int = 0
     # What embeddings are multiplied by.
     embedding_scale: float = 1.0
 
     def options(self, config: Config) -> dict[str, Any]:
-        """The arguments of the `TransformerEncoderModel`."""
+        """The arguments of the model."""
         raise NotImplementedError
 
     def describe(self, model: TransformerEncoderModel) -> dict[str, Any]:
@@ -73,11 +82,11 @@ class Family:
         """
         raise NotImplementedError
 
-    def fill(self, model: TransformerEncoderModel, tensors: Tensors) -> None:
+    def fill(self, model: Any, tensors: Tensors) -> None:
         """Assigns the checkpoint's tensors to the model's weights."""
         self.match(model, Parts(self, tensors, self._prefix_in(tensors)))
 
-    def match(self, model: TransformerEncoderModel, parts: Any) -> None:
+    def match(self, model: Any, parts: Any) -> None:
         """Brings every weight of the model together with its tensor.
 
         Args:
@@ -92,9 +101,7 @@ class Family:
         if model.encoder.final_norm is not None:
             parts.norm(model.encoder.final_norm, "final_norm")
 
-    def fill_embeddings(
-        self, model: TransformerEncoderModel, parts: "Parts"
-    ) -> None:
+    def fill_embeddings(self, model: Any, parts: "Parts") -> None:
         """Those of ids, positions and token types, of which all are type 0."""
         embedding, position = model.embedding, model.input_position
         width = embedding.embeddings.shape[1]
@@ -227,9 +234,17 @@ class Parts:
         rows = self.take(part, (skip + length, width))[skip:]
         layer.embeddings.assign(rows * scale + offset)
 
-    def take(self, part: str, shape: Sequence[int]) -> np.ndarray:
-        """The tensor of a table."""
-        return self._tensors.take(f"{self.name(part)}.weight", shape)
+    def take(
+        self,
+        part: str,
+        shape: Sequence[int],
+        number: int | None = None,
+        *,
+        of: str | None = "weight",
+    ) -> np.ndarray:
+        """A tensor as it is: the weight, by default, of what a part names."""
+        name = self.name(part, number)
+        return self._tensors.take(f"{name}.{of}" if of else name, shape)
 
     def dense(
         self,
