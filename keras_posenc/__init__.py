@@ -13,6 +13,9 @@ from keras_posenc.checkpoints.hugging_face import (
 from keras_posenc.checkpoints.pretrained_model import (
     PretrainedModel as PretrainedModel,
 )
+from keras_posenc.checkpoints.saving import (
+    save_hugging_face as save_hugging_face,
+)
 from keras_posenc.generation.generator import (
     Generator as Generator,
 )
@@ -103,6 +106,9 @@ from keras_posenc.transformer.masked_average_pooling import (
 from keras_posenc.transformer.masked_max_pooling import (
     MaskedMaxPooling1D as MaskedMaxPooling1D,
 )
+from keras_posenc.transformer.patch_embedding import (
+    PatchEmbedding as PatchEmbedding,
+)
 from keras_posenc.transformer.self_attention import (
     SelfAttention as SelfAttention,
 )
@@ -126,6 +132,9 @@ from keras_posenc.transformer.transformer_encoder_block import (
 )
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel as TransformerEncoderModel,
+)
+from keras_posenc.transformer.vision_transformer_model import (
+    VisionTransformerModel as VisionTransformerModel,
 )
 
 if TYPE_CHECKING:

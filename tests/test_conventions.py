@@ -85,6 +85,7 @@ SIZES = {
     "AxialPositionalEncoding": {"num_axes": 1, "grid_shape": (5,)},
     "CrossAttention": {"num_heads": 2},
     "FeedForward": {"intermediate_dim": 6},
+    "PatchEmbedding": {"patch_size": 2, "d_model": 8},
     "PositionEmbedding": {"sequence_length": 5},
     "RelativePositionEmbedding": {"max_distance": 3},
     "SelfAttention": {"num_heads": 2},
@@ -101,6 +102,7 @@ SIZES = {
         "num_heads": 2,
         "input_position": "sinusoidal",
     },
+    "VisionTransformerModel": {"image_size": 4, "patch_size": 2, **SMALL},
 }
 OPTIONS = [
     pytest.param(
@@ -110,6 +112,14 @@ OPTIONS = [
     for option in inspect.signature(layer).parameters
     if option.endswith("_initializer")
 ]
+
+
+def shape_for(layer):
+    if isinstance(layer, kp.AttentionPosition):
+        return (None, 2, None, 4)
+    if isinstance(layer, kp.PatchEmbedding):
+        return (None, 4, 4, 3)
+    return (None, None, 8)
 
 
 @pytest.mark.parametrize(("layer", "option"), OPTIONS)
@@ -123,8 +133,7 @@ def test_initializers_and_regularizers_reach_all_weights(layer, option):
     made = layer(**given)
     for each in (made, layer.from_config(made.get_config())):
         if not each.built:
-            hooks = isinstance(each, kp.AttentionPosition)
-            each.build((None, 2, None, 4) if hooks else (None, None, 8))
+            each.build(shape_for(each))
         reached = [weight for weight in each.weights if option in weight.name]
         assert reached
         for weight in each.weights:

@@ -7,21 +7,34 @@ import numpy as np
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.transformer._sublayers import make_activation
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
+from keras_posenc.transformer.vision_transformer_model import (
+    VisionTransformerModel,
+)
 
-# By the names that Hugging Face gives them; its "gelu" is the exact one.
+# By the names that Hugging Face gives them, of which the first one is written;
+# its "gelu" is the exact one.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
     "tanh": "tanh",
+}
+# What the sizes of an encoder are called that say it as BERT does.
+SIZES = {
+    "vocabulary_size": "vocab_size",
+    "d_model": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "intermediate_dim": "intermediate_size",
 }
 
 
@@ -39,26 +52,47 @@ class Family:
         pooler: Of a classifier of texts the part before its last projection,
             with its activation; None where classifiers are not supported.
         classifier: The last projection of a classifier of texts.
+        pooling: The layer behind which a classifier of images stands, or None.
+        model: The class of the model.
     """
 
     prefix: str = ""
+    model: type[TransformerEncoderModel | VisionTransformerModel] = (
+        TransformerEncoderModel
+    )
     names: Mapping[str, str] = {}
     without_bias: frozenset[str] = frozenset()
     unused: Sequence[str] = ()
     pooler: tuple[str, str] | None = None
     classifier: str = "classifier"
+    pooling: Any = None
     # How many rows of the table of positions stand before that of the first.
     first_position: int = 0
     # What embeddings are multiplied by.
     embedding_scale: float = 1.0
 
     def options(self, config: Config) -> dict[str, Any]:
-        """The arguments of the `TransformerEncoderModel`."""
+        """The arguments of the model."""
         raise NotImplementedError
 
-    def fill(self, model: TransformerEncoderModel, tensors: Tensors) -> None:
+    def describe(self, model: TransformerEncoderModel) -> dict[str, Any]:
+        """The keys of a `config.json` whose `options` a model has.
+
+        A model that is of another family need not have them.
+        """
+        raise NotImplementedError
+
+    def fill(self, model: Any, tensors: Tensors) -> None:
         """Assigns the checkpoint's tensors to the model's weights."""
-        parts = Parts(self, tensors, self._prefix_in(tensors))
+        self.match(model, Parts(self, tensors, self._prefix_in(tensors)))
+
+    def match(self, model: Any, parts: Any) -> None:
+        """Brings every weight of the model together with its tensor.
+
+        Args:
+            model: The model.
+            parts: `Parts` to read, `WrittenParts` to write.
+        """
         self.fill_embeddings(model, parts)
         for number, block in enumerate(model.encoder.blocks):
             if number and block is model.encoder.blocks[0]:  # shared
@@ -67,26 +101,21 @@ class Family:
         if model.encoder.final_norm is not None:
             parts.norm(model.encoder.final_norm, "final_norm")
 
-    def fill_embeddings(
-        self, model: TransformerEncoderModel, parts: "Parts"
-    ) -> None:
+    def fill_embeddings(self, model: Any, parts: "Parts") -> None:
         """Those of ids, positions and token types, of which all are type 0."""
-        table = model.embedding.embeddings
-        rows = parts.take("embedding", table.shape) * self.embedding_scale
-        width = rows.shape[1]
-        first_type: Any = 0.0
-        if parts.has("token_type"):
-            types = parts.types or 1
-            first_type = parts.take("token_type", (types, width))[0]
+        embedding, position = model.embedding, model.input_position
+        width = embedding.embeddings.shape[1]
+        scale, first_type = self.embedding_scale, parts.first_type(width)
         if "position" in self.names:
-            position: Any = model.input_position
-            position = position.embeddings
-            length = position.shape[0] + self.first_position
-            kept = parts.take("position", (length, width))
-            position.assign(kept[self.first_position :] + first_type)
+            parts.table(embedding, "embedding", scale=scale)
+            parts.table(
+                position,
+                "position",
+                skip=self.first_position,
+                offset=first_type,
+            )
         else:
-            rows = rows + first_type
-        table.assign(rows)
+            parts.table(embedding, "embedding", scale=scale, offset=first_type)
         if model.embedding_norm:
             parts.norm(model.get_layer("embedding_norm"), "embedding_norm")
         if model.embedding_dim is not None:
@@ -128,6 +157,34 @@ class Family:
         return self.prefix if has else ""
 
 
+def name_of(activation: Any) -> str:
+    """What Hugging Face calls an activation."""
+    for name, ours in ACTIVATIONS.items():
+        if make_activation(ours) is activation:
+            return name
+    known = ", ".join(sorted(set(ACTIVATIONS.values())))
+    raise ValueError(
+        f"`activation` of the encoder must be one of {known}, for it to be "
+        f"saved. Received: activation={activation!r}"
+    )
+
+
+def sizes_of(layer: Any, count: int, heads: Any) -> list[int]:
+    """How wide the parts of a projection are that lie behind another.
+
+    Args:
+        layer: The projection.
+        count: How many parts it has: one, or those of queries, keys and
+            values.
+        heads: How many of queries, and of keys and values.
+    """
+    units = layer.kernel.shape[1]
+    if count == 1:
+        return [units]
+    one = units // (heads[0] + 2 * heads[1])
+    return [heads[0] * one, heads[1] * one, heads[1] * one]
+
+
 class Parts:
     """The tensors of a checkpoint by the parts of a model that they fill.
 
@@ -137,7 +194,7 @@ class Parts:
         prefix: What the encoder's begin with.
     """
 
-    def __init__(self, family: Family, tensors: Tensors, prefix: str) -> None:
+    def __init__(self, family: Family, tensors: Any, prefix: str) -> None:
         self._family = family
         self._tensors = tensors
         self._prefix = prefix
@@ -147,14 +204,47 @@ class Parts:
         """What a part is called, of the block of that number."""
         return self._prefix + self._family.names[part].format(number)
 
-    def has(self, part: str) -> bool:
-        """Whether the checkpoint has a part that is in no block."""
-        known = part in self._family.names
-        return known and f"{self.name(part)}.weight" in self._tensors
+    def first_type(self, width: int) -> Any:
+        """The embedding of token type 0, or 0 where there are no types."""
+        if "token_type" not in self._family.names:
+            return 0.0
+        if f"{self.name('token_type')}.weight" not in self._tensors:
+            return 0.0
+        return self.take("token_type", (self.types or 1, width))[0]
 
-    def take(self, part: str, shape: Sequence[int]) -> np.ndarray:
-        """The tensor of a table."""
-        return self._tensors.take(f"{self.name(part)}.weight", shape)
+    def table(
+        self,
+        layer: Any,
+        part: str,
+        *,
+        skip: int = 0,
+        scale: float = 1.0,
+        offset: Any = 0.0,
+    ) -> None:
+        """Fills a table of embeddings.
+
+        Args:
+            layer: What has it.
+            part: What it is called.
+            skip: How many rows stand before those of the table.
+            scale: What they are multiplied by.
+            offset: What is added to each.
+        """
+        length, width = layer.embeddings.shape
+        rows = self.take(part, (skip + length, width))[skip:]
+        layer.embeddings.assign(rows * scale + offset)
+
+    def take(
+        self,
+        part: str,
+        shape: Sequence[int],
+        number: int | None = None,
+        *,
+        of: str | None = "weight",
+    ) -> np.ndarray:
+        """A tensor as it is: the weight, by default, of what a part names."""
+        name = self.name(part, number)
+        return self._tensors.take(f"{name}.{of}" if of else name, shape)
 
     def dense(
         self,
@@ -172,11 +262,8 @@ class Parts:
             heads: Of queries, and of keys and values, where there are three
                 parts.
         """
-        dim, units = layer.kernel.shape
-        sizes = [units]
-        if heads is not None and len(parts) == 3:
-            one = units // (heads[0] + 2 * heads[1])
-            sizes = [heads[0] * one, heads[1] * one, heads[1] * one]
+        dim, _ = layer.kernel.shape
+        sizes = sizes_of(layer, len(parts), heads)
         names = [self.name(part, number) for part in parts]
         self._fill(
             layer,

@@ -20,6 +20,8 @@ from keras_posenc.transformer.masked_max_pooling import MaskedMaxPooling1D
 
 MODULES = "modules.json"
 _SEQUENCE, _TOKEN = "ForSequenceClassification", "ForTokenClassification"
+_IMAGE = "ForImageClassification"
+_TASKS = (_SEQUENCE, _TOKEN, _IMAGE)
 # What encoders are published with that nothing behind them has a use for.
 _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
 _POOLINGS = {
@@ -39,7 +41,7 @@ def labels_of(
     architecture: str | None, values: Mapping[str, Any]
 ) -> list[str] | None:
     """The names of the classes that a checkpoint tells apart, or None."""
-    if architecture is None or not architecture.endswith((_SEQUENCE, _TOKEN)):
+    if architecture is None or not architecture.endswith(_TASKS):
         return None
     names = values.get("id2label") or {
         str(i): f"LABEL_{i}" for i in range(values.get("num_labels", 2))
@@ -61,11 +63,11 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
     """
     names = values.get("architectures") or [None]
     name = names[0]
-    if name is None or str(name).endswith((*_ENCODERS, _SEQUENCE, _TOKEN)):
+    if name is None or str(name).endswith((*_ENCODERS, *_TASKS)):
         return name
     raise ValueError(
         f"config.json, key 'architectures': '{name}' is not supported. An "
-        f"encoder ends in {', '.join(_ENCODERS)}, {_SEQUENCE} or {_TOKEN}"
+        f"encoder ends in {', '.join((*_ENCODERS, *_TASKS))}"
     )
 
 
@@ -78,20 +80,24 @@ def classification(
     width: int,
 ) -> list[Any]:
     """Layers from contextual embeddings to the scores of labels."""
-    if family.pooler is None:
+    is_image = architecture.endswith(_IMAGE)
+    if (family.pooling if is_image else family.pooler) is None:
         raise ValueError(
             f"config.json, key 'architectures': '{architecture}' is not "
             "supported; encoder_only=True loads the encoder of it"
         )
     layers: list[Any] = []
     classifier = "classifier"
-    if architecture.endswith(_SEQUENCE):
+    if architecture.endswith(_SEQUENCE) and family.pooler is not None:
         part, activation = family.pooler
         classifier = family.classifier
         layers.append(FirstTokenPooling1D(name="pooling"))
         layers.append(
             _filled(tensors, part, width, width, activation, name="pooler")
         )
+    if is_image:
+        layers.append(family.pooling(name="pooling"))
+        _, width = layers[-1].compute_output_shape((None, None, width))
     logits = _filled(
         tensors, classifier, width, len(labels), None, name="logits"
     )

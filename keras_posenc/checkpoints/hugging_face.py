@@ -10,6 +10,8 @@ from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.albert import Albert
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.families.deberta import Deberta
+from keras_posenc.checkpoints.families.deit import DeiT
+from keras_posenc.checkpoints.families.dinov2 import DinoV2
 from keras_posenc.checkpoints.families.distilbert import DistilBert
 from keras_posenc.checkpoints.families.electra import Electra
 from keras_posenc.checkpoints.families.esm import Esm
@@ -20,6 +22,7 @@ from keras_posenc.checkpoints.families.mpnet import MPNet
 from keras_posenc.checkpoints.families.nomic_bert import NomicBert
 from keras_posenc.checkpoints.families.roberta import Roberta
 from keras_posenc.checkpoints.families.roformer import RoFormer
+from keras_posenc.checkpoints.families.vit import ViT
 from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
@@ -29,6 +32,7 @@ from keras_posenc.checkpoints.heads import (
     labels_of,
     sentence_embedding,
 )
+from keras_posenc.checkpoints.images import preprocessing
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import tokenizer_of
@@ -42,6 +46,8 @@ FAMILIES: dict[str, type[Family]] = {
     "albert": Albert,
     "bert": Bert,
     "deberta-v2": Deberta,
+    "deit": DeiT,
+    "dinov2": DinoV2,
     "distilbert": DistilBert,
     "electra": Electra,
     "esm": Esm,
@@ -52,6 +58,7 @@ FAMILIES: dict[str, type[Family]] = {
     "nomic_bert": NomicBert,
     "roberta": Roberta,
     "roformer": RoFormer,
+    "vit": ViT,
     "xlm-roberta": Roberta,
 }
 
@@ -67,14 +74,21 @@ def load_hugging_face(
 ) -> PretrainedModel:
     """A Keras model from a checkpoint of Hugging Face or sentence-transformers.
 
-    Strings in; out come what the checkpoint was saved to answer:
+    Strings or images in; out comes what the checkpoint was saved to answer:
 
     - a folder with `modules.json` (sentence-transformers): one vector for each
       text, `(batch, dim)`, pooled and normalised as it says;
     - `...ForSequenceClassification`: scores of `labels`, `(batch, labels)`,
       after softmax (sigmoid with several labels at once, or one);
     - `...ForTokenClassification`: the same of each token;
-    - any other encoder: contextual embeddings, `(batch, seq, dim)`.
+    - `...ForImageClassification`: scores of `labels` of an image;
+    - any other encoder: contextual embeddings, `(batch, seq, dim)`; of images
+      those of class tokens, then of patches.
+
+    Images are `(batch, height, width, channels)`, float32, of the size that
+    the checkpoint has positions for: they are neither scaled nor cut. With a
+    `preprocessor_config.json` they are numbers from 0 to 255, which the model
+    normalises as it says; without one, what the encoder was trained on.
 
     Nothing is downloaded and no code of the folder is run. Every key of its
     config and every tensor is used, or known not to matter to the answers;
@@ -122,9 +136,7 @@ def load_hugging_face(
         config = Config(values, opened.path / "config.json")
         options = family.options(config)
         config.finish()
-        encoder = TransformerEncoderModel(
-            **options, dtype=dtype, name="encoder"
-        )
+        encoder = family.model(**options, dtype=dtype, name="encoder")
         family.fill(encoder, tensors)
         unused = list(family.unused)
         behind: list[Any] = []
@@ -142,19 +154,14 @@ def load_hugging_face(
                 architecture, labels, values, family, tensors, encoder.d_model
             )
         tensors.finish(unused)
-        front = [] if from_ids else [tokenizer_of(opened, encoder)]
-        given = keras.Input(
-            (None,) if from_ids else (),
-            dtype="int32" if from_ids else "string",
-            name="ids" if from_ids else "text",
-        )
+        front = _front(opened, encoder, from_ids)
         origin = {
             "model_type": values["model_type"],
             "revision": opened.revision,
             "sha256": tensors.digests(),
         }
         return PretrainedModel(
-            [given, *front, encoder, *behind],
+            [*front, encoder, *behind],
             labels=labels,
             origin=origin,
             name=name or _name_of(opened),
@@ -169,6 +176,24 @@ def _family_of(values: Mapping[str, Any], folder: Folder) -> Family:
             f"supported, only {', '.join(sorted(FAMILIES))}"
         )
     return FAMILIES[kind]()
+
+
+def _front(folder: Folder, encoder: Any, from_ids: bool) -> list[Any]:
+    """The input, and what is between it and the encoder."""
+    if not isinstance(encoder, TransformerEncoderModel):
+        if from_ids:
+            raise ValueError(
+                "`from_ids` must be False for a model of images. "
+                "Received: from_ids=True"
+            )
+        images = keras.Input(
+            encoder.input_shape[1:], dtype="float32", name="images"
+        )
+        return [images, *preprocessing(folder)]
+    if from_ids:
+        return [keras.Input((None,), dtype="int32", name="ids")]
+    text = keras.Input((), dtype="string", name="text")
+    return [text, tokenizer_of(folder, encoder)]
 
 
 def _name_of(folder: Folder) -> str:

@@ -11,7 +11,8 @@ class PretrainedModel(keras.Sequential):
     """A `Sequential` that keeps its labels and its origin.
 
     `load_hugging_face` makes it: of a tokenizer, unless the model begins with
-    ids; `encoder`, a `TransformerEncoderModel`; and what is behind it.
+    ids, or of what normalises images; `encoder`, a `TransformerEncoderModel`
+    or `VisionTransformerModel`; and what is behind it.
 
     Args:
         layers: Those of a `Sequential`.
@@ -35,7 +36,7 @@ class PretrainedModel(keras.Sequential):
 
     @property
     def encoder(self) -> Any:
-        """The `TransformerEncoderModel`."""
+        """The `TransformerEncoderModel` or `VisionTransformerModel`."""
         return self.get_layer("encoder")
 
     @property

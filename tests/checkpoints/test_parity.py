@@ -22,6 +22,16 @@ def relative(found, expected):
     return np.abs(found - expected).max() / np.abs(expected).max()
 
 
+@pytest.mark.parametrize("name", sorted(IMAGES))
+def test_sees_what_transformers_does(name):
+    with np.load(FIXTURES / name / "expected.npz") as arrays:
+        images, hidden = arrays["pixels"], arrays["hidden"]
+    model = kp.load_hugging_face(FIXTURES / name, verbose=False)
+    answers = model(images.transpose(0, 2, 3, 1))
+    answers = keras.ops.convert_to_numpy(answers)
+    assert relative(answers, hidden) <= TOLERANCE
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_computes_what_transformers_does(name):
     folder = FIXTURES / name

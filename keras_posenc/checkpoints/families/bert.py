@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import ACTIVATIONS, Family
+from keras_posenc.checkpoints.family import ACTIVATIONS, SIZES, Family, name_of
 from keras_posenc.positional.position_embedding import PositionEmbedding
 
 
@@ -40,16 +40,27 @@ class Bert(Family):
             "embedding_norm": True,
         }
 
+    def describe(self, model: Any) -> dict[str, Any]:
+        self.token_types = 2
+        return {
+            **{key: getattr(model, name) for name, key in SIZES.items()},
+            "hidden_act": name_of(model.activation),
+            "layer_norm_eps": model.norm_epsilon,
+            "hidden_dropout_prob": model.dropout,
+            "attention_probs_dropout_prob": model.dropout,
+            "pad_token_id": model.pad_id,
+            "type_vocab_size": self.token_types,
+            "max_position_embeddings": getattr(
+                model.input_position, "sequence_length", 1
+            ),
+        }
+
     def sizes(self, config: Config) -> dict[str, Any]:
         """What all that descend from BERT say by the same keys."""
         self.token_types = config.take("type_vocab_size", 2)
         config.expect("position_embedding_type", "absolute")
         return {
-            "vocabulary_size": config.size("vocab_size"),
-            "d_model": config.size("hidden_size"),
-            "num_layers": config.size("num_hidden_layers"),
-            "num_heads": config.size("num_attention_heads"),
-            "intermediate_dim": config.size("intermediate_size"),
+            **{name: config.size(key) for name, key in SIZES.items()},
             "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
             "norm_epsilon": config.number("layer_norm_eps", 1e-12),
             "dropout": config.number("hidden_dropout_prob", 0.1),

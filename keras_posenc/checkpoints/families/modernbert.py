@@ -3,10 +3,17 @@
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import ACTIVATIONS, Family
+from keras_posenc.checkpoints.family import ACTIVATIONS, SIZES, Family, name_of
 from keras_posenc.checkpoints.rotary import rotary_by_kind
 
 _WHOLE, _WINDOW = "full_attention", "sliding_attention"
+# By the key that the base of each has in older configs, and the base.
+_ROTARY = {
+    _WHOLE: ("global_rope_theta", 160000.0),
+    _WINDOW: ("local_rope_theta", 10000.0),
+}
+# Else transformers has numbers for them, which may be more than there are.
+_TOKENS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")
 
 
 class ModernBert(Family):
@@ -43,28 +50,21 @@ class ModernBert(Family):
         ):
             config.take(key, None)
         config.expect("position_embedding_type", "absolute", "sans_pos")
-        count = config.size("num_hidden_layers")
+        sizes = {name: config.size(key) for name, key in SIZES.items()}
         every = config.size("global_attn_every_n_layers", 3)
         kinds = config.take(
             "layer_types",
-            [_WINDOW if i % every else _WHOLE for i in range(count)],
+            [
+                _WINDOW if i % every else _WHOLE
+                for i in range(sizes["num_layers"])
+            ],
         )
         window = config.size("local_attention", 128) // 2
         # Of kinds that are not known, `rotary_by_kind` says so.
-        rotary = rotary_by_kind(
-            config,
-            {
-                _WHOLE: ("global_rope_theta", 160000.0),
-                _WINDOW: ("local_rope_theta", 10000.0),
-            },
-        )
+        rotary = rotary_by_kind(config, _ROTARY)
         epsilon = config.number("layer_norm_eps", 1e-5)
         return {
-            "vocabulary_size": config.size("vocab_size"),
-            "d_model": config.size("hidden_size"),
-            "num_layers": count,
-            "num_heads": config.size("num_attention_heads"),
-            "intermediate_dim": config.size("intermediate_size"),
+            **sizes,
             "activation": config.choose(
                 "hidden_activation", ACTIVATIONS, "gelu"
             ),
@@ -81,4 +81,40 @@ class ModernBert(Family):
             "attention_window": [
                 window if kind == _WINDOW else None for kind in kinds
             ],
+        }
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        blocks = model.encoder.blocks
+        kinds = [
+            _WINDOW if block.attention_window else _WHOLE for block in blocks
+        ]
+        # Of each kind what the first block has that is of it.
+        first = dict(zip(reversed(kinds), reversed(blocks), strict=True))
+        window = getattr(first.get(_WINDOW), "attention_window", 64)
+        bases = {
+            kind: getattr(
+                getattr(first.get(kind), "attention_position", None),
+                "max_wavelength",
+                usual,
+            )
+            for kind, (_, usual) in _ROTARY.items()
+        }
+        return {
+            **{key: getattr(model, name) for name, key in SIZES.items()},
+            "hidden_activation": name_of(model.activation),
+            "norm_eps": model.norm_epsilon,
+            "attention_dropout": model.dropout,
+            "embedding_dropout": model.dropout,
+            "mlp_dropout": model.dropout,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "norm_bias": False,
+            "pad_token_id": model.pad_id,
+            **dict.fromkeys(_TOKENS),
+            "layer_types": kinds,
+            "local_attention": 2 * window,
+            "rope_parameters": {
+                kind: {"rope_type": "default", "rope_theta": base}
+                for kind, base in bases.items()
+            },
         }

@@ -1,0 +1,56 @@
+"""DINOv2: ViT whose blocks scale what they add."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.vit import ViT
+from keras_posenc.checkpoints.family import Parts
+from keras_posenc.transformer._first_and_average_pooling import (
+    FirstAndAveragePooling1D,
+)
+
+
+class DinoV2(ViT):
+    """[Oquab et al., 2023](https://arxiv.org/abs/2304.07193)."""
+
+    prefix = "dinov2."
+    names = {
+        **ViT.names,
+        "attention_norm": "encoder.layer.{}.norm1",
+        "attention_scale": "encoder.layer.{}.layer_scale1.lambda1",
+        "intermediate": "encoder.layer.{}.mlp.fc1",
+        "feed_forward_output": "encoder.layer.{}.mlp.fc2",
+        "feed_forward_norm": "encoder.layer.{}.norm2",
+        "feed_forward_scale": "encoder.layer.{}.layer_scale2.lambda1",
+    }
+    pooling = FirstAndAveragePooling1D
+
+    def options(self, config: Config) -> dict[str, Any]:
+        config.expect("use_swiglu_ffn", False)
+        for key in (  # of training, and of what others build upon it
+            "apply_layernorm",
+            "drop_path_rate",
+            "layerscale_value",
+            "out_features",
+            "out_indices",
+            "reshape_hidden_states",
+            "stage_names",
+            "use_mask_token",
+        ):
+            config.take(key, None)
+        sizes = self.sizes(config)
+        ratio = config.number("mlp_ratio", 4)
+        return {
+            **sizes,
+            "intermediate_dim": int(sizes["d_model"] * ratio),
+            "norm_epsilon": config.number("layer_norm_eps", 1e-6),
+        }
+
+    def fill_block(self, block: Any, parts: Parts, number: int) -> None:
+        super().fill_block(block, parts, number)
+        for half in ("attention", "feed_forward"):
+            projection = getattr(block, half).output_projection
+            width = projection.bias.shape
+            scale = parts.take(f"{half}_scale", width, number, of=None)
+            projection.kernel.assign(projection.kernel * scale)
+            projection.bias.assign(projection.bias * scale)

@@ -1,0 +1,87 @@
+"""ViT: images as patches, behind a class token."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.family import ACTIVATIONS, SIZES, Family, Parts
+from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
+from keras_posenc.transformer.vision_transformer_model import (
+    VisionTransformerModel,
+)
+
+
+class ViT(Family):
+    """[Dosovitskiy et al., 2020](https://arxiv.org/abs/2010.11929).
+
+    Attributes:
+        class_tokens: The parts that stand before the patches.
+    """
+
+    prefix = "vit."
+    names = {
+        "patches": "embeddings.patch_embeddings.projection",
+        "class_token": "embeddings.cls_token",
+        "position": "embeddings.position_embeddings",
+        "query": "encoder.layer.{}.attention.attention.query",
+        "key": "encoder.layer.{}.attention.attention.key",
+        "value": "encoder.layer.{}.attention.attention.value",
+        "attention_output": "encoder.layer.{}.attention.output.dense",
+        "attention_norm": "encoder.layer.{}.layernorm_before",
+        "intermediate": "encoder.layer.{}.intermediate.dense",
+        "feed_forward_output": "encoder.layer.{}.output.dense",
+        "feed_forward_norm": "encoder.layer.{}.layernorm_after",
+        "final_norm": "layernorm",
+    }
+    unused: Sequence[str] = (
+        r"(\w+\.)?pooler\.dense\.(weight|bias)",
+        r"(\w+\.)?embeddings\.mask_token",
+    )
+    model = VisionTransformerModel
+    class_tokens: Sequence[str] = ("class_token",)
+    pooling: Any = FirstTokenPooling1D
+
+    def options(self, config: Config) -> dict[str, Any]:
+        # Of the pooler, and of masked pictures.
+        for key in ("encoder_stride", "pooler_act", "pooler_output_size"):
+            config.take(key, None)
+        return {
+            **self.sizes(config),
+            "intermediate_dim": config.size("intermediate_size"),
+            "norm_epsilon": config.number("layer_norm_eps", 1e-12),
+        }
+
+    def sizes(self, config: Config) -> dict[str, Any]:
+        """What all that descend from ViT say by the same keys."""
+        if not config.expect("qkv_bias", True, False):
+            self.without_bias = frozenset({"query", "key", "value"})
+        of_ids = ("vocabulary_size", "intermediate_dim")
+        return {
+            **{
+                name: config.size(key)
+                for name, key in SIZES.items()
+                if name not in of_ids
+            },
+            "image_size": config.size("image_size", 224),
+            "patch_size": config.size("patch_size", 16),
+            "num_channels": config.size("num_channels", 3),
+            "num_class_tokens": len(self.class_tokens),
+            "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
+            "dropout": config.number("hidden_dropout_prob", 0.0),
+        }
+
+    def fill_embeddings(self, model: Any, parts: Parts) -> None:
+        table, projection = (
+            model.embedding.embeddings,
+            model.embedding.projection,
+        )
+        *window, channels, width = projection.kernel.shape
+        kernel = parts.take("patches", (width, channels, *window))
+        projection.kernel.assign(kernel.transpose(2, 3, 1, 0))
+        projection.bias.assign(parts.take("patches", (width,), of="bias"))
+        rows = np.array(parts.take("position", (1, *table.shape), of=None)[0])
+        for row, part in enumerate(self.class_tokens):
+            rows[row] += parts.take(part, (1, 1, width), of=None)[0, 0]
+        table.assign(rows)

@@ -1,0 +1,310 @@
+"""From a Keras model to a folder as Hugging Face's libraries load it."""
+
+import inspect
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.families.modernbert import ModernBert
+from keras_posenc.checkpoints.family import Family
+from keras_posenc.checkpoints.pretrained_model import PretrainedModel
+from keras_posenc.checkpoints.tensors import WHOLE
+from keras_posenc.checkpoints.tokenizers import SETTINGS, VOCABULARY
+from keras_posenc.checkpoints.written_parts import WrittenParts
+from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
+from keras_posenc.transformer._sublayers import make_activation
+from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
+from keras_posenc.transformer.transformer_encoder_model import (
+    TransformerEncoderModel,
+)
+
+# What an encoder has that says nothing of its answers, dropout included.
+_OF_NO_MATTER = frozenset(
+    f"{of}_{what}"
+    for of in ("kernel", "bias", "embeddings")
+    for what in ("initializer", "regularizer", "constraint")
+) | {"dropout", "dtype", "name", "skip_padding", "trainable", "unknown"}
+_PROBLEMS = {
+    "linear": "regression",
+    "sigmoid": "multi_label_classification",
+    "softmax": "single_label_classification",
+}
+
+
+def save_hugging_face(
+    model: keras.Model, folder: str | os.PathLike[str]
+) -> Path:
+    """Writes a model that `transformers` loads, with the same answers.
+
+    What computes as BERT does is saved as BERT, whatever it was loaded as, and
+    what computes as ModernBERT does as that: `config.json`,
+    `model.safetensors`, and `vocab.txt` with `tokenizer_config.json` where the
+    model begins with a tokenizer. `load_hugging_face` reads the folder too.
+
+    A model of ours has no pooler but in a classifier: that of the `BertModel`
+    which `transformers` makes is drawn at random. Kernels with LoRA are
+    written as what both are together, and all token types are the same.
+
+    Args:
+        model: A `TransformerEncoderModel`; or a `PretrainedModel` of a
+            `WordpieceTokenizer` or none, an encoder, and a classifier of texts
+            or tokens, as `load_hugging_face` makes one, or nothing.
+        folder: A folder that does not exist or is empty. It appears whole or
+            not at all.
+
+    Returns:
+        The folder.
+
+    Raises:
+        FileExistsError: The folder holds something.
+        ImportError: The library `safetensors` is missing.
+        ValueError: The model has what such a checkpoint cannot say, which is
+            named.
+
+    Example:
+    >>> import keras_posenc as kp
+    >>> model = kp.load_hugging_face("bert-base-uncased")  # doctest: +SKIP
+    >>> kp.save_hugging_face(model, "mine")  # doctest: +SKIP
+    PosixPath('mine')
+    """
+    path = Path(folder).expanduser()
+    tokenizer, encoder, behind = _parts_of(model)
+    kind = "modernbert" if encoder.normalize_first else "bert"
+    family: Family = ModernBert() if encoder.normalize_first else Bert()
+    values = family.describe(encoder)
+    config = Config(values, "config.json")
+    _check(encoder, kind, family.options(config))
+    config.finish()
+    parts = WrittenParts(family, family.prefix if behind else "")
+    family.match(encoder, parts)
+    values = {
+        "model_type": kind,
+        "dtype": "float32",
+        **values,
+        **_describe_head(behind, family, parts, getattr(model, "labels", None)),
+    }
+    files = {"config.json": _json(values)}
+    if tokenizer is not None:
+        files |= _describe_tokenizer(tokenizer, encoder)
+    _write(path, files, parts.tensors)
+    return path
+
+
+def _parts_of(
+    model: Any,
+) -> tuple[Any, TransformerEncoderModel, Sequence[Any]]:
+    """The tokenizer, or None, the encoder, and what is behind it."""
+    if isinstance(model, TransformerEncoderModel):
+        return None, model, []
+    if not isinstance(model, PretrainedModel):
+        raise ValueError(
+            "`model` must be a PretrainedModel or a TransformerEncoderModel. "
+            f"Received: model of type {type(model).__name__}"
+        )
+    match model.layers:
+        case [TransformerEncoderModel() as encoder, *behind]:
+            return None, encoder, behind
+        case [
+            WordpieceTokenizer() as tokenizer,
+            TransformerEncoderModel() as encoder,
+            *behind,
+        ]:
+            return tokenizer, encoder, behind
+    raise ValueError(
+        "`model` must begin with a TransformerEncoderModel, or with a "
+        "WordpieceTokenizer and one. Received: "
+        + ", ".join(type(layer).__name__ for layer in model.layers)
+    )
+
+
+def _check(
+    encoder: TransformerEncoderModel, kind: str, options: Mapping[str, Any]
+) -> None:
+    """Raises `ValueError` unless an encoder computes what its options say."""
+    signature = inspect.signature(TransformerEncoderModel)
+    for name, parameter in signature.parameters.items():
+        if name in _OF_NO_MATTER:
+            continue
+        value = options.get(name, parameter.default)
+        known = _comparable(name, value, encoder)
+        found = _comparable(name, getattr(encoder, name), encoder)
+        if found != known:
+            raise ValueError(
+                f"`{name}` of the encoder must be {known!r} for it to be saved "
+                f"as model_type '{kind}'. Received: {name}={found!r}"
+            )
+
+
+def _comparable(name: str, value: Any, encoder: TransformerEncoderModel) -> Any:
+    """An option as what tells it from others, however it was said."""
+    if name == "activation":
+        return make_activation(value)
+    if name == "num_key_value_heads":
+        return value or encoder.num_heads
+    if name in ("attention_position", "attention_window"):
+        each = value if isinstance(value, list | tuple) else [value]
+        each = [_of_layer(one) for one in each]
+        return each if len(each) > 1 else each * encoder.num_layers
+    return _of_layer(value)
+
+
+def _of_layer(value: Any) -> Any:
+    if not isinstance(value, keras.Layer):
+        return value
+    config = value.get_config().items()
+    matter = {key: said for key, said in config if key not in _OF_NO_MATTER}
+    return type(value).__name__, matter
+
+
+def _describe_head(
+    layers: Sequence[Any],
+    family: Family,
+    parts: WrittenParts,
+    labels: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Writes what is behind the encoder; returns what the config says of it."""
+    name = type(family).__name__
+    activation = "linear"
+    layers = list(layers)
+    if not layers:
+        return {"architectures": [f"{name}Model"]}
+    if type(layers[-1]) is keras.layers.Activation:
+        activation = layers.pop().activation.__name__
+    match layers:
+        case [keras.layers.Dense() as logits]:
+            task, pooler = "Token", None
+        case [
+            FirstTokenPooling1D(),
+            keras.layers.Dense() as pooler,
+            keras.layers.Dense() as logits,
+        ]:
+            task = "Sequence"
+        case _:
+            raise _unknown_head(layers, kind=name)
+    is_linear = logits.activation is keras.activations.linear
+    has_biases = logits.use_bias and (pooler is None or pooler.use_bias)
+    if (
+        family.pooler is None
+        or activation not in _PROBLEMS
+        or not (is_linear and has_biases)
+        or (logits.units == 1 and activation == "softmax")
+    ):
+        raise _unknown_head(layers, kind=name)
+    if pooler is not None:
+        part, known = family.pooler
+        if pooler.activation is not make_activation(known):
+            raise _unknown_head(layers, kind=name)
+        parts.projection(pooler, part)
+    parts.projection(logits, family.classifier)
+    labels = labels or [f"LABEL_{i}" for i in range(logits.units)]
+    return {
+        "architectures": [f"{name}For{task}Classification"],
+        "problem_type": _PROBLEMS[activation],
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
+
+
+def _unknown_head(layers: Sequence[Any], *, kind: str) -> ValueError:
+    told = ", ".join(
+        f"{type(layer).__name__} '{layer.name}'" for layer in layers
+    )
+    return ValueError(
+        f"What is behind the encoder must be {kind}'s classifier of texts or "
+        "of tokens, and `model.encoder` is saved without it. "
+        f"Received: {told}"
+    )
+
+
+def _describe_tokenizer(
+    tokenizer: WordpieceTokenizer, encoder: TransformerEncoderModel
+) -> dict[str, str]:
+    """The files of a tokenizer, by name."""
+    vocabulary = tokenizer.vocabulary
+    framing = {
+        "pad_token": tokenizer.pad_token,
+        "unk_token": tokenizer.unknown_token,
+        "cls_token": tokenizer.start_token,
+        "sep_token": tokenizer.end_token,
+        "mask_token": "[MASK]" if "[MASK]" in vocabulary else None,
+    }
+    spelled = {token for token in framing.values() if token is not None}
+    given = tokenizer.special_tokens
+    if given is not None and set(given) != spelled:
+        raise ValueError(
+            f"`special_tokens` of the tokenizer must be {sorted(spelled)}. "
+            f"Received: special_tokens={given!r}"
+        )
+    if tokenizer.normalization != "bert":
+        raise ValueError(
+            "`normalization` of the tokenizer must be 'bert', for its ids to "
+            "be those of transformers. "
+            f"Received: normalization={tokenizer.normalization!r}"
+        )
+    if tokenizer.pad_id != encoder.pad_id:
+        raise ValueError(
+            f"`pad_id` of the encoder must be the tokenizer's. Received: "
+            f"{encoder.pad_id} and {tokenizer.pad_id}"
+        )
+    broken = [token for token in vocabulary if token.splitlines() != [token]]
+    if broken:
+        raise ValueError(
+            f"`vocabulary` of the tokenizer must hold no line breaks, for "
+            f"{VOCABULARY} has one token a line. Received: {broken[0]!r}"
+        )
+    settings: dict[str, Any] = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": tokenizer.lowercase,
+        "strip_accents": tokenizer.strip_accents,
+        "tokenize_chinese_chars": tokenizer.split_on_cjk,
+        **framing,
+    }
+    longest = tokenizer.max_length or tokenizer.sequence_length
+    if longest is not None:
+        settings["model_max_length"] = longest
+    return {
+        VOCABULARY: "".join(f"{token}\n" for token in vocabulary),
+        SETTINGS: _json(settings),
+    }
+
+
+def _write(
+    folder: Path, files: Mapping[str, str], tensors: Mapping[str, Any]
+) -> None:
+    """Makes a folder of files, all of them or none."""
+    try:
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise ImportError(
+            "Checkpoints need the library safetensors: "
+            "pip install 'keras-posenc[checkpoints]'"
+        ) from error
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise FileExistsError(
+            f"'{folder}' exists, and holds what is never written over: "
+            "`folder` must be new or empty"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as beside:
+        staged = Path(beside) / "whole"
+        staged.mkdir()
+        for name, text in files.items():
+            (staged / name).write_text(text, encoding="utf-8", newline="\n")
+        # By this word transformers knows whose layout it is.
+        save_file(dict(tensors), staged / WHOLE, metadata={"format": "pt"})
+        shutil.copymode(staged / "config.json", staged / WHOLE)  # not 0600
+        if folder.exists():
+            folder.rmdir()
+        os.replace(staged, folder)
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"

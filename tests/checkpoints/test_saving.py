@@ -1,0 +1,229 @@
+"""What is saved, and read again."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
+# Special tokens, which no encoder asks for, and what is said otherwise.
+OTHERWISE = {
+    "bos_token_id",
+    "cls_token_id",
+    "eos_token_id",
+    "sep_token_id",
+    "attention_dropout",
+}
+BERT = {
+    "vocabulary_size": 12,
+    "d_model": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_dim": 6,
+    "input_position": "table",
+    "embedding_norm": True,
+}
+MODERN_BERT = {
+    **BERT,
+    "input_position": None,
+    "attention_position": "rotary",
+    "normalize_first": True,
+    "use_first_norm": False,
+    "use_gate": True,
+    "use_bias": False,
+    "attention_window": 3,
+}
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] to be or not ##s , é e".split()
+
+
+def made(options, **others):
+    options = {**options, **others}
+    if options["input_position"] == "table":
+        options["input_position"] = kp.PositionEmbedding(10)
+    if options.get("attention_position") == "rotary":
+        options["attention_position"] = kp.RotaryEmbedding(layout="halves")
+    return kp.TransformerEncoderModel(**options)
+
+
+def classifier(*layers, **options):
+    return kp.PretrainedModel(
+        [
+            keras.Input((None,), dtype="int32"),
+            kp.TransformerEncoderModel(
+                **{**BERT, "input_position": kp.PositionEmbedding(10)},
+                name="encoder",
+            ),
+            *layers,
+        ],
+        **options,
+    )
+
+
+def answers(model, ids):
+    return keras.ops.convert_to_numpy(model(ids))
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "bert_classifier"])
+def test_what_was_loaded_is_saved_as_it_was(name, tmp_path):
+    model = kp.load_hugging_face(FIXTURES / name, from_ids=True, verbose=False)
+    saved = kp.save_hugging_face(model, tmp_path / "new" / "saved")
+    again = kp.load_hugging_face(saved, from_ids=True, verbose=False)
+    with np.load(FIXTURES / name / "expected.npz") as arrays:
+        ids = arrays["ids"]
+    assert np.array_equal(answers(again, ids), answers(model, ids))
+    assert again.labels == model.labels
+    first, last = (
+        json.loads((folder / "config.json").read_text("utf-8"))
+        for folder in (FIXTURES / name, saved)
+    )
+    both = (first.keys() & last.keys()) - (
+        OTHERWISE if name == "modernbert" else set()
+    )
+    assert {key: last[key] for key in both} == {key: first[key] for key in both}
+    assert len(both) >= 14
+    assert [entry.name for entry in (tmp_path / "new").iterdir()] == ["saved"]
+
+
+@pytest.mark.parametrize("options", [BERT, MODERN_BERT])
+def test_an_encoder_of_ones_own(options, tmp_path):
+    model = made(options, activation="gelu_tanh", pad_id=2)
+    for weight in model.weights:
+        if "beta" not in weight.path:
+            weight.assign(keras.random.normal(weight.shape, seed=1))
+    saved = kp.save_hugging_face(model, tmp_path)
+    again = kp.load_hugging_face(saved, from_ids=True, verbose=False)
+    ids = np.array([[4, 5, 6, 7, 1, 0, 2, 2], [8, 1, 3, 4, 5, 6, 7, 9]])
+    assert np.array_equal(answers(again, ids), answers(model, ids))
+    with pytest.raises(FileExistsError, match="new or empty"):
+        kp.save_hugging_face(model, tmp_path)
+
+
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid", None])
+@pytest.mark.parametrize("of_tokens", [False, True])
+def test_classifiers(activation, of_tokens, tmp_path):
+    layers = (
+        []
+        if of_tokens
+        else [
+            kp.FirstTokenPooling1D(),
+            keras.layers.Dense(8, activation="tanh"),
+        ]
+    )
+    layers.append(keras.layers.Dense(3))
+    if activation is not None:
+        layers.append(keras.layers.Activation(activation))
+    model = classifier(*layers, labels=["a", "é", "c"])
+    saved = kp.save_hugging_face(model, tmp_path)
+    again = kp.load_hugging_face(saved, from_ids=True, verbose=False)
+    ids = np.array([[4, 5, 6]])
+    assert np.array_equal(answers(again, ids), answers(model, ids))
+    assert again.labels == model.labels
+
+
+def test_a_tokenizer_and_lora(tmp_path):
+    tokenizer = kp.WordpieceTokenizer(
+        VOCABULARY, normalization="bert", max_length=7, strip_accents=False
+    )
+    encoder = made(BERT, name="encoder")
+    projection = encoder.encoder.blocks[1].feed_forward.intermediate
+    projection.enable_lora(2)
+    projection.lora_kernel_b.assign(keras.ops.ones((2, 6)))
+    model = kp.PretrainedModel(
+        [keras.Input((), dtype="string"), tokenizer, encoder]
+    )
+    saved = kp.save_hugging_face(model, tmp_path)
+    again = kp.load_hugging_face(saved, verbose=False)
+    texts = keras.ops.convert_to_tensor(["TO be, or nots É [SEP]", "é"])
+    # A sum of two products, for one of sums: each of 8 terms about 1.
+    np.testing.assert_allclose(
+        answers(again, texts), answers(model, texts), atol=8 * 2**-20
+    )
+
+
+REFUSED = [
+    (made, {"options": BERT, "embedding_norm": False}, "embedding_norm"),
+    (made, {"options": BERT, "norm": "rms"}, "norm"),
+    (made, {"options": BERT, "use_gate": True}, "use_gate"),
+    (made, {"options": BERT, "embedding_dim": 4}, "embedding_dim"),
+    (made, {"options": BERT, "activation": "elu"}, "activation"),
+    (made, {"options": BERT, "input_position": "sinusoidal"}, "input_position"),
+    (
+        made,
+        {
+            "options": BERT,
+            "input_position": kp.PositionEmbedding(10, skip_masked=True),
+        },
+        "input_position",
+    ),
+    (made, {"options": BERT, "attention_window": [2, 3]}, "attention_window"),
+    (
+        made,
+        {
+            "options": MODERN_BERT,
+            "attention_position": [
+                kp.RotaryEmbedding(layout="halves", max_wavelength=base)
+                for base in (10.0, 20.0)
+            ],
+        },
+        "attention_position",
+    ),
+    (made, {"options": MODERN_BERT, "use_first_norm": True}, "use_first_norm"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "name"),
+    REFUSED,
+    ids=[f"{name}-{i}" for i, (*_, name) in enumerate(REFUSED)],
+)
+def test_refuses_what_cannot_be_said(make, options, name, tmp_path):
+    with pytest.raises(ValueError, match=f"`{name}` of the encoder must be"):
+        kp.save_hugging_face(make(**options), tmp_path / "new")
+    assert not list(tmp_path.iterdir())
+
+
+def offset_norm():
+    model = made(MODERN_BERT)
+    model.encoder.final_norm.beta.assign([0.5] * 8)
+    return model
+
+
+def quantized():
+    model = made(BERT)
+    model.encoder.blocks[1].feed_forward.intermediate.quantize("int8")
+    return model
+
+
+def with_tokenizer(**options):
+    tokenizer = kp.WordpieceTokenizer(VOCABULARY, **options)
+    return kp.PretrainedModel(
+        [keras.Input((), dtype="string"), tokenizer, made(BERT, pad_id=1)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (offset_norm, "offsets of layer .* must be 0"),
+        (quantized, "is quantized"),
+        (lambda: keras.Sequential([]), "`model` must be a PretrainedModel"),
+        (
+            lambda: classifier(kp.MaskedAveragePooling1D()),
+            "behind the encoder must be Bert's classifier",
+        ),
+        (with_tokenizer, "`normalization` of the tokenizer"),
+        (lambda: with_tokenizer(normalization="bert"), "`pad_id`"),
+        (
+            lambda: with_tokenizer(normalization="bert", special_tokens=()),
+            "`special_tokens` of the tokenizer",
+        ),
+    ],
+)
+def test_refuses_other_layers(make, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        kp.save_hugging_face(make(), tmp_path / "new")
+    assert not list(tmp_path.iterdir())
