@@ -70,21 +70,31 @@ def log_bucket_table(num_buckets: int, *, max_distance: int) -> np.ndarray:
 
 
 def matmul_rows_of_heads(x: Any, table: Any) -> Any:
-    """`(batch, heads, seq, dim)` by `(rows, heads, dim)`.
+    """`(batch, groups, seq, dim)` by `(rows, heads, dim)`.
+
+    Groups are of as many heads each; they are heads where there are as many.
 
     Returns:
         `(batch, heads, seq, rows)`.
     """
-    batch, heads, seq, dim = ops.shape(x)
+    batch, groups, seq, dim = ops.shape(x)
+    rows, heads, _ = table.shape
+    each = heads // groups
     # Heads first, since a product with a broadcast batch does not convert:
-    # (heads, batch * seq, dim) by (heads, dim, rows)
-    products = ops.matmul(
-        ops.reshape(ops.transpose(x, (1, 0, 2, 3)), (heads, -1, dim)),
-        ops.transpose(table, (1, 2, 0)),
+    # (groups, batch * seq, dim) by (groups, dim, each * rows)
+    table = ops.reshape(
+        ops.transpose(table, (1, 2, 0)), (groups, each, dim, rows)
     )
-    return ops.transpose(
-        ops.reshape(products, (heads, batch, seq, table.shape[0])),
-        (1, 0, 2, 3),
+    products = ops.matmul(
+        ops.reshape(ops.transpose(x, (1, 0, 2, 3)), (groups, -1, dim)),
+        ops.reshape(
+            ops.transpose(table, (0, 2, 1, 3)), (groups, dim, each * rows)
+        ),
+    )
+    products = ops.reshape(products, (groups, batch, seq, each, rows))
+    # (groups, batch, seq, each, rows) -> (batch, groups, each, seq, rows)
+    return ops.reshape(
+        ops.transpose(products, (1, 0, 3, 2, 4)), (batch, heads, seq, rows)
     )
 
 

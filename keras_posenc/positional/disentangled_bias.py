@@ -40,8 +40,8 @@ class DisentangledBias(AttentionPosition):
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above; queries of another
-            shape than built for, or fewer heads of keys than of queries.
+        ValueError: An argument that is none of the above, or queries of another
+            shape than built for.
 
     Example:
     >>> import numpy as np
@@ -107,7 +107,6 @@ class DisentangledBias(AttentionPosition):
         shape = (query.shape[1], query.shape[-1])
         known = tuple(self.key_embeddings.shape[1:])
         check_built_for(self, "(heads, width)", known, shape)
-        check_built_for(self, "heads of keys", known[0], key.shape[1])
         buckets = ops.convert_to_tensor(
             log_bucket_table(self.num_buckets, max_distance=self.max_distance)
         )

@@ -248,3 +248,48 @@ def test_one_head_for_all_queries_is_that_head_repeated():
     full.output_projection.kernel.assign(grouped.output_projection.kernel)
     near(grouped(inputs()), full(inputs()))
     assert grouped.count_params() < full.count_params()
+
+
+@pytest.mark.parametrize("window", [1, 2, SEQ])
+def test_a_window_is_a_mask_of_near_tokens(window):
+    layer = kp.SelfAttention(HEADS, attention_window=window)
+    x, mask = inputs(), np.arange(SEQ) < np.array([[SEQ], [4], [1]])
+    found = layer(x, mask=mask)
+    layer.attention_window = None
+    apart = np.abs(np.arange(SEQ)[:, None] - np.arange(SEQ))
+    near_by = np.broadcast_to(apart <= window, (BATCH, SEQ, SEQ))
+    near(found, layer(x, mask=mask, attention_mask=near_by))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attention_window": 0}, "`attention_window` must be a positive int"),
+        ({"attention_window": [1]}, "one entry for each of the 2 blocks"),
+        ({"use_first_norm": False}, "needs normalize_first=True"),
+        (
+            {"share_blocks": True, "attention_window": [1, 2]},
+            "`share_blocks` needs blocks that are alike",
+        ),
+    ],
+)
+def test_refuses_options_of_blocks(options, message):
+    with pytest.raises(ValueError, match=message):
+        kp.TransformerEncoder(2, num_heads=2, **options)
+
+
+def test_a_shared_block_is_kept_once(tmp_path):
+    encoder = kp.TransformerEncoder(
+        3, num_heads=2, intermediate_dim=16, share_blocks=True
+    )
+    model = keras.Sequential([keras.Input((None, DIM)), encoder])
+    one = kp.TransformerEncoderBlock(2, intermediate_dim=16)
+    one.build((None, None, DIM))
+    assert model.count_params() == one.count_params()
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    near(loaded(inputs()), model(inputs()), 0)
+    x = inputs()
+    for _ in range(3):
+        x = encoder.blocks[0](x)
+    near(model(inputs()), x)
