@@ -56,6 +56,31 @@ class Family:
         """The arguments of the `TransformerEncoderModel`."""
         raise NotImplementedError
 
+    def check(
+        self, options: Mapping[str, Any], tensors: Tensors, path: Any
+    ) -> None:
+        """Raises `ValueError` for sizes that no tensor has.
+
+        Tensors are compared with a model that is made, and a damaged
+        `config.json` may ask for one of any size.
+        """
+        width = options["d_model"]
+        position = options["input_position"]
+        sizes = {
+            "d_model": width * width,
+            "vocabulary_size": options["vocabulary_size"]
+            * options.get("embedding_dim", width),
+            "intermediate_dim": options["intermediate_dim"] * width,
+            "positions": getattr(position, "sequence_length", 0) * width,
+        }
+        for name, size in sizes.items():
+            if size > tensors.largest:
+                raise ValueError(
+                    f"'{path}' describes a larger model than the tensors are "
+                    f"of: its {name} would take a tensor of {size} numbers, "
+                    f"and the largest has {tensors.largest}"
+                )
+
     def fill(self, model: TransformerEncoderModel, tensors: Tensors) -> None:
         """Assigns the checkpoint's tensors to the model's weights."""
         parts = Parts(self, tensors, self._prefix_in(tensors))

@@ -44,16 +44,17 @@ class Bert(Family):
         """What all that descend from BERT say by the same keys."""
         self.token_types = config.take("type_vocab_size", 2)
         config.expect("position_embedding_type", "absolute")
+        vocabulary_size = config.size("vocab_size")
         return {
-            "vocabulary_size": config.size("vocab_size"),
+            "vocabulary_size": vocabulary_size,
             "d_model": config.size("hidden_size"),
-            "num_layers": config.size("num_hidden_layers"),
+            "num_layers": config.blocks("num_hidden_layers"),
             "num_heads": config.size("num_attention_heads"),
             "intermediate_dim": config.size("intermediate_size"),
             "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
-            "norm_epsilon": config.number("layer_norm_eps", 1e-12),
-            "dropout": config.number("hidden_dropout_prob", 0.1),
-            "pad_id": config.take("pad_token_id", 0),
+            "norm_epsilon": config.positive("layer_norm_eps", 1e-12),
+            "dropout": config.rate("hidden_dropout_prob", 0.1),
+            "pad_id": config.index("pad_token_id", vocabulary_size, 0),
         }
 
     def position(self, config: Config) -> Any:

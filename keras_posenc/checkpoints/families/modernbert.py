@@ -43,14 +43,19 @@ class ModernBert(Family):
         ):
             config.take(key, None)
         config.expect("position_embedding_type", "absolute", "sans_pos")
-        count = config.size("num_hidden_layers")
+        count = config.blocks("num_hidden_layers")
         every = config.size("global_attn_every_n_layers", 3)
         kinds = config.take(
             "layer_types",
             [_WINDOW if i % every else _WHOLE for i in range(count)],
+            list,
         )
+        if len(kinds) != count or set(map(str, kinds)) - {_WHOLE, _WINDOW}:
+            raise config.wrong(
+                "layer_types",
+                f"it must say {_WHOLE} or {_WINDOW} of each of {count} blocks",
+            )
         window = config.size("local_attention", 128) // 2
-        # Of kinds that are not known, `rotary_by_kind` says so.
         rotary = rotary_by_kind(
             config,
             {
@@ -58,9 +63,10 @@ class ModernBert(Family):
                 _WINDOW: ("local_rope_theta", 10000.0),
             },
         )
-        epsilon = config.number("layer_norm_eps", 1e-5)
+        epsilon = config.positive("layer_norm_eps", 1e-5)
+        vocabulary_size = config.size("vocab_size")
         return {
-            "vocabulary_size": config.size("vocab_size"),
+            "vocabulary_size": vocabulary_size,
             "d_model": config.size("hidden_size"),
             "num_layers": count,
             "num_heads": config.size("num_attention_heads"),
@@ -68,13 +74,13 @@ class ModernBert(Family):
             "activation": config.choose(
                 "hidden_activation", ACTIVATIONS, "gelu"
             ),
-            "norm_epsilon": config.number("norm_eps", epsilon),
+            "norm_epsilon": config.positive("norm_eps", epsilon),
             "normalize_first": True,
             "use_first_norm": False,
             "use_gate": True,
             "use_bias": False,
             "dropout": 0.0,
-            "pad_id": config.take("pad_token_id"),
+            "pad_id": config.index("pad_token_id", vocabulary_size),
             "embedding_norm": True,
             "input_position": None,
             "attention_position": [rotary[kind] for kind in kinds],
