@@ -1,11 +1,27 @@
 """What a checkpoint says of its model, of which nothing is passed over."""
 
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.ops.arguments import (
+    check_index,
+    check_positive,
+    check_positive_int,
+    check_rate,
+)
 
-_REQUIRED = object()
+REQUIRED = object()
+# What JSON calls them.
+_KINDS = {
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    type(None): "null",
+}
+_shown = reprlib.Repr()
+_shown.maxstring = _shown.maxother = 80
 
 # What says nothing of an encoder's answers: who wrote the file and how, how
 # it was trained, and what only decoders and generation need.
@@ -44,37 +60,87 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 
 
 class Config:
-    """The keys of a `config.json`, each taken once; `finish` refuses the rest.
+    """The keys of a JSON object, each taken once; `finish` refuses the rest.
 
     Args:
         values: The keys with their values.
         path: The file, for messages.
+        most_blocks: How many blocks the model can have at most, as many as
+            there are tensors; None where there are none yet.
     """
 
-    def __init__(self, values: Mapping[str, Any], path: Any) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        path: Any,
+        most_blocks: int | None = None,
+    ) -> None:
+        self.values = values
         self._left = dict(values)
         self.path = path
+        self._most_blocks = most_blocks
 
-    def take(self, key: str, default: Any = _REQUIRED) -> Any:
-        """The value of a key; raises `ValueError` if there is none."""
+    def take(self, key: str, default: Any = REQUIRED, *kinds: type) -> Any:
+        """The value of a key; raises `ValueError` if there is none.
+
+        Args:
+            key: Its name.
+            default: What it is where it is not said.
+            *kinds: What it must be one of: `str`, `type(None)`, ...
+        """
         value = self._left.pop(key, default)
-        if value is _REQUIRED:
+        if value is REQUIRED:
             raise ValueError(f"'{self.path}' has no key '{key}'")
+        if kinds and not isinstance(value, kinds):
+            known = " or ".join(_KINDS[kind] for kind in kinds)
+            raise self.wrong(
+                key, f"it must be {known}, and is {_shown.repr(value)}"
+            )
         return value
 
-    def size(self, key: str, default: Any = _REQUIRED) -> int:
-        """The value of a key that must be an integer above 0."""
-        try:
-            return check_positive_int(key, self.take(key, default))
-        except ValueError as error:
-            raise self._wrong(key, str(error)) from None
+    def part(self, key: str, default: Any = REQUIRED) -> "Config":
+        """The object that is the value of a key."""
+        value = self.take(key, default, dict)
+        return Config(value, f"{self.path}', '{key}")
 
-    def number(self, key: str, default: Any = _REQUIRED) -> float:
-        """The value of a key that must be a number."""
+    def checked(
+        self,
+        key: str,
+        check: Callable[..., Any],
+        default: Any = REQUIRED,
+        *more: Any,
+    ) -> Any:
+        """What a function of `ops.arguments` makes of the value of a key."""
         value = self.take(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(key, f"it must be a number, and is {value!r}")
-        return float(value)
+        try:
+            return check(key, value, *more)
+        except (ValueError, OverflowError) as error:
+            raise self.wrong(key, str(error)) from None
+
+    def size(self, key: str, default: Any = REQUIRED) -> int:
+        """The value of a key that must be an integer above 0."""
+        return int(self.checked(key, check_positive_int, default))
+
+    def blocks(self, key: str) -> int:
+        """The number of blocks."""
+        count = self.size(key)
+        if self._most_blocks is not None and count > self._most_blocks:
+            raise self.wrong(
+                key, f"{count} blocks, and {self._most_blocks} tensors"
+            )
+        return count
+
+    def index(self, key: str, size: int, default: Any = REQUIRED) -> int:
+        """The value of a key that must be one of that many ids."""
+        return int(self.checked(key, check_index, default, size))
+
+    def rate(self, key: str, default: Any = REQUIRED) -> float:
+        """The value of a key that must be in [0, 1)."""
+        return float(self.checked(key, check_rate, default))
+
+    def positive(self, key: str, default: Any = REQUIRED) -> float:
+        """The value of a key that must be a finite number above 0."""
+        return float(self.checked(key, check_positive, default))
 
     def expect(self, key: str, *known: Any) -> Any:
         """The value of a key that must be one of those known, if it is said.
@@ -83,9 +149,9 @@ class Config:
         """
         value = self._left.pop(key, known[0])
         if value not in known:
-            raise self._wrong(
+            raise self.wrong(
                 key,
-                f"{value!r} is not supported, only "
+                f"{_shown.repr(value)} is not supported, only "
                 + " or ".join(map(repr, known)),
             )
         return value
@@ -97,7 +163,8 @@ class Config:
 
     def choose(self, key: str, known: Mapping[str, Any], default: Any) -> Any:
         """What the value of a key stands for."""
-        return known[self.expect(key, default, *known)]
+        others = (each for each in known if each != default)
+        return known[self.expect(key, default, *others)]
 
     def finish(self) -> None:
         """Raises `ValueError` for keys that nothing has asked for."""
@@ -110,12 +177,12 @@ class Config:
         }
         if unknown:
             told = ", ".join(
-                f"{key}={value!r}" for key, value in unknown.items()
+                f"{key}={_shown.repr(value)}" for key, value in unknown.items()
             )
             raise ValueError(
-                f"'{self.path}' says what is not known of this model_type: "
-                f"{told}"
+                f"'{self.path}' has keys that are not known here: {told}"
             )
 
-    def _wrong(self, key: str, why: str) -> ValueError:
+    def wrong(self, key: str, why: str) -> ValueError:
+        """The error that names a key."""
         return ValueError(f"'{self.path}', key '{key}': {why}")

@@ -1,6 +1,6 @@
 """What a family of encoders is, and how its tensors fill a model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,16 @@ SIZES = {
     "num_heads": "num_attention_heads",
     "intermediate_dim": "intermediate_size",
 }
+
+
+def said_sizes(config: Config, names: Iterable[str] = SIZES) -> dict[str, int]:
+    """Those sizes of an encoder, from a config that says them as BERT does."""
+    return {
+        name: config.blocks(SIZES[name])
+        if name == "num_layers"
+        else config.size(SIZES[name])
+        for name in names
+    }
 
 
 class Family:
@@ -81,6 +91,32 @@ class Family:
         A model that is of another family need not have them.
         """
         raise NotImplementedError
+
+    def check(
+        self, options: Mapping[str, Any], tensors: Tensors, path: Any
+    ) -> None:
+        """Raises `ValueError` for sizes that no tensor has.
+
+        Tensors are compared with a model that is made, and a damaged
+        `config.json` may ask for one of any size.
+        """
+        width = options["d_model"]
+        position = options.get("input_position")
+        sizes = {
+            "d_model": width * width,
+            "vocabulary_size": options.get("vocabulary_size", 0)
+            * options.get("embedding_dim", width),
+            "intermediate_dim": options["intermediate_dim"] * width,
+            "positions": getattr(position, "sequence_length", 0) * width,
+            "patch_size": options.get("patch_size", 0) ** 2 * width,
+        }
+        for name, size in sizes.items():
+            if size > tensors.largest:
+                raise ValueError(
+                    f"'{path}' describes a larger model than the tensors are "
+                    f"of: its {name} would take a tensor of {size} numbers, "
+                    f"and the largest has {tensors.largest}"
+                )
 
     def fill(self, model: Any, tensors: Tensors) -> None:
         """Assigns the checkpoint's tensors to the model's weights."""

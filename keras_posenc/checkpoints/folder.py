@@ -20,6 +20,10 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise ValueError(
+                f"`folder` must be a path. Received: folder={path!r}"
+            )
         self.path = Path(path).expanduser()
         if not self.path.exists():
             raise FileNotFoundError(
@@ -37,6 +41,10 @@ class Folder:
                 f"{', '.join(found) or 'which there are none'}"
             )
 
+        self._allowed = [self.path.resolve()]
+        if self.revision is not None:
+            self._allowed.append((self.path.parent.parent / "blobs").resolve())
+
     @property
     def revision(self) -> str | None:
         """The revision, where the folder is one of a cache."""
@@ -45,7 +53,7 @@ class Folder:
 
     def has(self, name: str) -> bool:
         """Whether there is a file of that name."""
-        return (self.path / name).is_file()
+        return os.path.isfile(self.path / name)
 
     def file(self, name: str) -> Path:
         """The path of a file in the folder.
@@ -65,18 +73,21 @@ class Folder:
                 "outside of it"
             )
         path = self.path.joinpath(*parts)
-        if not path.is_file():
+        if not os.path.isfile(path):  # unlike Path's, for any name
             raise FileNotFoundError(f"'{self.path}' has no file '{name}'")
-        allowed = [self.path.resolve()]
-        if self.revision is not None:
-            allowed.append((self.path.parent.parent / "blobs").resolve())
         real = path.resolve()
-        if not any(real.is_relative_to(root) for root in allowed):
+        if not any(real.is_relative_to(root) for root in self._allowed):
             raise ValueError(
                 f"'{path}' is a link to '{real}', which lies outside of the "
                 "folder"
             )
         return path
+
+    def inner(self, name: str) -> "Folder":
+        """A folder within, whose links may lead where this one's may."""
+        found = Folder(self.path / name)
+        found._allowed = self._allowed
+        return found
 
     def json(self, name: str) -> Any:
         """What a JSON file holds.

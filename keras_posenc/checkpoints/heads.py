@@ -1,6 +1,5 @@
 """What is behind an encoder: labels, or the vector of a sentence."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from keras_posenc.transformer.masked_average_pooling import (
 from keras_posenc.transformer.masked_max_pooling import MaskedMaxPooling1D
 
 MODULES = "modules.json"
+_SEVERAL = "multi_label_classification"
 _SEQUENCE, _TOKEN = "ForSequenceClassification", "ForTokenClassification"
 _IMAGE = "ForImageClassification"
 _TASKS = (_SEQUENCE, _TOKEN, _IMAGE)
@@ -43,16 +43,16 @@ def labels_of(
     """The names of the classes that a checkpoint tells apart, or None."""
     if architecture is None or not architecture.endswith(_TASKS):
         return None
-    names = values.get("id2label") or {
-        str(i): f"LABEL_{i}" for i in range(values.get("num_labels", 2))
-    }
-    try:
-        return [str(names[str(i)]) for i in range(len(names))]
-    except (KeyError, TypeError):
-        raise ValueError(
-            "config.json, key 'id2label': it must give the numbers from 0 on "
-            f"names, and is {names!r}"
-        ) from None
+    config = Config(values, "config.json")
+    names = config.part("id2label", {}).values
+    if not names:
+        return [f"LABEL_{i}" for i in range(config.size("num_labels", 2))]
+    labels = [names.get(str(i)) for i in range(len(names))]
+    if not all(isinstance(label, str | int) for label in labels):
+        raise config.wrong(
+            "id2label", "it must give the numbers from 0 on names"
+        )
+    return [str(label) for label in labels]
 
 
 def architecture_of(values: Mapping[str, Any]) -> str | None:
@@ -61,13 +61,15 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
     Raises:
         ValueError: It answers something that is not supported.
     """
-    names = values.get("architectures") or [None]
-    name = names[0]
+    config = Config(values, "config.json")
+    names = config.take("architectures", None, list, type(None))
+    name = names[0] if names else None
     if name is None or str(name).endswith((*_ENCODERS, *_TASKS)):
         return name
-    raise ValueError(
-        f"config.json, key 'architectures': '{name}' is not supported. An "
-        f"encoder ends in {', '.join((*_ENCODERS, *_TASKS))}"
+    raise config.wrong(
+        "architectures",
+        f"'{name}' is not supported. An encoder ends in "
+        f"{', '.join((*_ENCODERS, *_TASKS))}",
     )
 
 
@@ -101,10 +103,16 @@ def classification(
     logits = _filled(
         tensors, classifier, width, len(labels), None, name="logits"
     )
-    kind = values.get("problem_type")
+    kind = Config(values, "config.json").expect(
+        "problem_type",
+        None,
+        "single_label_classification",
+        _SEVERAL,
+        "regression",
+    )
     if kind == "regression":
         return [*layers, logits]
-    one_by_one = kind == "multi_label_classification" or len(labels) == 1
+    one_by_one = kind == _SEVERAL or len(labels) == 1
     return [
         *layers,
         logits,
@@ -129,54 +137,63 @@ def sentence_embedding(folder: Folder, width: int) -> list[Any]:
             f"'{folder.path / MODULES}' must be a list of modules, each with "
             "its type"
         )
-    makers: dict[str, Callable[[str, int], list[Any]]] = {
-        "Transformer": lambda path, width: [],
-        "Pooling": functools.partial(_pooling, folder),
-        "Normalize": _normalization,
-        "Dense": functools.partial(_dense, folder),
+    makers: dict[str, tuple[str, Callable[[Folder, str, int, str], Any]]] = {
+        "Pooling": ("pooling", _pooling),
+        "Normalize": ("normalization", _normalization),
+        "Dense": ("dense", _dense),
     }
+    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    if (
+        kinds[:2] != ["Transformer", "Pooling"]
+        or not {*kinds[2:]} <= {"Normalize", "Dense"}
+        or modules[0].get("path", "") != ""
+    ):
+        raise ValueError(
+            f"'{folder.path / MODULES}': the modules {', '.join(kinds)} are "
+            "not supported. First comes Transformer, in the folder itself, "
+            "then Pooling, and behind it Normalize and Dense may follow"
+        )
     layers: list[Any] = []
-    for number, module in enumerate(modules):
-        kind = module["type"].rpartition(".")[2]
-        if kind not in makers or (kind == "Transformer") != (number == 0):
-            raise ValueError(
-                f"'{folder.path / MODULES}': module {number}, "
-                f"{module['type']}, is not supported. First comes Transformer, "
-                "then Pooling, and behind it Normalize and Dense may follow"
-            )
-        made = makers[kind](str(module.get("path", "")), width)
-        layers += made
-        width = made[-1].units if kind == "Dense" else width
+    for number, (kind, module) in enumerate(
+        zip(kinds[1:], modules[1:], strict=True)
+    ):
+        name, make = makers[kind]
+        earlier = kinds[1 : number + 1].count(kind)
+        name = f"{name}_{earlier}" if earlier else name
+        layers.append(make(folder, str(module.get("path", "")), width, name))
+        width = getattr(layers[-1], "units", width)
     return layers
 
 
-def _pooling(folder: Folder, path: str, width: int) -> list[Any]:
+def _pooling(folder: Folder, path: str, width: int, layer_name: str) -> Any:
     name = f"{path}/config.json"
     config = Config(folder.mapping(name), folder.path / name)
-    config.take("word_embedding_dimension", width)
-    config.take("embedding_dimension", width)
+    config.expect("word_embedding_dimension", width)
+    config.expect("embedding_dimension", width)
     config.expect("include_prompt", True)
-    mode = config.take("pooling_mode", None)
-    chosen = [key for key in _POOLINGS if config.take(key, False)]
-    if isinstance(mode, str):
-        by_name = {key.split("_")[2]: key for key in _POOLINGS}
-        chosen = [by_name.get(mode, mode)]
+    by_name = {key.split("_")[2]: key for key in _POOLINGS}
+    mode = config.expect("pooling_mode", None, *by_name)
+    chosen = [key for key in _POOLINGS if config.take(key, False, bool)]
+    if mode is not None:
+        chosen = sorted({by_name[mode], *chosen})
     for key in ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"):
         config.expect(f"pooling_mode_{key}", False)
     config.finish()
-    if len(chosen) != 1 or chosen[0] not in _POOLINGS:
+    if len(chosen) != 1:
         raise ValueError(
             f"'{folder.path / name}' must choose one of {', '.join(_POOLINGS)}."
             f" It chooses {', '.join(chosen) or 'none'}"
         )
-    return [_POOLINGS[chosen[0]](name="pooling")]
+    return _POOLINGS[chosen[0]](name=layer_name)
 
 
-def _normalization(path: str, width: int) -> list[Any]:
-    return [L2Normalization(name="normalization")]
+def _normalization(
+    folder: Folder, path: str, width: int, layer_name: str
+) -> Any:
+    return L2Normalization(name=layer_name)
 
 
-def _dense(folder: Folder, path: str, width: int) -> list[Any]:
+def _dense(folder: Folder, path: str, width: int, layer_name: str) -> Any:
     name = f"{path}/config.json"
     config = Config(folder.mapping(name), folder.path / name)
     config.expect("in_features", width)
@@ -188,12 +205,12 @@ def _dense(folder: Folder, path: str, width: int) -> list[Any]:
         "activation_function", _ACTIVATIONS, "torch.nn.modules.activation.Tanh"
     )
     config.finish()
-    tensors = Tensors(Folder(folder.file(name).parent))
+    tensors = Tensors(folder.inner(path))
     layer = _filled(
-        tensors, "linear", width, units, activation, has_bias, name="dense"
+        tensors, "linear", width, units, activation, has_bias, name=layer_name
     )
     tensors.finish([])
-    return [layer]
+    return layer
 
 
 def _filled(
@@ -207,6 +224,8 @@ def _filled(
     name: str,
 ) -> keras.layers.Dense:
     """A projection with the weights of a checkpoint."""
+    # First of all, for a size that the tensors do not have may be any.
+    kernel = tensors.take(f"{part}.weight", (units, width)).T
     layer = keras.layers.Dense(
         units,
         activation=None if activation is None else make_activation(activation),
@@ -214,7 +233,7 @@ def _filled(
         name=name,
     )
     layer.build((None, width))
-    layer.kernel.assign(tensors.take(f"{part}.weight", (units, width)).T)
+    layer.kernel.assign(kernel)
     if use_bias:
         layer.bias.assign(tensors.take(f"{part}.bias", (units,)))
     return layer

@@ -133,10 +133,15 @@ def load_hugging_face(
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
         tensors = Tensors(opened)
-        config = Config(values, opened.path / "config.json")
+        path = opened.path / "config.json"
+        config = Config(values, path, len(tensors.names))
         options = family.options(config)
         config.finish()
-        encoder = family.model(**options, dtype=dtype, name="encoder")
+        family.check(options, tensors, path)
+        try:
+            encoder = family.model(**options, dtype=dtype, name="encoder")
+        except ValueError as error:
+            raise ValueError(f"'{path}' makes no model: {error}") from error
         family.fill(encoder, tensors)
         unused = list(family.unused)
         behind: list[Any] = []
@@ -169,11 +174,12 @@ def load_hugging_face(
 
 
 def _family_of(values: Mapping[str, Any], folder: Folder) -> Family:
-    kind = values.get("model_type")
+    config = Config(values, folder.path / "config.json")
+    kind = config.take("model_type", None, str)
     if kind not in FAMILIES:
-        raise ValueError(
-            f"'{folder.path / 'config.json'}': model_type {kind!r} is not "
-            f"supported, only {', '.join(sorted(FAMILIES))}"
+        raise config.wrong(
+            "model_type",
+            f"'{kind}' is not supported, only {', '.join(sorted(FAMILIES))}",
         )
     return FAMILIES[kind]()
 

@@ -20,7 +20,7 @@ def preprocessing(folder: Folder) -> list[Any]:
     config = Config(folder.mapping(PREPROCESSOR), folder.path / PREPROCESSOR)
     scale, offset = [1.0], [0.0]
     if config.expect("do_rescale", True, False):
-        scale = [config.number("rescale_factor", 1 / 255)]
+        scale = [config.positive("rescale_factor", 1 / 255)]
     if config.expect("do_normalize", True, False):
         mean, deviation = (config.take(f"image_{of}") for of in ("mean", "std"))
         offset = [-m / d for m, d in zip(mean, deviation, strict=True)]

@@ -1,9 +1,9 @@
 """Rotary positions, as configs say them, of before and after transformers 5."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.ops.arguments import check_max_wavelength
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 
@@ -19,8 +19,8 @@ def rotary_of(config: Config, theta: float) -> RotaryEmbedding:
     given = config.take("rope_parameters", None)
     if given is None:
         config.expect("rope_scaling", None)
-        given = {"rope_theta": config.number("rope_theta", theta)}
-    return _rotary(config, given, theta)
+        return _of_base(config, "rope_theta", theta)
+    return _rotary(config.part("rope_parameters", given), theta)
 
 
 def rotary_by_kind(
@@ -33,24 +33,31 @@ def rotary_by_kind(
         kinds: By the name of each kind, the key that its base has in older
             configs, and the base where nothing is said.
     """
-    given = config.take("rope_parameters", {})
-    return {
-        kind: _rotary(
-            config,
-            given.get(kind, {"rope_theta": config.number(key, theta)}),
-            theta,
+    parameters = config.part("rope_parameters", {})
+    found = {}
+    for kind, (key, theta) in kinds.items():
+        older = _of_base(config, key, theta)
+        given = parameters.take(kind, None)
+        found[kind] = (
+            older
+            if given is None
+            else _rotary(parameters.part(kind, given), theta)
         )
-        for kind, (key, theta) in kinds.items()
-    }
+    parameters.finish()
+    return found
 
 
-def _rotary(
-    config: Config, given: Mapping[str, Any], theta: float
-) -> RotaryEmbedding:
-    rest = Config(given, f"{config.path}, rope_parameters")
-    rest.expect("rope_type", "default")
-    base = rest.number("rope_theta", theta)
-    rest.finish()
+def _rotary(parameters: Config, theta: float) -> RotaryEmbedding:
+    parameters.expect("rope_type", "default")
+    rotary = _of_base(parameters, "rope_theta", theta)
+    parameters.finish()
+    return rotary
+
+
+def _of_base(config: Config, key: str, theta: float) -> RotaryEmbedding:
+    base = config.checked(
+        key, lambda _, value: check_max_wavelength(value), theta
+    )
     return RotaryEmbedding(
         max_wavelength=base, layout="halves", name="rotary_embedding"
     )

@@ -1,8 +1,9 @@
 """The tensors of a checkpoint, each taken once and none passed over."""
 
 import hashlib
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,20 @@ class Tensors:
         self._left = dict(self._places)
 
     @property
-    def names(self) -> Iterable[str]:
+    def names(self) -> Collection[str]:
         """The names of all tensors."""
         return self._places.keys()
+
+    @property
+    def largest(self) -> int:
+        """How many numbers the largest tensor has."""
+        return max(
+            (
+                math.prod(self._files[file].get_slice(name).get_shape())
+                for name, file in self._places.items()
+            ),
+            default=0,
+        )
 
     def __contains__(self, name: str) -> bool:
         return name in self._places

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keras_posenc.checkpoints.config import REQUIRED, Config
 from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.ops.arguments import check_positive
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
@@ -17,6 +19,8 @@ SETTINGS, LENGTHS = "tokenizer_config.json", "sentence_bert_config.json"
 WORDPIECE, UNIGRAM = "WordPiece", "Unigram"
 # What a file says that sets no length.
 _NO_LENGTH = 10**6
+# Defaults and kinds of values: one that must be there, and one that may be.
+_TEXT, _PERHAPS = (REQUIRED, str), (bool, type(None))
 
 
 def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
@@ -30,39 +34,24 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
         ValueError: One of another kind than WordPiece or Unigram, of other
             settings than are supported, or with more tokens than the encoder.
     """
-    settings = folder.mapping(SETTINGS) if folder.has(SETTINGS) else {}
+    settings = _opened(folder, SETTINGS)
     layer: Tokenizer
     named: dict[str, Any] = {
         "max_length": _longest(folder, settings, encoder),
         "name": "tokenizer",
     }
-    whole = folder.mapping(WHOLE) if folder.has(WHOLE) else None
-    if whole is not None and _kind(whole, folder) == UNIGRAM:
-        layer = SentencepieceTokenizer.from_tokenizer_json(
-            folder.file(WHOLE), **named
-        )
-    else:
-        if whole is not None:
-            options = _of_whole(folder, whole)
-        elif folder.has(VOCABULARY):
-            options = _of_vocabulary(folder, settings)
+    whole = _opened(folder, WHOLE) if folder.has(WHOLE) else None
+    try:
+        if whole is not None and _kind(whole) == UNIGRAM:
+            layer = SentencepieceTokenizer.from_tokenizer_json(
+                folder.file(WHOLE), **named
+            )
         else:
-            raise FileNotFoundError(
-                f"'{folder.path}' has neither {WHOLE} nor {VOCABULARY}, and so "
-                "no tokenizer: from_ids=True makes a model that needs none"
-            )
-        tokens = options["vocabulary"]
-        if encoder.pad_id >= len(tokens):
-            raise ValueError(
-                f"'{folder.path}': config.json says pad_token_id="
-                f"{encoder.pad_id}, and the tokenizer has {len(tokens)} tokens"
-            )
-        layer = WordpieceTokenizer(
-            **options,
-            normalization="bert",
-            pad_token=tokens[encoder.pad_id],
-            **named,
-        )
+            layer = _wordpieces(folder, whole, settings, encoder, named)
+    except ValueError as error:
+        raise ValueError(
+            f"'{folder.path}' makes no tokenizer: {error}"
+        ) from error
     if layer.pad_id != encoder.pad_id:
         raise ValueError(
             f"'{folder.path}': the tokenizer pads with id {layer.pad_id}, and "
@@ -76,65 +65,111 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
     return layer
 
 
-def _kind(whole: Mapping[str, Any], folder: Folder) -> str:
+def _kind(whole: Config) -> str:
     """What kind of tokenizer a file has, of those that are supported."""
-    model = _part(whole, "model", folder.path / WHOLE)
-    kind = model.get("type", WORDPIECE if "unk_token" in model else None)
+    model = Config(whole.values, whole.path).part("model")
+    usual = WORDPIECE if "unk_token" in model.values else ""
+    kind = model.take("type", usual, str)
     if kind not in (WORDPIECE, UNIGRAM):
-        raise ValueError(
-            f"'{folder.path / WHOLE}': a tokenizer of type {kind} is not "
-            f"supported, only {WORDPIECE} and {UNIGRAM}: from_ids=True makes a "
-            "model that needs none"
+        raise model.wrong(
+            "type",
+            f"a tokenizer of type {kind} is not supported, only {WORDPIECE} "
+            f"and {UNIGRAM}: from_ids=True makes a model that needs none",
         )
-    return kind
+    return str(kind)
 
 
-def _of_whole(folder: Folder, whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments from the file of the library "tokenizers"."""
-    path = folder.path / WHOLE
-    model = _part(whole, "model", path)
-    _check(model, path, "continuing_subword_prefix", "##")
-    _check(model, path, "max_input_chars_per_word", 100)
-    normalizer = _part(whole, "normalizer", path)
-    _check(normalizer, path, "type", "BertNormalizer")
-    _check(normalizer, path, "clean_text", True)
-    _check(
-        _part(whole, "pre_tokenizer", path), path, "type", "BertPreTokenizer"
+def _wordpieces(
+    folder: Folder,
+    whole: Config | None,
+    settings: Config,
+    encoder: TransformerEncoderModel,
+    named: Mapping[str, Any],
+) -> WordpieceTokenizer:
+    """A tokenizer from `tokenizer.json`, or from `vocab.txt` without one."""
+    if whole is not None:
+        options = _of_whole(whole)
+    elif folder.has(VOCABULARY):
+        options = _of_vocabulary(folder, settings)
+    else:
+        raise FileNotFoundError(
+            f"'{folder.path}' has neither {WHOLE} nor {VOCABULARY}, and so no "
+            "tokenizer: from_ids=True makes a model that needs none"
+        )
+    tokens = options["vocabulary"]
+    if encoder.pad_id >= len(tokens):
+        raise ValueError(
+            f"config.json says pad_token_id={encoder.pad_id}, and the "
+            f"tokenizer has {len(tokens)} tokens"
+        )
+    return WordpieceTokenizer(
+        **options,
+        normalization="bert",
+        pad_token=tokens[encoder.pad_id],
+        **named,
     )
-    ids = dict(_part(model, "vocab", path))
-    added = whole.get("added_tokens") or []
-    for token in added:
-        ids.setdefault(token["content"], token["id"])
-    start, end = _frame(_part(whole, "post_processor", path), path)
+
+
+def _opened(folder: Folder, name: str) -> Config:
+    """What a file says, or an empty one where there is none."""
+    values = folder.mapping(name) if folder.has(name) else {}
+    return Config(values, folder.path / name)
+
+
+def _of_whole(whole: Config) -> dict[str, Any]:
+    """Arguments from the file of the library "tokenizers"."""
+    model = whole.part("model")
+    model.expect("continuing_subword_prefix", "##")
+    model.expect("max_input_chars_per_word", 100)
+    normalizer = whole.part("normalizer")
+    normalizer.require("type", "BertNormalizer")
+    normalizer.expect("clean_text", True)
+    whole.part("pre_tokenizer").require("type", "BertPreTokenizer")
+    ids = dict(model.part("vocab").values)
+    added = []
+    for number, each in enumerate(
+        whole.take("added_tokens", None, list, type(None)) or []
+    ):
+        where = f"{whole.path}', 'added_tokens', '{number}"
+        token = Config(each if isinstance(each, dict) else {}, where)
+        added.append(token.take("content", *_TEXT))
+        if ids.setdefault(added[-1], token.take("id")) != token.values["id"]:
+            raise token.wrong("id", "the vocabulary has another one")
+    start, end = _frame(whole.part("post_processor"))
     return {
-        "vocabulary": _in_order(ids, path),
-        "lowercase": normalizer.get("lowercase", True),
-        "strip_accents": normalizer.get("strip_accents"),
-        "split_on_cjk": normalizer.get("handle_chinese_chars", True),
-        "special_tokens": [token["content"] for token in added],
-        "unknown_token": model.get("unk_token", "[UNK]"),
+        "vocabulary": _in_order(ids, whole.path),
+        "lowercase": normalizer.take("lowercase", True, bool),
+        "strip_accents": normalizer.take("strip_accents", None, *_PERHAPS),
+        "split_on_cjk": normalizer.take("handle_chinese_chars", True, bool),
+        "special_tokens": added,
+        "unknown_token": model.take("unk_token", "[UNK]", str),
         "start_token": start,
         "end_token": end,
     }
 
 
-def _of_vocabulary(
-    folder: Folder, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
     """Arguments from a list of tokens, and what is said beside it."""
-    text = folder.file(VOCABULARY).read_text(encoding="utf-8")
-    vocabulary = [line.rstrip("\r\n") for line in text.splitlines(True)]
+    path = folder.file(VOCABULARY)
+    try:
+        with path.open(encoding="utf-8") as lines:
+            # Not `splitlines`, to which tokens such as U+2028 are ends.
+            vocabulary = [line.rstrip("\n") for line in lines]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"'{path}' is no text in UTF-8: {error}") from error
 
     def named(key: str, usual: str) -> str:
-        token = settings.get(key, usual)
+        token = settings.take(key, usual, str, dict)
         # Older files have an object with the token as its content.
-        return token["content"] if isinstance(token, dict) else token
+        if isinstance(token, dict):
+            token = settings.part(key, token).take("content", *_TEXT)
+        return str(token)
 
     return {
         "vocabulary": vocabulary,
-        "lowercase": settings.get("do_lower_case", True),
-        "strip_accents": settings.get("strip_accents"),
-        "split_on_cjk": settings.get("tokenize_chinese_chars", True),
+        "lowercase": settings.take("do_lower_case", True, bool),
+        "strip_accents": settings.take("strip_accents", None, *_PERHAPS),
+        "split_on_cjk": settings.take("tokenize_chinese_chars", True, bool),
         "unknown_token": named("unk_token", "[UNK]"),
         "start_token": named("cls_token", "[CLS]"),
         "end_token": named("sep_token", "[SEP]"),
@@ -142,66 +177,52 @@ def _of_vocabulary(
 
 
 def _longest(
-    folder: Folder,
-    settings: Mapping[str, Any],
-    encoder: TransformerEncoderModel,
+    folder: Folder, settings: Config, encoder: TransformerEncoderModel
 ) -> int | None:
     """How many ids a text may have, or None for any number."""
-    limits = [settings.get("model_max_length")]
-    if folder.has(LENGTHS):
-        lengths = folder.mapping(LENGTHS)
-        _check(lengths, folder.path / LENGTHS, "do_lower_case", False)
-        limits.append(lengths.get("max_seq_length"))
+    lengths = _opened(folder, LENGTHS)
+    lengths.expect("do_lower_case", False)
+    limits = [
+        config.checked(key, check_positive)
+        for config, key in (
+            (settings, "model_max_length"),
+            (lengths, "max_seq_length"),
+        )
+        if config.values.get(key) is not None
+    ]
     if isinstance(encoder.input_position, PositionEmbedding):
         limits.append(encoder.input_position.sequence_length)
-    known = [
-        int(limit)
-        for limit in limits
-        if isinstance(limit, int | float) and 0 < limit < _NO_LENGTH
-    ]
+    known = [int(limit) for limit in limits if limit < _NO_LENGTH]
     return min(known, default=None)
 
 
-def _frame(processor: Mapping[str, Any], path: Any) -> tuple[str, str]:
+def _frame(processor: Config) -> tuple[str, str]:
     """The tokens that stand before and behind those of a text."""
-    if processor.get("type") in ("BertProcessing", "RobertaProcessing"):
-        return processor["cls"][0], processor["sep"][0]
-    _check(processor, path, "type", "TemplateProcessing")
-    pieces = processor.get("single", [])
-    tokens = [
-        piece.get("SpecialToken", {}).get("id")
-        if "Sequence" not in piece
-        else ""
-        for piece in pieces
-    ]
-    if len(tokens) != 3 or tokens[1] != "" or not (tokens[0] and tokens[2]):
-        raise ValueError(
-            f"'{path}', 'post_processor': a text must stand between one token "
-            f"and another, and stands in {pieces!r}"
-        )
-    return tokens[0], tokens[2]
+    kinds = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
+    try:
+        if processor.expect("type", None, *kinds) == kinds[0]:
+            first, text, last = processor.values["single"]
+            is_text = "Sequence" in text
+            start, end = (each["SpecialToken"]["id"] for each in (first, last))
+        else:
+            start, end = (processor.values[key][0] for key in ("cls", "sep"))
+            is_text = True
+        if is_text and isinstance(start, str) and isinstance(end, str):
+            return start, end
+    except (IndexError, KeyError, TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"'{processor.path}': a text must stand between one token and another"
+    )
 
 
-def _in_order(ids: Mapping[str, int], path: Any) -> Sequence[str]:
-    tokens = sorted(ids, key=lambda token: ids[token])
-    if [ids[token] for token in tokens] != list(range(len(tokens))):
+def _in_order(ids: Mapping[str, Any], path: Any) -> Sequence[str]:
+    tokens: dict[Any, str] = {
+        number: token for token, number in ids.items() if type(number) is int
+    }
+    if len(tokens) != len(ids) or {*tokens} != {*range(len(ids))}:
         raise ValueError(
             f"'{path}': the ids of the vocabulary must be 0 to "
-            f"{len(tokens) - 1}, each once"
+            f"{len(ids) - 1}, each once"
         )
-    return tokens
-
-
-def _part(of: Mapping[str, Any], key: str, path: Any) -> Mapping[str, Any]:
-    part = of.get(key)
-    if not isinstance(part, dict):
-        raise ValueError(f"'{path}' must have an object '{key}'")
-    return part
-
-
-def _check(of: Mapping[str, Any], path: Any, key: str, known: Any) -> None:
-    value = of.get(key, known)
-    if value != known:
-        raise ValueError(
-            f"'{path}', key '{key}': {value!r} is not supported, only {known!r}"
-        )
+    return [tokens[number] for number in range(len(tokens))]

@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import ACTIVATIONS, SIZES, Family, name_of
+from keras_posenc.checkpoints.family import (
+    ACTIVATIONS,
+    SIZES,
+    Family,
+    name_of,
+    said_sizes,
+)
 from keras_posenc.positional.position_embedding import PositionEmbedding
 
 
@@ -59,12 +65,13 @@ class Bert(Family):
         """What all that descend from BERT say by the same keys."""
         self.token_types = config.take("type_vocab_size", 2)
         config.expect("position_embedding_type", "absolute")
+        sizes = said_sizes(config)
         return {
-            **{name: config.size(key) for name, key in SIZES.items()},
+            **sizes,
             "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
-            "norm_epsilon": config.number("layer_norm_eps", 1e-12),
-            "dropout": config.number("hidden_dropout_prob", 0.1),
-            "pad_id": config.take("pad_token_id", 0),
+            "norm_epsilon": config.positive("layer_norm_eps", 1e-12),
+            "dropout": config.rate("hidden_dropout_prob", 0.1),
+            "pad_id": config.index("pad_token_id", sizes["vocabulary_size"], 0),
         }
 
     def position(self, config: Config) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import ACTIVATIONS, Parts
+from keras_posenc.ops.arguments import check_integer
 from keras_posenc.positional.disentangled_bias import DisentangledBias
 
 # Three scores are added: of contents, and of each with the other's position.
@@ -42,16 +43,13 @@ class Deberta(Bert):
         kinds = config.take("pos_att_type")
         if isinstance(kinds, str):
             kinds = kinds.split("|")
-        if sorted(kinds) != ["c2p", "p2c"]:
-            raise ValueError(
-                f"'{config.path}', key 'pos_att_type': it must be p2c and c2p, "
-                f"and is {kinds!r}"
-            )
+        if kinds not in (["c2p", "p2c"], ["p2c", "c2p"]):
+            raise config.wrong("pos_att_type", "it must be p2c and c2p")
         config.expect("type_vocab_size", 0)
         config.expect("conv_kernel_size", 0)
         config.expect("z_steps", 0)
         config.take("legacy", None)  # of masked language modelling
-        longest = config.take("max_relative_positions", -1)
+        longest = config.checked("max_relative_positions", check_integer, -1)
         trained = config.size("max_position_embeddings")
         sizes = self.sizes(config)
         config.expect("pooler_hidden_size", sizes["d_model"])

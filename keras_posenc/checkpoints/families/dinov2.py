@@ -39,11 +39,11 @@ class DinoV2(ViT):
         ):
             config.take(key, None)
         sizes = self.sizes(config)
-        ratio = config.number("mlp_ratio", 4)
+        ratio = config.positive("mlp_ratio", 4)
         return {
             **sizes,
             "intermediate_dim": int(sizes["d_model"] * ratio),
-            "norm_epsilon": config.number("layer_norm_eps", 1e-6),
+            "norm_epsilon": config.positive("layer_norm_eps", 1e-6),
         }
 
     def fill_block(self, block: Any, parts: Parts, number: int) -> None:

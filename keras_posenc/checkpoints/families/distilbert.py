@@ -32,14 +32,15 @@ class DistilBert(Bert):
 
     def sizes(self, config: Config) -> dict[str, Any]:
         config.take("sinusoidal_pos_embds", False)  # the table is there anyway
+        vocabulary_size = config.size("vocab_size")
         return {
-            "vocabulary_size": config.size("vocab_size"),
+            "vocabulary_size": vocabulary_size,
             "d_model": config.size("dim"),
-            "num_layers": config.size("n_layers"),
+            "num_layers": config.blocks("n_layers"),
             "num_heads": config.size("n_heads"),
             "intermediate_dim": config.size("hidden_dim"),
             "activation": config.choose("activation", ACTIVATIONS, "gelu"),
             "norm_epsilon": 1e-12,
-            "dropout": config.number("dropout", 0.1),
-            "pad_id": config.take("pad_token_id", 0),
+            "dropout": config.rate("dropout", 0.1),
+            "pad_id": config.index("pad_token_id", vocabulary_size, 0),
         }

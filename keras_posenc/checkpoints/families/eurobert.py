@@ -34,21 +34,22 @@ class EuroBert(Family):
             config.size(key) for key in ("hidden_size", "num_attention_heads")
         )
         config.expect("head_dim", width // heads)
+        vocabulary_size = config.size("vocab_size")
         return {
-            "vocabulary_size": config.size("vocab_size"),
+            "vocabulary_size": vocabulary_size,
             "d_model": width,
-            "num_layers": config.size("num_hidden_layers"),
+            "num_layers": config.blocks("num_hidden_layers"),
             "num_heads": heads,
             "num_key_value_heads": config.size("num_key_value_heads", heads),
             "intermediate_dim": config.size("intermediate_size"),
             "activation": config.choose("hidden_act", ACTIVATIONS, "silu"),
             "norm": "rms",
-            "norm_epsilon": config.number("rms_norm_eps", 1e-5),
+            "norm_epsilon": config.positive("rms_norm_eps", 1e-5),
             "normalize_first": True,
             "use_gate": True,
             "use_bias": False,
             "dropout": 0.0,
-            "pad_id": config.take("pad_token_id"),
+            "pad_id": config.index("pad_token_id", vocabulary_size),
             "input_position": None,
             "attention_position": rotary_of(config, 10000.0),
         }

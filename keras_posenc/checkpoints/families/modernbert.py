@@ -3,7 +3,13 @@
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import ACTIVATIONS, SIZES, Family, name_of
+from keras_posenc.checkpoints.family import (
+    ACTIVATIONS,
+    SIZES,
+    Family,
+    name_of,
+    said_sizes,
+)
 from keras_posenc.checkpoints.rotary import rotary_by_kind
 
 _WHOLE, _WINDOW = "full_attention", "sliding_attention"
@@ -50,31 +56,34 @@ class ModernBert(Family):
         ):
             config.take(key, None)
         config.expect("position_embedding_type", "absolute", "sans_pos")
-        sizes = {name: config.size(key) for name, key in SIZES.items()}
+        sizes = said_sizes(config)
+        count = sizes["num_layers"]
         every = config.size("global_attn_every_n_layers", 3)
         kinds = config.take(
             "layer_types",
-            [
-                _WINDOW if i % every else _WHOLE
-                for i in range(sizes["num_layers"])
-            ],
+            [_WINDOW if i % every else _WHOLE for i in range(count)],
+            list,
         )
+        if len(kinds) != count or set(map(str, kinds)) - {_WHOLE, _WINDOW}:
+            raise config.wrong(
+                "layer_types",
+                f"it must say {_WHOLE} or {_WINDOW} of each of {count} blocks",
+            )
         window = config.size("local_attention", 128) // 2
-        # Of kinds that are not known, `rotary_by_kind` says so.
         rotary = rotary_by_kind(config, _ROTARY)
-        epsilon = config.number("layer_norm_eps", 1e-5)
+        epsilon = config.positive("layer_norm_eps", 1e-5)
         return {
             **sizes,
             "activation": config.choose(
                 "hidden_activation", ACTIVATIONS, "gelu"
             ),
-            "norm_epsilon": config.number("norm_eps", epsilon),
+            "norm_epsilon": config.positive("norm_eps", epsilon),
             "normalize_first": True,
             "use_first_norm": False,
             "use_gate": True,
             "use_bias": False,
             "dropout": 0.0,
-            "pad_id": config.take("pad_token_id"),
+            "pad_id": config.index("pad_token_id", sizes["vocabulary_size"]),
             "embedding_norm": True,
             "input_position": None,
             "attention_position": [rotary[kind] for kind in kinds],

@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import ACTIVATIONS, SIZES, Family, Parts
+from keras_posenc.checkpoints.family import (
+    ACTIVATIONS,
+    SIZES,
+    Family,
+    Parts,
+    said_sizes,
+)
 from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
@@ -50,7 +56,7 @@ class ViT(Family):
         return {
             **self.sizes(config),
             "intermediate_dim": config.size("intermediate_size"),
-            "norm_epsilon": config.number("layer_norm_eps", 1e-12),
+            "norm_epsilon": config.positive("layer_norm_eps", 1e-12),
         }
 
     def sizes(self, config: Config) -> dict[str, Any]:
@@ -59,17 +65,13 @@ class ViT(Family):
             self.without_bias = frozenset({"query", "key", "value"})
         of_ids = ("vocabulary_size", "intermediate_dim")
         return {
-            **{
-                name: config.size(key)
-                for name, key in SIZES.items()
-                if name not in of_ids
-            },
+            **said_sizes(config, [n for n in SIZES if n not in of_ids]),
             "image_size": config.size("image_size", 224),
             "patch_size": config.size("patch_size", 16),
             "num_channels": config.size("num_channels", 3),
             "num_class_tokens": len(self.class_tokens),
             "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
-            "dropout": config.number("hidden_dropout_prob", 0.0),
+            "dropout": config.rate("hidden_dropout_prob", 0.0),
         }
 
     def fill_embeddings(self, model: Any, parts: Parts) -> None:
