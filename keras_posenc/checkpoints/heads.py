@@ -9,6 +9,7 @@ from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.checkpoints.unit_length import UnitLength
 from keras_posenc.transformer._sublayers import make_activation
 from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
 from keras_posenc.transformer.masked_average_pooling import (
@@ -183,7 +184,7 @@ def _pooling(folder: Folder, path: str, width: int, layer_name: str) -> Any:
 def _normalization(
     folder: Folder, path: str, width: int, layer_name: str
 ) -> Any:
-    return keras.layers.UnitNormalization(name=layer_name)
+    return UnitLength(name=layer_name)
 
 
 def _dense(folder: Folder, path: str, width: int, layer_name: str) -> Any:
