@@ -116,9 +116,11 @@ def load_hugging_face(
             supported; or a damaged file.
 
     Example:
+    >>> import numpy as np
     >>> import keras_posenc as kp
     >>> model = kp.load_hugging_face("all-MiniLM-L6-v2")  # doctest: +SKIP
-    >>> model.predict(["A text."]).shape  # doctest: +SKIP
+    >>> texts = np.array(["A text."], "object")
+    >>> model.predict(texts).shape  # doctest: +SKIP
     (1, 384)
 
     References:

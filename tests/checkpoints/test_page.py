@@ -1,0 +1,49 @@
+"""What docs/pretrained.md says, of the code."""
+
+import inspect
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import keras_posenc as kp
+from keras_posenc.checkpoints.hugging_face import FAMILIES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
+BERT = ROOT / "tests" / "fixtures" / "hugging_face" / "bert"
+
+
+def rows():
+    """The lines of the page's table of families."""
+    for kind, family in sorted(FAMILIES.items()):
+        what = inspect.getdoc(sys.modules[family.__module__]).rstrip(".")
+        paper = re.match(r"\[.*?\]\(.*?\)", family.__doc__)[0]
+        classifiers = "yes" if family.pooler or family.pooling else "no"
+        yield f"| `{kind}` | {what} | {paper} | {classifiers} |"
+
+
+def test_table_of_families():
+    table = re.search(r"\| `model_type` .*\n\|-.*\n((?:\|.*\n)+)", PAGE)
+    assert table[1].splitlines() == list(rows())
+
+
+def test_code_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Path(shutil.copytree(BERT, "all-MiniLM-L6-v2"))
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(97, 123))]
+    (folder / "vocab.txt").write_text("\n".join(tokens))
+    modules = [
+        {"type": f"sentence_transformers.models.{kind}", "path": path}
+        for kind, path in (("Transformer", ""), ("Pooling", "1"))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1").mkdir()
+    (folder / "1" / "config.json").write_text('{"pooling_mode": "mean"}')
+    (code,) = re.findall(r"(?s)```py\n(.*?)```", PAGE)
+    names = {}
+    exec(code, names)
+    assert names["vectors"].shape == (3, 16)
+    assert Path("minilm.keras").is_file()
+    assert isinstance(names["model"].encoder, kp.TransformerEncoderModel)
