@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
     if cut:
         print(
             f"keras-posenc: {cut} of {len(every)} answers reached max_length="
-            f"{answers['ids'].shape[-1]} without an end symbol",
+            f"{answers['ids'].shape[-1]} and no end symbol",
             file=sys.stderr,
         )
     return EXIT_OK

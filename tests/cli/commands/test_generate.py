@@ -51,9 +51,9 @@ def generators(tmp_path_factory):
     bare.save(folder / "ids.keras")
     without = kp.CharacterTokenizer("ab", add_start=False, add_end=False)
     alone = shaken(kp.TransformerDecoderModel(6, **SIZES))
-    kp.Generator(alone, source_tokenizer=without, max_length=LENGTH).save(
-        folder / "alone.keras"
-    )
+    kp.Generator(
+        alone, source_tokenizer=without, end_ids=(), max_length=LENGTH
+    ).save(folder / "alone.keras")
     return folder
 
 
@@ -176,7 +176,7 @@ def test_answers_that_were_cut_off_are_counted(run, generators):
     answers = [each["answers"] for each in json.loads(result.out)]
     cut = sum(not answer["ended"] for (answer,) in answers)
     assert 0 < cut < len(many)
-    note = f"{cut} of {len(many)} answers reached max_length={LENGTH} without"
+    note = f"{cut} of {len(many)} answers reached max_length={LENGTH} and"
     file = (generators / "draws.tflite", "--tokenizer", model)
     for source in ((model,), file):
         result = run("generate", *source, *many, "--seed", 1)
