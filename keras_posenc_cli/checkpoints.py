@@ -35,6 +35,8 @@ def answers(model: Any) -> str:
     """What a model of a checkpoint answers, in a few words."""
     *each, size = model.outputs[0].shape
     per = "token" if len(each) == 2 else "text"
+    if len(model.inputs[0].shape) == 4:
+        per = "token of an image" if len(each) == 2 else "image"
     if model.labels is None:
         return f"a vector of {size} for each {per}"
     more = ", ..." if size > _MOST_LABELS else ""

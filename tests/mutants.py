@@ -237,8 +237,8 @@ LAYERS = [
     Mutant(
         "transformer/_context.py",
         "the attention mask is forgotten",
-        "keys=keys,\n            attention_mask=attention_mask,",
-        "keys=keys,\n            attention_mask=None,",
+        "keys=self.keys,\n            attention_mask=attention_mask,",
+        "keys=self.keys,\n            attention_mask=None,",
         "transformer/test_against_reference.py::test_attention_and_its_masks",
     ),
     Mutant(
@@ -296,15 +296,15 @@ LAYERS = [
     Mutant(
         "transformer/masked_average_pooling.py",
         "the mean divides by all tokens, padding included",
-        "ops.cast(mask, wide), axis=1",
-        "ops.ones_like(mask, dtype=wide), axis=1",
+        "ops.cast(mask, x.dtype), axis=1",
+        "ops.ones_like(mask, dtype=x.dtype), axis=1",
         "transformer/test_masked_average_pooling.py",
     ),
     Mutant(
-        "transformer/transformer_encoder_model.py",
-        "id 0 is a token",
-        "mask_zero=True,",
-        "mask_zero=False,",
+        "transformer/_id_embedding.py",
+        "the padding's id is a token",
+        "ops.not_equal(inputs, self.pad_id)",
+        "ops.not_equal(inputs, -1)",
         "transformer/test_transformer_encoder_model.py::test_padding_is_masked",
     ),
     Mutant(

@@ -29,11 +29,11 @@ _OF_NO_MATTER = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _commit_hash
     _name_or_path architectures attention_dropout attention_probs_dropout_prob
-    attn_pdrop attn_type auto_map base_model_tp_plan bos_token_id cls_token_id
+    attn_pdrop auto_map base_model_tp_plan bos_token_id cls_token_id
     classifier_dropout classifier_dropout_prob deterministic_flash_attn
     directionality dtype embd_pdrop embedding_dropout eos_token_id
     finetuning_task gradient_checkpointing id2label initializer_cutoff_factor
-    initializer_factor initializer_range label2id language layerdrop
+    initializer_factor initializer_range label2id language layerdrop num_labels
     mask_token_id max_length mlp_dropout model_max_length model_type
     output_attentions output_hidden_states output_past pooler_dropout
     pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
@@ -42,9 +42,8 @@ _OF_NO_MATTER = frozenset(
     seq_classif_dropout sparse_pred_ignore_index sparse_prediction
     summary_activation summary_first_dropout summary_last_dropout summary_type
     summary_use_proj task_specific_params tie_word_embeddings tie_weights_
-    tokenizer_class torch_dtype torchscript transformers_version
-    unpad_inputs use_bfloat16 use_cache use_memory_efficient_attention
-    logn_attention_clip1 logn_attention_scale
+    tokenizer_class torch_dtype torchscript transformers_version use_bfloat16
+    use_cache
     """.split()
 )
 # What must have one value, where it is said at all.

@@ -108,7 +108,14 @@ class Family:
             * options.get("embedding_dim", width),
             "intermediate_dim": options["intermediate_dim"] * width,
             "positions": getattr(position, "sequence_length", 0) * width,
-            "patch_size": options.get("patch_size", 0) ** 2 * width,
+            "patch_size": options.get("patch_size", 0) ** 2
+            * options.get("num_channels", 0)
+            * width,
+            "image_size": (
+                options.get("image_size", 0) // options.get("patch_size", 1)
+            )
+            ** 2
+            * width,
         }
         for name, size in sizes.items():
             if size > tensors.largest:
@@ -244,9 +251,9 @@ class Parts:
         """The embedding of token type 0, or 0 where there are no types."""
         if "token_type" not in self._family.names:
             return 0.0
-        if f"{self.name('token_type')}.weight" not in self._tensors:
+        if not self.types:
             return 0.0
-        return self.take("token_type", (self.types or 1, width))[0]
+        return self.take("token_type", (self.types, width))[0]
 
     def table(
         self,

@@ -42,8 +42,9 @@ class Folder:
             )
 
         self._allowed = [self.path.resolve()]
-        if self.revision is not None:
-            self._allowed.append((self.path.parent.parent / "blobs").resolve())
+        blobs = self.path.parent.parent / "blobs"
+        if self.revision is not None and not blobs.is_symlink():
+            self._allowed.append(blobs.resolve())
 
     @property
     def revision(self) -> str | None:

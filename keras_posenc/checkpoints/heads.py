@@ -9,6 +9,7 @@ from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.transformer._sublayers import make_activation
 from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
 from keras_posenc.transformer.l2_normalization import L2Normalization
@@ -17,7 +18,7 @@ from keras_posenc.transformer.masked_average_pooling import (
 )
 from keras_posenc.transformer.masked_max_pooling import MaskedMaxPooling1D
 
-MODULES = "modules.json"
+PROMPTS = "config_sentence_transformers.json"
 _SEVERAL = "multi_label_classification"
 _SEQUENCE, _TOKEN = "ForSequenceClassification", "ForTokenClassification"
 _IMAGE = "ForImageClassification"
@@ -142,7 +143,12 @@ def sentence_embedding(folder: Folder, width: int) -> list[Any]:
         "Normalize": ("normalization", _normalization),
         "Dense": ("dense", _dense),
     }
-    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    kinds = [
+        module["type"].rpartition(".")[2]
+        if module["type"].startswith("sentence_transformers.")
+        else module["type"]
+        for module in modules
+    ]
     if (
         kinds[:2] != ["Transformer", "Pooling"]
         or not {*kinds[2:]} <= {"Normalize", "Dense"}
@@ -153,6 +159,9 @@ def sentence_embedding(folder: Folder, width: int) -> list[Any]:
             "not supported. First comes Transformer, in the folder itself, "
             "then Pooling, and behind it Normalize and Dense may follow"
         )
+    if folder.has(PROMPTS):
+        prompts = Config(folder.mapping(PROMPTS), folder.path / PROMPTS)
+        prompts.expect("default_prompt_name", None)
     layers: list[Any] = []
     for number, (kind, module) in enumerate(
         zip(kinds[1:], modules[1:], strict=True)
@@ -197,8 +206,8 @@ def _dense(folder: Folder, path: str, width: int, layer_name: str) -> Any:
     name = f"{path}/config.json"
     config = Config(folder.mapping(name), folder.path / name)
     config.expect("in_features", width)
-    config.take("module_input_name", None)
-    config.take("module_output_name", None)
+    for side in ("module_input_name", "module_output_name"):
+        config.expect(side, None, "sentence_embedding")
     units = config.size("out_features")
     has_bias = config.expect("bias", True, False)
     activation = config.choose(

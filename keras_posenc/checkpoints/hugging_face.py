@@ -26,7 +26,6 @@ from keras_posenc.checkpoints.families.vit import ViT
 from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
-    MODULES,
     architecture_of,
     classification,
     labels_of,
@@ -35,7 +34,7 @@ from keras_posenc.checkpoints.heads import (
 from keras_posenc.checkpoints.images import preprocessing
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import Tensors
-from keras_posenc.checkpoints.tokenizers import tokenizer_of
+from keras_posenc.checkpoints.tokenizers import MODULES, tokenizer_of
 from keras_posenc.ops.arguments import check_bool
 from keras_posenc.progress import progress
 from keras_posenc.transformer.transformer_encoder_model import (
@@ -136,7 +135,8 @@ def load_hugging_face(
         step(f"Loading {opened.path}")
         tensors = Tensors(opened)
         path = opened.path / "config.json"
-        config = Config(values, path, len(tensors.names))
+        # Blocks may share their tensors, but not more than a few.
+        config = Config(values, path, 4 * len(tensors.names))
         options = family.options(config)
         config.finish()
         family.check(options, tensors, path)
@@ -147,11 +147,12 @@ def load_hugging_face(
         family.fill(encoder, tensors)
         unused = list(family.unused)
         behind: list[Any] = []
-        architecture = architecture_of(values)
-        labels = labels_of(architecture, values)
+        architecture = labels = None
+        if not encoder_only:
+            architecture = architecture_of(values)
+            labels = labels_of(architecture, values)
         if encoder_only:
             unused.append(".*")
-            labels = None
         elif opened.has(MODULES):
             behind = sentence_embedding(opened, encoder.d_model)
             labels = None

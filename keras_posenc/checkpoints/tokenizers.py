@@ -15,7 +15,37 @@ from keras_posenc.transformer.transformer_encoder_model import (
 )
 
 WHOLE, VOCABULARY = "tokenizer.json", "vocab.txt"
-SETTINGS, LENGTHS = "tokenizer_config.json", "sentence_bert_config.json"
+SETTINGS, ADDED = "tokenizer_config.json", "added_tokens.json"
+# Where sentence-transformers keeps the length; which file depends on who wrote.
+LENGTHS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in (
+        "bert",
+        "roberta",
+        "distilbert",
+        "camembert",
+        "albert",
+        "xlm-roberta",
+        "xlnet",
+    )
+)
+MODULES = "modules.json"
+# Classes that do what their files say, and nothing more.
+_CLASSES = {
+    f"{name}Tokenizer{fast}"
+    for name in (
+        "Albert",
+        "Bert",
+        "Camembert",
+        "DebertaV2",
+        "DistilBert",
+        "Electra",
+        "MPNet",
+        "XLMRoberta",
+    )
+    for fast in ("", "Fast")
+} | {"PreTrainedTokenizerFast", "TokenizersBackend"}
+CONFIG = "config.json"
 WORDPIECE, UNIGRAM = "WordPiece", "Unigram"
 # What a file says that sets no length.
 _NO_LENGTH = 10**6
@@ -35,6 +65,11 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
             settings than are supported, or with more tokens than the encoder.
     """
     settings = _opened(folder, SETTINGS)
+    settings.expect("tokenizer_class", None, *sorted(_CLASSES))
+    settings.expect("do_basic_tokenize", True)
+    settings.expect("never_split", None, [])
+    for side in ("truncation_side", "padding_side"):
+        settings.expect(side, "right")
     layer: Tokenizer
     named: dict[str, Any] = {
         "max_length": _longest(folder, settings, encoder),
@@ -42,6 +77,12 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
     }
     whole = _opened(folder, WHOLE) if folder.has(WHOLE) else None
     try:
+        if whole is not None:
+            for key in ("truncation", "padding"):
+                said = whole.take(key, None, dict, type(None)) or {}
+                Config(said, f"{whole.path}', '{key}").expect(
+                    "direction", "Right"
+                )
         if whole is not None and _kind(whole) == UNIGRAM:
             layer = SentencepieceTokenizer.from_tokenizer_json(
                 folder.file(WHOLE), **named
@@ -88,7 +129,7 @@ def _wordpieces(
 ) -> WordpieceTokenizer:
     """A tokenizer from `tokenizer.json`, or from `vocab.txt` without one."""
     if whole is not None:
-        options = _of_whole(whole)
+        options = _of_whole(whole, settings)
     elif folder.has(VOCABULARY):
         options = _of_vocabulary(folder, settings)
     else:
@@ -116,7 +157,7 @@ def _opened(folder: Folder, name: str) -> Config:
     return Config(values, folder.path / name)
 
 
-def _of_whole(whole: Config) -> dict[str, Any]:
+def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
     """Arguments from the file of the library "tokenizers"."""
     model = whole.part("model")
     model.expect("continuing_subword_prefix", "##")
@@ -124,6 +165,12 @@ def _of_whole(whole: Config) -> dict[str, Any]:
     normalizer = whole.part("normalizer")
     normalizer.require("type", "BertNormalizer")
     normalizer.expect("clean_text", True)
+    for key, other, usual in (
+        ("lowercase", "do_lower_case", True),
+        ("strip_accents", "strip_accents", None),
+        ("handle_chinese_chars", "tokenize_chinese_chars", True),
+    ):  # said twice, and some read the one, some the other
+        settings.expect(other, normalizer.values.get(key, usual))
     whole.part("pre_tokenizer").require("type", "BertPreTokenizer")
     ids = dict(model.part("vocab").values)
     added = []
@@ -133,6 +180,8 @@ def _of_whole(whole: Config) -> dict[str, Any]:
         where = f"{whole.path}', 'added_tokens', '{number}"
         token = Config(each if isinstance(each, dict) else {}, where)
         added.append(token.take("content", *_TEXT))
+        token.expect("normalized", False)
+        token.expect("single_word", False)
         if ids.setdefault(added[-1], token.take("id")) != token.values["id"]:
             raise token.wrong("id", "the vocabulary has another one")
     start, end = _frame(whole.part("post_processor"))
@@ -158,6 +207,19 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"'{path}' is no text in UTF-8: {error}") from error
 
+    for file, added in (
+        (_opened(folder, ADDED), _opened(folder, ADDED).values.values()),
+        (
+            settings,
+            map(_number, settings.part("added_tokens_decoder", {}).values),
+        ),
+    ):
+        if any(number not in range(len(vocabulary)) for number in added):
+            raise ValueError(
+                f"'{file.path}' adds tokens that {VOCABULARY} has not, which "
+                f"is not supported without {WHOLE}"
+            )
+
     def named(key: str, usual: str) -> str:
         token = settings.take(key, usual, str, dict)
         # Older files have an object with the token as its content.
@@ -180,14 +242,17 @@ def _longest(
     folder: Folder, settings: Config, encoder: TransformerEncoderModel
 ) -> int | None:
     """How many ids a text may have, or None for any number."""
-    lengths = _opened(folder, LENGTHS)
+    name = next((name for name in LENGTHS if folder.has(name)), LENGTHS[0])
+    lengths = _opened(folder, name)
     lengths.expect("do_lower_case", False)
+    said = [(lengths, "max_seq_length")]
+    if lengths.values.get("max_seq_length") is None:
+        said = [(settings, "model_max_length")]
+        if folder.has(MODULES):
+            said.append((_opened(folder, CONFIG), "max_position_embeddings"))
     limits = [
         config.checked(key, check_positive)
-        for config, key in (
-            (settings, "model_max_length"),
-            (lengths, "max_seq_length"),
-        )
+        for config, key in said
         if config.values.get(key) is not None
     ]
     if isinstance(encoder.input_position, PositionEmbedding):
@@ -214,6 +279,11 @@ def _frame(processor: Config) -> tuple[str, str]:
     raise ValueError(
         f"'{processor.path}': a text must stand between one token and another"
     )
+
+
+def _number(text: str) -> int:
+    """The id that a key of JSON is, or one that there is not."""
+    return int(text) if text.isdecimal() else -1
 
 
 def _in_order(ids: Mapping[str, Any], path: Any) -> Sequence[str]:

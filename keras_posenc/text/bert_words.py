@@ -75,15 +75,17 @@ _CJK = """
     3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b81f 2b920-2ceaf
     2f800-2fa1f
 """
-# Deleted wherever a text has it, so that what has it comes from here alone.
-_MARK = "\x01"
+# Deleted wherever a text has them, so that what has them comes from here alone;
+# and no special token is spelled with them.
+_ZERO, _ONE = "\x01", "\x02"
 # Never a word of a text, and no piece begins one.
-NO_WORD = _MARK
+NO_WORD = _ZERO
 
 
 def marked(index: int) -> str:
     """The word that stands for a special token, and for no other text."""
-    return f"{_MARK}{index}{_MARK}"
+    digits = f"{index:b}".replace("0", _ZERO).replace("1", _ONE)
+    return f"{_ONE}{digits}"
 
 
 def bert_words(
@@ -114,7 +116,7 @@ def bert_words(
     x = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
     if special_tokens:
         # Before anything is deleted, so that nothing comes to be a token.
-        x = replace(x, _MARK, "\x02")
+        x = replace(x, f"[{_ZERO}{_ONE}]", "\x03")
     # One that holds another goes first.
     for index in sorted(
         range(len(special_tokens)), key=lambda i: -len(special_tokens[i])
@@ -122,7 +124,7 @@ def bert_words(
         x = replace(x, re.escape(special_tokens[index]), f" {marked(index)} ")
     deleted = _ranges(_DELETED)
     if special_tokens:
-        deleted = deleted.replace(r"\x{0}-\x{8}", r"\x{0}\x{2}-\x{8}")
+        deleted = deleted.replace(r"\x{0}-\x{8}", r"\x{0}\x{3}-\x{8}")
     if strip_accents:
         import tensorflow_text
 

@@ -113,6 +113,12 @@ class SentencepieceTokenizer(Tokenizer):
         self.vocabulary = tuple(pieces)
         self.pad_token = pad_token
         self.special_tokens = tuple(special_tokens)
+        for token in self.special_tokens:
+            if token.strip().isdigit():  # they are numbered in `split`
+                raise ValueError(
+                    "`special_tokens` must not be numbers. "
+                    f"Received: {token!r}."
+                )
         self.whitespace = check_choice(
             "whitespace", whitespace, ("model", "split", "collapse", "keep")
         )
@@ -170,7 +176,13 @@ class SentencepieceTokenizer(Tokenizer):
             ValueError: if the file says what is not known here.
         """
         content = _read(path, "path").decode("utf-8")
-        model, said = convert_tokenizer(content)
+        try:
+            model, said = convert_tokenizer(content)
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"'{path}' is no whole tokenizer.json of the kind Unigram: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         return cls(
             model,
             sequence_length=sequence_length,

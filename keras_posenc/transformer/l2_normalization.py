@@ -5,9 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.ops.arguments import NamedArguments
+
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class L2Normalization(keras.Layer):
+class L2Normalization(NamedArguments, keras.Layer):
     """Divides vectors by their length; zeros stay zeros, in exports too.
 
     Keras's `UnitNormalization` multiplies by the inverse of a length of 0,

@@ -137,11 +137,12 @@ def test_every_scheme_has_properties_for_json(name):
 
 
 def test_schemes_are_every_public_one():
-    """But for grids, and for positions that are drawn."""
+    """But for grids, positions that are drawn, and what is loaded alone."""
     known = {type(analysis.make_scheme(name, 8)) for name in analysis.SCHEMES}
     others = {
         kp.AttentionPosition,
         kp.AxialPositionalEncoding,
+        kp.DisentangledBias,
         kp.RandomizedPositions,
     }
     public = {

@@ -286,6 +286,9 @@ TOKENIZER = {
 }
 
 
+ADDED = {"content": "[PAD]", "id": 0}
+
+
 class TestTokenizer:
     @pytest.fixture
     def made(self, tmp_path, encoder):
@@ -342,6 +345,10 @@ class TestTokenizer:
             ("added_tokens", [{"content": "x", "id": -1}], "ids of the voc"),
             ("added_tokens", [{"content": "x", "id": []}], "ids of the voc"),
             ("added_tokens", [{"content": "[PAD]", "id": 3}], "another one"),
+            ("added_tokens", [ADDED | {"normalized": True}], "'normalized'"),
+            ("added_tokens", [ADDED | {"single_word": True}], "'single_word'"),
+            ("truncation", {"direction": "Left"}, "'direction'"),
+            ("padding", {"direction": "Left"}, "'direction'"),
         ],
     )
     def test_other_file(self, made, tmp_path, keys, value, word):
@@ -360,11 +367,38 @@ class TestTokenizer:
             ({"model_max_length": -1}, "'model_max_length'"),
             ({"model_max_length": "x"}, "'model_max_length'"),
             ({"model_max_length": 1}, "`max_length` must be at least 2"),
+            ({"tokenizer_class": "BertJapaneseTokenizer"}, "Japanese"),
+            ({"do_basic_tokenize": False}, "'do_basic_tokenize'"),
+            ({"never_split": ["a"]}, "'never_split'"),
+            ({"truncation_side": "left"}, "'truncation_side'"),
+            ({"padding_side": "left"}, "'padding_side'"),
+            ({"added_tokens_decoder": {"48": {}}}, "vocab.txt has not"),
         ],
     )
     def test_settings(self, made, settings, word):
         files = {"vocab": "\n".join(VOCABULARY), "tokenizer_config": settings}
         refused(lambda: made(**files), word)
+
+    @pytest.mark.parametrize(
+        ("other", "said"),
+        [
+            ("do_lower_case", False),
+            ("strip_accents", False),
+            ("tokenize_chinese_chars", False),
+        ],
+    )
+    def test_what_two_files_say_otherwise(self, made, other, said):
+        files = {"tokenizer": TOKENIZER, "tokenizer_config": {other: said}}
+        refused(lambda: made(**files), f"'{other}'")
+
+    def test_how_long_texts_may_be(self, made):
+        """Of what sentence-transformers reads, the first that says so."""
+        whole, table = {"tokenizer": TOKENIZER}, 24
+        settings = {"tokenizer_config": {"model_max_length": 6}}
+        assert made(**whole).max_length == table
+        assert made(**whole, **settings).max_length == 6
+        own = {"sentence_roberta_config": {"max_seq_length": 9}}
+        assert made(**whole, **settings, **own).max_length == 9
 
     @pytest.mark.parametrize(
         "lengths", [{"max_seq_length": True}, {"do_lower_case": True}]
@@ -387,6 +421,18 @@ class TestTokenizer:
 
     def test_none(self, made):
         refused(made, "from_ids=True", error=FileNotFoundError)
+
+
+def test_a_prompt_that_is_put_first(tmp_path):
+    (tmp_path / "modules.json").write_text(
+        json.dumps(modules("Transformer", "Pooling"))
+    )
+    (tmp_path / "config_sentence_transformers.json").write_text(
+        json.dumps({"prompts": {"q": "query: "}, "default_prompt_name": "q"})
+    )
+    refused(
+        lambda: sentence_embedding(Folder(tmp_path), 16), "default_prompt_name"
+    )
 
 
 def modules(*kinds):

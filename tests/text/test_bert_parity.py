@@ -36,3 +36,16 @@ def test_bert(name):
         BERT["vocabulary"], normalization="bert", **options
     )
     assert different(tokenizer, BERT["ids"][name]) == {}
+
+
+def test_special_tokens_may_be_numbers():
+    """However their places are spelled within: eleven are enough for a 10."""
+    special = [f"[{letter}]" for letter in "abcdefg"] + ["10", "1"]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *special, "x"]
+    tokenizer = WordpieceTokenizer(
+        vocabulary,
+        normalization="bert",
+        special_tokens=[*vocabulary[:4], *special],
+    )
+    ids = tokenizer(["x10x[a]1[g]", "[SEP]1"]).numpy().tolist()
+    assert ids == [[2, 13, 11, 13, 4, 12, 10, 3], [2, 3, 12, 3, 0, 0, 0, 0]]

@@ -31,6 +31,8 @@ class Albert(Bert):
     )
     pooler = ("albert.pooler", "tanh")
 
+    usual_activation = "gelu_new"
+
     def options(self, config: Config) -> dict[str, Any]:
         config.expect("num_hidden_groups", 1)
         config.expect("inner_group_num", 1)

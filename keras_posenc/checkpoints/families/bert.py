@@ -38,6 +38,10 @@ class Bert(Family):
         r"cls\..*",
     )
     pooler: tuple[str, str] | None = ("bert.pooler.dense", "tanh")
+    # What is so where the config does not say it.
+    usual_activation = "gelu"
+    usual_epsilon = 1e-12
+    usual_pad_id: Any = 0
 
     def options(self, config: Config) -> dict[str, Any]:
         return {
@@ -68,10 +72,16 @@ class Bert(Family):
         sizes = said_sizes(config)
         return {
             **sizes,
-            "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
-            "norm_epsilon": config.positive("layer_norm_eps", 1e-12),
+            "activation": config.choose(
+                "hidden_act", ACTIVATIONS, self.usual_activation
+            ),
+            "norm_epsilon": config.positive(
+                "layer_norm_eps", self.usual_epsilon
+            ),
             "dropout": config.rate("hidden_dropout_prob", 0.1),
-            "pad_id": config.index("pad_token_id", sizes["vocabulary_size"], 0),
+            "pad_id": config.index(
+                "pad_token_id", sizes["vocabulary_size"], self.usual_pad_id
+            ),
         }
 
     def position(self, config: Config) -> Any:

@@ -13,6 +13,7 @@ from keras_posenc.positional.disentangled_bias import DisentangledBias
 
 # Three scores are added: of contents, and of each with the other's position.
 _SHARE = 3**-0.5
+_FARTHEST = 2**20
 
 
 class Deberta(Bert):
@@ -34,6 +35,8 @@ class Deberta(Bert):
         "value": "encoder.layer.{}.attention.self.value_proj",
     }
     unused = (r"(lm|mask)_predictions\..*", r"cls\..*", r"lm_head\..*")
+
+    usual_epsilon = 1e-7
 
     def options(self, config: Config) -> dict[str, Any]:
         config.require("relative_attention", True)
@@ -59,6 +62,10 @@ class Deberta(Bert):
             "num_buckets": config.size("position_buckets"),
             "max_distance": longest if longest > 0 else trained,
         }
+        if max(position.values()) > _FARTHEST:
+            raise config.wrong(
+                "max_relative_positions", f"it must be at most {_FARTHEST}"
+            )
         return {
             **sizes,
             "input_position": None,

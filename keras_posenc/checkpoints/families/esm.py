@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.config import REQUIRED, Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.rotary import rotary_of
 
@@ -38,8 +38,10 @@ class Esm(Bert):
     pooler = ("classifier.dense", "tanh")
     classifier = "classifier.out_proj"
 
+    usual_pad_id = REQUIRED
+
     def options(self, config: Config) -> dict[str, Any]:
-        config.expect("position_embedding_type", "rotary")
+        config.require("position_embedding_type", "rotary")
         config.expect("emb_layer_norm_before", False, None)
         config.expect("is_folding_model", False)
         for key in ("esmfold_config", "vocab_list", "max_position_embeddings"):

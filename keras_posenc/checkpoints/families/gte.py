@@ -26,7 +26,10 @@ class Gte(Bert):
     unused = (r"(new\.)?pooler\.dense\.(weight|bias)", r"lm_head\..*")
     pooler = ("new.pooler.dense", "tanh")
 
+    usual_pad_id = 1
+
     def options(self, config: Config) -> dict[str, Any]:
+        config.expect("logn_attention_scale", False)
         return {
             **self.sizes(config),
             "input_position": None,

@@ -25,6 +25,7 @@ class NomicBert(Bert):
     }
     unused = (r"cls\..*",)
     pooler = None
+    usual_activation = "silu"
 
     def options(self, config: Config) -> dict[str, Any]:
         sizes = self.sizes(config)

@@ -18,6 +18,7 @@ class Roberta(Bert):
     )
     pooler = ("classifier.dense", "tanh")
     classifier = "classifier.out_proj"
+    usual_pad_id = 1
 
     def options(self, config: Config) -> dict[str, Any]:
         options = self.sizes(config)
