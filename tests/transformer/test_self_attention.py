@@ -56,6 +56,21 @@ def encoder():
     return layer
 
 
+@pytest.fixture(scope="module")
+def rotary():
+    """The same with positions, which segments count anew."""
+    layer = kp.TransformerEncoder(
+        2,
+        num_heads=HEADS,
+        intermediate_dim=16,
+        dropout=0.0,
+        attention_position=kp.RotaryEmbedding(),
+        kernel_initializer=keras.initializers.GlorotNormal(seed=5),
+    )
+    layer.build((None, None, DIM))
+    return layer
+
+
 def scored(layer, x, **kwargs):
     outputs, scores = layer(x, return_attention_scores=True, **kwargs)
     return numpy(outputs), numpy(scores)
@@ -187,18 +202,17 @@ def test_padding_mask_and_implicit_mask_add_up(encoder):
 
 @property_test
 @given(seeds, st.integers(1, 4))
-def test_packed_segments_are_separate_rows(encoder, seed, count):
+def test_packed_segments_are_separate_rows(encoder, rotary, seed, count):
     """One packed row gives what its segments give, each a row of its own."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 5, count)
     segment_ids = np.repeat(rng.permutation(9)[:count], lengths)[np.newaxis]
     x = inputs(seed, batch=1, seq=int(lengths.sum()))
-    packed = numpy(encoder(x, segment_ids=segment_ids))
-    start = 0
-    for length in lengths.tolist():
-        one = slice(start, start + length)
-        near(encoder(x[:, one]), packed[:, one])
-        start += length
+    ends = np.cumsum(lengths).tolist()
+    for layer in (encoder, rotary):
+        packed = numpy(layer(x, segment_ids=segment_ids))
+        for start, end in zip([0, *ends], ends, strict=False):
+            near(layer(x[:, start:end]), packed[:, start:end])
 
 
 def test_packed_segments_with_padding(encoder):

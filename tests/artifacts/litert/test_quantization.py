@@ -167,8 +167,9 @@ def with_wrong_scales(content, factor):
     return bytes(builder.Output())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["int8", "int8-static"])
+@pytest.mark.parametrize(
+    "mode", ["int8", pytest.param("int8-static", marks=pytest.mark.slow)]
+)
 def test_wrong_scales_are_found(files, model, mode, tmp_path):
     path = tmp_path / "wrong.tflite"
     path.write_bytes(with_wrong_scales(files[mode].path.read_bytes(), 1.5))
