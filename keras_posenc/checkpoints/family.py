@@ -108,7 +108,7 @@ class Family:
             * options.get("embedding_dim", width),
             "intermediate_dim": options["intermediate_dim"] * width,
             "positions": getattr(position, "sequence_length", 0) * width,
-            "patch_size": options.get("patch_size", 0) ** 2
+            "patch_size and num_channels": options.get("patch_size", 0) ** 2
             * options.get("num_channels", 0)
             * width,
             "image_size": (

@@ -13,6 +13,7 @@ import keras_posenc as kp
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import sentence_embedding
 from keras_posenc.checkpoints.tokenizers import tokenizer_of
+from keras_posenc.transformer._sublayers import make_activation
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -127,6 +128,11 @@ def test_config(copy, key, value, words):
         ("gte", "rope_parameters", "x", ["must be an object"]),
         ("gte", "rope_parameters", {"rope_theta": "x"}, ["rope_theta"]),
         ("gte", "rope_parameters", {"rope_type": "yarn"}, ["'yarn'"]),
+        ("gte", "logn_attention_scale", True, ["True is not supported"]),
+        ("esm", "position_embedding_type", GONE, ["has no key"]),
+        ("deberta_v2", "max_relative_positions", 10**12, ["at most"]),
+        ("vit", "image_size", 10**6, ["the largest has"]),
+        ("vit", "num_channels", 10**9, ["the largest has"]),
         ("roberta", "pad_token_id", None, ["integer in [0, 48)"]),
         ("bert_classifier", "id2label", {"0": "a", "2": "b"}, ["id2label"]),
         ("bert_classifier", "id2label", [1, 2], ["id2label", "an object"]),
@@ -137,6 +143,56 @@ def test_config_of_other_families(copy, name, key, value, words):
     folder = copy(name)
     changed(folder / "config.json", [key], value)
     refused(lambda: load(folder), "config.json", key, *words)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "attribute", "usual"),
+    [
+        ("roberta", "pad_token_id", "pad_id", 1),
+        ("gte", "pad_token_id", "pad_id", 1),
+        ("deberta_v2", "layer_norm_eps", "norm_epsilon", 1e-7),
+        ("albert", "hidden_act", "activation", make_activation("gelu_tanh")),
+        ("nomic_bert", "hidden_act", "activation", make_activation("silu")),
+    ],
+)
+def test_what_families_mean_where_nothing_is_said(
+    copy, name, key, attribute, usual
+):
+    """As transformers' own classes of configs do."""
+    folder = copy(name)
+    changed(folder / "config.json", [key], GONE)
+    assert getattr(load(folder).encoder, attribute) == usual
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("albert", "num_hidden_layers", 30),  # of one block's 16 tensors
+        ("bert_classifier", "num_labels", 3),
+        ("bert", "architectures", ["BertForQuestionAnswering"]),
+    ],
+)
+def test_what_does_not_matter_to_an_encoder(copy, name, key, value):
+    folder = copy(name)
+    changed(folder / "config.json", [key], value)
+    assert load(folder, encoder_only=True).labels is None
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        ({"image_mean": 0.5, "image_std": [1]}, "'image_mean'"),
+        ({"image_mean": ["x"], "image_std": [1]}, "'image_mean'"),
+        ({"image_mean": [0.5], "image_std": [0]}, "'image_std'"),
+        ({"image_mean": [0.5, 0.5], "image_std": [1]}, "'image_std'"),
+        ({"do_normalize": False, "do_flip_channel_order": True}, "'do_flip"),
+    ],
+)
+def test_how_pixels_are_prepared(copy, said, word):
+    folder = copy("vit")
+    (folder / "preprocessor_config.json").write_text(json.dumps(said))
+    made = lambda: kp.load_hugging_face(folder, verbose=False)  # noqa: E731
+    refused(made, "preprocessor_config.json", word)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +314,15 @@ class TestLinks:
         assert model.origin["revision"] == "5f3a"
         assert model.name == "models__who__tiny"
         refused(lambda: load(cache), "a cache of revisions", "5f3a")
+
+    def test_blobs_that_are_a_link(self, copy, tmp_path):
+        """... would let links lead anywhere."""
+        revision = tmp_path / "models--who--tiny" / "snapshots" / "5f3a"
+        revision.mkdir(parents=True)
+        (revision.parent.parent / "blobs").symlink_to("/")
+        for path in copy().iterdir():
+            (revision / path.name).symlink_to(path)
+        refused(lambda: load(revision), "config.json", "which lies outside")
 
     @pytest.mark.parametrize("folder", [3, None])
     def test_no_path(self, folder):
@@ -448,6 +513,7 @@ class TestModules:
             modules("Pooling", "Transformer"),
             modules("Transformer", "Normalize"),
             modules("Transformer", "Pooling", "LSTM"),
+            [*modules("Transformer"), {"type": "somebody.Pooling"}],
             [{**modules("Transformer")[0], "path": "0"}, *modules("Pooling")],
             [{"type": 3}],
             {"type": "x"},
@@ -488,6 +554,7 @@ class TestModules:
             ("Dense", {"in_features": 17}, "'in_features': 17"),
             ("Dense", {"out_features": 2**62}, "tensor 'linear.weight'"),
             ("Dense", {"activation_function": "os.system"}, "'os.system'"),
+            ("Dense", {"module_input_name": "token_embeddings"}, "module_inpu"),
         ],
     )
     def test_config(self, tmp_path, kind, config, word):
