@@ -165,6 +165,10 @@ class TestRefusals:
                 "`special_tokens` must be .*'<m>'",
             ),
             ({"pad_token": "<unk>", "whitespace": "no"}, "`whitespace` must"),
+            (  # what stands for one in a text has its number
+                {"pad_token": "<unk>", "special_tokens": [" 10"]},
+                "`special_tokens` must not be numbers",
+            ),
         ],
     )
     def test_arguments(self, arguments, match):
@@ -176,6 +180,12 @@ class TestRefusals:
         model.trainer_spec.model_type = 2
         with pytest.raises(ValueError, match=r"a Unigram .*model_type=2"):
             SentencepieceTokenizer(model.SerializeToString())
+
+    @pytest.mark.parametrize("key", ["model", "added_tokens"])
+    def test_a_file_that_is_not_whole(self, file, key):
+        path = file({**tokenizer_json(), key: [{}]})
+        with pytest.raises(ValueError, match=r"is no whole tokenizer\.json"):
+            SentencepieceTokenizer.from_tokenizer_json(path)
 
     @pytest.mark.parametrize(
         ("key", "value"),
