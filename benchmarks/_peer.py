@@ -23,6 +23,8 @@ def main() -> None:
         from _pytorch import prepare
     elif name == "CTranslate2":
         from _ctranslate2 import prepare
+    elif name.startswith("sentence-transformers"):
+        from _sentence_transformers import prepare
     else:
         from _contestants import prepare
     prepare(name, Size(batch=1, seq=2))()  # loads the libraries

@@ -69,6 +69,18 @@ def markdown(results: dict[str, Any]) -> str:
             *("", "## What it takes", ""),
             *_table(TIMES, time_rows(contests)),
         ]
+    if pretrained := results.get("pretrained"):
+        contests = pretrained["contests"]
+        lines += [
+            *("", "## Pretrained encoders", "", _facts(pretrained["machine"])),
+            "",
+            "all-MiniLM-L6-v2 from the files that it is exported to, beside",
+            "sentence-transformers. Written by `benchmarks/pretrained.py`.",
+            "",
+            *_table(GOALS, goal_rows(contests)),
+            "",
+            *_table(TIMES, time_rows(contests)),
+        ]
     if growth := results.get("growth"):
         lines += [
             *("", "## How it grows", "", _facts(growth["machine"]), ""),
