@@ -10,6 +10,9 @@ from keras_posenc import training  # noqa: F401
 from keras_posenc.checkpoints.hugging_face import (
     load_hugging_face as load_hugging_face,
 )
+from keras_posenc.checkpoints.keras_hub import (
+    from_keras_hub as from_keras_hub,
+)
 from keras_posenc.checkpoints.pretrained_model import (
     PretrainedModel as PretrainedModel,
 )

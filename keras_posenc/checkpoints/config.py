@@ -155,6 +155,29 @@ class Config:
             )
         return value
 
+    def rename(
+        self, older: str, key: str, known: Mapping[str, str] | None = None
+    ) -> None:
+        """Gives a key the name that it has today.
+
+        Where both are said, they must say the same.
+
+        Args:
+            older: What it is called in other configs.
+            key: What it is called today.
+            known: What its values are called today, where they have others.
+        """
+        if older in self._left:
+            value = (
+                self._left.pop(older)
+                if known is None
+                else self.choose(older, known, next(iter(known)))
+            )
+            if self._left.setdefault(key, value) != value:
+                raise self.wrong(
+                    older, f"{value!r} is not {key}, {self._left[key]!r}"
+                )
+
     def require(self, key: str, value: Any) -> None:
         """Raises `ValueError` unless a key is said and has one value."""
         self._left[key] = self.take(key)

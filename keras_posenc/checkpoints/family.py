@@ -1,6 +1,7 @@
 """What a family of encoders is, and how its tensors fill a model."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,32 @@ def said_sizes(config: Config, names: Iterable[str] = SIZES) -> dict[str, int]:
     }
 
 
+@dataclass(frozen=True)
+class Pooler:
+    """What a classifier of texts has before its last projection.
+
+    Attributes:
+        part: What its own projection is called; `{prefix}` is the encoder's.
+        activation: That of the projection.
+        pooling: Where a text is read: `"first"`, at its first token, `"mean"`,
+            over all tokens, or `"late"`, over what the activation makes of
+            each.
+        use_bias: Whether the projection has biases.
+        norm: What the norm behind the activation is called, or None.
+        norm_epsilon: Added to the variance there.
+        of_tokens: Whether a classifier of tokens has it all, but for the
+            pooling; else it has nothing of it.
+    """
+
+    part: str
+    activation: str
+    pooling: str = "first"
+    use_bias: bool = True
+    norm: str | None = None
+    norm_epsilon: float = 1e-5
+    of_tokens: bool = False
+
+
 class Family:
     """Base of the families: one for each architecture, by its `model_type`.
 
@@ -59,21 +86,22 @@ class Family:
         without_bias: Parts whose biases stay 0, for they have none on disk.
         unused: Regular expressions of tensors that an encoder has no use for:
             what it was trained with, and what follows from the rest.
-        pooler: Of a classifier of texts the part before its last projection,
-            with its activation; None where classifiers are not supported.
+        pooler: What a classifier of texts has before its last projection;
+            None for images.
         classifier: The last projection of a classifier of texts.
         pooling: The layer behind which a classifier of images stands, or None.
         model: The class of the model.
     """
 
     prefix: str = ""
+    prefix_of_hub: str = ""  # where it is another one
     model: type[TransformerEncoderModel | VisionTransformerModel] = (
         TransformerEncoderModel
     )
     names: Mapping[str, str] = {}
     without_bias: frozenset[str] = frozenset()
     unused: Sequence[str] = ()
-    pooler: tuple[str, str] | None = None
+    pooler: Pooler | None = None
     classifier: str = "classifier"
     pooling: Any = None
     # How many rows of the table of positions stand before that of the first.
@@ -91,6 +119,17 @@ class Family:
         A model that is of another family need not have them.
         """
         raise NotImplementedError
+
+    def describe_pooler(
+        self, pooling: str | None, projection: Any
+    ) -> dict[str, Any]:
+        """The keys that say which `pooler` a classifier of texts has.
+
+        Args:
+            pooling: As `Pooler` names them; None for a classifier of tokens.
+            projection: That of the pooler.
+        """
+        return {}
 
     def check(
         self, options: Mapping[str, Any], tensors: Tensors, path: Any
@@ -127,7 +166,7 @@ class Family:
 
     def fill(self, model: Any, tensors: Tensors) -> None:
         """Assigns the checkpoint's tensors to the model's weights."""
-        self.match(model, Parts(self, tensors, self._prefix_in(tensors)))
+        self.match(model, Parts(self, tensors, self.prefix_in(tensors)))
 
     def match(self, model: Any, parts: Any) -> None:
         """Brings every weight of the model together with its tensor.
@@ -195,9 +234,12 @@ class Family:
         )
         parts.norm(block.feed_forward_norm, "feed_forward_norm", number)
 
-    def _prefix_in(self, tensors: Tensors) -> str:
-        has = any(name.startswith(self.prefix) for name in tensors.names)
-        return self.prefix if has else ""
+    def prefix_in(self, tensors: Tensors) -> str:
+        """What the names of the encoder's tensors begin with."""
+        for prefix in (self.prefix, self.prefix_of_hub):
+            if any(name.startswith(prefix) for name in tensors.names):
+                return prefix
+        return ""
 
 
 def name_of(activation: Any) -> str:

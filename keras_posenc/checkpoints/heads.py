@@ -6,11 +6,11 @@ from typing import Any
 import keras
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Family
+from keras_posenc.checkpoints.family import Family, Pooler
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import MODULES
-from keras_posenc.transformer._sublayers import make_activation
+from keras_posenc.transformer._sublayers import make_activation, make_norm
 from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
 from keras_posenc.transformer.l2_normalization import L2Normalization
 from keras_posenc.transformer.masked_average_pooling import (
@@ -29,6 +29,11 @@ _POOLINGS = {
     "pooling_mode_cls_token": FirstTokenPooling1D,
     "pooling_mode_mean_tokens": MaskedAveragePooling1D,
     "pooling_mode_max_tokens": MaskedMaxPooling1D,
+}
+_CLASSIFIER_POOLINGS = {
+    "first": FirstTokenPooling1D,
+    "mean": MaskedAveragePooling1D,
+    "late": MaskedAveragePooling1D,
 }
 _ACTIVATIONS = {
     "torch.nn.modules.linear.Identity": None,
@@ -84,19 +89,23 @@ def classification(
 ) -> list[Any]:
     """Layers from contextual embeddings to the scores of labels."""
     is_image = architecture.endswith(_IMAGE)
-    if (family.pooling if is_image else family.pooler) is None:
+    pooler = family.pooler
+    if (family.pooling if is_image else pooler) is None:
         raise ValueError(
             f"config.json, key 'architectures': '{architecture}' is not "
             "supported; encoder_only=True loads the encoder of it"
         )
     layers: list[Any] = []
-    classifier = "classifier"
-    if architecture.endswith(_SEQUENCE) and family.pooler is not None:
-        part, activation = family.pooler
-        classifier = family.classifier
-        layers.append(FirstTokenPooling1D(name="pooling"))
-        layers.append(
-            _filled(tensors, part, width, width, activation, name="pooler")
+    is_sequence = architecture.endswith(_SEQUENCE)
+    classifier = family.classifier if is_sequence else "classifier"
+    if pooler is not None and (is_sequence or pooler.of_tokens):
+        part = pooler.part.format(prefix=family.prefix_in(tensors))
+        layers = _pooler(pooler, part, tensors, width)
+    if pooler is not None and is_sequence:
+        # The mean of scores, which "late" is, is the score of the mean.
+        place = len(layers) if pooler.pooling == "late" else 0
+        layers.insert(
+            place, _CLASSIFIER_POOLINGS[pooler.pooling](name="pooling")
         )
     if is_image:
         layers.append(family.pooling(name="pooling"))
@@ -121,6 +130,29 @@ def classification(
             "sigmoid" if one_by_one else "softmax", name="scores"
         ),
     ]
+
+
+def _pooler(
+    pooler: Pooler, part: str, tensors: Tensors, width: int
+) -> list[Any]:
+    """The projection in front of a classifier, and its norm."""
+    layers: list[Any] = [
+        _filled(
+            tensors,
+            part,
+            width,
+            width,
+            pooler.activation,
+            pooler.use_bias,
+            name="pooler",
+        )
+    ]
+    if pooler.norm is not None:
+        norm = make_norm("layer", pooler.norm_epsilon, None, "pooler_norm")
+        norm.build((None, width))
+        norm.gamma.assign(tensors.take(f"{pooler.norm}.weight", (width,)))
+        layers.append(norm)
+    return layers
 
 
 def sentence_embedding(folder: Folder, width: int) -> list[Any]:

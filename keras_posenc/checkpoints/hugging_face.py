@@ -1,7 +1,7 @@
 """From a folder as Hugging Face's libraries save it to a Keras model."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,7 +16,7 @@ from keras_posenc.checkpoints.families.distilbert import DistilBert
 from keras_posenc.checkpoints.families.electra import Electra
 from keras_posenc.checkpoints.families.esm import Esm
 from keras_posenc.checkpoints.families.eurobert import EuroBert
-from keras_posenc.checkpoints.families.gte import Gte
+from keras_posenc.checkpoints.families.gte import Gte, New
 from keras_posenc.checkpoints.families.modernbert import ModernBert
 from keras_posenc.checkpoints.families.mpnet import MPNet
 from keras_posenc.checkpoints.families.nomic_bert import NomicBert
@@ -40,6 +40,9 @@ from keras_posenc.progress import progress
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
+from keras_posenc.transformer.vision_transformer_model import (
+    VisionTransformerModel,
+)
 
 FAMILIES: dict[str, type[Family]] = {
     "albert": Albert,
@@ -54,6 +57,7 @@ FAMILIES: dict[str, type[Family]] = {
     "gte": Gte,
     "modernbert": ModernBert,
     "mpnet": MPNet,
+    "new": New,
     "nomic_bert": NomicBert,
     "roberta": Roberta,
     "roformer": RoFormer,
@@ -67,6 +71,7 @@ def load_hugging_face(
     *,
     from_ids: bool = False,
     encoder_only: bool = False,
+    image_size: int | Sequence[int] | None = None,
     dtype: Any = None,
     name: str | None = None,
     verbose: bool = True,
@@ -85,7 +90,9 @@ def load_hugging_face(
       those of class tokens, then of patches.
 
     Images are `(batch, height, width, channels)`, float32, of the size that
-    the checkpoint has positions for: they are neither scaled nor cut. With a
+    the checkpoint has positions for, or of `image_size`, which its positions
+    are then interpolated for, once and as transformers does
+    (`interpolate_pos_encoding`): images are neither scaled nor cut. With a
     `preprocessor_config.json` they are numbers from 0 to 255, which the model
     normalises as it says; without one, what the encoder was trained on.
 
@@ -100,6 +107,9 @@ def load_hugging_face(
         from_ids: Whether the model begins with ids, `(batch, seq)`, int32, and
             needs no tokenizer.
         encoder_only: Whether to leave out what is behind the encoder.
+        image_size: Height and width of the images, or a pair of them, for a
+            model of images: multiples of its patches. The checkpoint's own by
+            default.
         dtype: Dtype or dtype policy of the encoder; Keras's by default.
         name: Name of the model; the folder's by default.
         verbose: Whether to say on standard error what takes long.
@@ -140,6 +150,13 @@ def load_hugging_face(
         options = family.options(config)
         config.finish()
         family.check(options, tensors, path)
+        if image_size is not None:
+            if family.model is not VisionTransformerModel:
+                raise ValueError(
+                    "`image_size` must be None for a model of texts. "
+                    f"Received: image_size={image_size!r}"
+                )
+            options["image_size"] = image_size
         try:
             encoder = family.model(**options, dtype=dtype, name="encoder")
         except ValueError as error:

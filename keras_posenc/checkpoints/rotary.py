@@ -1,26 +1,61 @@
 """Rotary positions, as configs say them, of before and after transformers 5."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.ops.arguments import check_max_wavelength
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 
-def rotary_of(config: Config, theta: float) -> RotaryEmbedding:
+def rotary_of(
+    config: Config, theta: Any, head_dim: int | None = None
+) -> RotaryEmbedding:
     """The positions of a model that has one kind of them.
 
     Args:
         config: What says so.
         theta: The base where nothing is said.
+        head_dim: How many features turn, for a model that may have the `"ntk"`
+            scaling of older configs.
     """
     # No table ends: how long the model was trained on is all that it says.
     config.take("max_position_embeddings", None)
     given = config.take("rope_parameters", None)
-    if given is None:
-        config.expect("rope_scaling", None)
-        return _of_base(config, "rope_theta", theta)
-    return _rotary(config.part("rope_parameters", given), theta)
+    if given is not None:
+        rotary = _rotary(config.part("rope_parameters", given), theta)
+        config.expect("rope_theta", rotary.max_wavelength)  # said once more
+        return rotary
+    scaling = config.take("rope_scaling", None)
+    rotary = _of_base(config, "rope_theta", theta)
+    if scaling is None:
+        return rotary
+    if head_dim is None:
+        raise config.wrong("rope_scaling", f"{scaling!r} is not supported")
+    return _ntk(config.part("rope_scaling", scaling), rotary, head_dim)
+
+
+def _ntk(
+    scaling: Config, rotary: RotaryEmbedding, head_dim: int
+) -> RotaryEmbedding:
+    """A larger base, and no pair left as it was.
+
+    Pair `j` turns by `(base * factor) ** (-2 j / dim) / factor ** (2 / dim)`,
+    at any length: [Su, 2023](https://kexue.fm/archives/9706).
+    """
+    scaling.require("type", "ntk")
+    scaling.expect("mixed_b", None)
+    factor = scaling.positive("factor")
+    if factor < 1:
+        raise scaling.wrong("factor", f"it must be at least 1, and is {factor}")
+    scaling.finish()
+    return RotaryEmbedding(
+        max_wavelength=rotary.max_wavelength * factor,
+        rope_type="linear",
+        scaling_factor=factor ** (2 / head_dim),
+        layout=rotary.layout,
+        name=rotary.name,
+    )
 
 
 def rotary_by_kind(

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import keras
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.families.modernbert import ModernBert
-from keras_posenc.checkpoints.family import Family
+from keras_posenc.checkpoints.family import Family, Pooler
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import WHOLE
 from keras_posenc.checkpoints.tokenizers import SETTINGS, VOCABULARY
@@ -22,6 +23,9 @@ from keras_posenc.checkpoints.written_parts import WrittenParts
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 from keras_posenc.transformer._sublayers import make_activation
 from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
+from keras_posenc.transformer.masked_average_pooling import (
+    MaskedAveragePooling1D,
+)
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -32,6 +36,7 @@ _OF_NO_MATTER = frozenset(
     for of in ("kernel", "bias", "embeddings")
     for what in ("initializer", "regularizer", "constraint")
 ) | {"dropout", "dtype", "name", "skip_padding", "trainable", "unknown"}
+_POOLINGS = {FirstTokenPooling1D: "first", MaskedAveragePooling1D: "mean"}
 _PROBLEMS = {
     "linear": "regression",
     "sigmoid": "multi_label_classification",
@@ -79,17 +84,24 @@ def save_hugging_face(
     tokenizer, encoder, behind = _parts_of(model)
     kind = "modernbert" if encoder.normalize_first else "bert"
     family: Family = ModernBert() if encoder.normalize_first else Bert()
+    head = _head_of(behind, type(family).__name__)
     values = family.describe(encoder)
+    if head.projection is not None:
+        values |= family.describe_pooler(head.pooling, head.projection)
     config = Config(values, "config.json")
     _check(encoder, kind, family.options(config))
     config.finish()
+    if family.pooler is None or not (
+        head.logits is None or _is_of(head, family.pooler)
+    ):
+        raise _unknown_head(behind, kind=type(family).__name__)
     parts = WrittenParts(family, family.prefix if behind else "")
     family.match(encoder, parts)
     values = {
         "model_type": kind,
         "dtype": "float32",
         **values,
-        **_describe_head(behind, family, parts, getattr(model, "labels", None)),
+        **_describe_head(head, family, parts, getattr(model, "labels", None)),
     }
     files = {"config.json": _json(values)}
     if tokenizer is not None:
@@ -164,50 +176,97 @@ def _of_layer(value: Any) -> Any:
     return type(value).__name__, matter
 
 
+@dataclass(frozen=True)
+class _Head:
+    """What is behind an encoder: layers of a classifier, as `heads` has them.
+
+    Attributes:
+        pooling: As `Pooler` names them; None for a classifier of tokens.
+        projection: That of the pooler, or None.
+        norm: The norm behind it, or None.
+        logits: The last projection; None where nothing is behind.
+        problem: What the scores are, as the config says it.
+    """
+
+    pooling: str | None = None
+    projection: Any = None
+    norm: Any = None
+    logits: Any = None
+    problem: str | None = None
+
+
+def _head_of(layers: Sequence[Any], kind: str) -> _Head:
+    if not layers:
+        return _Head()
+    left = list(layers)
+    activation, pooling = "linear", None
+    if type(left[-1]) is keras.layers.Activation:
+        activation = left.pop().activation.__name__
+    if left:
+        pooling = _POOLINGS.get(type(left[0]))
+    match left[pooling is not None :]:
+        case [keras.layers.Dense() as logits]:
+            projection = norm = None
+        case [
+            keras.layers.Dense() as projection,
+            keras.layers.Dense() as logits,
+        ]:
+            norm = None
+        case [
+            keras.layers.Dense() as projection,
+            keras.layers.LayerNormalization() as norm,
+            keras.layers.Dense() as logits,
+        ]:
+            pass
+        case _:
+            raise _unknown_head(layers, kind=kind)
+    if (
+        activation not in _PROBLEMS
+        or logits.activation is not keras.activations.linear
+        or not logits.use_bias
+        or (logits.units == 1 and activation == "softmax")
+    ):
+        raise _unknown_head(layers, kind=kind)
+    return _Head(pooling, projection, norm, logits, _PROBLEMS[activation])
+
+
+def _is_of(head: _Head, pooler: Pooler) -> bool:
+    """Whether a classifier has what its family's have."""
+    if head.pooling is None and not pooler.of_tokens:
+        return head.projection is None
+    return (
+        head.projection is not None
+        and head.pooling in (None, pooler.pooling)
+        and head.projection.use_bias == pooler.use_bias
+        and head.projection.activation is make_activation(pooler.activation)
+        and getattr(head.norm, "epsilon", None)
+        == (None if pooler.norm is None else pooler.norm_epsilon)
+    )
+
+
 def _describe_head(
-    layers: Sequence[Any],
+    head: _Head,
     family: Family,
     parts: WrittenParts,
     labels: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Writes what is behind the encoder; returns what the config says of it."""
     name = type(family).__name__
-    activation = "linear"
-    layers = list(layers)
-    if not layers:
+    if head.logits is None:
         return {"architectures": [f"{name}Model"]}
-    if type(layers[-1]) is keras.layers.Activation:
-        activation = layers.pop().activation.__name__
-    match layers:
-        case [keras.layers.Dense() as logits]:
-            task, pooler = "Token", None
-        case [
-            FirstTokenPooling1D(),
-            keras.layers.Dense() as pooler,
-            keras.layers.Dense() as logits,
-        ]:
-            task = "Sequence"
-        case _:
-            raise _unknown_head(layers, kind=name)
-    is_linear = logits.activation is keras.activations.linear
-    has_biases = logits.use_bias and (pooler is None or pooler.use_bias)
-    if (
-        family.pooler is None
-        or activation not in _PROBLEMS
-        or not (is_linear and has_biases)
-        or (logits.units == 1 and activation == "softmax")
-    ):
-        raise _unknown_head(layers, kind=name)
-    if pooler is not None:
-        part, known = family.pooler
-        if pooler.activation is not make_activation(known):
-            raise _unknown_head(layers, kind=name)
-        parts.projection(pooler, part)
-    parts.projection(logits, family.classifier)
-    labels = labels or [f"LABEL_{i}" for i in range(logits.units)]
+    pooler = family.pooler
+    assert pooler is not None
+    if head.projection is not None:
+        parts.projection(head.projection, pooler.part)
+    if head.norm is not None:
+        assert pooler.norm is not None
+        parts.norm_called(head.norm, pooler.norm)
+    parts.projection(head.logits, family.classifier)
+    labels = labels or [f"LABEL_{i}" for i in range(head.logits.units)]
+    task = "Token" if head.pooling is None else "Sequence"
     return {
         "architectures": [f"{name}For{task}Classification"],
-        "problem_type": _PROBLEMS[activation],
+        "problem_type": head.problem,
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
     }

@@ -74,6 +74,11 @@ class WrittenParts(Parts):
         self._put(layer, part, f"{name}.weight", layer.gamma)
         self._put(layer, part, f"{name}.bias", layer.beta)
 
+    def norm_called(self, layer: Any, name: str) -> None:
+        """Writes a norm that is not the encoder's under its own name."""
+        self._put(layer, name, f"{name}.weight", layer.gamma)
+        self._put(layer, name, f"{name}.bias", layer.beta)
+
     def projection(self, layer: keras.layers.Dense, name: str) -> None:
         """Writes a projection that is not the encoder's under its own name."""
         self._put(layer, name, f"{name}.weight", _array(layer.kernel).T)

@@ -113,3 +113,10 @@ def test_refuses_gated_giants_and_ids(tmp_path):
         kp.load_hugging_face(folder, verbose=False)
     with pytest.raises(ValueError, match="`from_ids` must be False"):
         kp.load_hugging_face(FIXTURES / "vit", from_ids=True, verbose=False)
+
+
+def test_refuses_sizes_of_images_that_there_are_none_of():
+    with pytest.raises(ValueError, match="`image_size` must be None"):
+        kp.load_hugging_face(FIXTURES / "bert", image_size=8, verbose=False)
+    with pytest.raises(ValueError, match="`patch_size` must divide"):
+        kp.load_hugging_face(FIXTURES / "vit", image_size=10, verbose=False)

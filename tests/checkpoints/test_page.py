@@ -7,6 +7,8 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 import keras_posenc as kp
 from keras_posenc.checkpoints.hugging_face import FAMILIES
 
@@ -41,9 +43,12 @@ def test_code_runs(tmp_path, monkeypatch):
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1").mkdir()
     (folder / "1" / "config.json").write_text('{"pooling_mode": "mean"}')
-    (code,) = re.findall(r"(?s)```py\n(.*?)```", PAGE)
+    code, of_keras_hub = re.findall(r"(?s)```py\n(.*?)```", PAGE)
     names = {}
     exec(code, names)
     assert names["vectors"].shape == (3, 16)
     assert Path("minilm.keras").is_file()
     assert isinstance(names["model"].encoder, kp.TransformerEncoderModel)
+    pytest.importorskip("keras_hub")
+    exec(of_keras_hub, names)
+    assert isinstance(names["model"], kp.TransformerEncoderModel)

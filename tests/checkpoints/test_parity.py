@@ -1,5 +1,7 @@
 """Every family against `transformers`, on random weights."""
 
+import json
+import shutil
 from pathlib import Path
 
 import keras
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
+from keras_posenc.checkpoints.bicubic import resized
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
 IMAGES = {"deit", "dinov2", "vit"}
@@ -32,14 +35,61 @@ def test_sees_what_transformers_does(name):
     assert relative(answers, hidden) <= TOLERANCE
 
 
+@pytest.mark.parametrize("name", sorted(IMAGES))
+def test_sees_images_of_another_size_as_transformers_does(name):
+    with np.load(FIXTURES / name / "resized.npz") as arrays:
+        images, hidden = arrays["pixels"], arrays["hidden"]
+    model = kp.load_hugging_face(
+        FIXTURES / name, image_size=images.shape[2:], verbose=False
+    )
+    answers = model(images.transpose(0, 2, 3, 1))
+    answers = keras.ops.convert_to_numpy(answers)
+    assert relative(answers, hidden) <= TOLERANCE
+
+
+def test_grids_of_another_size():
+    with np.load(FIXTURES / "dinov2" / "bicubic.npz") as arrays:
+        grid, expected = (
+            arrays[name].transpose(1, 2, 0) for name in ("grid", "resized")
+        )
+    found = resized(grid, *expected.shape[:2])  # fewer rows, more columns
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_computes_what_transformers_does(name):
     folder = FIXTURES / name
     with np.load(folder / "expected.npz") as arrays:
         arrays = dict(arrays)
-    mask = arrays["mask"].astype(bool)
     model = kp.load_hugging_face(folder, from_ids=True, verbose=False)
     answers = keras.ops.convert_to_numpy(model(arrays["ids"]))
+    check_answers(model, answers, arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling"),
+    [
+        ("modernbert_classifier", "cls"),
+        ("eurobert_classifier", "bos"),
+        ("eurobert_classifier", "mean"),
+    ],
+)
+def test_poolings_of_classifiers(name, pooling, tmp_path):
+    folder = shutil.copytree(FIXTURES / name, tmp_path / name)
+    config = json.loads((folder / "config.json").read_text())
+    config["classifier_pooling"] = pooling
+    (folder / "config.json").write_text(json.dumps(config))
+    with np.load(folder / "expected.npz") as arrays:
+        arrays = dict(arrays)
+    arrays["logits"] = arrays[f"logits_{pooling}"]
+    model = kp.load_hugging_face(folder, from_ids=True, verbose=False)
+    answers = keras.ops.convert_to_numpy(model(arrays["ids"]))
+    check_answers(model, answers, arrays)
+
+
+def check_answers(model, answers, arrays):
+    """Checks what a model answers to `ids`, and its logits."""
+    mask = arrays["mask"].astype(bool)
     if "logits" not in arrays:
         hidden = np.where(mask[:, :, None], answers, 0)
         assert relative(hidden, arrays["hidden"]) <= TOLERANCE

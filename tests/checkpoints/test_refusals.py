@@ -114,6 +114,9 @@ def test_config(copy, key, value, words):
     refused(lambda: load(folder), "config.json", *words)
 
 
+NTK = {"type": "ntk", "factor": 2.0}
+
+
 @pytest.mark.parametrize(
     ("name", "key", "value", "words"),
     [
@@ -129,6 +132,23 @@ def test_config(copy, key, value, words):
         ("gte", "rope_parameters", {"rope_theta": "x"}, ["rope_theta"]),
         ("gte", "rope_parameters", {"rope_type": "yarn"}, ["'yarn'"]),
         ("gte", "logn_attention_scale", True, ["True is not supported"]),
+        ("gte_of_hub", "rope_scaling", {"type": "linear"}, ["'linear'"]),
+        ("gte_of_hub", "rope_scaling", NTK | {"factor": 0.5}, ["at least 1"]),
+        ("gte_of_hub", "rope_scaling", NTK | {"mixed_b": 0.5}, ["mixed_b"]),
+        ("gte_of_hub", "rope_theta", GONE, ["has no key"]),
+        ("gte_of_hub", "pad_token_id", GONE, ["has no key"]),
+        ("gte_of_hub", "pack_qkv", False, ["False is not supported"]),
+        ("gte_of_hub", "layer_norm_type", "rms_norm", ["'rms_norm'"]),
+        ("gte_of_hub", "position_embedding_type", "absolute", ["'absolute'"]),
+        ("nomic_bert_of_hub", "hidden_size", 17, ["n_embd", "16 is not"]),
+        ("nomic_bert_of_hub", "activation_function", "gelu", ["'gelu' is not"]),
+        ("nomic_bert_of_hub", "qkv_proj_bias", GONE, ["has no key"]),
+        ("nomic_bert_of_hub", "mlp_fc1_bias", True, ["True is not supported"]),
+        ("nomic_bert_of_hub", "rotary_emb_fraction", 0.5, ["0.5 is not"]),
+        ("nomic_bert_of_hub", "rotary_scaling_factor", 2, ["2 is not"]),
+        ("nomic_bert_of_hub", "prenorm", True, ["True is not supported"]),
+        ("modernbert_classifier", "classifier_pooling", "max", ["'max'"]),
+        ("eurobert_classifier", "classifier_pooling", "cls", ["'cls'"]),
         ("esm", "position_embedding_type", GONE, ["has no key"]),
         ("deberta_v2", "max_relative_positions", 10**12, ["at most"]),
         ("vit", "image_size", 10**6, ["the largest has"]),
@@ -162,6 +182,20 @@ def test_what_families_mean_where_nothing_is_said(
     folder = copy(name)
     changed(folder / "config.json", [key], GONE)
     assert getattr(load(folder).encoder, attribute) == usual
+
+
+@pytest.mark.parametrize("theta", [100.0, 200.0])
+def test_keys_of_the_hub_beside_those_of_transformers(copy, theta):
+    """As the hub has them since version 5 of transformers."""
+    folder = copy("nomic_bert_of_hub")
+    rotary = {"rope_type": "default", "rope_theta": theta}
+    changed(folder / "config.json", ["rope_parameters"], rotary)
+    changed(folder / "config.json", ["hidden_size"], 16)
+    changed(folder / "config.json", ["hidden_act"], "silu")
+    if theta == 100.0:
+        assert load(folder).encoder.attention_position.max_wavelength == 100.0
+    else:
+        refused(lambda: load(folder), "'rope_theta': 100 is not supported")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,16 @@ def answers(model, ids):
     return keras.ops.convert_to_numpy(model(ids))
 
 
-@pytest.mark.parametrize("name", ["bert", "modernbert", "bert_classifier"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert",
+        "modernbert",
+        "bert_classifier",
+        "modernbert_classifier",
+        "modernbert_token_classifier",
+    ],
+)
 def test_what_was_loaded_is_saved_as_it_was(name, tmp_path):
     model = kp.load_hugging_face(FIXTURES / name, from_ids=True, verbose=False)
     saved = kp.save_hugging_face(model, tmp_path / "new" / "saved")
@@ -81,7 +90,7 @@ def test_what_was_loaded_is_saved_as_it_was(name, tmp_path):
         for folder in (FIXTURES / name, saved)
     )
     both = (first.keys() & last.keys()) - (
-        OTHERWISE if name == "modernbert" else set()
+        OTHERWISE if name.startswith("modernbert") else set()
     )
     assert {key: last[key] for key in both} == {key: first[key] for key in both}
     assert len(both) >= 14
@@ -213,6 +222,18 @@ def with_tokenizer(**options):
         (lambda: keras.Sequential([]), "`model` must be a PretrainedModel"),
         (
             lambda: classifier(kp.MaskedAveragePooling1D()),
+            "behind the encoder must be Bert's classifier",
+        ),
+        (
+            lambda: classifier(
+                kp.MaskedAveragePooling1D(),
+                keras.layers.Dense(8, activation="tanh"),
+                keras.layers.Dense(3),
+            ),
+            "behind the encoder must be Bert's classifier",
+        ),
+        (
+            lambda: classifier(keras.layers.Dense(8), keras.layers.Dense(3)),
             "behind the encoder must be Bert's classifier",
         ),
         (with_tokenizer, "`normalization` of the tokenizer"),

@@ -4,6 +4,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.family import Pooler
 
 _BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0."
 
@@ -29,7 +30,7 @@ class Albert(Bert):
         r"(albert\.)?pooler\.(weight|bias)",
         r"(predictions|sop_classifier)\..*",
     )
-    pooler = ("albert.pooler", "tanh")
+    pooler = Pooler("albert.pooler", "tanh")
 
     usual_activation = "gelu_new"
 

@@ -8,6 +8,7 @@ from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
     SIZES,
     Family,
+    Pooler,
     name_of,
     said_sizes,
 )
@@ -37,11 +38,12 @@ class Bert(Family):
         r"(bert\.)?pooler\.dense\.(weight|bias)",
         r"cls\..*",
     )
-    pooler: tuple[str, str] | None = ("bert.pooler.dense", "tanh")
+    pooler: Pooler | None = Pooler("bert.pooler.dense", "tanh")
     # What is so where the config does not say it.
     usual_activation = "gelu"
     usual_epsilon = 1e-12
     usual_pad_id: Any = 0
+    usual_types = 2
 
     def options(self, config: Config) -> dict[str, Any]:
         return {
@@ -67,7 +69,7 @@ class Bert(Family):
 
     def sizes(self, config: Config) -> dict[str, Any]:
         """What all that descend from BERT say by the same keys."""
-        self.token_types = config.take("type_vocab_size", 2)
+        self.token_types = config.take("type_vocab_size", self.usual_types)
         config.expect("position_embedding_type", "absolute")
         sizes = said_sizes(config)
         return {

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
-from keras_posenc.checkpoints.family import ACTIVATIONS, Parts
+from keras_posenc.checkpoints.family import ACTIVATIONS, Parts, Pooler
 from keras_posenc.ops.arguments import check_integer
 from keras_posenc.positional.disentangled_bias import DisentangledBias
 
@@ -57,7 +57,7 @@ class Deberta(Bert):
         sizes = self.sizes(config)
         config.expect("pooler_hidden_size", sizes["d_model"])
         act = config.choose("pooler_hidden_act", ACTIVATIONS, "gelu")
-        self.pooler = ("pooler.dense", act)
+        self.pooler = Pooler("pooler.dense", act)
         position = {
             "num_buckets": config.size("position_buckets"),
             "max_distance": longest if longest > 0 else trained,

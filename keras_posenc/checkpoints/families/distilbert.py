@@ -4,7 +4,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
-from keras_posenc.checkpoints.family import ACTIVATIONS
+from keras_posenc.checkpoints.family import ACTIVATIONS, Pooler
 
 
 class DistilBert(Bert):
@@ -28,7 +28,7 @@ class DistilBert(Bert):
         r"(distilbert\.)?embeddings\.position_ids",
         r"vocab_(transform|layer_norm|projector)\..*",
     )
-    pooler = ("pre_classifier", "relu")
+    pooler = Pooler("pre_classifier", "relu")
 
     def sizes(self, config: Config) -> dict[str, Any]:
         config.take("sinusoidal_pos_embds", False)  # the table is there anyway

@@ -5,6 +5,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.family import Pooler
 
 
 class Electra(Bert):
@@ -20,7 +21,7 @@ class Electra(Bert):
         r"(discriminator|generator)_predictions\..*",
         r"generator_lm_head\..*",
     )
-    pooler = ("classifier.dense", "gelu")
+    pooler = Pooler("classifier.dense", "gelu")
     classifier = "classifier.out_proj"
 
     def options(self, config: Config) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
 from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.family import Pooler
 from keras_posenc.checkpoints.rotary import rotary_of
 
 # The share of masked tokens in training, 0.15 · 0.8, is made up for where
@@ -35,7 +36,7 @@ class Esm(Bert):
         r"(esm\.)?embeddings\.position_(ids|embeddings\.weight)",
         r"lm_head\..*",
     )
-    pooler = ("classifier.dense", "tanh")
+    pooler = Pooler("classifier.dense", "tanh")
     classifier = "classifier.out_proj"
 
     usual_pad_id = REQUIRED

@@ -1,10 +1,13 @@
 """EuroBERT: Llama's blocks, which see to both sides."""
 
+from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import ACTIVATIONS, Family
+from keras_posenc.checkpoints.family import ACTIVATIONS, Family, Pooler
 from keras_posenc.checkpoints.rotary import rotary_of
+
+_POOLINGS = {"bos": "first", "mean": "mean", "late": "late"}
 
 
 class EuroBert(Family):
@@ -25,11 +28,15 @@ class EuroBert(Family):
         "final_norm": "norm",
     }
     unused = (r"lm_head\..*",)
+    pooler = Pooler("dense", "gelu")
 
     def options(self, config: Config) -> dict[str, Any]:
         config.expect("attention_bias", False)
         config.expect("mlp_bias", False)
-        config.take("classifier_pooling", None)  # of heads
+        self.pooler = replace(
+            self.pooler,
+            pooling=config.choose("classifier_pooling", _POOLINGS, "late"),
+        )
         width, heads = (
             config.size(key) for key in ("hidden_size", "num_attention_heads")
         )

@@ -1,16 +1,19 @@
 """GTE v1.5: gated feed-forward parts and rotary positions."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.config import REQUIRED, Config
 from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.family import Pooler
 from keras_posenc.checkpoints.rotary import rotary_of
 
 
 class Gte(Bert):
     """[Zhang et al., 2024](https://arxiv.org/abs/2407.19669)."""
 
-    prefix = "new."
+    prefix = "gte."
+    prefix_of_hub = "new."
     names = {
         "embedding": "embeddings.word_embeddings",
         "token_type": "embeddings.token_type_embeddings",
@@ -23,17 +26,46 @@ class Gte(Bert):
         "feed_forward_norm": "encoder.layer.{}.mlp_ln",
     }
     without_bias = frozenset({"intermediate_gate"})
-    unused = (r"(new\.)?pooler\.dense\.(weight|bias)", r"lm_head\..*")
-    pooler = ("new.pooler.dense", "tanh")
+    unused: Sequence[str] = (
+        r"(\w+\.)?pooler\.dense\.(weight|bias)",
+        r"lm_head\..*",
+    )
+    pooler = Pooler("{prefix}pooler.dense", "tanh")
 
-    usual_pad_id = 1
+    usual_pad_id: Any = 1
+    usual_types = 1
+    usual_base: Any = 160000.0
 
     def options(self, config: Config) -> dict[str, Any]:
+        for key in (  # how it is computed elsewhere
+            "logn_attention_clip1",
+            "unpad_inputs",
+            "use_memory_efficient_attention",
+        ):
+            config.take(key, None)
+        config.expect("layer_norm_type", "layer_norm")
         config.expect("logn_attention_scale", False)
+        config.expect("pack_qkv", True)
+        config.expect("position_embedding_type", "rope")
+        sizes = self.sizes(config)
         return {
-            **self.sizes(config),
+            **sizes,
             "input_position": None,
-            "attention_position": rotary_of(config, 160000.0),
+            "attention_position": rotary_of(
+                config, self.usual_base, sizes["d_model"] // sizes["num_heads"]
+            ),
             "embedding_norm": True,
             "use_gate": True,
         }
+
+
+class New(Gte):
+    """[Zhang et al., 2024](https://arxiv.org/abs/2407.19669).
+
+    As the hub has it, in the words of the code beside it.
+    """
+
+    # Of that of words, beside the encoder of texts.
+    unused = (*Gte.unused, r"classifier\.(weight|bias)")
+    usual_pad_id = REQUIRED
+    usual_base = REQUIRED

@@ -1,5 +1,6 @@
 """ModernBERT: windows in most blocks, gates, and hardly a bias."""
 
+from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -7,6 +8,7 @@ from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
     SIZES,
     Family,
+    Pooler,
     name_of,
     said_sizes,
 )
@@ -18,6 +20,7 @@ _ROTARY = {
     _WHOLE: ("global_rope_theta", 160000.0),
     _WINDOW: ("local_rope_theta", 10000.0),
 }
+_POOLINGS = {"cls": "first", "mean": "mean"}
 # Else transformers has numbers for them, which may be more than there are.
 _TOKENS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")
 
@@ -38,17 +41,21 @@ class ModernBert(Family):
         "final_norm": "final_norm",
     }
     without_bias = frozenset(
-        {"embedding_norm", "attention_norm", "feed_forward_norm", "final_norm"}
+        {
+            "embedding_norm",
+            "attention_norm",
+            "feed_forward_norm",
+            "final_norm",
+            "head.norm",
+        }
     )
     unused = (r"head\..*", r"decoder\..*")
+    pooler = Pooler("head.dense", "gelu", norm="head.norm", of_tokens=True)
 
     def options(self, config: Config) -> dict[str, Any]:
         for key in ("attention_bias", "mlp_bias", "norm_bias"):
             config.expect(key, False)
-        for key in (  # of heads, and of how it is computed elsewhere
-            "classifier_activation",
-            "classifier_bias",
-            "classifier_pooling",
+        for key in (  # of a head, and of how it is computed elsewhere
             "decoder_bias",
             "max_position_embeddings",
             "reference_compile",
@@ -71,13 +78,24 @@ class ModernBert(Family):
             )
         window = config.size("local_attention", 128) // 2
         rotary = rotary_by_kind(config, _ROTARY)
-        epsilon = config.positive("layer_norm_eps", 1e-5)
+        epsilon = config.positive(
+            "norm_eps", config.positive("layer_norm_eps", 1e-5)
+        )
+        self.pooler = replace(
+            self.pooler,
+            activation=config.choose(
+                "classifier_activation", ACTIVATIONS, "gelu"
+            ),
+            pooling=config.choose("classifier_pooling", _POOLINGS, "cls"),
+            use_bias=config.expect("classifier_bias", False, True),
+            norm_epsilon=epsilon,
+        )
         return {
             **sizes,
             "activation": config.choose(
                 "hidden_activation", ACTIVATIONS, "gelu"
             ),
-            "norm_epsilon": config.positive("norm_eps", epsilon),
+            "norm_epsilon": epsilon,
             "normalize_first": True,
             "use_first_norm": False,
             "use_gate": True,
@@ -126,4 +144,14 @@ class ModernBert(Family):
                 kind: {"rope_type": "default", "rope_theta": base}
                 for kind, base in bases.items()
             },
+        }
+
+    def describe_pooler(
+        self, pooling: str | None, projection: Any
+    ) -> dict[str, Any]:
+        names = {ours: name for name, ours in _POOLINGS.items()}
+        return {
+            "classifier_activation": name_of(projection.activation),
+            "classifier_bias": projection.use_bias,
+            "classifier_pooling": names.get(pooling or "first", pooling),
         }

@@ -4,13 +4,27 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.family import Pooler
 from keras_posenc.checkpoints.rotary import rotary_of
+
+# What the hub's configs, in the words of the code beside them, call each key.
+_NAMES_OF_HUB = {
+    "n_embd": "hidden_size",
+    "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size",
+    "n_layer": "num_hidden_layers",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "resid_pdrop": "hidden_dropout_prob",
+    "rotary_emb_base": "rope_theta",
+}
+_ACTIVATIONS_OF_HUB = {"swiglu": "silu", "geglu": "gelu"}
 
 
 class NomicBert(Bert):
     """[Nussbaum et al., 2024](https://arxiv.org/abs/2402.01613)."""
 
     prefix = "nomic_bert."
+    prefix_of_hub = "bert."
     names = {
         "embedding": "embeddings.word_embeddings",
         "token_type": "embeddings.token_type_embeddings",
@@ -23,13 +37,18 @@ class NomicBert(Bert):
         "feed_forward_output": "encoder.layers.{}.mlp.fc2",
         "feed_forward_norm": "encoder.layers.{}.norm2",
     }
-    unused = (r"cls\..*",)
-    pooler = None
+    unused = (r"cls\..*", r"(\w+\.)?pooler\.dense\.(weight|bias)")
+    pooler = Pooler("{prefix}pooler.dense", "tanh")
     usual_activation = "silu"
 
     def options(self, config: Config) -> dict[str, Any]:
+        if "n_embd" in config.values:
+            self.read_as_of_hub(config)
         sizes = self.sizes(config)
         config.expect("head_dim", sizes["d_model"] // sizes["num_heads"])
+        # Rows that no token has, up to the next multiple.
+        multiple = config.size("pad_vocab_size_multiple", 1)
+        sizes["vocabulary_size"] += -sizes["vocabulary_size"] % multiple
         return {
             **sizes,
             "input_position": None,
@@ -38,3 +57,37 @@ class NomicBert(Bert):
             "use_gate": True,
             "use_bias": False,
         }
+
+    def read_as_of_hub(self, config: Config) -> None:
+        """Gives the hub's keys the names of transformers."""
+        for theirs, name in _NAMES_OF_HUB.items():
+            config.rename(theirs, name)
+        config.rename("activation_function", "hidden_act", _ACTIVATIONS_OF_HUB)
+        config.require("rotary_emb_fraction", 1.0)
+        for key in ("mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias"):
+            config.require(key, False)
+        for key in (
+            "causal",
+            "parallel_block",
+            "prenorm",
+            "rotary_emb_interleaved",
+            "scale_attn_by_inverse_layer_idx",
+            "use_rms_norm",
+        ):
+            config.expect(key, False)
+        config.expect("scale_attn_weights", True)
+        config.expect("rotary_emb_scale_base", None)
+        config.expect("rotary_scaling_factor", None)
+        for key in (  # of training, of how it is computed, and of other code
+            "dense_seq_output",
+            "fused_bias_fc",
+            "fused_dropout_add_ln",
+            "max_trained_positions",
+            "n_positions",
+            "parallel_block_tied_norm",
+            "reorder_and_upcast_attn",
+            "summary_proj_to_labels",
+            "use_flash_attn",
+            "use_xentropy",
+        ):
+            config.take(key, None)

@@ -4,6 +4,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.family import Pooler
 from keras_posenc.positional.position_embedding import PositionEmbedding
 
 
@@ -16,7 +17,7 @@ class Roberta(Bert):
         r"(roberta\.)?pooler\.dense\.(weight|bias)",
         r"lm_head\..*",
     )
-    pooler = ("classifier.dense", "tanh")
+    pooler = Pooler("classifier.dense", "tanh")
     classifier = "classifier.out_proj"
     usual_pad_id = 1
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.electra import Electra
+from keras_posenc.checkpoints.family import Pooler
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 
@@ -25,7 +26,7 @@ class RoFormer(Electra):
     def options(self, config: Config) -> dict[str, Any]:
         config.expect("rotary_value", False)
         options = super().options(config)
-        self.pooler = ("classifier.dense", options["activation"])
+        self.pooler = Pooler("classifier.dense", options["activation"])
         options["attention_position"] = RotaryEmbedding(
             layout="interleaved", name="rotary_embedding"
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.checkpoints.bicubic import resized
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
@@ -64,9 +65,10 @@ class ViT(Family):
         if not config.expect("qkv_bias", True, False):
             self.without_bias = frozenset({"query", "key", "value"})
         of_ids = ("vocabulary_size", "intermediate_dim")
+        self.image_size = config.size("image_size", 224)
         return {
             **said_sizes(config, [n for n in SIZES if n not in of_ids]),
-            "image_size": config.size("image_size", 224),
+            "image_size": self.image_size,
             "patch_size": config.size("patch_size", 16),
             "num_channels": config.size("num_channels", 3),
             "num_class_tokens": len(self.class_tokens),
@@ -83,7 +85,14 @@ class ViT(Family):
         kernel = parts.take("patches", (width, channels, *window))
         projection.kernel.assign(kernel.transpose(2, 3, 1, 0))
         projection.bias.assign(parts.take("patches", (width,), of="bias"))
-        rows = np.array(parts.take("position", (1, *table.shape), of=None)[0])
-        for row, part in enumerate(self.class_tokens):
-            rows[row] += parts.take(part, (1, 1, width), of=None)[0, 0]
-        table.assign(rows)
+        first, grid = len(self.class_tokens), self.image_size // window[0]
+        rows = parts.take("position", (1, first + grid**2, width), of=None)[0]
+        tokens = [
+            row + parts.take(part, (1, 1, width), of=None)[0, 0]
+            for row, part in zip(rows, self.class_tokens, strict=False)
+        ]
+        patches = resized(
+            rows[first:].reshape(grid, grid, width),
+            *(size // window[0] for size in model.image_size),
+        )
+        table.assign(np.concatenate([tokens, patches.reshape(-1, width)]))
