@@ -79,6 +79,9 @@ from keras_posenc.positional.time_encoding import (
 from keras_posenc.positional.transformer_xl_bias import (
     TransformerXLBias as TransformerXLBias,
 )
+from keras_posenc.text.byte_pair_tokenizer import (
+    BytePairTokenizer as BytePairTokenizer,
+)
 from keras_posenc.text.byte_tokenizer import (
     ByteTokenizer as ByteTokenizer,
 )

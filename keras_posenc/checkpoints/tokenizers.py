@@ -8,6 +8,8 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.ops.arguments import check_positive
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
+from keras_posenc.text.byte_pair_file import read_tokenizer
+from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 from keras_posenc.transformer.transformer_encoder_model import (
@@ -15,6 +17,7 @@ from keras_posenc.transformer.transformer_encoder_model import (
 )
 
 WHOLE, VOCABULARY = "tokenizer.json", "vocab.txt"
+PAIRED, MERGES, SPECIAL = "vocab.json", "merges.txt", "special_tokens_map.json"
 SETTINGS, ADDED = "tokenizer_config.json", "added_tokens.json"
 # Where sentence-transformers keeps the length; which file depends on who wrote.
 LENGTHS = tuple(
@@ -41,12 +44,13 @@ _CLASSES = {
         "DistilBert",
         "Electra",
         "MPNet",
+        "Roberta",
         "XLMRoberta",
     )
     for fast in ("", "Fast")
 } | {"PreTrainedTokenizerFast", "TokenizersBackend"}
 CONFIG = "config.json"
-WORDPIECE, UNIGRAM = "WordPiece", "Unigram"
+BYTE_PAIRS, WORDPIECE, UNIGRAM = "BPE", "WordPiece", "Unigram"
 # What a file says that sets no length.
 _NO_LENGTH = 10**6
 # Defaults and kinds of values: one that must be there, and one that may be.
@@ -61,8 +65,9 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
 
     Raises:
         FileNotFoundError: The folder has no tokenizer.
-        ValueError: One of another kind than WordPiece or Unigram, of other
-            settings than are supported, or with more tokens than the encoder.
+        ValueError: One of another kind than WordPiece, Unigram or BPE of bytes,
+            of other settings than are supported, or with more tokens than the
+            encoder.
     """
     settings = _opened(folder, SETTINGS)
     settings.expect("tokenizer_class", None, *sorted(_CLASSES))
@@ -87,6 +92,10 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
             layer = SentencepieceTokenizer.from_tokenizer_json(
                 folder.file(WHOLE), **named
             )
+        elif (
+            folder.has(PAIRED) if whole is None else _kind(whole) == BYTE_PAIRS
+        ):
+            layer = _byte_pairs(folder, settings, encoder, named)
         else:
             layer = _wordpieces(folder, whole, settings, encoder, named)
     except ValueError as error:
@@ -109,15 +118,105 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
 def _kind(whole: Config) -> str:
     """What kind of tokenizer a file has, of those that are supported."""
     model = Config(whole.values, whole.path).part("model")
+    # Older files leave it to what else there is.
     usual = WORDPIECE if "unk_token" in model.values else ""
+    usual = BYTE_PAIRS if "merges" in model.values else usual
     kind = model.take("type", usual, str)
-    if kind not in (WORDPIECE, UNIGRAM):
+    if kind not in (BYTE_PAIRS, WORDPIECE, UNIGRAM):
         raise model.wrong(
             "type",
-            f"a tokenizer of type {kind} is not supported, only {WORDPIECE} "
-            f"and {UNIGRAM}: from_ids=True makes a model that needs none",
+            f"a tokenizer of type {kind} is not supported, only {WORDPIECE}, "
+            f"{UNIGRAM} and {BYTE_PAIRS}: from_ids=True makes a model that "
+            "needs none",
         )
     return str(kind)
+
+
+def _byte_pairs(
+    folder: Folder,
+    settings: Config,
+    encoder: TransformerEncoderModel,
+    named: Mapping[str, Any],
+) -> BytePairTokenizer:
+    """A tokenizer from `tokenizer.json`, or `vocab.json` and `merges.txt`."""
+    if folder.has(WHOLE):
+        options = read_tokenizer(folder.file(WHOLE))
+    else:
+        options = _of_pairs(folder, settings)
+    said = settings.values.get("tokenizer_class") or ""
+    # This class reads the tokens of the file alone, and is itself the rest.
+    is_roberta = said.startswith("Roberta")
+    if is_roberta:
+        usual = {"pattern": "gpt2", "normalization": None}
+        for key, value in {**usual, "ignore_merges": False}.items():
+            if options[key] != value:
+                raise settings.wrong(
+                    "tokenizer_class",
+                    f"{said} has {key}={value!r}, and {WHOLE} says "
+                    f"{key}={options[key]!r}",
+                )
+    settings.expect("split_special_tokens", False)
+    spaced = options["add_prefix_space"]
+    answers = {"add_prefix_space": (spaced, not is_roberta and spaced)}
+    if {"add_bos_token", "add_eos_token"} & {*settings.values}:
+        answers["add_bos_token"] = options["start_token"] is not None, False
+        answers["add_eos_token"] = options["end_token"] is not None, False
+    for key, (known, default) in answers.items():
+        if settings.take(key, default) != known:
+            raise settings.wrong(key, f"{WHOLE} says {known}")
+    options["pad_token"] = _padding(options["vocabulary"], encoder)
+    return BytePairTokenizer(**{**options, **named})
+
+
+def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
+    """Arguments from the older files of RoBERTa."""
+    settings.expect("tokenizer_class", "RobertaTokenizer", None)
+    path = folder.file(MERGES)
+    ids = folder.mapping(PAIRED)
+    named = {**_opened(folder, SPECIAL).values, **settings.values}
+    framing = []
+    special = []
+    for key, usual in (
+        ("cls_token", "<s>"),
+        ("sep_token", "</s>"),
+        ("pad_token", "<pad>"),
+        ("unk_token", "<unk>"),
+        ("mask_token", "<mask>"),
+    ):
+        token = named.get(key, usual)
+        token = token if isinstance(token, dict) else {"content": token}
+        token = Config(token, f"{settings.path}', '{key}")
+        framing.append(token.take("content", *_TEXT))
+        token.expect("rstrip", False)
+        strips = token.take("lstrip", False, bool)
+        special.append(" " * strips + framing[-1])
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"'{path}' is no text in UTF-8: {error}") from error
+    return {
+        "vocabulary": _in_order(ids, folder.path / PAIRED),
+        "merges": [
+            line for line in lines if line and not line.startswith("#version")
+        ],
+        "pattern": "gpt2",
+        "normalization": None,
+        "ignore_merges": False,
+        "add_prefix_space": settings.take("add_prefix_space", False, bool),
+        "start_token": framing[0],
+        "end_token": framing[1],
+        "special_tokens": [*dict.fromkeys(special)],
+    }
+
+
+def _padding(tokens: Sequence[str], encoder: TransformerEncoderModel) -> str:
+    """The token of the encoder's padding."""
+    if encoder.pad_id >= len(tokens):
+        raise ValueError(
+            f"config.json says pad_token_id={encoder.pad_id}, and the "
+            f"tokenizer has {len(tokens)} tokens"
+        )
+    return tokens[encoder.pad_id]
 
 
 def _wordpieces(
@@ -134,19 +233,14 @@ def _wordpieces(
         options = _of_vocabulary(folder, settings)
     else:
         raise FileNotFoundError(
-            f"'{folder.path}' has neither {WHOLE} nor {VOCABULARY}, and so no "
-            "tokenizer: from_ids=True makes a model that needs none"
-        )
-    tokens = options["vocabulary"]
-    if encoder.pad_id >= len(tokens):
-        raise ValueError(
-            f"config.json says pad_token_id={encoder.pad_id}, and the "
-            f"tokenizer has {len(tokens)} tokens"
+            f"'{folder.path}' has neither {WHOLE} nor {VOCABULARY} nor "
+            f"{PAIRED}, and so no tokenizer: from_ids=True makes a model that "
+            "needs none"
         )
     return WordpieceTokenizer(
         **options,
         normalization="bert",
-        pad_token=tokens[encoder.pad_id],
+        pad_token=_padding(options["vocabulary"], encoder),
         **named,
     )
 

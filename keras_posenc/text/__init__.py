@@ -3,6 +3,9 @@
 Importing this folder imports neither TensorFlow nor TF-Text.
 """
 
+from keras_posenc.text.byte_pair_tokenizer import (
+    BytePairTokenizer as BytePairTokenizer,
+)
 from keras_posenc.text.byte_tokenizer import (
     ByteTokenizer as ByteTokenizer,
 )

@@ -18,6 +18,13 @@ from keras_posenc_cli.process import EXIT_OK
 if TYPE_CHECKING:
     from keras_posenc_cli.arguments import Commands
 
+# What the tokenizers of checkpoints are called elsewhere.
+_KINDS = {
+    "BytePairTokenizer": "BPE",
+    "SentencepieceTokenizer": "Unigram",
+    "WordpieceTokenizer": "WordPiece",
+}
+
 
 def add(commands: "Commands") -> None:
     parser = arguments.add_command(
@@ -124,8 +131,9 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         print(f"no tokenizer: {lacking}")
     else:
         longest = tokenizer.max_length or "any number of"
+        kind = _KINDS[type(tokenizer).__name__]
         print(
-            f"tokenizer: WordPiece of {len(tokenizer.vocabulary):,} tokens, "
+            f"tokenizer: {kind} of {len(tokenizer.vocabulary):,} tokens, "
             f"for texts of up to {longest} ids"
         )
     return EXIT_OK

@@ -416,7 +416,8 @@ class TestTokenizer:
         [
             ("model", GONE, "'model'"),
             ("model", "x", "'model'"),
-            ("model type", "BPE", "BPE is not supported, only WordPiece"),
+            ("model type", "WordLevel", "only WordPiece, Unigram and BPE"),
+            ("model type", "BPE", "no whole tokenizer.json of the kind BPE"),
             ("model type", [], "'type'"),
             ("model vocab", [], "'vocab'"),
             ("model vocab", {"a": "b"}, "ids of the vocabulary"),

@@ -1,0 +1,173 @@
+"""Byte-level BPE as Hugging Face's `tokenizer.json` says it."""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras_posenc.text.byte_pair_words import pattern_of
+
+# What a model must say, or leave unsaid.
+_MODEL: dict[str, Sequence[Any]] = {
+    "type": (None, "BPE"),  # older files say none
+    "dropout": (None, 0.0),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (None, ""),
+    "byte_fallback": (None, False),
+}
+
+
+def read_tokenizer(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Arguments of `BytePairTokenizer` from a `tokenizer.json`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file says what is not known here.
+    """
+    file = pathlib.Path(os.path.expanduser(path))
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"`path` must be a file. Received: path={str(path)!r}, which is "
+            "none."
+        )
+    try:
+        return _arguments(json.loads(file.read_text(encoding="utf-8")))
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"'{path}' is no whole tokenizer.json of the kind BPE: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _arguments(whole: Mapping[str, Any]) -> dict[str, Any]:
+    model = whole["model"]
+    for key, known in _MODEL.items():
+        if model.get(key) not in known:
+            raise _unsupported(f"model.{key}", model.get(key))
+    ids = dict(model["vocab"])
+    special: list[str] = []
+    added: list[str] = []
+    for each in whole.get("added_tokens") or []:
+        name = each["content"]
+        # Else it would read as one that takes the space before it.
+        is_spaced = name.startswith(" ") and name.strip()
+        if (
+            each["single_word"]
+            or each["rstrip"]
+            or is_spaced
+            or ids.setdefault(name, each["id"]) != each["id"]
+        ):
+            raise _unsupported("added_tokens", each)
+        spelled = " " * bool(each["lstrip"] and name.strip()) + name
+        (added if each["normalized"] else special).append(spelled)
+    tokens = {number: token for token, number in ids.items()}
+    if sorted(tokens) != list(range(len(ids))):
+        raise _unsupported("model.vocab", "ids that are not 0, 1, 2, ...")
+    start, end = _frame(whole.get("post_processor"))
+    padding = _padding(whole, ids, end)
+    return {
+        "vocabulary": [tokens[number] for number in range(len(tokens))],
+        "merges": [
+            each if isinstance(each, str) else " ".join(each)
+            for each in model["merges"]
+        ],
+        "ignore_merges": bool(model.get("ignore_merges")),
+        "normalization": _normalization(whole.get("normalizer")),
+        **_words(whole.get("pre_tokenizer")),
+        "start_token": start,
+        "end_token": end,
+        **({} if padding is None else {"pad_token": padding}),
+        "special_tokens": special,
+        "added_tokens": added,
+    }
+
+
+def _normalization(normalizer: Any) -> str | None:
+    match _parts(normalizer, "normalizers"):
+        case []:
+            return None
+        case [{"type": "NFC"}]:
+            return "nfc"
+    raise _unsupported("normalizer", normalizer)
+
+
+def _words(pre_tokenizer: Any) -> dict[str, Any]:
+    match _parts(pre_tokenizer, "pretokenizers"):
+        case [{"type": "ByteLevel", **rest}] if rest.get("use_regex", True):
+            pattern: str | None = "gpt2"
+        case [
+            {
+                "type": "Split",
+                "pattern": {"Regex": expression},
+                "behavior": "Isolated",
+                "invert": False,
+            },
+            {"type": "ByteLevel", "use_regex": False, **rest},
+        ] if (pattern := pattern_of(expression)) and not rest.get(
+            "add_prefix_space"
+        ):
+            pass
+        case _:
+            raise _unsupported("pre_tokenizer", pre_tokenizer)
+    return {
+        "pattern": pattern,
+        "add_prefix_space": bool(rest["add_prefix_space"]),
+    }
+
+
+def _frame(processor: Any) -> Sequence[str | None]:
+    """The tokens before and behind a text."""
+    parts = [
+        part
+        for part in _parts(processor, "processors")
+        if part["type"] != "ByteLevel"  # of offsets alone
+    ]
+    match parts:
+        case []:
+            return None, None
+        case [
+            {
+                "type": "RobertaProcessing" | "BertProcessing",
+                "cls": [start, _],
+                "sep": [end, _],
+            }
+        ]:
+            return start, end
+        case [{"type": "TemplateProcessing", "single": template}]:
+            names = [
+                each["SpecialToken"]["id"] if "SpecialToken" in each else None
+                for each in template
+            ]
+            match names:
+                case [None]:
+                    return None, None
+                case [None, str(end)]:
+                    return None, end
+                case [str(start), None]:
+                    return start, None
+                case [str(start), None, str(end)]:
+                    return start, end
+    raise _unsupported("post_processor", processor)
+
+
+def _padding(
+    whole: Mapping[str, Any], ids: Mapping[str, int], end: str | None
+) -> str | None:
+    if said := whole.get("padding"):
+        return str(said["pad_token"])
+    known = ("<pad>", "[PAD]", "<|padding|>", "<|pad|>")
+    return next((name for name in known if name in ids), end)
+
+
+def _parts(part: Any, name: str) -> Sequence[Any]:
+    if part is None:
+        return []
+    return part[name] if part["type"] == "Sequence" else [part]
+
+
+def _unsupported(name: str, value: Any) -> ValueError:
+    return ValueError(
+        "`path` must be a tokenizer.json of the kind BPE, of bytes, as those "
+        f"of RoBERTa are. Received: {name}={value!r:.100}."
+    )

@@ -1,0 +1,295 @@
+"""Byte-level BPE tokenisation as a layer."""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import keras
+
+from keras_posenc.ops.arguments import check_bool, check_choice
+from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
+from keras_posenc.text.byte_pair_file import read_tokenizer
+from keras_posenc.text.byte_pair_words import (
+    CUT,
+    PATTERNS,
+    WHITE,
+    byte_pair_words,
+)
+from keras_posenc.text.byte_pairs import BytePairs, spelled_bytes
+from keras_posenc.text.wordpiece_vocabulary import check_vocabulary
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class BytePairTokenizer(Tokenizer):
+    """Turns strings into ids of a byte-level BPE vocabulary, inside the model.
+
+    The tokenizers of RoBERTa, ModernBERT, EuroBERT, GPT-2 and Llama 3, from
+    Hugging Face's `tokenizer.json` by `from_tokenizer_json`. A text is split
+    into words by a regular expression, the space before a word is the word's,
+    and of a word's bytes neighbours are merged, in the order of `merges`. No
+    text is unknown. The ids are those of the library "tokenizers".
+
+    The output carries the Keras mask `ids != pad_id`, for every layer behind
+    that takes a mask. The vocabulary lies in the layer's config, so in the
+    `.keras` file, and as a constant in the graph, so in the SavedModel, whose
+    operators are TensorFlow's own, with `normalization` TF-Text's too. The
+    layer has no weights, runs on the CPU and cannot be compiled by XLA. On the
+    JAX and PyTorch backends, which have no strings, it works outside models: on
+    strings and in `dataset.map`.
+
+    `detokenize` gives texts back, up to the first end, with U+FFFD where ids
+    are no whole UTF-8. `pad_id`, `start_id` and `end_id` are the ids of the
+    special tokens.
+
+    Args:
+        vocabulary: tokens in the order of their ids, spelled as in GPT-2's
+            `vocab.json`: with a character for each byte, "Ġ" for the space.
+            The 256 bytes are among them.
+        merges: pairs of tokens, with a space in between, the first ones first,
+            as in `merges.txt`.
+        sequence_length: number of ids per text: longer texts are cut, keeping
+            the end, shorter ones padded. None pads to the longest text of the
+            batch and cuts nothing.
+        max_length: the most ids of a text, where `sequence_length` is None:
+            longer texts are cut, and all are padded to the longest one.
+        pattern: what is a word: `"gpt2"` or `"llama3"`, where a word may begin
+            with any one character, and has three digits at most.
+        normalization: None, or `"nfc"`, which composes letters and marks.
+        add_prefix_space: whether a text begins with a space, given or not.
+        ignore_merges: whether a word that is a token stays one, whatever the
+            merges make of it.
+        start_token: the token before each text, or None for none.
+        end_token: the token behind each text, or None for none.
+        pad_token: the token of padding.
+        special_tokens: tokens that are themselves where a text spells them;
+            what stands before and behind are texts of their own. One spelled
+            with a space before it, `" <mask>"`, takes all white space there.
+        added_tokens: the same, but looked for once the text is normalized, and
+            between the others. They may be white space.
+        **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
+
+    Call arguments:
+        inputs: strings of shape (batch,): a tensor, an array or a list. Invalid
+            UTF-8 counts as U+FFFD.
+
+    Returns:
+        int32 ids of shape (batch, sequence_length), or (batch, longest).
+
+    Raises:
+        ImportError: if TF-Text is missing, and `normalization` needs it.
+        ValueError: if the vocabulary is empty, lacks a byte or a special token,
+            or holds a token twice; if a merge is not of the vocabulary's
+            tokens; if `sequence_length` is below what an empty text takes; if
+            the inputs are not strings of shape (batch,).
+
+    Example:
+        >>> from keras_posenc import BytePairTokenizer
+        >>> tokenizer = BytePairTokenizer.from_tokenizer_json(
+        ...     "roberta-base/tokenizer.json"
+        ... )  # doctest: +SKIP
+        >>> tokenizer(["Hello world"])  # doctest: +SKIP
+
+    References:
+        - Sennrich et al. 2016, [Neural Machine Translation of Rare Words with
+          Subword Units](https://arxiv.org/abs/1508.07909)
+        - Radford et al. 2019, [Language Models are Unsupervised Multitask
+          Learners](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)
+    """
+
+    unknown_id = -1  # no id, for no text is unknown
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        merges: Sequence[str],
+        sequence_length: int | None = None,
+        max_length: int | None = None,
+        pattern: str = "gpt2",
+        normalization: str | None = None,
+        add_prefix_space: bool = False,
+        ignore_merges: bool = False,
+        start_token: str | None = "<s>",
+        end_token: str | None = "</s>",
+        pad_token: str = "<pad>",
+        special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        # First, since what a row takes at least depends on them.
+        self.start_token, self.end_token = start_token, end_token
+        super().__init__(
+            sequence_length=sequence_length, max_length=max_length, **kwargs
+        )
+        # Tuples: Keras and TensorFlow would wrap lists to track their items.
+        self.vocabulary, self.merges = tuple(vocabulary), tuple(merges)
+        self.pad_token = pad_token
+        self.special_tokens = tuple(special_tokens)
+        self.added_tokens = tuple(added_tokens)
+        spelled = [*map(_spelling, (*self.special_tokens, *self.added_tokens))]
+        framing = [
+            each for each in (start_token, end_token) if each is not None
+        ]
+        check_vocabulary(self.vocabulary, [*framing, pad_token, *spelled])
+        self._ids = {token: i for i, token in enumerate(self.vocabulary)}
+        self.pad_id = self._ids[pad_token]
+        # No id where there is no token.
+        self.start_id, self.end_id = (
+            -1 if token is None else self._ids[token]
+            for token in (start_token, end_token)
+        )
+        self.pattern = check_choice("pattern", pattern, PATTERNS)
+        self.normalization = check_choice(
+            "normalization", normalization, (None, "nfc")
+        )
+        if normalization is not None:
+            import_tensorflow_text("BytePairTokenizer")
+        self.add_prefix_space = check_bool("add_prefix_space", add_prefix_space)
+        self.ignore_merges = check_bool("ignore_merges", ignore_merges)
+        named = {*framing, pad_token, *spelled}
+        self._pairs = BytePairs(
+            {t: i for t, i in self._ids.items() if t not in named},
+            self.merges,
+            ignore_merges,
+        )
+        self._spelled = [
+            token.encode() if token in named else spelled_bytes(token)
+            for token in self.vocabulary
+        ]
+
+    @classmethod
+    def from_tokenizer_json(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        sequence_length: int | None = None,
+        max_length: int | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """A tokenizer that gives the ids of Hugging Face's file.
+
+        Args:
+            path: a `tokenizer.json` of the kind BPE, of bytes.
+            sequence_length: as for the constructor.
+            max_length: as for the constructor.
+            **kwargs: as for the constructor; what the file says by default.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if the file says what is not known here.
+        """
+        return cls(
+            sequence_length=sequence_length,
+            max_length=max_length,
+            **{**read_tokenizer(path), **kwargs},
+        )
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        return int(self.start_token is not None), int(
+            self.end_token is not None
+        )
+
+    def split(self, texts: Any) -> Any:
+        import tensorflow as tf
+
+        x = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+        return self._around(self.special_tokens, x, self._normalized)
+
+    def _around(
+        self, tokens: Sequence[str], texts: Any, between: Callable[[Any], Any]
+    ) -> Any:
+        """The ids of texts, of which special tokens are cut out first."""
+        import tensorflow as tf
+
+        if not tokens:
+            return between(texts)
+        replace = tf.strings.regex_replace
+        # At one place the longest goes first.
+        longest = sorted(tokens, key=lambda token: -len(_spelling(token)))
+        x = replace(
+            texts, "|".join(map(_expression, longest)), CUT + rb"\0" + CUT
+        )
+        parts = tf.strings.split(x, CUT)  # (batch, any): text, token, ..., text
+        flat = parts.flat_values
+        row = tf.ragged.range(parts.row_lengths()).flat_values
+        is_token = row % 2 == 1
+        spelled = tf.boolean_mask(flat, is_token)
+        for token in longest:
+            if _spelling(token) != token:
+                alone = re.escape(_spelling(token))
+                spelled = replace(spelled, rf"^[{WHITE}]*({alone})$", r"\1")
+        names = [*map(_spelling, tokens)]
+        place = tf.argmax(
+            tf.cast(tf.expand_dims(spelled, 1) == names, "int32"), axis=1
+        )
+        found = tf.RaggedTensor.from_row_lengths(
+            tf.gather([self._ids[name] for name in names], place),
+            tf.cast(is_token, "int64"),
+        )
+        ids = tf.concat([between(tf.where(is_token, "", flat)), found], 1)
+        return parts.with_flat_values(ids).merge_dims(1, 2)
+
+    def _normalized(self, texts: Any) -> Any:
+        if self.normalization is not None:
+            tensorflow_text = import_tensorflow_text("BytePairTokenizer")
+            texts = tensorflow_text.normalize_utf8(texts, "NFC")
+        return self._around(self.added_tokens, texts, self._pieces)
+
+    def _pieces(self, texts: Any) -> Any:
+        import tensorflow as tf
+
+        if self.add_prefix_space:
+            texts = tf.strings.regex_replace(texts, "^[^ ]", r" \0")
+        words = byte_pair_words(texts, self.pattern)
+        # Most words come again and again.
+        each, places = tf.unique(words.flat_values)
+        ids = tf.gather(self._pairs.cut(each), places)
+        return words.with_flat_values(ids).merge_dims(1, 2)
+
+    def join(self, ids: Any, kept: Any) -> Any:
+        import tensorflow as tf
+
+        pieces = tf.where(kept, tf.gather(tf.constant(self._spelled), ids), "")
+        text = tf.strings.reduce_join(pieces, axis=-1)
+        if self.add_prefix_space:
+            text = tf.strings.regex_replace(text, "^ ", "")
+        return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+
+    def get_vocabulary(self) -> list[str]:
+        """The tokens, in the order of their ids."""
+        return list(self.vocabulary)
+
+    def vocabulary_size(self) -> int:
+        """How many tokens the vocabulary holds."""
+        return len(self.vocabulary)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "vocabulary": self.get_vocabulary(),
+            "merges": list(self.merges),
+            "pattern": self.pattern,
+            "normalization": self.normalization,
+            "add_prefix_space": self.add_prefix_space,
+            "ignore_merges": self.ignore_merges,
+            "start_token": self.start_token,
+            "end_token": self.end_token,
+            "pad_token": self.pad_token,
+            "special_tokens": list(self.special_tokens),
+            "added_tokens": list(self.added_tokens),
+        }
+
+
+def _spelling(token: str) -> str:
+    """A token without the space that says that it takes white space."""
+    return token[1:] if token.startswith(" ") and token.strip() else token
+
+
+def _expression(token: str) -> str:
+    spelled = re.escape(_spelling(token))
+    return spelled if _spelling(token) == token else f"[{WHITE}]*{spelled}"

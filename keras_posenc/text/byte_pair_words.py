@@ -1,0 +1,89 @@
+"""The words that byte-level BPE cuts into pieces, by TensorFlow's operators.
+
+As the library "tokenizers" finds them, by the regular expressions of GPT-2 and
+of Llama 3. Both end with two alternatives for white space: all of a run but its
+last character where something stands behind, for that one belongs to the word
+behind, then any run. TensorFlow's RE2 cannot look ahead, so that last character
+is cut off first, and what is left is one alternative for any run.
+"""
+
+import re
+from typing import Any
+
+# Unicode's white space; RE2's own is that of ASCII.
+WHITE = r"\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}"
+WHITE += r"\x{202f}\x{205f}\x{3000}"
+
+
+def _with(classes: str, added: str) -> str:
+    return classes + re.sub(r"\s*([0-9a-f]+)(-?)", r"\\x{\1}\2", added.strip())
+
+
+# RE2's are of Unicode 15, those of "tokenizers" of Unicode 16.
+_LETTERS = _with(
+    r"\pL",
+    """
+    1c89-1c8a a7cb-a7cd a7da-a7dc 105c0-105f3 10d4a-10d65 10d6f-10d85
+    10ec2-10ec4 11380-11389 1138b 1138e 11390-113b5 113b7 113d1 113d3
+    11bc0-11be0 13460-143fa 16100-1611d 16d40-16d6c 18cff 1e5d0-1e5ed 1e5f0
+    2ebf0-2ee5d
+    """,
+)
+_NUMBERS = _with(
+    r"\pN",
+    """
+    10d40-10d49 116d0-116e3 11bf0-11bf9 16130-16139 16d70-16d79 1ccf0-1ccf9
+    1e5f1-1e5fa
+    """,
+)
+# A byte that no UTF-8 has, and so no expression matches.
+CUT = b"\xff"
+
+_SHORT = "'s|'t|'re|'ve|'m|'ll|'d"
+# What "tokenizers" says; the same without looking ahead; and which white space
+# is cut off. No line break is for Llama 3, where one ends what is before it.
+_EXPRESSIONS = {
+    "gpt2": (
+        rf"{_SHORT}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+"
+        r"|\s+(?!\S)|\s+",
+        rf"{_SHORT}| ?[{_LETTERS}]+| ?[{_NUMBERS}]+"
+        rf"| ?[^{WHITE}{_LETTERS}{_NUMBERS}]+|[{WHITE}]+",
+        WHITE,
+    ),
+    "llama3": (
+        rf"(?i:{_SHORT})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        rf"(?i:{_SHORT})|[^\r\n{_LETTERS}{_NUMBERS}]?[{_LETTERS}]+"
+        rf"|[{_NUMBERS}]{{1,3}}| ?[^{WHITE}{_LETTERS}{_NUMBERS}]+[\r\n]*"
+        rf"|[{WHITE}]*[\r\n]+|[{WHITE}]+",
+        WHITE.replace(r"\t-\r", r"\t\x{b}\x{c}"),
+    ),
+}
+PATTERNS = tuple(_EXPRESSIONS)
+
+
+def pattern_of(expression: str) -> str | None:
+    """The name of an expression of the library "tokenizers", if it has one."""
+    said = {known: name for name, (known, *_) in _EXPRESSIONS.items()}
+    return said.get(expression)
+
+
+def byte_pair_words(texts: Any, pattern: str) -> Any:
+    """Splits texts into words, of which nothing is lost.
+
+    Args:
+        texts: strings of shape (batch,), valid UTF-8.
+        pattern: one of `PATTERNS`.
+
+    Returns:
+        Ragged strings of shape (batch, any).
+    """
+    import tensorflow as tf
+
+    replace = tf.strings.regex_replace
+    _, words, last = _EXPRESSIONS[pattern]
+    x = replace(
+        texts, f"([{WHITE}])([{last}][^{WHITE}])", rb"\1" + CUT + rb"\2"
+    )
+    x = tf.strings.split(replace(x, words, rb"\0" + CUT), CUT)
+    return tf.ragged.boolean_mask(x, x != "")

@@ -1,0 +1,181 @@
+"""Byte pair encoding of words, by TensorFlow's operators."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+_LARGEST = np.iinfo(np.int64).max
+
+
+def _byte_characters() -> dict[str, int]:
+    """The characters that stand for the bytes in vocabularies, as in GPT-2."""
+    plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in sorted(plain)} | {
+        chr(256 + index): byte for index, byte in enumerate(others)
+    }
+
+
+BYTES = _byte_characters()
+
+
+def spelled_bytes(token: str) -> bytes:
+    """The bytes that a token spells; one that spells none is UTF-8."""
+    try:
+        return bytes(BYTES[character] for character in token)
+    except KeyError:
+        return token.encode()
+
+
+class BytePairs:
+    """Cuts words into tokens.
+
+    A word begins as its bytes. Of all neighbours that have a merge those whose
+    merge is the first in the list become one token, from the left, one pair at
+    a time, until none has one. All words at once: each step takes one pair of
+    each.
+
+    Args:
+        ids: the tokens with their ids, each byte among them.
+        merges: pairs of tokens, with a space in between, the first ones first.
+        ignore_merges: whether a word that is a token stays one, whatever the
+            merges make of it.
+
+    Raises:
+        ValueError: if a token is missing.
+    """
+
+    def __init__(
+        self, ids: Mapping[str, int], merges: Sequence[str], ignore_merges: bool
+    ) -> None:
+        import tensorflow as tf
+
+        missing = [character for character in BYTES if character not in ids]
+        if missing:
+            raise ValueError(
+                "`vocabulary` must hold all 256 bytes. "
+                f"Missing: {''.join(missing):.20}."
+            )
+        self._size = 1 + max(ids.values())
+        # The key of no pair, so that there is one to be found.
+        known = {-1: (0, 0), **self._numbered(ids, merges)}
+        keys = sorted(known)
+        ranks, merged = np.array([known[key] for key in keys], np.int64).T
+        of_bytes = [ids[c] for c in sorted(BYTES, key=BYTES.__getitem__)]
+        # Constants, made here once and on the CPU, where strings are; sorted,
+        # for tables would be resources, which a graph must be given first.
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._keys = tf.constant(keys, "int64")
+            self._ranks, self._merged = tf.constant(ranks), tf.constant(merged)
+            self._of_bytes = tf.constant(of_bytes, "int64")
+            words = tf.constant([*map(spelled_bytes, ids)])
+            numbers = tf.constant([*ids.values()], "int32")
+            if not ignore_merges:
+                # Most words of a text are one token, which needs no loop.
+                is_whole = self._merge(words).row_lengths() == 1
+                words = tf.boolean_mask(words, is_whole)
+                numbers = tf.boolean_mask(numbers, is_whole)
+            hashes = _hashed(words)
+            order = tf.argsort(hashes)
+            self._hashes = tf.gather(hashes, order)
+            self._words = tf.gather(words, order)
+            self._numbers = tf.gather(numbers, order)
+
+    def _numbered(
+        self, ids: Mapping[str, int], merges: Sequence[str]
+    ) -> dict[int, tuple[int, int]]:
+        """The rank and the token of each pair's key."""
+        found = {}
+        for rank, merge in enumerate(merges):
+            left, _, right = merge.partition(" ")
+            tokens = [ids.get(each, -1) for each in (left, right, left + right)]
+            if -1 in tokens:
+                raise ValueError(
+                    "`merges` must be of two tokens of the vocabulary, which "
+                    "together are a third. "
+                    f"Received at index {rank}: {merge!r:.60}."
+                )
+            # Of a pair that is there twice the last one counts.
+            found[tokens[0] * self._size + tokens[1]] = rank, tokens[2]
+        return found
+
+    def cut(self, words: Any) -> Any:
+        """The tokens of words.
+
+        Args:
+            words: strings of shape (words,).
+
+        Returns:
+            Ragged int32 ids of shape (words, any).
+        """
+        import tensorflow as tf
+
+        found = tf.searchsorted(self._hashes, _hashed(words))
+        found = tf.minimum(found, tf.size(self._hashes) - 1)
+        is_whole = tf.gather(self._words, found) == words
+        whole = tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(tf.gather(self._numbers, found), is_whole),
+            tf.cast(is_whole, "int64"),
+            validate=False,
+        )
+        rest = self._merge(tf.where(is_whole, "", words))
+        return tf.concat([whole, rest], 1)  # one of the two is empty
+
+    def _merge(self, words: Any) -> Any:
+        import tensorflow as tf
+
+        count = tf.size(words)
+        data = tf.io.decode_raw(tf.strings.reduce_join(words), "uint8")
+        bytes_ = tf.gather(self._of_bytes, tf.cast(data, "int32"))
+        places = tf.range(tf.size(bytes_))
+        word_of = tf.repeat(tf.range(count), tf.strings.length(words))
+
+        def step(found: Any, tokens: Any, places: Any, rows: Any) -> Any:
+            """Merges one pair of each word; a word that has none leaves."""
+            keys = tokens[:-1] * self._size + tokens[1:]
+            at = tf.searchsorted(self._keys, keys)
+            at = tf.minimum(at, tf.size(self._keys) - 1)
+            is_pair = tf.gather(self._keys, at) == keys
+            is_pair &= rows[:-1] == rows[1:]
+            # By rank, then by place.
+            order = tf.gather(self._ranks, at) * 2**32
+            order += tf.range(tf.size(keys, tf.int64))
+            order = tf.where(is_pair, order, _LARGEST)
+            first = tf.math.unsorted_segment_min(order, rows[:-1], count)
+            is_first = is_pair & (order == tf.gather(first, rows[:-1]))
+            # The left one becomes both, and the right one is gone.
+            both = tf.where(is_first, tf.gather(self._merged, at), tokens[:-1])
+            tokens = tf.concat([both, tokens[-1:]], 0)
+            is_gone = tf.concat([[False], is_first], 0)
+            found = tf.tensor_scatter_nd_update(
+                found,
+                tf.expand_dims(places, 1),
+                tf.where(is_gone, tf.constant(-1, "int64"), tokens),
+            )
+            stays = ~is_gone & (tf.gather(first, rows) < _LARGEST)
+            stay = tf.squeeze(tf.where(stays), 1)
+            return found, *(
+                tf.gather(each, stay) for each in (tokens, places, rows)
+            )
+
+        found, *_ = tf.while_loop(
+            lambda found, tokens, places, rows: tf.size(tokens) > 0,
+            step,
+            (bytes_, bytes_, places, word_of),
+            shape_invariants=(tf.TensorShape([None]),) * 4,
+        )
+        is_token = found >= 0
+        return tf.RaggedTensor.from_row_lengths(
+            tf.cast(tf.boolean_mask(found, is_token), "int32"),
+            tf.math.unsorted_segment_sum(
+                tf.cast(is_token, "int64"), word_of, count
+            ),
+            validate=False,
+        )
+
+
+def _hashed(words: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.strings.to_hash_bucket_fast(words, int(_LARGEST))

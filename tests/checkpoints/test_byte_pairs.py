@@ -1,0 +1,109 @@
+"""Byte-level BPE tokenizers of checkpoints."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+pytest.importorskip("tensorflow_text")
+
+from keras_posenc.checkpoints.folder import Folder  # noqa: E402
+from keras_posenc.checkpoints.tokenizers import tokenizer_of  # noqa: E402
+from keras_posenc.transformer.transformer_encoder_model import (  # noqa: E402
+    TransformerEncoderModel,
+)
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "byte_pair_parity.json.gz"
+TOKENIZERS = json.loads(gzip.decompress(FIXTURE.read_bytes()))["tokenizers"]
+ROBERTA, MODERNBERT, EUROBERT = (
+    TOKENIZERS[name]["json"] for name in ("roberta", "modernbert", "eurobert")
+)
+NAMES = {
+    "cls_token": "<s>",
+    "mask_token": {"content": "<mask>", "lstrip": True},
+}
+
+
+@pytest.fixture
+def made(tmp_path):
+    """The tokenizer of a folder with these files."""
+
+    def made(pad_id=1, size=1600, merges=None, **files):
+        for name, content in files.items():
+            path = tmp_path / f"{name}.json"
+            path.write_text(json.dumps(content), encoding="utf-8")
+        if merges is not None:
+            (tmp_path / "merges.txt").write_text(merges, encoding="utf-8")
+        encoder = TransformerEncoderModel(
+            size, d_model=4, num_heads=1, num_layers=1, pad_id=pad_id
+        )
+        return tokenizer_of(Folder(tmp_path), encoder)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("whole", "padding"),
+    [(MODERNBERT, "[PAD]"), (EUROBERT, "<|end_of_text|>")],
+    ids=["modernbert", "eurobert"],
+)
+def test_whole(made, whole, padding):
+    ids = {each["content"]: each["id"] for each in whole["added_tokens"]}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": 64,
+    }
+    tokenizer = made(ids[padding], tokenizer=whole, tokenizer_config=settings)
+    assert (tokenizer.pad_token, tokenizer.max_length) == (padding, 64)
+
+
+def test_older_files_say_the_same(made, tmp_path):
+    settings = {"tokenizer_class": "RobertaTokenizer"}
+    said = made(tokenizer=ROBERTA, tokenizer_config=settings).get_config()
+    (tmp_path / "tokenizer.json").unlink()
+    ids = dict(ROBERTA["model"]["vocab"])
+    ids |= {each["content"]: each["id"] for each in ROBERTA["added_tokens"]}
+    merges = map(" ".join, ROBERTA["model"]["merges"])
+    found = made(
+        vocab=ids,
+        merges="\n".join(["#version: 0.2", *merges, ""]),
+        special_tokens_map=NAMES,
+    )
+    order = ("special_tokens",)
+    found, said = (
+        each | {key: sorted(each[key]) for key in order}
+        for each in (found.get_config(), said)
+    )
+    assert found == said
+
+
+@pytest.mark.parametrize(
+    ("files", "word"),
+    [
+        ({"add_prefix_space": True}, "'add_prefix_space'"),
+        ({"add_bos_token": False}, "'add_bos_token'"),
+        ({"add_eos_token": True}, "'add_bos_token'"),
+        ({"split_special_tokens": True}, "'split_special_tokens'"),
+        (
+            {"tokenizer_class": "RobertaTokenizer", "normalizer": "NFC"},
+            "RobertaTokenizer has normalization=None",
+        ),
+        ({"tokenizer_class": "GPT2Tokenizer"}, "'GPT2Tokenizer'"),
+        ({"pad_id": 1599}, "pad_token_id=1599"),
+        ({"size": 300}, "vocab_size=300"),
+    ],
+)
+def test_what_is_not_the_same(made, tmp_path, files, word):
+    settings = dict(files)
+    options = {
+        key: settings.pop(key) for key in ("pad_id", "size") if key in settings
+    }
+    whole = dict(ROBERTA)
+    if "normalizer" in settings:
+        whole["normalizer"] = {"type": settings.pop("normalizer")}
+    with pytest.raises(ValueError, match=re.escape(word)) as raised:
+        made(tokenizer=whole, tokenizer_config=settings, **options)
+    assert str(tmp_path) in str(raised.value)

@@ -1,0 +1,192 @@
+"""Ids of Hugging Face's library "tokenizers", from fixtures, and the layer."""
+
+import copy
+import gzip
+import json
+import pathlib
+import zlib
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_text")
+
+import keras_posenc as kp  # noqa: E402
+from keras_posenc.text import BytePairTokenizer  # noqa: E402
+
+FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
+
+
+def content(name):
+    file = FIXTURES / f"{name}_parity.json.gz"
+    return json.loads(gzip.decompress(file.read_bytes()))
+
+
+CONTENT = content("byte_pair")
+TEXTS = content("tokenizer")["texts"] | CONTENT["texts"]
+TOKENIZERS = CONTENT["tokenizers"]
+TEXT = ["Hello, it's 12345  words\n\n of <mask> é", "한국어 x", ""]
+
+
+@pytest.fixture
+def make(tmp_path):
+    def made(kind, changes=(), **arguments):
+        said = copy.deepcopy(TOKENIZERS[kind]["json"])
+        for path, value in dict(changes).items():
+            *outer, last = path.split(".")
+            part = said
+            for key in outer:
+                part = part[int(key) if key.isdigit() else key]
+            part[last] = value
+        path = tmp_path / "tokenizer.json"
+        path.write_text(json.dumps(said), encoding="utf-8")
+        return BytePairTokenizer.from_tokenizer_json(path, **arguments)
+
+    return made
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_parity(make, name):
+    tokenizer = make(name)
+    checksums = TOKENIZERS[name]["checksums"]
+    expected = {
+        text: checksum
+        for category, each in checksums.items()
+        for text, checksum in zip(TEXTS[category], each, strict=True)
+        if len(text.encode()) < 450  # longer words take seconds
+    }
+    texts = tf.constant(list(expected))
+    rows = tf.function(tokenizer.split)(texts).to_list()
+    found = {
+        text: zlib.crc32(
+            np.array(
+                [tokenizer.start_id, *row, tokenizer.end_id], "<i4"
+            ).tobytes()
+        )
+        for text, row in zip(expected, rows, strict=True)
+    }
+    assert len(found) > 3000
+    assert [text for text in found if found[text] != expected[text]] == []
+
+
+class TestAsALayer:
+    def test_frame_padding_and_lengths(self, make):
+        tokenizer = make("eurobert", sequence_length=6, pad_token="<|mask|>")
+        start, end, pad = (
+            tokenizer.start_id,
+            tokenizer.end_id,
+            tokenizer.pad_id,
+        )
+        ids = tokenizer(TEXT).numpy()
+        assert ids.shape == (3, 6)
+        assert ids[0].tolist()[::5] == [start, end]
+        assert ids[2].tolist() == [start, end, pad, pad, pad, pad]
+        np.testing.assert_array_equal(tokenizer.compute_mask(TEXT), ids != pad)
+        cut = make("eurobert", max_length=6)(TEXT).numpy()
+        assert cut[0].tolist() == ids[0].tolist()
+        bare = make("eurobert", start_token=None, end_token=None)
+        assert bare([""]).shape == (1, 0)
+
+    def test_config_model_file_and_export(self, make, tmp_path):
+        tokenizer = make("modernbert", name="pieces")
+        assert tokenizer.special_tokens[-1] == " [MASK]"
+        text = keras.Input((), dtype="string", name="text")
+        model = keras.Model(text, tokenizer(text))
+        model.save(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        assert loaded.layers[-1].get_config() == tokenizer.get_config()
+        np.testing.assert_array_equal(
+            loaded(tf.constant(TEXT)), tokenizer(TEXT)
+        )
+        artifact = kp.export_saved_model(
+            loaded, tmp_path / "served", verbose=False
+        )
+        assert artifact.report.passed
+        found = kp.inspect(artifact.path)
+        # Of the normalization, which others than ModernBERT do without.
+        assert found.foreign_operators == ["NormalizeUTF8"]
+        assert found.unsafe_operators == []
+
+    @pytest.mark.parametrize("kind", ["roberta", "shuffled"])
+    def test_detokenize(self, make, kind):
+        tokenizer = make(kind)
+        ids = tokenizer(TEXT)
+        found = [text.decode() for text in tokenizer.detokenize(ids).numpy()]
+        # The token takes the space before it.
+        assert found == [TEXT[0].replace(" <mask>", "<mask>"), *TEXT[1:]]
+        half = tokenizer.split(["x\U0010abcd"])[:, :-1]
+        text = tokenizer.detokenize(half).numpy()[0].decode()
+        assert text == "x\ufffd"
+
+    @pytest.mark.parametrize("text", [b"a\xff b", b"\xed\xa0\x80", b"\0a", b""])
+    def test_any_bytes(self, make, text):
+        tokenizer = make("eurobert")
+        expected = tf.strings.unicode_transcode([text], "UTF-8", "UTF-8")
+        found = tokenizer.detokenize(tokenizer([text]))
+        assert found.numpy() == expected.numpy()
+
+    def test_texts_forge_no_token_where_none_is_wanted(self, make):
+        texts = ["<|mask|>", "<|end_of_text|>"]
+        ids = make("eurobert").split(texts)
+        assert ids.row_lengths().numpy().tolist() == [1, 1]
+        ids = make("eurobert", special_tokens=()).split(texts)
+        assert min(ids.row_lengths().numpy()) > 2
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("changes", "match"),
+        [
+            ({"model.type": "WordPiece"}, "model.type='WordPiece'"),
+            ({"model.dropout": 0.1}, "model.dropout=0.1"),
+            ({"model.byte_fallback": True}, "model.byte_fallback=True"),
+            ({"model.end_of_word_suffix": "</w>"}, "end_of_word_suffix='</w>'"),
+            ({"normalizer": {"type": "NFKC"}}, "normalizer={'type': 'NFKC'"),
+            ({"pre_tokenizer": {"type": "Digits"}}, "pre_tokenizer={'type'"),
+            ({"pre_tokenizer.use_regex": False}, "pre_tokenizer={'type'"),
+            ({"pre_tokenizer": None}, "pre_tokenizer=None"),
+            ({"post_processor": {"type": "Other"}}, "post_processor={'type'"),
+            (
+                {"added_tokens.0": {"content": "a"}},
+                "no whole tokenizer.json .*'single_word'",
+            ),
+        ],
+    )
+    def test_what_a_file_says_and_is_not_known(self, make, changes, match):
+        if "added_tokens.0" in changes:
+            changes = {"added_tokens": [changes["added_tokens.0"]]}
+        with pytest.raises(ValueError, match=match):
+            make("roberta", changes)
+
+    @pytest.mark.parametrize("key", ["single_word", "rstrip"])
+    def test_added_tokens(self, make, key):
+        added = copy.deepcopy(TOKENIZERS["roberta"]["json"]["added_tokens"])
+        added[0][key] = True
+        with pytest.raises(ValueError, match=r"added_tokens=\{'id': 0"):
+            make("roberta", {"added_tokens": added})
+
+    @pytest.mark.parametrize("start", [r"\s+", "(?i:'s"])
+    def test_another_expression(self, make, start):
+        split = TOKENIZERS["eurobert"]["json"]["pre_tokenizer"]
+        split = copy.deepcopy(split)
+        split["pretokenizers"][0]["pattern"]["Regex"] = start
+        with pytest.raises(ValueError, match=r"pre_tokenizer=\{'type'"):
+            make("eurobert", {"pre_tokenizer": split})
+
+    def test_arguments(self, make):
+        config = make("eurobert").get_config()
+        for name, value, match in (
+            ("pattern", "gpt9", "`pattern` must be 'gpt2' or 'llama3'"),
+            ("normalization", "nfd", "`normalization` must be None or 'nfc'"),
+            ("pad_token", "[x]", r"Missing: \[x\]"),
+            ("special_tokens", ["[y]"], r"Missing: \[y\]"),
+            ("merges", ["a bcd"], "`merges` must be of .*'a bcd'"),
+            ("vocabulary", config["vocabulary"][9:], "must hold all 256 bytes"),
+        ):
+            with pytest.raises(ValueError, match=match):
+                BytePairTokenizer(**config | {name: value})
+        with pytest.raises(FileNotFoundError, match="`path` must be a file"):
+            BytePairTokenizer.from_tokenizer_json("none.json")
