@@ -21,7 +21,7 @@ MAP = {
     "ops": set(),
     "positional": {"ops"},
     "transformer": {"positional", "ops", "keras_internals"},
-    "training": {"ops"},
+    "training": {"ops", "keras_internals"},
     "generation": {"transformer", "ops"},
     "text": {"ops", "progress", "keras_internals"},
     "checkpoints": {"transformer", "positional", "text", "ops", "progress"},

@@ -19,3 +19,15 @@ function foldCase(letter) {
   if (/\p{Script=Cherokee}/u.test(letter)) return letter.toUpperCase();
   return letter.toLowerCase().toUpperCase().toLowerCase();
 }
+
+/** The same for a tokenizer with normalization="bert", as encoders of Hugging
+ * Face have it, which keeps what is alike by compatibility alone: "ß" and "…". */
+function normalizeBert(text) {
+  return Array.from(
+    text.normalize("NFD").replace(/[\p{Mn}\p{Cf}\p{Co}\ufffd]/gu, ""),
+    (letter) => letter.toLowerCase(),
+  )
+    .join("")
+    .replace(/(?![\t\n\r])\p{Cc}/gu, "")
+    .replace(/\p{Z}/gu, " ");
+}

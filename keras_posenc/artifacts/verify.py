@@ -44,6 +44,7 @@ from keras_posenc.artifacts.verification.asking import (
     start_tensorflow,
 )
 from keras_posenc.artifacts.verification.judging import verify_expectations
+from keras_posenc.artifacts.verification.notes import FOLDING
 from keras_posenc.artifacts.verification.report import VerificationReport
 from keras_posenc.progress import progress
 
@@ -215,7 +216,9 @@ def verify(
         if task is not None and report.passed:
             step("Asking MediaPipe")
             count = verify_in_mediapipe(task, path, expectations)
-            report = dataclasses.replace(report, mediapipe=count)
+            report = dataclasses.replace(
+                report, mediapipe=count, notes=[*report.notes, FOLDING]
+            )
         check_unchanged(path, before)
         return dataclasses.replace(
             report, unverified=[*report.unverified, *unverified]

@@ -133,33 +133,36 @@ def test_int8_files_load_and_are_saved_again(tmp_path):
 def test_lora_trains_small_matrices_beside_the_kernels(make, tmp_path):
     model = make()
     expected = numpy(model(IDS))
-    trainable = len(model.trainable_weights)
-    for projection in projections(model):
-        projection.enable_lora(2)
-    # Each kernel is frozen, and two factors take its place.
-    assert len(model.trainable_weights) == trainable + PROJECTIONS
+    kp.training.enable_lora(model, rank=2)
     np.testing.assert_array_equal(numpy(model(IDS)), expected)
-    kernels = [
-        numpy(weight)
-        for weight in model.non_trainable_weights
-        if "kernel" in weight.path
-    ]
-    assert len(kernels) == PROJECTIONS
-    model.compile(keras.optimizers.SGD(0.1), "mse")
+    names = [weight.name for weight in model.trainable_weights]
+    assert sorted(names) == sorted(
+        ["lora_kernel_a", "lora_kernel_b"] * PROJECTIONS
+    )
+    frozen = [numpy(weight) for weight in model.non_trainable_weights]
+    model.compile(keras.optimizers.Adam(0.1), "mse")
     model.train_on_batch(IDS, np.zeros((*IDS.shape, DIM), "float32"))
     assert np.abs(numpy(model(IDS)) - expected).max() > 1e-4
-    for before, weight in zip(
-        kernels,
-        [w for w in model.non_trainable_weights if "kernel" in w.path],
-        strict=True,
-    ):
+    for before, weight in zip(frozen, model.non_trainable_weights, strict=True):
         np.testing.assert_array_equal(numpy(weight), before)
     path = tmp_path / "model.keras"
     model.save(path)
-    loaded = keras.saving.load_model(path)
+    loaded = keras.saving.load_model(path, compile=False)
+    assert not any("lora" in weight.name for weight in loaded.weights)
     np.testing.assert_allclose(
         numpy(loaded(IDS)), numpy(model(IDS)), rtol=0, atol=1e-5
     )
+
+
+def test_lora_is_for_projections_and_once():
+    model = encoder_model()
+    kp.training.enable_lora(model, rank=2)
+    with pytest.raises(ValueError, match=f"{PROJECTIONS} with LoRA"):
+        kp.training.enable_lora(model, rank=2)
+    with pytest.raises(ValueError, match="with 0 of them"):
+        kp.training.enable_lora(keras.layers.Embedding(5, 2), rank=2)
+    with pytest.raises(ValueError, match="`alpha` must be"):
+        kp.training.enable_lora(encoder_model(), rank=2, alpha=0)
 
 
 # ---- Training

@@ -37,6 +37,7 @@ from keras_posenc.artifacts.signatures.strings import from_ids
 from keras_posenc.keras_internals import layer_behind
 
 IDS, MASK, SEGMENTS = "ids", "mask", "segment_ids"
+_LIMITS = ("sequence_length", "max_length")  # of a tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ class TextTask:
         labels: The names of the scores, or None.
         text: The signature of the model itself.
         tokenize: From a text to all of its ids.
-        sequence_length: How many ids the model takes of a text; None for all.
+        limit: How many ids the model takes of a text; None for all.
     """
 
     name: str
@@ -59,7 +60,7 @@ class TextTask:
     labels: list[str] | None
     text: Signature
     tokenize: Callable[[str], np.ndarray]
-    sequence_length: int | None
+    limit: int | None
 
     def questions(self, samples: Any) -> tuple[list[Any], Iterator[Case]]:
         """Samples without their texts, and what those are to be answered.
@@ -107,7 +108,7 @@ class TextTask:
         for text in texts:
             ids = self.tokenize(text)
             if length is not None and len(ids) > length:
-                if length != self.sequence_length:
+                if length != self.limit:
                     continue
                 ids = np.append(ids[: length - 1], ids[-1])
             row = np.zeros((1, length or len(ids)), "int32")
@@ -150,7 +151,8 @@ def resolve_task(
     check_tokenizer(tokenizer)
     check_output(task, whole, labels)
     # MediaPipe cuts where its input ends, which need not be where ours does.
-    config = {**tokenizer.get_config(), "sequence_length": None}
+    config = tokenizer.get_config()
+    config |= {name: None for name in _LIMITS if name in config}
     uncut = type(tokenizer).from_config(config)
 
     def tokenize(text: str) -> np.ndarray:
@@ -176,7 +178,7 @@ def resolve_task(
         labels=None if labels is None else list(labels),
         text=whole,
         tokenize=tokenize,
-        sequence_length=tokenizer.sequence_length,
+        limit=_limit(tokenizer),
     )
 
 
@@ -204,17 +206,28 @@ def _shape(
     return shape
 
 
+def _limit(tokenizer: Any) -> int | None:
+    """How many ids a tokenizer makes of a text at most; None for any."""
+    found = (getattr(tokenizer, name, None) for name in _LIMITS)
+    return next((limit for limit in found if limit is not None), None)
+
+
 def _of_bert(
     name: str, cut: Signature, shape: tuple[int | None, ...], tokenizer: Any
 ) -> Signature:
     """The signature of ids, mask and segments, from that of ids."""
     ((cut_name, cut_spec),) = cut.specs.items()
-    limit = tokenizer.sequence_length
-    if limit is not None and shape[1] not in (None, limit):
+    limit, fixed = _limit(tokenizer), tokenizer.sequence_length
+    if fixed is not None and shape[1] not in (None, fixed):
         raise ValueError(
-            f"Signature '{name}': '{tokenizer.name}' makes {limit} ids of "
-            f"every text, so that the shape of ids is (1, {limit}), or "
+            f"Signature '{name}': '{tokenizer.name}' makes {fixed} ids of "
+            f"every text, so that the shape of ids is (1, {fixed}), or "
             f"(1, None). Received: shape {shape}"
+        )
+    if limit is not None and shape[1] is not None and shape[1] > limit:
+        raise ValueError(
+            f"Signature '{name}': '{tokenizer.name}' makes no more than "
+            f"{limit} ids of a text. Received: shape {shape}"
         )
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,7 +243,8 @@ def _of_bert(
         if limit is not None:
             if len(row) > limit:
                 row = np.append(row[: limit - 1], row[-1])
-            row = np.pad(row, (0, limit - len(row)))
+        if fixed is not None:
+            row = np.pad(row, (0, fixed - len(row)))
         return {cut_name: row[np.newaxis].astype(cut_spec.dtype)}
 
     spec = keras.InputSpec(shape=shape, dtype="int32")

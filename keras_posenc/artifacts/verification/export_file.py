@@ -16,14 +16,9 @@ from keras_posenc.artifacts.ground.staging import (
 )
 from keras_posenc.artifacts.inspection.safety import inspect_safe
 from keras_posenc.artifacts.verification.judging import verify_expectations
+from keras_posenc.artifacts.verification.notes import FOLDING
 from keras_posenc.artifacts.verification.report import Artifact
 from keras_posenc.progress import progress
-
-_FOLDING = (
-    "MediaPipe lowers letters of ASCII alone and keeps accents: a text with "
-    "other capitals or accents gets other ids there, unless the application "
-    "folds it first (docs/limits.md)"
-)
 
 
 def check_file(path: str | Path, suffix: str) -> Path:
@@ -89,7 +84,7 @@ def export_file(
                 step("Asking MediaPipe")
                 count = also(staged, expected)
                 report = dataclasses.replace(
-                    report, mediapipe=count, notes=[*report.notes, _FOLDING]
+                    report, mediapipe=count, notes=[*report.notes, FOLDING]
                 )
         publish_file(staged, path)
     return Artifact.published(path, report)

@@ -52,13 +52,13 @@ def vocabulary():
     return kp.WordpieceTokenizer.learn(TEXTS * 3, 120).get_vocabulary()
 
 
-def tokenizer(sequence_length=None):
-    return kp.WordpieceTokenizer(vocabulary(), sequence_length=sequence_length)
+def tokenizer(**options):
+    return kp.WordpieceTokenizer(vocabulary(), **options)
 
 
-def classifier(sequence_length=None):
+def classifier(**options):
     keras.utils.set_random_seed(0)
-    tokens = tokenizer(sequence_length)
+    tokens = tokenizer(**options)
     model = keras.Sequential(
         [
             keras.Input((), dtype="string", name="text"),
@@ -140,18 +140,18 @@ def test_what_mediapipe_does_not_take(
 
 
 @pytest.mark.parametrize(
-    ("sequence_length", "shape"),
+    ("options", "shape"),
     [
-        (None, None),
-        pytest.param(8, None, marks=pytest.mark.slow),
-        (8, (1, 8)),
-        pytest.param(None, (1, 2048), marks=pytest.mark.slow),
+        ({}, None),
+        pytest.param({"sequence_length": 8}, None, marks=pytest.mark.slow),
+        ({"sequence_length": 8}, (1, 8)),
+        ({"max_length": 8}, None),
+        pytest.param({"max_length": 8}, (1, 8), marks=pytest.mark.slow),
+        pytest.param({}, (1, 2048), marks=pytest.mark.slow),
     ],
 )
-def test_classifier_answers_as_keras(
-    mediapipe, tmp_path, sequence_length, shape
-):
-    model = classifier(sequence_length)
+def test_classifier_answers_as_keras(mediapipe, tmp_path, options, shape):
+    model = classifier(**options)
     signatures = shape and {"serving_default": (model, {"ids": shape})}
     artifact = export(
         model, tmp_path / "m.tflite", labels=LABELS, signatures=signatures
@@ -398,6 +398,7 @@ def test_what_is_packed_and_verified(made, tmp_path):
     assert vocabulary == model.layers[0].get_vocabulary()
     report = kp.verify(model, path, max_length=32)
     assert report.passed
+    assert "lowers letters of ASCII alone" in str(report)
     assert report.unverified == ["labels"]
     assert "MediaPipe itself gave the model's answers to " in report.details()
     assert report.altered == report.folded == []
@@ -631,7 +632,7 @@ def test_arguments_that_do_not_fit(mediapipe, tmp_path, options, message):
 def test_signatures_that_are_none(
     mediapipe, tmp_path, make_signatures, message
 ):
-    model = classifier(8)
+    model = classifier(sequence_length=8)
     with pytest.raises(ValueError, match=re.escape(message)):
         export(model, tmp_path / "m.tflite", signatures=make_signatures(model))
 
@@ -640,7 +641,7 @@ def test_signatures_that_are_none(
     "shape", [(2, 8), (1, 1), (None, 8), (1, 9), (1, 7), (8,)]
 )
 def test_shape_that_mediapipe_does_not_give(mediapipe, tmp_path, shape):
-    model = classifier(8)
+    model = classifier(sequence_length=8)
     with pytest.raises(ValueError, match="Signature 'main'"):
         export(
             model,
@@ -649,10 +650,20 @@ def test_shape_that_mediapipe_does_not_give(mediapipe, tmp_path, shape):
         )
 
 
+def test_shape_that_is_longer_than_the_tokenizer_s_texts(mediapipe, tmp_path):
+    model = classifier(max_length=8)
+    with pytest.raises(ValueError, match="no more than 8 ids of a text"):
+        export(
+            model,
+            tmp_path / "m.tflite",
+            signatures={"main": (model, {"ids": (1, 9)})},
+        )
+
+
 @pytest.mark.slow
 def test_loops_that_mediapipe_does_not_take(mediapipe, tmp_path, contents):
     def build(**options):
-        tokens = tokenizer(6)
+        tokens = tokenizer(sequence_length=6)
         return keras.Sequential(
             [
                 keras.Input((), dtype="string", name="text"),

@@ -1,0 +1,236 @@
+"""Searches the documentation in Python's standard library by meaning.
+
+    python examples/semantic_search.py --model all-MiniLM-L6-v2 \
+        --query "run a function in another thread" [--out FOLDER]
+
+`--model` is a local folder of an encoder of sentences, of Hugging Face's or
+sentence-transformers', which `kp.load_hugging_face` loads. The first run makes
+a vector of each docstring and keeps them in `--index`; a query is a matrix
+product with them.
+
+`--out` writes, verified, what others search with: a SavedModel for servers, and
+a folder with a page that searches in the browser (MediaPipe's text embedder,
+the vectors and the texts). The same query goes to KServe's model server around
+the one and to MediaPipe around the other, and the report says whether they find
+the same. Needs `pip install 'keras-posenc[checkpoints,mediapipe]' requests` and
+`kserve` for the server.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from standard_library import Docstring, docstrings, summary
+
+from keras_posenc_cli.process import native_logs_silenced
+
+EXPORT = Path(__file__).resolve().parents[1] / "export"
+PAGE = (
+    "search.html",
+    "search.js",
+    "normalize.js",
+    "style.css",
+    "package.json",
+    "package-lock.json",
+)
+BEST = 10
+QUERY = "run a function in another thread"
+
+
+class Index(NamedTuple):
+    """Docstrings, and a row of length 1 for each."""
+
+    texts: list[Docstring]
+    vectors: np.ndarray  # (texts, dim), float32
+
+    def search(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The places of the best, the first first, and their scores."""
+        scores = self.vectors @ unit(vector)
+        best = np.argsort(-scores, kind="stable")[:BEST]
+        return best, scores[best]
+
+
+def main() -> int:
+    options = parse_arguments()
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with native_logs_silenced():
+        run(options)
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--model", type=Path, required=True, help="the folder of an encoder"
+    )
+    parser.add_argument("--query", default=QUERY)
+    parser.add_argument(
+        "--index", type=Path, default=Path("index.npz"), help="of the vectors"
+    )
+    parser.add_argument("--out", type=Path, help="where exports go, if any")
+    parser.add_argument(
+        "--texts", type=int, default=None, help="how many; all by default"
+    )
+    return parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    import keras_posenc as kp
+
+    console = Console()
+    model = kp.load_hugging_face(options.model, name="search")
+    index = read_or_make(options.index, model, docstrings()[: options.texts])
+    best, scores = index.search(embed(model, [options.query])[0])
+    table = Table(
+        "", "", "", title=f"{options.query} ({len(index.texts)} texts)"
+    )
+    for place, score in zip(best, scores, strict=True):
+        found = index.texts[place]
+        table.add_row(f"{score:.3f}", found.name, summary(found.text))
+    console.print(table)
+    if options.out is not None:
+        deliver(console, model, index, options)
+
+
+def passage(found: Docstring) -> str:
+    return f"{found.name}: {found.text}"
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def embed(model: Any, texts: Sequence[str]) -> np.ndarray:
+    """A vector of length 1 for each text."""
+    import keras_posenc as kp
+
+    # Texts of like length share a batch, and so waste no padding.
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    rows = kp.predict_texts(model, [texts[i] for i in order], batch_size=64)
+    vectors = np.empty((len(texts), *model.output_shape[1:]), "float32")
+    for i, row in zip(order, rows, strict=True):
+        (vectors[i],) = row.values()
+    return unit(vectors)
+
+
+def read_or_make(path: Path, model: Any, texts: list[Docstring]) -> Index:
+    """The index in a file, if it is of this model and of these texts."""
+    passages = np.array([passage(each) for each in texts])
+    origin = json.dumps(model.origin)
+    if path.exists():
+        with np.load(path) as kept:
+            if kept["origin"] == origin and np.array_equal(
+                kept["passages"], passages
+            ):
+                return Index(texts, kept["vectors"])
+    vectors = embed(model, passages.tolist())
+    np.savez(path, origin=origin, passages=passages, vectors=vectors)
+    return Index(texts, vectors)
+
+
+def deliver(
+    console: Any, model: Any, index: Index, options: argparse.Namespace
+) -> None:
+    """Exports, and the same query to them."""
+    import keras_posenc as kp
+
+    samples = np.array([options.query], dtype=object)
+    served = kp.export_saved_model(
+        model, options.out / "search", batching=True, samples=samples
+    )
+    page = options.out / "page"
+    page.mkdir(parents=True, exist_ok=True)
+    file = kp.export_litert(
+        model, page / "embedder.tflite", task="text_embedder", samples=samples
+    )
+    write_page(page, model, index)
+    print(served, file, sep="\n")
+    answers = {"MediaPipe": ask_mediapipe(file.path, options.query)}
+    if importlib.util.find_spec("kserve") is None:
+        print("Not asked: KServe, which is not installed")
+    else:
+        folder = served.path.parent
+        answers["KServe"] = ask_kserve(folder, options.query)
+    own, scores = index.search(embed(model, [options.query])[0])
+    for name, vector in answers.items():
+        best, found = index.search(np.array(vector, "float32"))
+        same = "the same" if np.array_equal(best, own) else "not the same"
+        worst = np.abs(found - scores).max()
+        print(f"{name}: {same} {len(best)}, scores differ by {worst:.1e}")
+    print(
+        f"The page: cd {page}; npm ci; python -m http.server --bind 127.0.0.1; "
+        "then open http://127.0.0.1:8000/search.html"
+    )
+
+
+def write_page(folder: Path, model: Any, index: Index) -> None:
+    """The page's files, and the index as it reads it."""
+    for name in PAGE:
+        shutil.copy(EXPORT / "web" / name, folder)
+    described = {
+        "normalization": model.layers[0].normalization,
+        "texts": [[each.name, summary(each.text)] for each in index.texts],
+    }
+    (folder / "index.json").write_text(json.dumps(described))
+    index.vectors.astype("<f4").tofile(folder / "index.bin")
+
+
+def ask_mediapipe(path: Path, query: str) -> list[float]:
+    """The vector of a text of ASCII."""
+    from mediapipe.tasks.python import text
+
+    with text.TextEmbedder.create_from_model_path(str(path)) as task:
+        return task.embed(query).embeddings[0].embedding
+
+
+def ask_kserve(folder: Path, query: str) -> list[float]:
+    """The vector, by REST, from KServe's server around a folder of versions."""
+    import requests
+
+    command = [
+        *(sys.executable, EXPORT / "kserve" / "predictor.py"),
+        *("--model_name", "search", "--model_dir", folder),
+        *("--http_host", "127.0.0.1", "--http_port", "0"),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            said = ""
+            for line in process.stdout:
+                said += line
+                if found := re.search(r"serving on port (\d+)", line):
+                    break
+            else:
+                raise RuntimeError(f"KServe does not start: {said}")
+            # The first request takes longer than those after it.
+            reply = requests.post(
+                f"http://127.0.0.1:{found[1]}/v1/models/search:predict",
+                json={"instances": [query]},
+                timeout=60,
+            )
+            reply.raise_for_status()
+            (row,) = reply.json()["predictions"]
+            return row
+        finally:
+            process.terminate()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

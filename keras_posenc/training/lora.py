@@ -1,0 +1,66 @@
+"""Training a little beside a model, and not the model."""
+
+from typing import Any
+
+import keras
+
+from keras_posenc.keras_internals import layers_within
+from keras_posenc.ops.arguments import check_positive, check_positive_int
+
+_PROJECTIONS = (keras.layers.Dense, keras.layers.EinsumDense)
+
+
+def enable_lora(
+    model: keras.Layer, *, rank: int, alpha: float | None = None
+) -> None:
+    """Freezes a model but for a change of low rank to each projection.
+
+    Each kernel within, of a `Dense` or `EinsumDense`, becomes `kernel + (alpha
+    / rank) * a @ b`, by Keras's own `enable_lora` of the layer; `b` begins as
+    zeros, so that the model answers as before. All other weights are frozen,
+    embeddings, biases and normalisations too. Call it before `compile`, and
+    add layers that are to be trained whole, such as a classifier, afterwards.
+
+    `model.save` and `model.save_weights` write the sums: an encoder that is
+    loaded again has no LoRA, and answers the same. What Adam keeps of the
+    matrices fits none of its weights: `load_model(path, compile=False)`.
+
+    Args:
+        model: A built model or layer.
+        rank: The columns of `a`.
+        alpha: The weight of the change; `rank` by default.
+
+    Raises:
+        ValueError: `rank` or `alpha` is not positive; there is no projection
+            within, or one that has LoRA already.
+
+    Example:
+        >>> import keras_posenc as kp
+        >>> encoder = kp.TransformerEncoderModel(
+        ...     50, d_model=8, num_layers=1, num_heads=2
+        ... )
+        >>> kp.training.enable_lora(encoder, rank=2)
+        >>> sorted({weight.name for weight in encoder.trainable_weights})
+        ['lora_kernel_a', 'lora_kernel_b']
+
+    References:
+        - Hu et al. 2021, [LoRA](https://arxiv.org/abs/2106.09685)
+    """
+    rank = check_positive_int("rank", rank)
+    if alpha is not None:
+        alpha = check_positive("alpha", alpha)
+    found: list[Any] = [
+        layer
+        for layer in layers_within(model)
+        if isinstance(layer, _PROJECTIONS)
+    ]
+    if not found or any(layer.lora_enabled for layer in found):
+        raise ValueError(
+            "`model` must have projections, Dense or EinsumDense, and no LoRA "
+            f"yet. Received: model '{model.name}', with {len(found)} of them, "
+            f"{sum(layer.lora_enabled for layer in found)} with LoRA"
+        )
+    for weight in model.weights:
+        weight.trainable = False
+    for layer in found:
+        layer.enable_lora(rank, lora_alpha=alpha)
