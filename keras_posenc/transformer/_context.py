@@ -74,8 +74,8 @@ class Context:
         everything alike, and keys that are kept have an order of their own.
         """
         return (
-            self.window is not None
-            and self.attention_mask is None
+            self.attention_mask is None
+            and self.window is not None
             and self.slots is None
             and self.keys is self.queries
         )
