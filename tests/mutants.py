@@ -237,8 +237,8 @@ LAYERS = [
     Mutant(
         "transformer/_context.py",
         "the attention mask is forgotten",
-        "keys=self.keys,\n            attention_mask=attention_mask,",
-        "keys=self.keys,\n            attention_mask=None,",
+        "keys=keys,\n            attention_mask=attention_mask,",
+        "keys=keys,\n            attention_mask=None,",
         "transformer/test_against_reference.py::test_attention_and_its_masks",
     ),
     Mutant(

@@ -17,6 +17,8 @@ _FUSED_DTYPES = ("float32", "bfloat16", "float16")
 # so many queries at a time.
 MAX_SCORES = 2**26
 BLOCK = 256
+# Blocks of windows begin where each has half of the keys at most.
+FEWER = 2
 
 
 def attention_weights(
@@ -118,7 +120,13 @@ def _attend_fused(
 
 
 def in_blocks(
-    shape: Any, *, keys: Any, dtype: Any, all_at_once: Any, some: Any
+    shape: Any,
+    *,
+    keys: Any,
+    window: int | None = None,
+    dtype: Any,
+    all_at_once: Any,
+    some: Any,
 ) -> Any:
     """Attends a block of queries at a time where the scores would be large.
 
@@ -128,21 +136,39 @@ def in_blocks(
     Args:
         shape: That of the queries, `(batch, heads, query, dim)`.
         keys: How many keys there are.
+        window: How far apart a query and its keys are at most, where there is
+            one of each in every place: others are left out. None for any
+            distance.
         dtype: That of the queries.
         all_at_once: Attends for all queries: no argument.
-        some: Attends for some: their indices, integers `(rows,)`.
+        some: Attends for some: their indices, integers `(rows,)`, and those of
+            the keys among which all of theirs are, or None for all keys.
 
     Returns:
         `(batch, heads, query, dim)`.
     """
     batch, heads, seq, dim = shape
+    near = keys  # how many keys a block has
+    if window is not None:
+        near = BLOCK + 2 * window
+        near = (
+            min(near, keys)
+            if isinstance(keys, int)
+            else ops.minimum(near, keys)
+        )
+
+    def columns(start: Any) -> Any:
+        if window is None:
+            return None
+        first = ops.clip(start - window, 0, keys - near)
+        return first + ops.arange(near, dtype="int32")
 
     def by_blocks() -> Any:
         def step(start: Any, whole: Any) -> tuple[Any, Any]:
             index = start + ops.arange(BLOCK, dtype="int32")
             # Of more rows than there are, the last goes on behind the end,
             # where no gradient comes from.
-            block = some(ops.minimum(index, seq - 1))
+            block = some(ops.minimum(index, seq - 1), columns(start))
             # (batch, heads, rows, dim) -> (rows, batch, heads, dim)
             block = ops.transpose(block, (2, 0, 1, 3))
             indices = ops.expand_dims(index, -1)
@@ -163,10 +189,17 @@ def in_blocks(
         return all_at_once()
     rows = batch * heads * seq
     if isinstance(rows, int) and isinstance(keys, int):
-        is_large = rows > MAX_SCORES // max(keys, 1)
+        is_large = rows > MAX_SCORES // max(keys, 1) or leaves_out(near, keys)
         return by_blocks() if is_large else all_at_once()
     is_large = rows > MAX_SCORES // ops.maximum(keys, 1)
+    if window is not None:
+        is_large = ops.logical_or(is_large, leaves_out(near, keys))
     return ops.cond(is_large, by_blocks, all_at_once)
+
+
+def leaves_out(near: Any, keys: Any) -> Any:
+    """Whether a block's keys are so few of all that blocks take less time."""
+    return keys >= FEWER * near
 
 
 def swap_heads(x: Any) -> Any:

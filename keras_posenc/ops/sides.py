@@ -30,17 +30,15 @@ class Side:
     segment_ids: Any = None
     index: Any = None
 
-    def queries(self, rows: Any) -> "Side":
-        """Some of the tokens as queries: integers `(rows,)`, of known number.
-
-        Whether they are padding is left out: of queries nothing asks for it.
-        """
+    def some(self, rows: Any) -> "Side":
+        """Some of the tokens: integers `(rows,)`."""
 
         def some(x: Any) -> Any:
             return None if x is None else ops.take(x, rows, axis=1)
 
         return Side(
-            length=rows.shape[0],
+            length=ops.shape(rows)[0],
+            tokens=some(self.tokens),
             positions=some(self.positions),
             segment_ids=some(self.segment_ids),
             index=rows if self.index is None else ops.take(self.index, rows),

@@ -107,11 +107,14 @@ def _attend_unseen(
         bias = _bias(position, query, key, context.queries, context.keys)
         return attend(query, key, value, mask=context.mask, bias=bias)
 
-    def some(rows: Any) -> Any:
+    def some(rows: Any, columns: Any) -> Any:
         some_queries = ops.take(query, rows, axis=2)
-        side, mask = context.some_queries(rows)
-        bias = _bias(position, some_queries, key, side, context.keys)
-        return attend(some_queries, key, value, mask=mask, bias=bias)
+        near, values = key, value
+        if columns is not None:
+            near, values = (ops.take(x, columns, axis=2) for x in (key, value))
+        queries, keys, mask = context.some(rows, columns)
+        bias = _bias(position, some_queries, near, queries, keys)
+        return attend(some_queries, near, values, mask=mask, bias=bias)
 
     if training or not context.data_dependent_shapes:
         return all_at_once()
@@ -121,6 +124,7 @@ def _attend_unseen(
     return in_blocks(
         shape,
         keys=context.keys.length,
+        window=context.window if context.sees_windows_alone else None,
         dtype=query.dtype,
         all_at_once=all_at_once,
         some=some,

@@ -51,7 +51,7 @@ class Context:
         self.memory = memory
         self.slots = slots
         self.packing: Packing | None = None
-        self.mask = self._combine(queries, attention_mask)
+        self.mask = self._combine(queries, keys, attention_mask)
         self._within: dict[int, Context] = {}
 
     def within(self, window: int | None) -> "Context":
@@ -61,15 +61,39 @@ class Context:
         if window not in self._within:  # else made by another block
             context = self._within[window] = copy.copy(self)
             context.window = window
-            context.mask = context._combine(self.queries, self.attention_mask)
+            context.mask = context._combine(
+                self.queries, self.keys, self.attention_mask
+            )
         return self._within[window]
 
-    def some_queries(self, rows: Any) -> tuple[Side, Any]:
-        """The given queries alone, integers `(rows,)`, and their mask."""
-        queries, attention_mask = self.queries.queries(rows), None
+    @property
+    def sees_windows_alone(self) -> bool:
+        """Whether what is outside of a token's window is nothing to it.
+
+        A token that an attention mask lets attend to nothing attends to
+        everything alike, and keys that are kept have an order of their own.
+        """
+        return (
+            self.attention_mask is None
+            and self.window is not None
+            and self.slots is None
+            and self.keys is self.queries
+        )
+
+    def some(self, rows: Any, columns: Any) -> tuple[Side, Side, Any]:
+        """The given queries and keys alone, and their mask.
+
+        Args:
+            rows: Which queries, integers `(rows,)`.
+            columns: Which keys, integers `(columns,)`; None for all.
+        """
+        queries, keys = self.queries.some(rows), self.keys
+        if columns is not None:
+            keys = keys.some(columns)
+        attention_mask = None
         if self.attention_mask is not None:
             attention_mask = ops.take(self.attention_mask, rows, axis=1)
-        return queries, self._combine(queries, attention_mask)
+        return queries, keys, self._combine(queries, keys, attention_mask)
 
     def skip_padding(self, training: bool | None) -> None:
         """Has the blocks work on tokens alone, where that can be had.
@@ -102,10 +126,10 @@ class Context:
         tokens = self.queries.tokens
         return x if tokens is None else hide_padding(x, tokens)
 
-    def _combine(self, queries: Side, attention_mask: Any) -> Any:
+    def _combine(self, queries: Side, keys: Side, attention_mask: Any) -> Any:
         return combine_masks(
             queries=queries,
-            keys=self.keys,
+            keys=keys,
             attention_mask=attention_mask,
             causal=self.causal,
             window=self.window,

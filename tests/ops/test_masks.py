@@ -180,7 +180,7 @@ def test_some_queries_are_masked_as_among_all(masking, data):
     every = combine_masks(**arguments)
     if "attention_mask" in arguments:
         arguments["attention_mask"] = arguments["attention_mask"][:, rows]
-    arguments["queries"] = queries.queries(rows)
+    arguments["queries"] = queries.some(rows)
     assert arguments["queries"].length == len(rows)
     got = combine_masks(**arguments)
     if every is None:

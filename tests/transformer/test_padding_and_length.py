@@ -10,6 +10,7 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc.ops import attention
+from keras_posenc.transformer import _attending
 
 DIM, HEADS = 16, 2
 
@@ -258,6 +259,51 @@ def test_blocks_of_queries_are_exact(position, is_static, monkeypatch):
     assert bool(
         {"While", "StatelessWhile", "If", "StatelessIf"} & {*names}
     ) == (position != "shaw")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("is_static", [True, False])
+@pytest.mark.parametrize("position", ["rotary", "dynamic rotary", "t5", "shaw"])
+def test_windows_leave_out_other_keys(position, is_static, monkeypatch):
+    import tensorflow as tf
+
+    seq, window = 23, 3  # no multiple of the block
+    layer = kp.SelfAttention(
+        HEADS,
+        attention_window=window,
+        attention_position=POSITIONS[position](),
+    )
+    mask = mask_of_all_kinds(seq)
+    batch = len(mask)
+    segments = np.sort(np.random.default_rng(4).integers(0, 3, (batch, seq)))
+    sizes = (batch, seq) if is_static else (None, None)
+    attended = []
+
+    def spy(query, key, value, **options):
+        attended.append(key.shape[2])
+        return attention.attend(query, key, value, **options)
+
+    monkeypatch.setattr(_attending, "attend", spy)
+    monkeypatch.setattr(attention, "BLOCK", 4)
+
+    def run():
+        attended.clear()
+        call = tf.function(
+            lambda x: layer(
+                x, mask=mask, segment_ids=segments, use_causal_mask=is_static
+            ),
+            input_signature=[tf.TensorSpec((*sizes, DIM))],
+        )
+        return call(inputs(seq)).numpy(), {*attended}
+
+    monkeypatch.setattr(attention, "FEWER", 10**6)
+    want, _ = run()
+    monkeypatch.setattr(attention, "FEWER", 2)
+    got, keys = run()
+    # What stands in padding is nobody's promise.
+    np.testing.assert_allclose(got[mask], want[mask], rtol=0, atol=1e-6)
+    if is_static and position != "shaw":  # which needs all the weights
+        assert keys == {4 + 2 * window}
 
 
 @pytest.mark.tensorflow

@@ -111,9 +111,9 @@ def test_blocks_of_queries_among_more_keys(position, monkeypatch):
     want = of_some(layer, return_attention_scores=False)
     monkeypatch.setattr(attention, "BLOCK", 2)
     blocks = []
-    take = Side.queries
+    take = Side.some
     monkeypatch.setattr(
-        Side, "queries", lambda *args: blocks.append(1) or take(*args)
+        Side, "some", lambda *args: blocks.append(1) or take(*args)
     )
     scores = BATCH * HEADS * len(ROWS) * SEQ
     monkeypatch.setattr(attention, "MAX_SCORES", scores)
