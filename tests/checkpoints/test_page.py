@@ -43,11 +43,15 @@ def test_code_runs(tmp_path, monkeypatch):
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1").mkdir()
     (folder / "1" / "config.json").write_text('{"pooling_mode": "mean"}')
-    code, of_keras_hub = re.findall(r"(?s)```py\n(.*?)```", PAGE)
+    *blocks, of_keras_hub = re.findall(r"(?s)```py\n(.*?)```", PAGE)
     names = {}
-    exec(code, names)
+    for code in blocks:
+        exec(code, names)
     assert names["vectors"].shape == (3, 16)
     assert Path("minilm.keras").is_file()
+    assert names["best"].shape == (3,)
+    assert names["tuned"].labels == ("files", "threads")
+    assert not any("lora" in w.name for w in names["tuned"].weights)
     assert isinstance(names["model"].encoder, kp.TransformerEncoderModel)
     pytest.importorskip("keras_hub")
     exec(of_keras_hub, names)

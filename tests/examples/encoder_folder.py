@@ -23,7 +23,7 @@ def write(folder):
         d_model=32,
         num_layers=1,
         num_heads=2,
-        input_position=kp.PositionEmbedding(64),
+        input_position=kp.PositionEmbedding(512),
         embedding_norm=True,
         name="encoder",
     )
