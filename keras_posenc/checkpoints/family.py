@@ -317,7 +317,9 @@ class Parts:
         """
         length, width = layer.embeddings.shape
         rows = self.take(part, (skip + length, width))[skip:]
-        layer.embeddings.assign(rows * scale + offset)
+        rows *= scale  # in place: of all tensors it is the largest
+        rows += offset
+        layer.embeddings.assign(rows)
 
     def take(
         self,

@@ -88,8 +88,11 @@ class Tensors:
                 f"'{self._folder.path / file}': tensor '{name}' must be of "
                 f"{', '.join(_DTYPES)}, and is of {dtype}"
             )
-        tensor = self._files[file].get_tensor(name)
-        return tensor if dtype == "F64" else tensor.astype("float32")
+        # Of its own: what a mapped file was read of stays in memory with it.
+        tensor = _opened(self._folder.file(file)).get_tensor(name)
+        if dtype == "F64":
+            return tensor
+        return tensor.astype("float32", copy=False)
 
     def finish(self, of_no_matter: Iterable[str]) -> None:
         """Raises `ValueError` for tensors that nothing has asked for.

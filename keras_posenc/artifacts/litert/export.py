@@ -18,6 +18,7 @@ from keras_posenc.artifacts.ground.arguments import (
     require_tensorflow_backend,
 )
 from keras_posenc.artifacts.ground.errors import ExportError
+from keras_posenc.artifacts.ground.staging import writing_to
 from keras_posenc.artifacts.inspection.operators import check_known
 from keras_posenc.artifacts.inspection.safety import (
     check_operators,
@@ -39,6 +40,7 @@ from keras_posenc.artifacts.signatures.resolving import (
     resolve_numeric_signatures,
 )
 from keras_posenc.artifacts.signatures.signature import Signature
+from keras_posenc.artifacts.signatures.sizes import check_size
 from keras_posenc.artifacts.verification.export_file import (
     check_file,
     export_file,
@@ -126,7 +128,8 @@ def export_litert(
     Raises:
         ValueError: An argument that is none of the above.
         ExportError: The model needs operators that LiteRT lacks, or has
-            quantized or low-precision weights, or the file cannot be written.
+            quantized or low-precision weights, or more than 2 GB of them, or
+            the file cannot be written.
         ExportVerificationError: The file's answers are not the model's.
             Nothing is left behind.
 
@@ -159,6 +162,15 @@ def export_litert(
     model, signatures = snapshot(model, signatures)
     resolved, text_task = _resolve(model, signatures, task, labels)
     path = check_file(path, ".tflite")
+    check_size(
+        resolved,
+        "LiteRT",
+        "quantization='float16' halves them, 'int8' divides them by 4, and "
+        "export_saved_model keeps them in files of their own",
+        {"float16": 0.5, "int8": 0.25, "int8-static": 0.25}.get(
+            str(quantization), 1.0
+        ),
+    )
     if text_task is not None and representative is not None:
         representative = text_task.as_samples(representative)
     batches = check_quantization(quantization, representative, resolved)
@@ -187,16 +199,17 @@ def export_litert(
             extra=extra,
         )
 
-    def content() -> bytes:
-        converted = convert(resolved, quantization, batches, allow_flex)
-        if text_task is None:
-            return converted
-        return with_metadata(converted, text_task)
+    def write(staged: Path) -> None:
+        content = convert(resolved, quantization, batches, allow_flex)
+        if text_task is not None:
+            content = with_metadata(content, text_task)
+        with writing_to(staged.parent):
+            staged.write_bytes(content)
 
     return export_file(
         path,
         questions,
-        content,
+        write,
         also,
         format_name="LiteRT",
         in_float32=in_float32,

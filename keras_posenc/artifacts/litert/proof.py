@@ -57,34 +57,37 @@ def compare_with_conversion(
     others = [] if is_static else _others(signatures, inspection)
     names = [each.name for each in signatures]
 
-    def converted(of: Sequence[Signature]) -> bytes:
+    def convert_to(path: Path, of: Sequence[Signature]) -> None:
         if is_static:
             refuse_loops(of)
         batches = _calibration(expectations) if is_static else {}
         with progress(verbose=0):
-            return convert(
+            content = convert(
                 of,
                 mode,
                 batches,
                 allow_flex=bool(inspection.foreign_operators),
             )
+        path.write_bytes(content)
 
-    def compare(weights: Path | None = None) -> dict[str, Any]:
-        return compare_with(
-            reference, inspection.path, names, is_static, weights
-        )
+    with working_folder() as folder, writing_to(folder.parent):
+        reference = folder / "reference"
 
-    try:
-        reference = converted(signatures)
-    except ExportError as error:  # others can do more
-        return [], [f"nothing of it can be compared: {error}"], []
-    found = compare()
-    if found["graph"] is not None and others:
-        with contextlib.suppress(ExportError):
-            reference = converted([*signatures, *others])
+        def compare(weights: Path | None = None) -> dict[str, Any]:
+            return compare_with(
+                reference, inspection.path, names, is_static, weights
+            )
+
+        try:
+            convert_to(reference, signatures)
+        except ExportError as error:  # others can do more
+            return [], [f"nothing of it can be compared: {error}"], []
         found = compare()
-    if any(found.values()):  # then by which weights
-        with working_folder() as folder, writing_to(folder.parent):
+        if found["graph"] is not None and others:
+            with contextlib.suppress(ExportError):
+                convert_to(reference, [*signatures, *others])
+            found = compare()
+        if any(found.values()):  # then by which weights
             weights = folder / "weights.npz"
             np.savez(weights, allow_pickle=False, **_weights(signatures))
             found = compare(weights)
@@ -133,7 +136,7 @@ def _others(
 
 
 def compare_with(
-    reference: bytes,
+    reference: Path,
     artifact: Path,
     names: Sequence[str],
     is_static: bool,

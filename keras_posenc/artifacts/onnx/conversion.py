@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -9,12 +10,14 @@ import numpy as np
 
 from keras_posenc.artifacts.graphs.keras_int8 import int8_in_floats
 from keras_posenc.artifacts.ground.errors import ExportError
+from keras_posenc.artifacts.ground.staging import writing_to
 from keras_posenc.artifacts.onnx.operators import EINSUM, HANDLERS
 from keras_posenc.artifacts.onnx.rewriting import (
     nodes,
     with_float_tables,
     with_values,
 )
+from keras_posenc.artifacts.onnx.writing import write_model
 from keras_posenc.artifacts.signatures.signature import Signature
 
 _OPSET = 18
@@ -33,19 +36,19 @@ def require_onnx() -> None:
         ) from error
 
 
-def convert(signature: Signature) -> tuple[bytes, list[str]]:
-    """A signature as the content of an ONNX file.
+def convert(signature: Signature, path: Path) -> list[str]:
+    """Writes a signature as an ONNX file.
 
     The converter never sees the weights: they are arguments of the function
     that it converts, and no optimizer can fold, merge or drop what it does not
     know. They go into the file as they are, by their paths in the model.
 
     Returns:
-        The content of the file, and the names of the weights in it.
+        The names of the weights in it.
 
     Raises:
         ExportError: The model needs operators that ONNX lacks, or does not
-            take its inputs as a graph.
+            take its inputs as a graph; or the file cannot be written.
     """
     import onnx
     import tensorflow as tf
@@ -53,8 +56,8 @@ def convert(signature: Signature) -> tuple[bytes, list[str]]:
     int8_in_floats([signature])
     model, values = _converted(signature)
     graph = model.graph
-    weights = with_values(graph, values, reserved=signature.specs)
-    with_float_tables(graph)
+    weights, numbers = with_values(graph, values, reserved=signature.specs)
+    with_float_tables(graph, numbers)
     for node in nodes(graph):
         if node.op_type == EINSUM:
             node.op_type = "Einsum"
@@ -64,9 +67,9 @@ def convert(signature: Signature) -> tuple[bytes, list[str]]:
     )
     _check(graph, signature)
     present = {each.name for each in graph.initializer}
-    return model.SerializeToString(), [
-        name for name in weights if name in present
-    ]
+    with writing_to(path.parent):
+        write_model(model, numbers, path)
+    return [name for name in weights if name in present]
 
 
 def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
@@ -128,7 +131,7 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
         logger.setLevel(level)
     return model, {
         **{
-            name: (variable.path, keras.ops.convert_to_numpy(variable))
+            name: (variable.path, variable)
             for name, variable in variables.items()
         },
         # Tensors that a layer holds, and that are no weights of it.

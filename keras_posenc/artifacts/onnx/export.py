@@ -20,6 +20,7 @@ from keras_posenc.artifacts.onnx.names import with_distinct_names
 from keras_posenc.artifacts.signatures.resolving import (
     resolve_numeric_signatures,
 )
+from keras_posenc.artifacts.signatures.sizes import check_size
 from keras_posenc.artifacts.verification.export_file import (
     check_file,
     export_file,
@@ -71,8 +72,8 @@ def export_onnx(
         ImportError: The extra `onnx` is not installed.
         ValueError: An argument that is none of the above.
         ExportError: The model cannot be converted, needs operators that ONNX
-            lacks, or takes other inputs once converted; or the file cannot be
-            written.
+            lacks, has weights of more than 2 GB, or takes other inputs once
+            converted; or the file cannot be written.
         ExportVerificationError: The file's answers are not the model's.
             Nothing is left behind.
     """
@@ -89,13 +90,18 @@ def export_onnx(
             f"{', '.join(signature.name for signature in resolved)}"
         )
     path = check_file(path, ".onnx")
+    check_size(
+        resolved,
+        "ONNX",
+        "export_saved_model keeps them in files of their own",
+    )
     questions = None
     if verify:
         questions = Questions.fit(resolved, samples, max_length, tolerance)
     return export_file(
         path,
         questions,
-        lambda: convert(resolved[0])[0],
+        lambda staged: convert(resolved[0], staged),
         format_name="ONNX",
         in_float32=to_float32(resolved),
         quantization=BY_KERAS if is_quantized(resolved) else None,

@@ -4,6 +4,7 @@ import json
 
 from keras_posenc.artifacts.expectations.expectations import Expectations
 from keras_posenc.artifacts.ground.errors import ExportError
+from keras_posenc.artifacts.ground.staging import working_folder
 from keras_posenc.artifacts.inspection.inspection import Inspection
 from keras_posenc.artifacts.isolated.comparing import onnx_comparison
 from keras_posenc.artifacts.onnx.conversion import convert, require_onnx
@@ -34,16 +35,18 @@ def compare_with_conversion(
     """
     require_onnx()
     (signature,) = expectations.signatures
-    try:
-        content, weights = convert(signature)
-    except ExportError as error:  # others can do more
-        return [], [f"nothing of it can be compared: {error}"], []
-    found = compare_files(
-        onnx_comparison.__file__,
-        content,
-        inspection.path,
-        json.dumps(weights),
-    )
+    with working_folder() as folder:
+        reference = folder / "reference"
+        try:
+            weights = convert(signature, reference)
+        except ExportError as error:  # others can do more
+            return [], [f"nothing of it can be compared: {error}"], []
+        found = compare_files(
+            onnx_comparison.__file__,
+            reference,
+            inspection.path,
+            json.dumps(weights),
+        )
     rewritten, folded = [], []
     if found["graph"] is not None:
         writer = found["writer"] and f" ({found['writer']} wrote it, it says)"

@@ -5,23 +5,27 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.artifacts.onnx.writing import array_of
+
 
 def with_values(
     graph: Any,
     values: Mapping[str, tuple[str, Any]],
     reserved: Iterable[str],
-) -> list[str]:
+) -> tuple[list[str], dict[str, Any]]:
     """Gives the graph values for some of its inputs, as constants of it.
 
     Args:
         graph: A `GraphProto`.
-        values: For each such input a name, or "" for its own, and the value.
+        values: For each such input a name, or "" for its own, and the value:
+            a variable or an array.
         reserved: The names of the other inputs, in the order that they get.
 
     Returns:
-        The names of those constants that were given one, and are used.
+        The names of those constants that were given one, and are used; and
+        the values of constants, which the graph has without them.
     """
-    from onnx import numpy_helper
+    from onnx import TensorProto, helper, numpy_helper
 
     used = set(_read(graph))
     taken = {
@@ -31,6 +35,7 @@ def with_values(
     }
     renamed: dict[str, str] = {}
     named = []
+    numbers = {}
     for name, (wanted, value) in values.items():
         if name not in used:
             continue
@@ -39,7 +44,17 @@ def with_values(
             new += "_"
         taken.add(new)
         renamed[name] = new
-        graph.initializer.append(numpy_helper.from_array(value, new))
+        kind = np.dtype(value.dtype)
+        if kind.kind == "O":
+            constant = numpy_helper.from_array(value, new)
+        else:
+            numbers[new] = value
+            constant = TensorProto(
+                name=new,
+                dims=value.shape,
+                data_type=helper.np_dtype_to_tensor_dtype(kind),
+            )
+        graph.initializer.append(constant)
         if wanted:
             named.append(new)
     _rename(graph, renamed)
@@ -49,7 +64,7 @@ def with_values(
     kept = [inputs[name] for name in order]
     del graph.input[:]
     graph.input.extend(kept)
-    return named
+    return named, numbers
 
 
 def nodes(graph: Any) -> Iterator[Any]:
@@ -88,12 +103,16 @@ def _rename(graph: Any, names: Mapping[str, str]) -> None:
             value.name = names.get(value.name, value.name)
 
 
-def with_float_tables(graph: Any) -> None:
+def with_float_tables(graph: Any, numbers: Mapping[str, Any]) -> None:
     """Looks numbers up as floats where the graph does as their bit patterns.
 
     ONNX cannot read integers as floats. Where it would read rows of a constant
     so, the constant can be floats. Loops and branches read those of the graphs
     around them.
+
+    Args:
+        graph: A `GraphProto`.
+        numbers: The values of those constants that it has without them.
     """
     from onnx import numpy_helper
 
@@ -125,7 +144,11 @@ def with_float_tables(graph: Any) -> None:
         table = source.input[0]
         if table not in floats.values():
             if table not in floats:
-                values = numpy_helper.to_array(constants[table])
+                values = (
+                    array_of(numbers[table])
+                    if table in numbers
+                    else numpy_helper.to_array(constants[table])
+                )
                 if values.dtype != np.int32:
                     continue
                 floats[table] = f"{table}/as_float32"

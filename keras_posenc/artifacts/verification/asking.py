@@ -37,6 +37,8 @@ _ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     # A GPU's memory is this process's already.
     "CUDA_VISIBLE_DEVICES": "-1",
+    # Else TensorFlow keeps what it is done with, as much as it ever had.
+    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
 }
 
 
@@ -56,7 +58,11 @@ def load_ahead(
         limits: None if it is one's own.
     """
     runtime.prepare(
-        "saved_model", str(artifact.resolve()), _op_libraries(), limits=limits
+        "saved_model",
+        str(artifact.resolve()),
+        _op_libraries(),
+        limits is not None,  # whether Python is asked, too
+        limits=limits,
     )
 
 

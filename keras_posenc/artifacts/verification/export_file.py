@@ -12,7 +12,6 @@ from keras_posenc.artifacts.ground.staging import (
     as_path,
     publish_file,
     staging_beside,
-    writing_to,
 )
 from keras_posenc.artifacts.inspection.safety import inspect_safe
 from keras_posenc.artifacts.verification.judging import verify_expectations
@@ -36,7 +35,7 @@ def check_file(path: str | Path, suffix: str) -> Path:
 def export_file(
     path: Path,
     questions: Questions | None,
-    convert: Callable[[], bytes],
+    write: Callable[[Path], object],
     also: Callable[[Path, Expectations], int] | None = None,
     *,
     format_name: str,
@@ -50,8 +49,9 @@ def export_file(
     Args:
         path: Where it appears.
         questions: What to verify it with, or None for not at all.
-        convert: Makes what it holds. It is called once the model has answered,
-            since samples may turn out to be none of its inputs.
+        write: Converts the model to a file at a path. It is called once the
+            model has answered, since samples may turn out to be none of its
+            inputs.
         also: Asks a further runtime, which raises where it is answered
             wrongly, and returns how often it was asked.
         format_name: Of the file.
@@ -70,9 +70,7 @@ def export_file(
             step("Computing reference outputs")
             expected = expect(questions, in_float32, quantization)
         step(f"Converting to {format_name}")
-        content = convert()
-        with writing_to(path.parent):
-            staged.write_bytes(content)
+        write(staged)
         found = inspect_safe(staged, allow_operators)
         if expected is not None:
             step("Verifying it in a fresh process")

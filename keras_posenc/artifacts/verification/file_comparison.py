@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc.artifacts.ground.errors import ExportVerificationError
-from keras_posenc.artifacts.ground.staging import working_folder, writing_to
 from keras_posenc.artifacts.processes.isolation import (
     MEMORY,
     MIB,
@@ -24,7 +23,7 @@ _NAMED = 3  # of what differs
 
 def compare_files(
     script: str,
-    reference: bytes,
+    reference: Path,
     artifact: Path,
     *arguments: str,
     prepared: Sequence[Any] | None = None,
@@ -35,7 +34,7 @@ def compare_files(
     Args:
         script: A script of `isolated/comparing`. Its `main` takes the paths of
             both files, and prints what differs as JSON.
-        reference: The content of the file that the model becomes here.
+        reference: The file that the model becomes here.
         artifact: The file to judge.
         *arguments: What `main` takes besides.
         prepared: As for `Isolated`.
@@ -44,29 +43,26 @@ def compare_files(
     Raises:
         ExportVerificationError: The files cannot be compared within limits.
     """
-    size = artifact.stat().st_size + len(reference) + more_bytes
-    with working_folder() as folder, writing_to(folder.parent):
-        path = folder / "reference"
-        path.write_bytes(reference)
-        try:
-            found: dict[str, Any] = json.loads(
-                run_isolated(
-                    script,
-                    str(path),
-                    str(artifact.resolve()),
-                    *arguments,
-                    limits=Limits(
-                        memory=MEMORY + 6 * size,
-                        seconds=12 + size // (10 * MIB),
-                        timeout=600,
-                    ),
-                    prepared=prepared,
-                )
+    size = artifact.stat().st_size + reference.stat().st_size + more_bytes
+    try:
+        found: dict[str, Any] = json.loads(
+            run_isolated(
+                script,
+                str(reference),
+                str(artifact.resolve()),
+                *arguments,
+                limits=Limits(
+                    memory=MEMORY + 6 * size,
+                    seconds=12 + size // (10 * MIB),
+                    timeout=600,
+                ),
+                prepared=prepared,
             )
-        except IsolationError as error:
-            raise ExportVerificationError(
-                f"The comparison of '{artifact}' with its model {error}"
-            ) from error
+        )
+    except IsolationError as error:
+        raise ExportVerificationError(
+            f"The comparison of '{artifact}' with its model {error}"
+        ) from error
     return found
 
 

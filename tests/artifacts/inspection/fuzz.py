@@ -391,7 +391,7 @@ def judge(kind, path, expected, contents, unseen):
         )
         if kind == "litert" and report.passed:  # with the file that it was
             differs = litert_proof.compare_with(
-                (path.parents[1] / "litert.tflite").read_bytes(),
+                path.parents[1] / "litert.tflite",
                 path,
                 [each.name for each in expected.signatures],
                 False,

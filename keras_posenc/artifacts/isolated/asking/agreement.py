@@ -23,7 +23,7 @@ def check_agreement(meta: Any) -> dict[str, Any]:
 
     That function is the same, of the same arguments in the same order, and its
     results are the same outputs. What is left to compare are the values that
-    the two have restored: see `_check_values`.
+    the two have restored: see `check_values`.
     """
     nodes = {node.name: node for node in meta.graph_def.node}
     objects = meta.object_graph_def.nodes

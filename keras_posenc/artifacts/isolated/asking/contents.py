@@ -75,8 +75,8 @@ def digest(value: Any) -> str:
     arrays = [
         np.array(each, dtype=object)  # else it would lose zeros at its end
         if isinstance(each, bytes)
-        else np.asarray(each)
-        for each in (getattr(v, "numpy", lambda v=v: v)() for v in values)
+        else np.asarray(each)  # of a tensor no copy, as `numpy()` makes one
+        for each in values
     ]
     if isinstance(value, tuple) and arrays[0].ndim == 1:
         order = np.argsort(arrays[0], kind="stable")  # tables have none

@@ -6,14 +6,14 @@ restores; Python loads an object graph. Both must be the same.
 
 import contextlib
 import dataclasses
+import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from keras_posenc.artifacts.isolated.asking.agreement import (
-    Disagreement,
     check_agreement,
     check_loading,
     check_specs,
@@ -23,15 +23,18 @@ from keras_posenc.artifacts.isolated.asking.agreement import (
 from keras_posenc.artifacts.isolated.asking.contents import (
     Contents,
     constants,
-    digest,
-    read_handle,
 )
 from keras_posenc.artifacts.isolated.asking.graph_digests import (
     calls_of,
     graph_of,
 )
 from keras_posenc.artifacts.isolated.asking.nodes import INIT, captured_by
-from keras_posenc.artifacts.isolated.reading.nodes import node_name
+from keras_posenc.artifacts.isolated.asking.values import (
+    check_values,
+    digests,
+    fetched,
+    reads,
+)
 
 Runner = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -42,7 +45,7 @@ class Served:
 
     Attributes:
         runners: What a server answers, by signature.
-        by_python: What Python answers, by signature.
+        by_python: What Python answers, by signature, where it is asked.
         contents: Gives the `Contents` of each signature, or the weights alone,
             by whether all of it is wanted.
         input_dtypes: For each signature the dtypes of its inputs.
@@ -60,7 +63,12 @@ class Served:
     seconds: float
 
 
-def load(artifact: str, *op_libraries: str, is_asked: bool = False) -> Served:
+def load(
+    artifact: str,
+    *op_libraries: str,
+    is_asked: bool = False,
+    by_python: bool = True,
+) -> Served:
     """Loads the SavedModel in a folder, in both ways.
 
     Args:
@@ -68,6 +76,9 @@ def load(artifact: str, *op_libraries: str, is_asked: bool = False) -> Served:
         *op_libraries: Files of operators that it may need.
         is_asked: Whether each signature is going to be asked. They are planned
             then, one after the other, while Python's reader loads.
+        by_python: Whether Python is going to be asked, too. Else what it loads
+            is compared and let go, before servers restore the same: of the
+            weights there is one copy at a time.
 
     Raises:
         Disagreement: They would not give the same.
@@ -104,11 +115,12 @@ def load(artifact: str, *op_libraries: str, is_asked: bool = False) -> Served:
     with graph.as_default():
         tf.import_graph_def(meta.graph_def, name="")
         # Here, since a graph that grows is given to its session as a whole.
-        reads = _reads(graph, meta, calls)
-    session = _session(graph, meta, Path(artifact))
+        readers = reads(graph, meta, calls)
+    session = tf.compat.v1.Session(
+        graph=graph,
+        config=tf.compat.v1.ConfigProto(allow_soft_placement=True),
+    )
     seconds = time.perf_counter() - began
-    # Before anything is asked, which might change them.
-    served = {name: digest(value) for name, value in session.run(reads).items()}
     with ThreadPoolExecutor(1) as planner:
         for name in calls if is_asked else ():
             planner.submit(_plan, session, meta.signature_def[name])
@@ -119,14 +131,25 @@ def load(artifact: str, *op_libraries: str, is_asked: bool = False) -> Served:
         module = tf.saved_model.load(artifact)
         functions = dict(module.signatures.items())
         check_specs(meta, graph, functions)
-        values = _check_values(graph, served, calls, functions)
+        # Before anything is asked, which might change them.
+        restored = digests(graph, calls, functions, readers)
+    captured = {
+        name: captured_by(call, functions[name]) for name, call in calls.items()
+    }
+    if not by_python:
+        del module, functions
+        functions = {}
+        gc.collect()
+    began = time.perf_counter()
+    _restore(session, meta, Path(artifact))
+    seconds += time.perf_counter() - began
+    values = check_values(fetched(session, readers), restored)
 
     def contents(is_all: bool) -> dict[str, Contents]:
         found = {}
         for name, call in calls.items():
             weights = [
-                (tensor, values[tensor])
-                for tensor in captured_by(call, functions[name])
+                (tensor, values.get(tensor)) for tensor in captured[name]
             ]
             found[name] = Contents(weights)
             if is_all:
@@ -165,14 +188,9 @@ def load(artifact: str, *op_libraries: str, is_asked: bool = False) -> Served:
     )
 
 
-def _session(graph: Any, meta: Any, folder: Path) -> Any:
-    """What `TF_LoadSessionFromSavedModel` makes of a graph."""
-    import tensorflow as tf
-
-    session = tf.compat.v1.Session(
-        graph=graph,
-        config=tf.compat.v1.ConfigProto(allow_soft_placement=True),
-    )
+def _restore(session: Any, meta: Any, folder: Path) -> None:
+    """Does to a session what `TF_LoadSessionFromSavedModel` does."""
+    graph = session.graph
     paths = {
         asset.tensor_info.name: str(folder / "assets" / asset.filename)
         for asset in meta.asset_file_def
@@ -187,7 +205,6 @@ def _session(graph: Any, meta: Any, folder: Path) -> Any:
     if INIT in meta.signature_def:
         name = meta.signature_def[INIT].outputs[INIT].name
         session.run(graph.as_graph_element(name), paths)
-    return session
 
 
 def _runner(session: Any, signature: Any) -> Runner:
@@ -249,48 +266,3 @@ def _python_runner(module: Any, function: Any) -> Runner:
         return {key: value.numpy() for key, value in results.items()}
 
     return run
-
-
-def _reads(graph: Any, meta: Any, calls: Mapping[str, Any]) -> dict[str, Any]:
-    """What gives the values that signatures read, by the names of tensors."""
-    found = {}
-    for name, call in calls.items():
-        for each in call.input[len(keywords_of(meta, name)) :]:
-            tensor = graph.get_tensor_by_name(node_name(each) + ":0")
-            found[tensor.op.name] = read_handle(tensor, tensor.op)
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _check_values(
-    graph: Any,
-    served: Mapping[str, str],
-    calls: Mapping[str, Any],
-    functions: Mapping[str, Any],
-) -> dict[str, str | None]:
-    """The digest of what the functions of signatures read.
-
-    Args:
-        graph: That of the servers.
-        served: What servers have restored, as digests.
-        calls: The node of each signature.
-        functions: Its function, which has what Python restored.
-
-    Raises:
-        Disagreement: A server and Python have restored different values.
-    """
-    pairs = {
-        tensor: captured
-        for name, call in calls.items()
-        for tensor, captured in zip(
-            captured_by(call, functions[name]),
-            functions[name].captured_inputs,
-            strict=True,
-        )
-    }
-    for name, value in served.items():
-        operation = graph.get_operation_by_name(name)
-        if value != digest(read_handle(pairs[name], operation)):
-            raise Disagreement(
-                f"servers and Python restore '{name}' with different values"
-            )
-    return {name: served.get(name) for name in pairs}

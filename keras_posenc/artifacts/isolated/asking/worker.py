@@ -27,7 +27,10 @@ _SMALL = 2**16  # bytes
 
 
 def prepare(
-    kind: str, artifact: str | None = None, op_libraries: Sequence[str] = ()
+    kind: str,
+    artifact: str | None = None,
+    op_libraries: Sequence[str] = (),
+    by_python: bool = True,
 ) -> None:
     """Loads an artifact's runtime ahead of time, and a SavedModel itself.
 
@@ -49,7 +52,7 @@ def prepare(
     if kind == "saved_model":
         if artifact is not None:
             with contextlib.suppress(Exception):  # is told when it is asked
-                _load_saved_model(artifact, True, *op_libraries)
+                _load_saved_model(artifact, True, by_python, *op_libraries)
 
 
 def main(path: str) -> None:
@@ -78,11 +81,13 @@ def main(path: str) -> None:
         response: dict[str, Any] = {}
         if kind == "saved_model":
             served = _load_saved_model(
-                artifact, bool(cases), *request["op_libraries"]
+                artifact,
+                bool(cases),
+                request["by_python"],
+                *request["op_libraries"],
             )
             runners, load_seconds = served.runners, served.seconds
-            if request["by_python"]:
-                by_python = served.by_python
+            by_python = served.by_python
             _plan(by_python, cases)
             response["warmup"] = _replay_warmup(artifact, served)
             response["version"] = served.version
@@ -168,8 +173,12 @@ def _strings(value: dict[str, Any]) -> Any:
 
 
 @functools.cache
-def _load_saved_model(artifact: str, is_asked: bool, *op_libraries: str) -> Any:
-    return session.load(artifact, *op_libraries, is_asked=is_asked)
+def _load_saved_model(
+    artifact: str, is_asked: bool, by_python: bool, *op_libraries: str
+) -> Any:
+    return session.load(
+        artifact, *op_libraries, is_asked=is_asked, by_python=by_python
+    )
 
 
 def _smallest(

@@ -1,19 +1,24 @@
 """Reads what an ONNX file contains."""
 
 import collections
-from collections.abc import Iterator
+import math
+import mmap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_posenc.artifacts.isolated.reading.wire import fields, head
+
 # What the standard of ONNX defines computes, and does nothing else.
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+_LARGE = 2**16  # bytes
 
 
 def read_onnx(path: Path) -> dict[str, Any]:
     """The contents of an ONNX file."""
     import onnx
 
-    model = onnx.load(path, load_external_data=False)
+    model, left_out = _without_weights(path)
     for tensor in _messages(model, onnx.TensorProto):
         if (
             tensor.data_location == onnx.TensorProto.EXTERNAL
@@ -54,8 +59,8 @@ def read_onnx(path: Path) -> dict[str, Any]:
     )
     return {
         "weight_bytes": sum(
-            onnx.numpy_helper.to_array(each).nbytes
-            for each in graph.initializer
+            size or onnx.numpy_helper.to_array(each).nbytes
+            for each, size in zip(graph.initializer, left_out, strict=True)
         ),
         "signatures": {
             graph.name: {
@@ -67,6 +72,56 @@ def read_onnx(path: Path) -> dict[str, Any]:
         "custom": foreign,
         "unsafe": foreign,
     }
+
+
+def _without_weights(path: Path) -> tuple[Any, list[int]]:
+    """A model without the numbers of its large weights.
+
+    To parse and to check them would take their memory three times.
+
+    Returns:
+        It, and for each initializer of its graph how many bytes it lacks;
+        those that lack some are of shape (0,).
+    """
+    import onnx
+
+    numbers = (
+        onnx.ModelProto.GRAPH_FIELD_NUMBER,
+        onnx.GraphProto.INITIALIZER_FIELD_NUMBER,
+        onnx.TensorProto.RAW_DATA_FIELD_NUMBER,
+    )
+    sizes: list[int] = []
+
+    def light(numbers: Sequence[int], begin: int, end: int) -> bytes:
+        parts = []
+        for number, start, value, stop in fields(content, begin, end):
+            if number != numbers[0]:
+                parts.append(content[start:stop])
+                continue
+            if len(numbers) == 2:
+                sizes.append(0)
+            if len(numbers) > 1:
+                part = light(numbers[1:], value, stop)
+            else:
+                size = stop - value
+                sizes[-1] = size if size > _LARGE else 0
+                part = b"" if size > _LARGE else content[value:stop]
+            parts.append(head(number, len(part)) + part)
+        return b"".join(parts)
+
+    with path.open("rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    model = onnx.ModelProto.FromString(light(numbers, 0, len(content)))
+    for each, size in zip(model.graph.initializer, sizes, strict=True):
+        kind = onnx.helper.tensor_dtype_to_np_dtype(each.data_type)
+        if size and size != kind.itemsize * math.prod(each.dims):
+            # Packed, or damaged: let who knows the format judge it.
+            model = onnx.load(path, load_external_data=False)
+            return model, [0] * len(sizes)
+        if size:
+            each.ClearField("raw_data")
+            each.dims[:] = [0]  # or it would not be a tensor
+    return model, sizes
 
 
 def _messages(message: Any, kind: type) -> Iterator[Any]:

@@ -1,0 +1,40 @@
+"""Weights that a format cannot hold are refused before the long work."""
+
+import pytest
+
+import keras_posenc as kp
+from keras_posenc.artifacts.signatures import sizes
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize(
+    ("export", "share", "advice"),
+    [
+        ("export_litert", {}, "quantization='float16' halves them"),
+        ("export_litert", {"quantization": "float16"}, "LiteRT files hold"),
+        ("export_onnx", {}, "ONNX files hold"),
+    ],
+)
+def test_more_than_a_file_can_hold(
+    monkeypatch, tmp_path, make, export, share, advice
+):
+    if export == "export_onnx":
+        pytest.importorskip("tf2onnx")
+    model = make.embedder()
+    size = 4 * model.count_params()
+    monkeypatch.setattr(sizes, "MOST", size // (2 if share else 1) - 1)
+    suffix = {"export_litert": ".tflite"}.get(export, ".onnx")
+    with pytest.raises(kp.ExportError, match=advice):
+        getattr(kp, export)(
+            model, tmp_path / f"m{suffix}", verbose=False, **share
+        )
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_a_file_can_hold(monkeypatch, tmp_path, make):
+    model = make.embedder()
+    monkeypatch.setattr(sizes, "MOST", 4 * model.count_params())
+    path = tmp_path / "m.tflite"
+    kp.export_litert(model, path, verify=False, verbose=False)
+    assert path.exists()
