@@ -171,6 +171,8 @@ if TYPE_CHECKING:
         VerificationReport as VerificationReport,
     )
     from keras_posenc.artifacts.verify import verify as verify
+    from keras_posenc.scoring.files import ScoringReport as ScoringReport
+    from keras_posenc.scoring.files import score_files as score_files
     from keras_posenc.scoring.scorer import Scorer as Scorer
 
 # Where the exports are, and what runs them. They take longer to import than all
@@ -190,6 +192,8 @@ _LATE = {
     "verify": "artifacts.verify",
     "rollback": "artifacts.saved_model.rollback",
     "Scorer": "scoring.scorer",
+    "ScoringReport": "scoring.files",
+    "score_files": "scoring.files",
 }
 
 

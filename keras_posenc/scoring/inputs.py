@@ -64,6 +64,11 @@ class Input:
         """Whether its rows may differ in length, and are padded with 0."""
         return self.kind in ("ids", "flags")
 
+    @property
+    def takes(self) -> str:
+        """What it takes, in words."""
+        return _TAKES[self.kind]
+
     def check_type(self, given: Any) -> None:
         """Raises `ValueError` for a column that cannot hold such rows."""
         types = require_pyarrow().types
@@ -93,7 +98,7 @@ class Input:
         if not fits and not (is_list and types.is_null(value)):
             raise ValueError(
                 f"Column '{self.column}' is of type {given}, and input "
-                f"'{self.name}' takes {_TAKES[self.kind]}"
+                f"'{self.name}' takes {self.takes}"
             )
 
     def read(

@@ -100,11 +100,11 @@ class Scorer:
         require_pyarrow()
         check_operators(allow_operators)
         self.keep = _check_keep(keep)
-        self.max_bytes = _check_count("max_bytes", max_bytes)
-        self.window = _check_count("window", window)
-        self.budget = _check_count("budget", budget)
+        self.max_bytes = check_count("max_bytes", max_bytes)
+        self.window = check_count("window", window)
+        self.budget = check_count("budget", budget)
         self.threads = (
-            None if threads is None else _check_count("threads", threads)
+            None if threads is None else check_count("threads", threads)
         )
         path, _ = locate(artifact)
         inspection = inspect_safe(path, allow_operators)
@@ -393,7 +393,8 @@ def _check_keep(keep: Any) -> list[str]:
     return [*dict.fromkeys(keep)]
 
 
-def _check_count(name: str, value: Any) -> int:
+def check_count(name: str, value: Any) -> int:
+    """Returns a number above 0; raises `ValueError` for anything else."""
     if (
         isinstance(value, bool)
         or not isinstance(value, numbers.Integral)
