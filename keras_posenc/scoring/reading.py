@@ -133,6 +133,8 @@ def _records(file: Any) -> Iterator[Row]:
     import tensorflow as tf
 
     for record in tf.data.TFRecordDataset(file.name).as_numpy_iterator():
+        # With its length and checksums: how far the file is read.
+        file.seek(len(record) + 16, io.SEEK_CUR)
         try:
             example = tf.train.Example.FromString(record)
         except Exception:  # protobuf's own, of whichever version
