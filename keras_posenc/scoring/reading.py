@@ -84,14 +84,16 @@ def _read_parquet(
         schema, count = file.schema_arrow, max(1, file.metadata.num_rows)
         wanted = {*(each.column for each in inputs), *keep}
         names = [name for name in schema.names if name in wanted]
+        if wanted - {*names}:  # which is told beside those that there are
+            yield Part(schema.empty_table(), {}, size)
+            return
         done = 0
         for batch in file.iter_batches(batch_size=window, columns=names):
             done += batch.num_rows
             table = pa.Table.from_batches([batch])
             yield Part(table, {}, size * done // count)
         if not done:
-            # All of its columns, for what is missing is told beside them.
-            yield Part(schema.empty_table(), {}, size)
+            yield Part(schema.empty_table().select(names), {}, size)
 
 
 def _csv(file: Any) -> Iterator[Row]:

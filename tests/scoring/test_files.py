@@ -144,6 +144,11 @@ def test_broken_files_are_named_and_others_scored(scorer, data, tmp_path):
         str(data / "d.parquet"),
     ]
     assert "takes vectors: lists of numbers" in str(report)
+    pq.write_table(pa.table({"vector": [1], "b": [1]}), data / "d.parquet")
+    report = kp.score_files(scorer, data / "d.parquet", out=out, verbose=False)
+    assert "Column 'id' is not in the table. Its columns: vector, b" in str(
+        report
+    )
     assert names(out) == ["a.bad.parquet", "a.parquet"]
 
 
