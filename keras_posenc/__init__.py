@@ -177,23 +177,29 @@ if TYPE_CHECKING:
         VerificationReport as VerificationReport,
     )
     from keras_posenc.artifacts.verify import verify as verify
+    from keras_posenc.scoring.files import ScoringReport as ScoringReport
+    from keras_posenc.scoring.files import score_files as score_files
+    from keras_posenc.scoring.scorer import Scorer as Scorer
 
-# Where the exports are. They take longer to import than all the layers, and
-# most programs that import the layers export nothing.
+# Where the exports are, and what runs them. They take longer to import than all
+# the layers, and most programs that import the layers export nothing.
 _LATE = {
-    "Benchmark": "litert.benchmark",
-    "benchmark_litert": "litert.benchmark",
-    "ExportError": "ground.errors",
-    "ExportVerificationError": "ground.errors",
-    "inspect": "inspection.inspection",
-    "export_litert": "litert.export",
-    "export_onnx": "onnx.export",
-    "Artifact": "verification.report",
-    "VerificationReport": "verification.report",
-    "export_saved_model": "saved_model.export",
-    "predict_texts": "signatures.text_predictions",
-    "verify": "verify",
-    "rollback": "saved_model.rollback",
+    "Benchmark": "artifacts.litert.benchmark",
+    "benchmark_litert": "artifacts.litert.benchmark",
+    "ExportError": "artifacts.ground.errors",
+    "ExportVerificationError": "artifacts.ground.errors",
+    "inspect": "artifacts.inspection.inspection",
+    "export_litert": "artifacts.litert.export",
+    "export_onnx": "artifacts.onnx.export",
+    "Artifact": "artifacts.verification.report",
+    "VerificationReport": "artifacts.verification.report",
+    "export_saved_model": "artifacts.saved_model.export",
+    "predict_texts": "artifacts.signatures.text_predictions",
+    "verify": "artifacts.verify",
+    "rollback": "artifacts.saved_model.rollback",
+    "Scorer": "scoring.scorer",
+    "ScoringReport": "scoring.files",
+    "score_files": "scoring.files",
 }
 
 
@@ -202,7 +208,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.analysis")
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.artifacts.{_LATE[name]}")
+    module = importlib.import_module(f"{__name__}.{_LATE[name]}")
     value = globals()[name] = getattr(module, name)
     return value
 

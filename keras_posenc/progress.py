@@ -6,6 +6,7 @@ import re
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import IO
 
@@ -65,6 +66,57 @@ def progress(verbose: int) -> Iterator[Callable[[str], None]]:
             return
         with console.status("") as status:
             yield lambda message: status.update(Text(f"{message} ..."))
+
+
+@contextlib.contextmanager
+def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
+    """A function that shows on standard error how many rows are done.
+
+    On a terminal by a bar, with rows per second and the time left; elsewhere
+    by a line, at most every ten seconds.
+
+    Args:
+        verbose: Whether to show anything.
+        total: How many bytes there are to read.
+
+    Yields:
+        A function that takes the rows and the bytes that are done.
+    """
+    if not verbose:
+        yield lambda rows, done: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console, began = Console(stderr=True), time.monotonic()
+
+    def in_words(rows: int) -> str:
+        speed = rows / max(time.monotonic() - began, 1e-9)
+        return f"{rows:,} rows, {speed:,.0f} rows/s"
+
+    if not console.is_terminal:
+        last = began
+
+        def tell(rows: int, done: int) -> None:
+            nonlocal last
+            if time.monotonic() - last >= 10:
+                last = time.monotonic()
+                share = 100 * done // max(total, 1)
+                console.print(f"{share}%: {in_words(rows)}", highlight=False)
+
+        yield tell
+        return
+    columns = BarColumn(), TimeRemainingColumn(), TextColumn("{task.fields[a]}")
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=total, a=in_words(0))
+        yield lambda rows, done: bar.update(
+            task, completed=done, a=in_words(rows)
+        )
 
 
 class _Kept:

@@ -1,4 +1,4 @@
-"""The command `keras-posenc`: import, export, verify, inspect, generate.
+"""The command `keras-posenc`: import, export, verify, generate, score.
 
 Beside the package and not inside it, because importing the package imports
 Keras and TensorFlow, which takes seconds: arguments are parsed first, and
@@ -22,6 +22,7 @@ from keras_posenc_cli.commands import (
     inspect,
     plot,
     rollback,
+    score,
     verify,
 )
 
@@ -79,6 +80,7 @@ ended by SIGTERM; 129 ended by SIGHUP.
     rollback.add(commands)
     inspect.add(commands)
     generate.add(commands)
+    score.add(commands)
     bench.add(commands)
     plot.add(commands)
     compare.add(commands)

@@ -27,6 +27,7 @@ MAP = {
     "checkpoints": {"transformer", "positional", "text", "ops", "progress"},
     "analysis": {"ops", "positional", "progress"},
     "artifacts": {"progress", "keras_internals"},
+    "scoring": {"artifacts", "progress"},
     "progress": set(),
     "keras_internals": set(),
     "reference": set(),
@@ -58,10 +59,11 @@ MOST_FILES, MOST_LINES = 12, 300  # of a room, and of a file, in artifacts/
 
 # Where a package may be imported at all, and where only late: in a function.
 HOMES = {
-    "tensorflow": {"text", "training", "artifacts", COMMAND},
+    "tensorflow": {"text", "training", "artifacts", "scoring", COMMAND},
     "tensorflow_text": {"text"},
     "safetensors": {"checkpoints"},
     "matplotlib": {"analysis"},
+    "pyarrow": {"scoring"},
     "shtab": {COMMAND},
     COMMAND: {COMMAND},
 }
@@ -74,13 +76,15 @@ KERAS_INTERNALS = {
 }
 KEEPER = "keras_internals"
 LATE = {
-    "keras": {COMMAND},
+    # Whoever scores in a process of its own needs no Keras for that.
+    "keras": {"scoring", COMMAND},
     "numpy": {COMMAND},
     "shtab": {COMMAND},
-    "tensorflow": {"training", COMMAND},
+    "tensorflow": {"training", "scoring", COMMAND},
     "tensorflow_text": set(MAP),
     "safetensors": set(MAP),
     "matplotlib": set(MAP),
+    "pyarrow": set(MAP),
 }
 
 
@@ -262,6 +266,11 @@ REFUSED = [
     ("artifacts/a.py", "from keras_posenc.positional.b import c", "position"),
     ("artifacts/a.py", "from keras_posenc.transformer.b import c", "transfo"),
     ("artifacts/a.py", "from keras_posenc.text.b import c", "text"),
+    ("artifacts/a.py", "from keras_posenc.scoring.b import c", "scoring"),
+    ("scoring/a.py", "from keras_posenc.text.b import c", "text"),
+    ("scoring/a.py", "import keras", "import keras inside a function"),
+    ("scoring/a.py", "import pyarrow as pa", "inside a function"),
+    ("artifacts/a.py", "def f():\n  import pyarrow", "import pyarrow"),
     ("ops/a.py", "def f():\n  import keras_posenc.text", "text"),
     ("progress.py", "from keras_posenc.ops.b import c", "import ops"),
     ("ops/a.py", f"def f():\n  import {COMMAND}", f"must not import {COMMAND}"),

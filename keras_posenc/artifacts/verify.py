@@ -17,7 +17,11 @@ from keras_posenc.artifacts.graphs.keras_int8 import is_quantized
 from keras_posenc.artifacts.graphs.shared_layers import trace_all
 from keras_posenc.artifacts.graphs.snapshot import snapshot
 from keras_posenc.artifacts.ground.arguments import require_tensorflow_backend
-from keras_posenc.artifacts.ground.exchange import check_unchanged, stamp
+from keras_posenc.artifacts.ground.exchange import (
+    Stamp,
+    check_unchanged,
+    stamp,
+)
 from keras_posenc.artifacts.ground.versions import check_no_pattern
 from keras_posenc.artifacts.inspection.folders import locate
 from keras_posenc.artifacts.inspection.inspection import Inspection
@@ -45,6 +49,10 @@ from keras_posenc.artifacts.verification.asking import (
 )
 from keras_posenc.artifacts.verification.judging import verify_expectations
 from keras_posenc.artifacts.verification.notes import FOLDING
+from keras_posenc.artifacts.verification.record import (
+    make_record,
+    try_to_record,
+)
 from keras_posenc.artifacts.verification.report import VerificationReport
 from keras_posenc.progress import progress
 
@@ -71,7 +79,10 @@ def verify(
     are padded, and rows that are nothing but padding; the lowest and the
     highest id that an input's `Embedding` takes; of what a lookup layer takes,
     its vocabulary. A NaN equals a NaN. `model` is
-    not touched: a copy of it, as it was at the call, is asked.
+    not touched: a copy of it, as it was at the call, is asked. What passes is
+    recorded with the artifact, by the digests of its files, so that `Scorer`
+    knows it: `assets.extra/verification.json` in a folder, `.verified.json`
+    behind the name of a file.
 
     A SavedModel is asked as a server asks it, by a session of its
     `signature_def`; `tf.saved_model.load` must give the same. The weights, the
@@ -177,8 +188,7 @@ def verify(
                     allow_operators=allow_operators,
                     other_writer=other_writer,
                 )
-            check_unchanged(path, before)
-            return report
+            return _recorded(report, path, before)
         task, unverified = packed_task(model, path, signatures, labels)
         extra: Iterable[Case] = ()
         if task is None:
@@ -219,10 +229,21 @@ def verify(
             report = dataclasses.replace(
                 report, mediapipe=count, notes=[*report.notes, FOLDING]
             )
-        check_unchanged(path, before)
-        return dataclasses.replace(
+        report = dataclasses.replace(
             report, unverified=[*report.unverified, *unverified]
         )
+        return _recorded(report, path, before)
+
+
+def _recorded(
+    report: VerificationReport, path: Path, before: Stamp
+) -> VerificationReport:
+    """The report, of which a record is left where it has passed."""
+    record = make_record(report, path) if report.passed else None
+    check_unchanged(path, before)
+    if record is None:
+        return report
+    return try_to_record(report, record, path)
 
 
 def _present(

@@ -56,6 +56,7 @@ from keras_posenc.artifacts.verification.asking import (
     start_tensorflow,
 )
 from keras_posenc.artifacts.verification.judging import verify_expectations
+from keras_posenc.artifacts.verification.record import make_record, write_record
 from keras_posenc.artifacts.verification.report import Artifact
 from keras_posenc.progress import progress
 
@@ -239,7 +240,9 @@ def export_saved_model(
         with writing_to(base_path):
             (staged / CARD_FILE).write_text(card, encoding="utf-8")
         if report is not None:
-            size = found.size_bytes + len(card.encode())
+            record = make_record(report, staged)
+            write_record(record, staged)
+            size = found.size_bytes + len((card + record).encode())
             report = dataclasses.replace(report, size_bytes=size)
         path = publish_version(staged, base_path, version, keep, step)
     return Artifact.published(path, report)

@@ -5,7 +5,6 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from keras_posenc.artifacts.ground.staging import working_folder, writing_to
 from keras_posenc.artifacts.inspection.inspection import Inspection
 from keras_posenc.artifacts.inspection.safety import inspect_safe
 from keras_posenc.artifacts.isolated.asking import worker
+from keras_posenc.artifacts.isolated.asking.runners import op_libraries
 from keras_posenc.artifacts.processes.isolation import (
     MEMORY,
     MIB,
@@ -60,7 +60,7 @@ def load_ahead(
     runtime.prepare(
         "saved_model",
         str(artifact.resolve()),
-        _op_libraries(),
+        op_libraries(),
         limits is not None,  # whether Python is asked, too
         limits=limits,
     )
@@ -164,7 +164,7 @@ def ask(
                 {
                     "kind": kind,
                     "artifact": str(artifact.resolve()),
-                    "op_libraries": _op_libraries(),
+                    "op_libraries": op_libraries(),
                     "times": times,
                     "by_python": by_python,
                     "cases": requests,
@@ -197,7 +197,7 @@ def ask(
                     f"{reason}"
                 )
             missing = re.search(r"Op type not registered '([^']+)'", reason)
-            if missing and not _op_libraries():
+            if missing and not op_libraries():
                 raise ExportVerificationError(
                     f"'{artifact}' does not load: its operator {missing[1]} is "
                     "TensorFlow Text's or another package's, and TensorFlow "
@@ -217,17 +217,6 @@ def output_of(reference: Any, outputs: Mapping[str, Any]) -> Any:
         return outputs[reference]
     texts = [base64.b64decode(text) for text in reference["strings"]]
     return np.array(texts, dtype=object).reshape(reference["shape"])
-
-
-def _op_libraries() -> list[str]:
-    """Files of TF-Text's operators, found without importing it."""
-    spec = util.find_spec("tensorflow_text")
-    if spec is None or not spec.submodule_search_locations:
-        return []
-    (folder, *_) = spec.submodule_search_locations
-    return sorted(
-        str(path) for path in Path(folder, "python", "ops").glob("_*.so")
-    )
 
 
 def to_bytes(text: Any) -> bytes:

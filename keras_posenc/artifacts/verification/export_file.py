@@ -16,6 +16,11 @@ from keras_posenc.artifacts.ground.staging import (
 from keras_posenc.artifacts.inspection.safety import inspect_safe
 from keras_posenc.artifacts.verification.judging import verify_expectations
 from keras_posenc.artifacts.verification.notes import FOLDING
+from keras_posenc.artifacts.verification.record import (
+    make_record,
+    record_path,
+    try_to_record,
+)
 from keras_posenc.artifacts.verification.report import Artifact
 from keras_posenc.progress import progress
 
@@ -61,7 +66,7 @@ def export_file(
         allow_operators: See `export_saved_model`.
         verbose: See `export_saved_model`.
     """
-    report = expected = None
+    report = expected = record = None
     with (
         progress(verbose) as step,
         staging_beside(path.parent) as staged,
@@ -84,5 +89,10 @@ def export_file(
                 report = dataclasses.replace(
                     report, mediapipe=count, notes=[*report.notes, FOLDING]
                 )
+            record = make_record(report, staged)
         publish_file(staged, path)
+    if report is not None and record is not None:
+        report = try_to_record(report, record, path)
+    else:  # what is left of an earlier file is not of this one
+        record_path(path).unlink(missing_ok=True)
     return Artifact.published(path, report)

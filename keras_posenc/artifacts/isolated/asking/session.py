@@ -28,15 +28,20 @@ from keras_posenc.artifacts.isolated.asking.graph_digests import (
     calls_of,
     graph_of,
 )
-from keras_posenc.artifacts.isolated.asking.nodes import INIT, captured_by
+from keras_posenc.artifacts.isolated.asking.nodes import captured_by
+from keras_posenc.artifacts.isolated.asking.runners import (
+    Runner,
+    open_session,
+    read_graph,
+    restore,
+    session_runner,
+)
 from keras_posenc.artifacts.isolated.asking.values import (
     check_values,
     digests,
     fetched,
     reads,
 )
-
-Runner = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,31 +89,10 @@ def load(
         Disagreement: They would not give the same.
     """
     import tensorflow as tf
-    from tensorflow.core.protobuf import saved_model_pb2
 
     began = time.perf_counter()
-    message = saved_model_pb2.SavedModel()
-    message.ParseFromString(Path(artifact, "saved_model.pb").read_bytes())
-    (meta,) = message.meta_graphs
-    if (tags := {*meta.meta_info_def.tags}) != {"serve"}:
-        raise ValueError(
-            "servers ask for the graph of the tag 'serve', and its tags are "
-            f"{', '.join(map(repr, sorted(tags))) or 'none'}"
-        )
+    meta = read_graph(artifact, *op_libraries)
     library = {f.signature.name: f for f in meta.graph_def.library.function}
-    used = {
-        node.op
-        for nodes in (
-            meta.graph_def.node,
-            *(function.node_def for function in library.values()),
-        )
-        for node in nodes
-    }
-    if any(not hasattr(tf.raw_ops, name) for name in used - library.keys()):
-        # TF Serving has TF-Text's operators built in. Importing tensorflow_text
-        # needs Keras, so its libraries are loaded by their files.
-        for path in op_libraries:
-            tf.load_op_library(path)
     calls = check_agreement(meta)
     check_loading(meta, library)
     graph = tf.Graph()
@@ -116,10 +100,7 @@ def load(
         tf.import_graph_def(meta.graph_def, name="")
         # Here, since a graph that grows is given to its session as a whole.
         readers = reads(graph, meta, calls)
-    session = tf.compat.v1.Session(
-        graph=graph,
-        config=tf.compat.v1.ConfigProto(allow_soft_placement=True),
-    )
+    session = open_session(graph)
     seconds = time.perf_counter() - began
     with ThreadPoolExecutor(1) as planner:
         for name in calls if is_asked else ():
@@ -141,7 +122,7 @@ def load(
         functions = {}
         gc.collect()
     began = time.perf_counter()
-    _restore(session, meta, Path(artifact))
+    restore(session, meta, Path(artifact))
     seconds += time.perf_counter() - began
     values = check_values(fetched(session, readers), restored)
 
@@ -168,7 +149,8 @@ def load(
 
     return Served(
         runners={
-            name: _runner(session, meta.signature_def[name]) for name in calls
+            name: session_runner(session, meta.signature_def[name])
+            for name in calls
         },
         by_python={
             name: _python_runner(module, function)
@@ -186,43 +168,6 @@ def load(
         version=meta.meta_info_def.tensorflow_version,
         seconds=seconds,
     )
-
-
-def _restore(session: Any, meta: Any, folder: Path) -> None:
-    """Does to a session what `TF_LoadSessionFromSavedModel` does."""
-    graph = session.graph
-    paths = {
-        asset.tensor_info.name: str(folder / "assets" / asset.filename)
-        for asset in meta.asset_file_def
-    }
-    saver = meta.saver_def
-    if (folder / "variables" / "variables.index").exists():
-        path = str(folder / "variables" / "variables")
-        session.run(
-            graph.get_operation_by_name(saver.restore_op_name),
-            {saver.filename_tensor_name: path, **paths},
-        )
-    if INIT in meta.signature_def:
-        name = meta.signature_def[INIT].outputs[INIT].name
-        session.run(graph.as_graph_element(name), paths)
-
-
-def _runner(session: Any, signature: Any) -> Runner:
-    """What answers a request to a signature, by the names of its tensors."""
-    fetches = {key: info.name for key, info in signature.outputs.items()}
-    names = {key: info.name for key, info in signature.inputs.items()}
-
-    def run(inputs: dict[str, Any]) -> dict[str, Any]:
-        if inputs.keys() != names.keys():
-            raise ValueError(
-                f"its inputs are {', '.join(sorted(names))}, and not "
-                f"{', '.join(sorted(inputs))}"
-            )
-        return session.run(
-            fetches, {names[key]: value for key, value in inputs.items()}
-        )
-
-    return run
 
 
 def _plan(session: Any, signature: Any) -> None:

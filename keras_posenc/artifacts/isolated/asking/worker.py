@@ -15,14 +15,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from keras_posenc.artifacts.isolated.asking import session
+from keras_posenc.artifacts.isolated.asking.runners import (
+    Runner,
+    load_litert,
+    load_onnx,
+)
 
-Runner = Callable[[dict[str, Any]], dict[str, Any]]
 _SMALL = 2**16  # bytes
 
 
@@ -98,14 +102,13 @@ def main(path: str) -> None:
                     request["by_python"]  # else the caller wrote it itself
                 ).items()
             }
-        elif kind == "onnx":
-            runners, load_seconds = _load_onnx(
-                artifact, {name for name, _ in cases}
-            )
         else:
-            runners, load_seconds = _load_litert(
-                artifact, has_flex=kind == "litert_flex"
-            )
+            began = time.perf_counter()
+            if kind == "onnx":
+                runners = load_onnx(artifact, {name for name, _ in cases})
+            else:
+                runners = load_litert(artifact, kind == "litert_flex")
+            load_seconds = time.perf_counter() - began
         response["load_seconds"] = load_seconds
     except Exception as error:  # whatever the runtime raises is the answer
         response = {"error": f"{type(error).__name__}: {error}", "cases": []}
@@ -256,43 +259,3 @@ def _replay_warmup(artifact: str, served: Any) -> int | None:
             ) from error
         count += 1
     return count
-
-
-def _load_litert(
-    artifact: str, has_flex: bool
-) -> tuple[dict[str, Runner], float]:
-    if has_flex:
-        # Only TensorFlow's own interpreter carries the Flex delegate.
-        from tensorflow.lite.python.interpreter import Interpreter
-    else:
-        from ai_edge_litert.interpreter import Interpreter
-    began = time.perf_counter()
-    interpreter = Interpreter(model_path=artifact)
-    runners: dict[str, Runner] = {}
-    for name in interpreter.get_signature_list():
-        runner = interpreter.get_signature_runner(name)
-
-        def run(inputs: dict[str, Any], _runner: Any = runner) -> Any:
-            return _runner(**inputs)
-
-        runners[name] = run
-    return runners, time.perf_counter() - began
-
-
-def _load_onnx(
-    artifact: str, signatures: Iterable[str]
-) -> tuple[dict[str, Runner], float]:
-    import onnxruntime
-
-    began = time.perf_counter()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
-    model = onnxruntime.InferenceSession(
-        artifact, options, providers=["CPUExecutionProvider"]
-    )
-    names = [output.name for output in model.get_outputs()]
-
-    def run(inputs: dict[str, Any]) -> Any:
-        return dict(zip(names, model.run(names, inputs), strict=True))
-
-    return dict.fromkeys(signatures, run), time.perf_counter() - began

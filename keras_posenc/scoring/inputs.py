@@ -1,0 +1,186 @@
+"""Columns of a table as what the inputs of a signature take."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.artifacts.inspection.inspection import Tensor
+from keras_posenc.scoring.arrow import require_pyarrow
+
+_TAKES = {
+    "text": "text: strings",
+    "ids": "ids: lists of integers",
+    "flags": "flags: lists of booleans",
+    "vector": "vectors: lists of numbers",
+    "number": "a number",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """An input of a signature, and the column that it comes from.
+
+    Attributes:
+        name: Its name.
+        column: The column's.
+        kind: `"text"`, `"ids"`, `"flags"`, `"vector"` or `"number"`.
+        sizes: Its shape without the batch.
+        dtype: The name of its dtype.
+    """
+
+    name: str
+    column: str
+    kind: str
+    sizes: tuple[int | None, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor, column: str) -> "Input":
+        """The input of a name; raises `ValueError` for what is no column."""
+        rank = None if tensor.shape is None else len(tensor.shape)
+        sizes = (tensor.shape or ())[1:]
+        kind = None
+        if tensor.dtype in ("string", "object"):
+            kind = "text" if sizes in ((), (1,)) and rank else None
+        elif rank == 1:
+            kind = "number"
+        elif rank == 2 and tensor.dtype == "bool":
+            kind = "flags"
+        elif rank == 2 and "int" in tensor.dtype:
+            kind = "ids"
+        elif rank == 2 and sizes[0] is not None:
+            kind = "vector"
+        if kind is None:
+            raise ValueError(
+                f"a column cannot be input '{name}', {tensor}, but text, ids "
+                "as (batch, length), vectors of a fixed size, or numbers"
+            )
+        return cls(name, column, kind, sizes, tensor.dtype)
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether its rows may differ in length, and are padded with 0."""
+        return self.kind in ("ids", "flags")
+
+    @property
+    def takes(self) -> str:
+        """What it takes, in words."""
+        return _TAKES[self.kind]
+
+    def check_type(self, given: Any) -> None:
+        """Raises `ValueError` for a column that cannot hold such rows."""
+        types = require_pyarrow().types
+        if types.is_dictionary(given):
+            given = given.value_type
+        is_list = hasattr(given, "value_type") and not types.is_map(given)
+        value = given.value_type if is_list else given
+        is_number = types.is_integer(value) or types.is_floating(value)
+        fits = (
+            types.is_null(given)
+            or {
+                "text": types.is_string(given)
+                or types.is_large_string(given)
+                or types.is_binary(given)
+                or types.is_large_binary(given)
+                or types.is_fixed_size_binary(given)
+                or str(given) in ("string_view", "binary_view"),
+                "ids": is_list and types.is_integer(value),
+                "flags": is_list and types.is_boolean(value),
+                "vector": is_list and is_number,
+                "number": types.is_boolean(given)
+                if self.dtype == "bool"
+                else types.is_integer(given)
+                or ("float" in self.dtype and types.is_floating(given)),
+            }[self.kind]
+        )
+        if not fits and not (is_list and types.is_null(value)):
+            raise ValueError(
+                f"Column '{self.column}' is of type {given}, and input "
+                f"'{self.name}' takes {self.takes}"
+            )
+
+    def read(
+        self, column: Any, max_bytes: int
+    ) -> tuple[list[Any], dict[int, str]]:
+        """The rows of a column, and why some cannot be asked, by index."""
+        pa = require_pyarrow()
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if self.kind == "text" and not pa.types.is_null(column.type):
+            # Strings are not checked where a table is made, only bytes are.
+            column = column.cast(pa.large_binary())
+        rows: list[Any] = []
+        wrong: dict[int, str] = {}
+        for index, value in enumerate(column.to_pylist()):
+            row, reason = None, "is null"
+            if value is not None:
+                row, reason = self._row(value, max_bytes)
+            if row is None:
+                wrong[index] = f"'{self.column}' {reason}"
+            rows.append(row)
+        return rows, wrong
+
+    def _row(self, value: Any, max_bytes: int) -> tuple[Any, str]:
+        """A row as it is asked; or None and what is wrong with it."""
+        if self.kind == "text":
+            if len(value) > max_bytes:
+                return None, f"has {len(value)} bytes, beyond {max_bytes}"
+            try:
+                value.decode()
+            except UnicodeDecodeError as error:
+                return None, f"is not UTF-8 from byte {error.start} on"
+            return value, ""
+        dtype = np.dtype(self.dtype)
+        values = [value] if self.kind == "number" else value
+        if None in values:
+            return None, "holds a null"
+        size = self.sizes[0] if self.sizes else 1
+        if self.kind == "vector" and len(values) != size:
+            return None, f"holds {len(values)} numbers, and not {size}"
+        if self.is_sequence:
+            if size is not None and len(values) > size:
+                return None, f"is of length {len(values)}, beyond {size}"
+            if len(values) * dtype.itemsize > max_bytes:
+                count = len(values) * dtype.itemsize
+                return None, f"has {count} bytes, beyond {max_bytes}"
+        if dtype.kind in "iu" and values:
+            limits = np.iinfo(dtype)
+            low, high = min(values), max(values)
+            if low < limits.min or high > limits.max:
+                far = low if low < limits.min else high
+                return None, f"holds {far}, which is no {self.dtype}"
+        row = np.array(values, dtype)
+        return (row[0] if self.kind == "number" else row), ""
+
+    def cost(self, row: Any) -> int:
+        """What a row adds to its batch: bytes of what may be padded."""
+        if self.kind == "text":
+            return len(row)
+        return row.nbytes if self.is_sequence else 0
+
+    def stack(
+        self, rows: Sequence[Any], count: int, more: int = 0
+    ) -> np.ndarray:
+        """Rows as one array.
+
+        Args:
+            rows: What `read` gave.
+            count: How many rows it has, the last ones empty.
+            more: By how much rows are padded beyond the longest.
+        """
+        if self.kind == "text":
+            texts = np.full((count,), b"", object)
+            texts[: len(rows)] = rows
+            return texts.reshape(count, *self.sizes)
+        if self.kind == "number":
+            numbers = np.zeros((count,), self.dtype)
+            numbers[: len(rows)] = rows
+            return numbers
+        # Never without a column, which some runtimes cannot have.
+        length = self.sizes[0] or max(1, *map(len, rows)) + more
+        array = np.zeros((count, length), self.dtype)
+        for place, row in enumerate(rows):
+            array[place, : len(row)] = row
+        return array

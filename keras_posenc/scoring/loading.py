@@ -1,0 +1,96 @@
+"""Artifacts as this process has loaded them: each once."""
+
+import contextlib
+import hashlib
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_posenc.artifacts.ground.errors import ExportError, in_words
+from keras_posenc.artifacts.isolated.asking.runners import (
+    Runner,
+    load_litert,
+    load_onnx,
+    load_saved_model,
+    op_libraries,
+)
+from keras_posenc.artifacts.verification.record import digests
+
+_loaded: dict[tuple[Any, ...], dict[str, Runner]] = {}
+_lock = threading.Lock()
+
+
+def digest_of(files: Mapping[str, str]) -> str:
+    """One digest of those of an artifact's files."""
+    text = json.dumps(dict(sorted(files.items())))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load(
+    path: Path,
+    kind: str,
+    digest: str,
+    signatures: Iterable[str],
+    threads: int | None,
+) -> dict[str, Runner]:
+    """What answers each signature of an artifact, loaded at the first call.
+
+    Args:
+        path: Its file or folder.
+        kind: As `Inspection.kind`, or `"litert_flex"`.
+        digest: That of the artifact that is meant.
+        signatures: Their names.
+        threads: How many work at one batch; None for the runtime's own choice.
+
+    Raises:
+        ExportError: It is not there any more, or another one is, or it does
+            not load.
+    """
+    with _lock:
+        key = (path, digest, threads)
+        if key not in _loaded:
+            try:
+                found = digest_of(digests(path))
+            except (OSError, ValueError) as error:
+                raise ExportError(
+                    f"'{path}' cannot be read: {error}"
+                ) from error
+            if found != digest:
+                raise ExportError(
+                    f"'{path}' is not the artifact any more that the Scorer "
+                    "was made of: make it anew"
+                )
+            try:
+                _loaded[key] = _load(path, kind, signatures, threads)
+            except ImportError:
+                raise
+            except Exception as error:  # whatever its runtime raises
+                raise ExportError(
+                    f"'{path}' does not load: {in_words(error)}"
+                ) from error
+        return _loaded[key]
+
+
+def _load(
+    path: Path, kind: str, signatures: Iterable[str], threads: int | None
+) -> dict[str, Runner]:
+    if kind == "saved_model":
+        return load_saved_model(str(path), *op_libraries(), threads=threads)
+    if kind == "onnx":
+        return load_onnx(str(path), signatures, threads)
+    runners = load_litert(str(path), kind == "litert_flex", threads)
+    # Its tensors are one for all that ask.
+    turn = threading.Lock()
+    return {name: _in_turn(run, turn) for name, run in runners.items()}
+
+
+def _in_turn(
+    run: Runner, turn: contextlib.AbstractContextManager[Any]
+) -> Runner:
+    def ask(inputs: dict[str, Any]) -> dict[str, Any]:
+        with turn:
+            return run(inputs)
+
+    return ask

@@ -1,0 +1,89 @@
+"""What a signature gives, as columns."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.artifacts.inspection.inspection import Tensor
+from keras_posenc.scoring.arrow import require_pyarrow
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """An output of a signature.
+
+    Attributes:
+        name: Its name, and its column's.
+        sizes: Its shape without the batch; None is a size that the signature
+            leaves open.
+        dtype: The name of its dtype.
+    """
+
+    name: str
+    sizes: tuple[int | None, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor) -> "Output":
+        """The output of a name; raises `ValueError` for what has no rows."""
+        if not tensor.shape:
+            raise ValueError(
+                f"output '{name}', {tensor}, says nothing of its rows"
+            )
+        return cls(name, tensor.shape[1:], tensor.dtype)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it gives strings."""
+        return self.dtype in ("string", "object")
+
+    @property
+    def open_axes(self) -> list[int]:
+        """Axes of a row whose size the signature leaves open."""
+        return [axis for axis, size in enumerate(self.sizes) if size is None]
+
+    @property
+    def type(self) -> Any:
+        """The type of its column: a number, a string, or lists of these."""
+        pa = require_pyarrow()
+        name = self.dtype
+        if name in ("float16", "bfloat16"):  # of which Arrow has but one
+            name = "float32"
+        found = pa.type_for_alias("string" if self.is_text else name)
+        for size in reversed(self.sizes):
+            found = pa.list_(found, -1 if size is None else size)
+        return found
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether it may be of a shape, the batch left out."""
+        return len(shape) == len(self.sizes) and all(
+            size in (None, given)
+            for size, given in zip(self.sizes, shape, strict=True)
+        )
+
+    def column(self, rows: Sequence[np.ndarray]) -> Any:
+        """The column of what each row was answered."""
+        pa = require_pyarrow()
+        flat = np.concatenate([np.ravel(row) for row in rows])
+        if self.is_text:
+            texts = [
+                text if isinstance(text, str) else text.decode(errors="replace")
+                for text in flat
+            ]
+            values = pa.array(texts, pa.string())
+        else:
+            if self.dtype in ("float16", "bfloat16"):
+                flat = flat.astype("float32")
+            values = pa.array(flat)
+        for axis, size in reversed([*enumerate(self.sizes)]):
+            if size is not None:
+                values = pa.FixedSizeListArray.from_arrays(values, size)
+                continue
+            # As many lists of a row as there are elements before this axis.
+            counts = [int(np.prod(row.shape[:axis])) for row in rows]
+            sizes = np.repeat([row.shape[axis] for row in rows], counts)
+            offsets = np.concatenate([[0], np.cumsum(sizes)]).astype("int32")
+            values = pa.ListArray.from_arrays(offsets, values)
+        return values

@@ -1,0 +1,420 @@
+"""An exported file as a function of tables."""
+
+import numbers
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.artifacts.ground.errors import ExportError, in_words
+from keras_posenc.artifacts.inspection.folders import locate
+from keras_posenc.artifacts.inspection.inspection import Tensor
+from keras_posenc.artifacts.inspection.safety import (
+    check_operators,
+    inspect_safe,
+)
+from keras_posenc.artifacts.isolated.asking.runners import Runner
+from keras_posenc.artifacts.verification.record import check_record, digests
+from keras_posenc.scoring.arrow import require_pyarrow
+from keras_posenc.scoring.cutting import Answer, Cutter
+from keras_posenc.scoring.inputs import Input
+from keras_posenc.scoring.loading import digest_of, load
+from keras_posenc.scoring.packing import pack
+from keras_posenc.scoring.schema import Output
+
+POSITION, REASON = "position", "reason"
+_DEFAULT = "serving_default"
+# As `artifacts/signatures/lengths.py` calls it, which needs Keras.
+LENGTHS = "lengths"
+MASK = "mask"
+_MOST = 1024  # rows of a batch, however short
+# By how many rows, and how much padding, it is seen whether that matters.
+_PROBES, _PADDING = 3, 16
+
+Rows = Mapping[str, Sequence[Any]]
+
+
+class Scorer:
+    """Answers of an exported file to the rows of Arrow tables.
+
+    `good, bad = scorer(table)`: the answers to the rows that have one, in
+    their order, and the rows that have none, with the reason. A row's answer
+    is the one that it would be given alone. Rows are sorted by length within a
+    window, put together by what their padding costs, and given back in their
+    order; a batch that fails is halved until the row that is to blame is found.
+    Of a model whose answers padding changes, rows of equal length alone are put
+    together.
+
+    The file must be the one that was verified, by the record that
+    `export_saved_model`, `export_litert`, `export_onnx` and `verify` leave. It
+    is loaded at the first table, once for each process; a `Scorer` can be
+    pickled, and travels without it. Needs the extra `scoring`.
+
+    Args:
+        artifact: A SavedModel folder, or the folder of its versions, of which
+            the highest is taken; a LiteRT or ONNX file.
+        column: The column of texts (strings), ids (lists of integers, padded
+            with 0 here) or vectors (lists of as many numbers as the signature
+            takes). By default the one that is called as the input. Further
+            inputs are taken from the columns of their names; `lengths` of ids
+            are counted.
+        signature: Name of the signature; by default `serving_default`, or the
+            only one.
+        keep: Names of columns to hand on, beside the answers.
+        max_bytes: The longest row that is asked: bytes of its text, or of its
+            ids.
+        window: How many rows are sorted, answered and given back together.
+        budget: What a batch may hold, in bytes of padded texts or ids.
+        threads: How many threads work at a batch; None for the runtime's own
+            choice.
+        allow_operators: As for `export_saved_model`.
+        allow_unverified: Whether a file may answer that has no record of its
+            verification.
+
+    Raises:
+        ValueError: There is no such file, or no such signature, or a column
+            cannot be its input.
+        ExportVerificationError: The file does more than compute, or is not
+            known to be verified.
+        ImportError: The extra `scoring` is not installed.
+
+    Example:
+    >>> import pathlib, tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> import pyarrow as pa
+    >>> model = keras.Sequential([
+    ...     keras.Input((2,), name="vector"),
+    ...     keras.layers.Dense(1, kernel_initializer="ones", name="sum"),
+    ... ])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "sum.tflite"
+    ...     _ = kp.export_litert(model, path, max_length=4, verbose=False)
+    ...     scorer = kp.Scorer(path)
+    ...     good, bad = scorer(pa.table({"vector": [[1.0, 2.0], None]}))
+    >>> good.to_pylist(), bad.to_pylist()
+    ([{'sum': [3.0]}], [{'position': 1, 'reason': "'vector' is null"}])
+    """
+
+    def __init__(
+        self,
+        artifact: str | Path,
+        *,
+        column: str | None = None,
+        signature: str | None = None,
+        keep: Sequence[str] = (),
+        max_bytes: int = 20_000,
+        window: int = 4096,
+        budget: int = 16_384,
+        threads: int | None = None,
+        allow_operators: Sequence[str] = (),
+        allow_unverified: bool = False,
+    ) -> None:
+        require_pyarrow()
+        check_operators(allow_operators)
+        self.keep = _check_keep(keep)
+        self.max_bytes = check_count("max_bytes", max_bytes)
+        self.window = check_count("window", window)
+        self.budget = check_count("budget", budget)
+        self.threads = (
+            None if threads is None else check_count("threads", threads)
+        )
+        path, _ = locate(artifact)
+        inspection = inspect_safe(path, allow_operators)
+        known = inspection.signatures
+        if signature is None:
+            signature = next(iter(known)) if len(known) == 1 else _DEFAULT
+        if signature not in known:
+            raise ValueError(
+                f"'{path}' has no signature '{signature}'. Its signatures: "
+                f"{', '.join(known) or 'none'}"
+            )
+        self.path = path.resolve()
+        self.kind = inspection.kind
+        if self.kind == "litert" and inspection.foreign_operators:
+            self.kind = "litert_flex"
+        self.signature = signature
+        try:
+            inputs, outputs = known[signature].values()
+            self.inputs = _inputs(inputs, column)
+            self.outputs = [Output.of(*item) for item in outputs.items()]
+        except ValueError as error:
+            raise ValueError(
+                f"Signature '{signature}' of '{path}': {error}"
+            ) from error
+        self._counts_lengths = len(self.inputs) < len(inputs)
+        first = inputs[self.inputs[0].name].shape or (None,)
+        self._batch = first[0]
+        for name in {*self.keep} & {each.name for each in self.outputs}:
+            raise ValueError(
+                f"`keep` must not name an output. Received: '{name}'"
+            )
+        files = digests(self.path)
+        self.digest = digest_of(files)
+        self._tolerance = 1e-5
+        if not allow_unverified:
+            record = check_record(path, signature, files)
+            self._tolerance = record["tolerance"]
+        # What is padded, and whether that matters, once it is seen.
+        self._sequences = [e.name for e in self.inputs if e.is_sequence]
+        self._matters: bool | None = None
+        self._cutter = Cutter(self.outputs, str(self.path))
+
+    def schema(self, given: Any) -> tuple[Any, Any]:
+        """The schemas of good and bad rows, by the schema of a table.
+
+        Sizes that the signature leaves open make lists of any length.
+
+        Raises:
+            ValueError: A column is missing, or of another type.
+        """
+        pa = require_pyarrow()
+        for name in (*(each.column for each in self.inputs), *self.keep):
+            count = len(given.get_all_field_indices(name))
+            if count != 1:
+                there = "twice in" if count else "not in"
+                raise ValueError(
+                    f"Column '{name}' is {there} the table. Its columns: "
+                    f"{', '.join(given.names) or 'none'}"
+                )
+        for each in self.inputs:
+            each.check_type(given.field(each.column).type)
+        kept = [given.field(name) for name in self.keep]
+        return (
+            pa.schema(
+                [*kept, *((each.name, each.type) for each in self.outputs)]
+            ),
+            pa.schema([(POSITION, pa.int64()), (REASON, pa.string()), *kept]),
+        )
+
+    def __call__(self, table: Any) -> tuple[Any, Any]:
+        """The answers to a table, and what has none.
+
+        Args:
+            table: A `pyarrow.Table` or `RecordBatch`.
+
+        Returns:
+            Two tables: the good rows, with the kept columns and one for each
+            output; and the bad ones, with `position`, the row in `table`,
+            `reason` and the kept columns.
+
+        Raises:
+            ValueError: A column is missing, or of another type.
+            ExportError: The file is gone, or another one, or does not load, or
+                does not give what its signature says.
+        """
+        pa = require_pyarrow()
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        schemas = self.schema(table.schema)
+        parts = [[schema.empty_table()] for schema in schemas]
+        for begin in range(0, table.num_rows, self.window):
+            found = self._score(table.slice(begin, self.window), begin, schemas)
+            for part, each in zip(parts, found, strict=True):
+                part.append(each)
+        good, bad = map(pa.concat_tables, parts)
+        return good, bad
+
+    def _score(
+        self, table: Any, begin: int, schemas: tuple[Any, Any]
+    ) -> tuple[Any, Any]:
+        pa = require_pyarrow()
+        rows: dict[str, Sequence[Any]] = {}
+        reasons: dict[int, str] = {}
+        for each in self.inputs:
+            rows[each.name], wrong = each.read(
+                table[each.column], self.max_bytes
+            )
+            reasons = {**wrong, **reasons}
+        asked = [i for i in range(table.num_rows) if i not in reasons]
+        costs = [
+            sum(each.cost(rows[each.name][index]) for each in self.inputs)
+            for index in asked
+        ]
+        answers: dict[int, Any] = {}
+        if asked:
+            run = load(
+                *(self.path, self.kind, self.digest, [self.signature]),
+                self.threads,
+            )[self.signature]
+            if self._sequences and self._matters is None:
+                order = sorted(range(len(asked)), key=costs.__getitem__)
+                shortest = [asked[place] for place in order if costs[place]]
+                self._matters = self._padding_matters(run, rows, shortest)
+            alike = bool(self._sequences) and self._matters is not False
+            is_alone = alike and len(self._sequences) > 1
+            for batch in pack(
+                costs,
+                budget=self.budget,
+                most=1
+                if is_alone or self._cutter.is_alone
+                else self._batch or _MOST,
+                alike=alike,
+            ):
+                indices = [asked[place] for place in batch]
+                self._answer(run, rows, indices, answers, reasons)
+        kept = table.select(self.keep)
+        good, bad = sorted(answers), sorted(reasons)
+        columns = [*kept.take(pa.array(good, pa.int64())).columns]
+        columns += (
+            [
+                each.column([answers[index][each.name] for index in good])
+                for each in self.outputs
+            ]
+            if good
+            else [pa.array([], each.type) for each in self.outputs]
+        )
+        told = [
+            pa.array([begin + index for index in bad], pa.int64()),
+            pa.array([reasons[index] for index in bad], pa.string()),
+            *kept.take(pa.array(bad, pa.int64())).columns,
+        ]
+        return (
+            pa.table(columns, schema=schemas[0]),
+            pa.table(told, schema=schemas[1]),
+        )
+
+    def _answer(
+        self,
+        run: Runner,
+        rows: Rows,
+        batch: Sequence[int],
+        answers: dict[int, Any],
+        reasons: dict[int, str],
+    ) -> None:
+        """Adds the answers to a batch, or why a row of it has none."""
+        parts = [[index] for index in batch]
+        try:
+            found = self._ask(run, rows, batch)
+        except ExportError:
+            raise
+        except Exception as error:  # whatever the runtime raises
+            if len(batch) == 1:
+                first = in_words(error).strip().partition("\n")[0][:500]
+                reasons[batch[0]] = f"the model does not take it: {first}"
+                return
+            half, found = len(batch) // 2, None
+            parts = [[*batch[:half]], [*batch[half:]]]
+        if found is not None:
+            answers.update(zip(batch, found, strict=True))
+            return
+        for part in parts:
+            self._answer(run, rows, part, answers, reasons)
+
+    def _ask(
+        self, run: Runner, rows: Rows, batch: Sequence[int]
+    ) -> list[dict[str, np.ndarray]] | None:
+        """The answer to each row; None if each must be asked alone."""
+
+        def alone(place: int) -> tuple[Answer, int]:
+            answers, _, padded = self._run(run, rows, [batch[place]])
+            return answers, padded
+
+        return self._cutter.cut(*self._run(run, rows, batch), alone)
+
+    def _run(
+        self, run: Runner, rows: Rows, batch: Sequence[int], more: int = 0
+    ) -> tuple[Answer, list[int] | None, int]:
+        """The answers to a batch, how long its rows are, and how long padded.
+
+        Lengths are None where they are not known.
+        """
+        count = self._batch or len(batch)
+        given = {
+            each.name: each.stack(
+                [rows[each.name][index] for index in batch], count, more
+            )
+            for each in self.inputs
+        }
+        lengths, padded = None, 0
+        if len(self._sequences) == 1:
+            (name,) = self._sequences
+            real = [len(rows[name][index]) for index in batch]
+            lengths = [max(1, length) for length in real]
+            padded = given[name].shape[1]
+            if self._counts_lengths:
+                given[LENGTHS] = np.zeros((count,), "int32")
+                given[LENGTHS][: len(batch)] = real
+        answers = {
+            name: value[: len(batch)] for name, value in run(given).items()
+        }
+        mask = answers.get(MASK)
+        if not self._sequences and mask is not None and mask.ndim == 2:
+            places = np.arange(1, mask.shape[1] + 1)
+            lengths = np.max(mask * places, axis=1, initial=1).tolist()
+            padded = mask.shape[1]
+        return answers, lengths, padded
+
+    def _padding_matters(
+        self, run: Runner, rows: Rows, asked: Sequence[int]
+    ) -> bool | None:
+        """Whether zeros behind its ids change a row's answer; None: unknown."""
+        matters = None
+        for index in asked[:_PROBES]:
+            try:
+                answers, *_ = self._run(run, rows, [index])
+                padded, *_ = self._run(run, rows, [index], more=_PADDING)
+            except Exception:  # it is too long for the model, or is no row
+                continue
+            matters = bool(matters) or not self._cutter.are_alike(
+                answers, padded, _PADDING, self._tolerance
+            )
+        return matters
+
+
+def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
+    """The inputs of a signature, that of `column` first.
+
+    Raises:
+        ValueError: It may be more than one, or one cannot be a column.
+    """
+    names = [*tensors]
+    main = [name for name in names if name == column]
+    main = main or [name for name in names if name != LENGTHS]
+    if column is not None and len(main) != 1:
+        raise ValueError(
+            f"`column` must be the name of an input, as there are several: "
+            f"{', '.join(names) or 'none'}. Received: column='{column}'"
+        )
+    of = dict.fromkeys(main, column) if column is not None else {}
+    made = [
+        Input.of(name, tensors[name], of.get(name) or name)
+        for name in sorted(names, key=lambda name: name not in main)
+        if name != LENGTHS or name == column
+    ]
+    sequences = [each for each in made if each.is_sequence]
+    if LENGTHS in tensors and LENGTHS != column and len(sequences) != 1:
+        made.append(Input.of(LENGTHS, tensors[LENGTHS], LENGTHS))
+    if not made:
+        raise ValueError("it takes nothing")
+    return made
+
+
+def _check_keep(keep: Any) -> list[str]:
+    if isinstance(keep, str) or not (
+        isinstance(keep, Sequence)
+        and all(isinstance(name, str) for name in keep)
+    ):
+        raise ValueError(
+            f"`keep` must be names of columns. Received: keep={keep!r}"
+        )
+    for name in (POSITION, REASON):
+        if name in keep:
+            raise ValueError(
+                f"`keep` must not be '{name}', as a column of bad rows is"
+            )
+    return [*dict.fromkeys(keep)]
+
+
+def check_count(name: str, value: Any) -> int:
+    """Returns a number above 0; raises `ValueError` for anything else."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numbers.Integral)
+        or int(value) < 1
+    ):
+        raise ValueError(
+            f"`{name}` must be an integer above 0. Received: {name}={value!r}"
+        )
+    return int(value)

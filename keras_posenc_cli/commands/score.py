@@ -1,0 +1,113 @@
+"""`keras-posenc score`: what an artifact answers to files of rows."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from keras_posenc_cli import arguments
+from keras_posenc_cli.loading import check_exists
+from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from keras_posenc_cli.arguments import Commands
+
+
+def add(commands: "Commands") -> None:
+    parser = arguments.add_command(
+        commands,
+        "score",
+        run,
+        summary="write an artifact's answers to files of rows",
+        description="Answers each row of Parquet, CSV, JSON lines or TFRecord "
+        "files by a verified artifact. Writes a Parquet file for each, and one "
+        "of its bad rows; a run that was ended goes on where it was.",
+        usage="ARTIFACT --in PATH --out FOLDER [option ...]",
+        example="keras-posenc score serving/judge --in data --column text "
+        "--out scored",
+    )
+    parser.add_argument(
+        "artifact",
+        type=arguments.path,
+        metavar="ARTIFACT",
+        help="SavedModel folder, folder of its versions, .tflite or .onnx file",
+    )
+    parser.add_argument(
+        "--in",
+        dest="inputs",
+        nargs="+",
+        required=True,
+        metavar="PATH",
+        help="files, folders or patterns",
+    )
+    parser.add_argument(
+        "--out",
+        type=arguments.path,
+        required=True,
+        metavar="FOLDER",
+        help="where the answers are written",
+    )
+    parser.add_argument(
+        "--column",
+        metavar="NAME",
+        help="column of the input (default: called as the input is)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="A,B",
+        help="columns to hand on beside the answers",
+    )
+    parser.add_argument(
+        "--signature",
+        metavar="NAME",
+        help="signature of the artifact (default: serving_default)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=arguments.length,
+        default=1,
+        metavar="N",
+        help="how many processes score (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=arguments.length,
+        default=20_000,
+        metavar="N",
+        help="longest row that is asked (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--allow-unverified",
+        action="store_true",
+        help="let an artifact answer that is not known to be verified",
+    )
+    arguments.add_allowed_operators(parser)
+    arguments.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    check_exists(options.artifact)
+    import dataclasses
+
+    from keras_posenc.scoring.files import score_files
+    from keras_posenc.scoring.scorer import Scorer
+
+    scorer = Scorer(
+        options.artifact,
+        column=options.column,
+        signature=options.signature,
+        keep=options.keep,
+        max_bytes=options.max_bytes,
+        allow_operators=options.allow_operators,
+        allow_unverified=options.allow_unverified,
+    )
+    report = score_files(
+        scorer, options.inputs, out=options.out, workers=options.workers
+    )
+    if options.json:
+        found = {**dataclasses.asdict(report), "out": str(report.out)}
+        print(json.dumps(found, indent=2))
+    else:
+        print(report)
+    return EXIT_OK if report.passed else EXIT_FAILED

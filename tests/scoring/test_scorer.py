@@ -1,0 +1,310 @@
+"""Tables in, answers out: each row's own, and a reason where there is none."""
+
+import json
+import pickle
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import keras_posenc as kp
+from keras_posenc.artifacts.isolated.asking import runners
+from keras_posenc.artifacts.verification.record import record_path
+from keras_posenc.scoring import loading
+
+pytestmark = pytest.mark.tensorflow
+# What `files` were verified to, whatever batch a row is in.
+TOLERANCE = 1e-5
+MAX_BYTES = 12
+
+
+@pytest.fixture(scope="module")
+def alone(files):
+    """What the SavedModel answers to one row."""
+    signatures = runners.load_saved_model(str(files.texts))
+
+    def alone(signature, **inputs):
+        found = signatures[signature](inputs)
+        return {name: value[0] for name, value in found.items()}
+
+    return alone
+
+
+@pytest.fixture(scope="module")
+def texts(files):
+    return kp.Scorer(
+        files.texts,
+        column="text",
+        keep=["place"],
+        max_bytes=MAX_BYTES,
+        window=7,
+        budget=40,
+    )
+
+
+ROWS = st.one_of(
+    st.none(),
+    st.binary(max_size=MAX_BYTES + 2),
+    st.text("abcdefgh ä", max_size=MAX_BYTES + 2).map(str.encode),
+)
+
+
+def is_right(row):
+    """Whether a row has an answer."""
+    try:
+        return (
+            row is not None
+            and bool(row.decode() or True)
+            and (len(row) <= MAX_BYTES)
+        )
+    except UnicodeDecodeError:
+        return False
+
+
+@settings(max_examples=40, deadline=None)
+@given(chunks=st.lists(st.lists(ROWS, max_size=12), max_size=3))
+def test_rows_are_answered_as_alone_or_told(texts, alone, chunks):
+    rows = [row for chunk in chunks for row in chunk]
+    table = pa.table(
+        {
+            "place": pa.array(range(len(rows)), pa.int64()),
+            "text": pa.chunked_array(chunks, pa.binary()),
+        }
+    )
+    good, bad = texts(table)
+    assert (good.schema, bad.schema) == texts.schema(table.schema)
+    right = [place for place, row in enumerate(rows) if is_right(row)]
+    assert good["place"].to_pylist() == right
+    assert bad["place"].to_pylist() == bad["position"].to_pylist()
+    assert sorted([*right, *bad["position"].to_pylist()]) == [*range(len(rows))]
+    assert all(bad["reason"].to_pylist())
+    for answer in good.to_pylist():
+        text = np.array([rows[answer["place"]]], object)
+        expected = alone("serving_default", text=text)
+        np.testing.assert_allclose(
+            answer["scores"], expected["scores"], rtol=0, atol=TOLERANCE
+        )
+        assert answer["label"] == expected["label"].decode()
+        assert answer["classes"] == ["x", "y", "z"]
+
+
+def test_outputs_for_each_token_are_as_long_as_their_row(files, alone):
+    scorer = kp.Scorer(files.texts, column="text", signature="encode")
+    rows = ["ab", "abcdefg", "", "ab", "a b c"]
+    table = pa.table({"text": pa.array(rows).dictionary_encode()})
+    good, bad = scorer(table)
+    assert good.schema == scorer.schema(table.schema)[0]
+    assert not bad.num_rows
+    assert good["contextual"].type == pa.list_(pa.list_(pa.float32(), 8))
+    for text, answer in zip(rows, good.to_pylist(), strict=True):
+        expected = alone("encode", text=np.array([text.encode()], object))
+        for name, value in expected.items():
+            assert np.shape(answer[name]) == value.shape, (text, name)
+            np.testing.assert_allclose(
+                answer[name], value, rtol=0, atol=TOLERANCE
+            )
+
+
+def test_ids_and_the_rows_that_they_are_wrong_in(files, alone):
+    scorer = kp.Scorer(files.texts, column="tokens", signature="from_ids")
+    rows = [[3, 4], [], [5] * 9, [3, 999], None, [1, None], [2**40], [7]]
+    good, bad = scorer(pa.table({"tokens": rows}))
+    assert dict(zip(*bad.to_pydict().values(), strict=True)) == {
+        3: "the model does not take it: indices[0,1] = 999 is not in [0, 14)",
+        4: "'tokens' is null",
+        5: "'tokens' holds a null",
+        6: f"'tokens' holds {2**40}, which is no int32",
+    }
+    right = [rows[place] for place in (0, 1, 2, 7)]
+    for row, scores in zip(right, good["scores"].to_pylist(), strict=True):
+        expected = alone(
+            "from_ids",
+            ids=np.array([row or [0]], "int32"),
+            lengths=np.array([len(row)], "int32"),
+        )
+        np.testing.assert_allclose(
+            scores, expected["scores"], rtol=0, atol=TOLERANCE
+        )
+
+
+def test_ids_are_not_padded_where_padding_matters(files):
+    scorer = kp.Scorer(files.ids, column="ids")
+    rows = [[1, 2, 3], [4], [5, 6], [9], [3, 2, 1]]
+    good, _ = scorer(pa.table({"ids": rows}))
+    for row, answer in zip(rows, good["score"].to_pylist(), strict=True):
+        (one,), _ = scorer(pa.table({"ids": [row]}))
+        np.testing.assert_allclose(
+            answer, one[0].as_py(), rtol=0, atol=TOLERANCE
+        )
+
+
+@pytest.mark.parametrize(
+    "type",
+    [
+        *(pa.string(), pa.large_string(), pa.string_view(), pa.binary()),
+        *(pa.large_binary(), pa.binary_view(), pa.binary(2)),
+        pa.dictionary(pa.int8(), pa.string()),
+    ],
+    ids=str,
+)
+def test_types_of_texts(files, type):
+    column = pa.array(["ab", None], pa.string())
+    if pa.types.is_fixed_size_binary(type):
+        column = column.cast(pa.binary())
+    table = pa.table({"text": column.cast(type)})
+    good, bad = kp.Scorer(files.texts)(table)
+    assert (good.num_rows, bad.num_rows) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "type",
+    [
+        *(pa.list_(pa.int8()), pa.large_list(pa.uint64())),
+        *(pa.list_(pa.int64(), 2), pa.list_view(pa.int32())),
+    ],
+    ids=str,
+)
+def test_types_of_ids(files, type):
+    table = pa.table({"ids": pa.array([[1, 2], None], type)})
+    good, bad = kp.Scorer(files.ids)(table)
+    assert (good.num_rows, bad.num_rows) == (1, 1)
+
+
+def test_vectors(files):
+    scorer = kp.Scorer(files.vectors)
+    rows = [[1.0, 2.0, 3.0], [1.0], [4.0, float("nan"), 5.0], [6.0, None, 7.0]]
+    good, bad = scorer(pa.table({"vector": rows}))
+    assert bad["position"].to_pylist() == [1, 3]
+    assert "holds 1 numbers, and not 3" in bad["reason"][0].as_py()
+    expected = files.numbers(np.array([rows[0], rows[2]], "float32"))
+    np.testing.assert_allclose(
+        good["out"].to_pylist(), expected, rtol=0, atol=TOLERANCE
+    )
+    fixed = pa.array(rows[:1], pa.list_(pa.float64(), 3))
+    assert scorer(pa.table({"vector": fixed}))[0].equals(good.slice(0, 1))
+
+
+def test_it_travels_without_its_model_and_loads_once(files, monkeypatch):
+    loads = []
+    monkeypatch.setattr(loading, "_loaded", {})
+    real = loading._load
+    monkeypatch.setattr(
+        loading, "_load", lambda *args: [loads.append(args), real(*args)][1]
+    )
+    scorer = kp.Scorer(files.vectors)
+    pickled = pickle.dumps(scorer)
+    assert len(pickled) < 2000 < files.vectors.stat().st_size * 2
+    table = pa.table({"vector": [[1.0, 2.0, 3.0]]})
+    found = [each(table)[0] for each in (scorer, pickle.loads(pickled))]
+    assert found[0].equals(found[1])
+    assert len(loads) == 1
+
+
+class TestRefusals:
+    def test_what_was_not_verified(self, files, tmp_path):
+        path = tmp_path / "renamed.tflite"
+        shutil.copy(files.vectors, path)
+        with pytest.raises(kp.ExportVerificationError) as error:
+            kp.Scorer(path)
+        assert "keras-posenc verify MODEL.keras" in str(error.value)
+        assert "--allow-unverified" in str(error.value)
+        table = pa.table({"vector": [[1.0, 2.0, 3.0]]})
+        good, _ = kp.Scorer(path, allow_unverified=True)(table)
+        assert good.num_rows == 1
+        # What passes is recorded; what replaces it unverified is not.
+        kp.verify(files.numbers, path, max_length=4, verbose=False)
+        kp.Scorer(path)
+        kp.export_litert(files.numbers, path, verify=False, verbose=False)
+        assert not record_path(path).exists()
+
+    def test_what_changed_since(self, files, tmp_path):
+        path = tmp_path / "1"
+        shutil.copytree(files.texts, path)
+        scorer = kp.Scorer(path, column="text")
+        with (path / "variables" / "variables.index").open("ab") as file:
+            file.write(b"\0")
+        with pytest.raises(
+            kp.ExportVerificationError,
+            match=r"is not what was verified: variables/variables\.index",
+        ):
+            kp.Scorer(path, column="text")
+        table = pa.table({"text": ["a"]})
+        with pytest.raises(kp.ExportError, match="not the artifact any more"):
+            scorer(table)
+        shutil.rmtree(path)
+        with pytest.raises(kp.ExportError, match="cannot be read"):
+            scorer(table)
+
+    def test_what_is_in_no_record(self, files, tmp_path):
+        path = tmp_path / "1"
+        shutil.copytree(files.texts, path)
+        file = record_path(path)
+        record = json.loads(file.read_text())
+        file.write_text(json.dumps({**record, "signatures": ["encode"]}))
+        with pytest.raises(
+            kp.ExportVerificationError, match="not verified; verified: encode"
+        ):
+            kp.Scorer(path, column="text")
+        file.write_text("{")
+        with pytest.raises(kp.ExportVerificationError, match="no record"):
+            kp.Scorer(path, column="text")
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            ({"artifact": "nowhere"}, "'nowhere' does not exist"),
+            ({"signature": "other"}, "no signature 'other'. Its signatures: "),
+            ({"keep": "text"}, "`keep` must be names"),
+            ({"keep": ["position"]}, "must not be 'position'"),
+            ({"keep": ["scores"]}, "must not name an output"),
+            ({"max_bytes": 0}, "`max_bytes` must be an integer above 0"),
+        ],
+    )
+    def test_arguments(self, files, arguments, reason):
+        with pytest.raises(ValueError, match=reason):
+            kp.Scorer(**{"artifact": files.texts, **arguments})
+
+    def test_what_does_more_than_compute(self, tmp_path):
+        import tensorflow as tf
+
+        module = tf.Module()
+        module.read = tf.function(
+            tf.io.read_file, input_signature=[tf.TensorSpec([], tf.string)]
+        )
+        tf.saved_model.save(module, str(tmp_path / "1"))
+        with pytest.raises(kp.ExportVerificationError, match="ReadFile"):
+            kp.Scorer(tmp_path / "1", allow_unverified=True)
+
+    def test_columns(self, texts):
+        for table, reason in [
+            ({"body": ["a"], "place": [1]}, "not in the table. Its columns: b"),
+            ({"text": ["a"]}, "Column 'place' is not in the table"),
+            ({"text": [1], "place": [1]}, "is of type int64, and input 'text'"),
+            ({"text": [["a"]], "place": [1]}, "takes text: strings"),
+        ]:
+            with pytest.raises(ValueError, match=reason):
+                texts(pa.table(table))
+        nothing = pa.table({"text": pa.nulls(2), "place": [1, 2]})
+        assert texts(nothing)[1].num_rows == 2
+
+    def test_inputs_that_may_be_any_column(self, tmp_path):
+        import keras
+
+        one, two = (keras.Input((2,), name=name) for name in ("one", "two"))
+        path = tmp_path / "two.tflite"
+        kp.export_litert(
+            keras.Model([one, two], keras.layers.add([one, two], name="sum")),
+            path,
+            verify=False,
+            verbose=False,
+        )
+        with pytest.raises(ValueError, match="as there are several: one, two"):
+            kp.Scorer(path, column="text", allow_unverified=True)
+        scorer = kp.Scorer(path, column="two", allow_unverified=True)
+        with pytest.raises(ValueError, match="Column 'one' is not in"):
+            scorer(pa.table({"two": [[1.0, 2.0]]}))
+        table = pa.table({"two": [[1.0, 2.0]], "one": [[3.0, 4.0]]})
+        assert scorer(table)[0].to_pydict() == {"sum": [[4.0, 6.0]]}
