@@ -170,7 +170,20 @@ def test_what_cannot_be_run_is_refused_at_once(
     assert reason in capsys.readouterr().err
 
 
-def test_page_shows_what_is_in_the_file():
-    results = json.loads((BENCHMARKS / "results.json").read_text())
+RESULTS = json.loads((BENCHMARKS / "results.json").read_text())
 
-    assert (BENCHMARKS / "RESULTS.md").read_text() == _report.markdown(results)
+
+def test_page_shows_what_is_in_the_file():
+    assert (BENCHMARKS / "RESULTS.md").read_text() == _report.markdown(RESULTS)
+
+
+def test_readme_counts_what_is_missed():
+    contests = [
+        contest
+        for part in RESULTS.values()
+        for contest in part.get("contests", ())
+    ]
+    rows = _report.goal_rows(contests)
+    missed = sum(row[-1] == "missed" for row in rows)
+    words = " ".join((BENCHMARKS.parent / "README.md").read_text().split())
+    assert f"Of {len(rows)} targets for speed, [{missed} are missed]" in words
