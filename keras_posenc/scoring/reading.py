@@ -125,7 +125,7 @@ def _json_lines(file: Any) -> Iterator[Row]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             yield f"the line is no JSON: {error}"
             continue
         yield row if isinstance(row, dict) else "the line is no JSON object"
@@ -164,6 +164,7 @@ class _Columns:
         self._unwrap = unwrap
         self._types: dict[str, Any] = {}
         self._single: set[str] = set()
+        self._has_names = False
 
     def part(self, rows: Sequence[Row], done: int) -> Part:
         """A table of some rows, once the file was read up to here."""
@@ -194,9 +195,10 @@ class _Columns:
         return Part(pa.table(arrays, names=[*columns]), wrong, done)
 
     def _check_names(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Raises `ValueError` for a column that no row has."""
-        if not rows or self._types:
+        """Raises `ValueError` for a column that none of the first rows has."""
+        if not rows or self._has_names:
             return
+        self._has_names = True
         names = dict.fromkeys(name for row in rows for name in row)
         for name in (*self._inputs, *self._keep):
             if name not in names:
@@ -293,7 +295,7 @@ def _as_input(each: Input, value: Any) -> Any:
         except UnicodeError as error:
             place = (
                 f" from byte {error.start} on"
-                if (isinstance(error, UnicodeDecodeError))
+                if isinstance(error, UnicodeDecodeError)
                 else ""
             )
             raise ValueError(f"is not UTF-8{place}") from error

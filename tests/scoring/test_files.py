@@ -320,6 +320,19 @@ def test_formats_agree(files, tmp_path):
     assert bad["j.jsonl"][6].startswith("the line is no JSON: ")
 
 
+def test_lines_that_lack_a_column(scorer, tmp_path):
+    path, out = tmp_path / "x.jsonl", tmp_path / "out"
+    vector = '"vector": [1, 2, 3]'
+    # All rows of the second window lack one, or are too deep for any reader.
+    lines = [f'{{"id": 1, {vector}}}'] * 4 + ['{"id": 2}'] * 3 + ["[" * 10**5]
+    path.write_text("\n".join(lines))
+    report = kp.score_files(scorer, path, out=out, verbose=False)
+    assert (report.good, report.bad) == (4, 4)
+    path.write_text(f"{{{vector}}}\n")
+    report = kp.score_files(scorer, path, out=tmp_path / "two", verbose=False)
+    assert "Column 'id' is not in it. Its columns: vector" in str(report)
+
+
 def test_what_inputs_name(tmp_path):
     for name in ("a/x.csv", "a/b/x.csv", "a/_SUCCESS", "a/.x.csv", "a/n.txt"):
         path = tmp_path / name
