@@ -25,6 +25,7 @@ from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
 
+import jax
 import keras
 import numpy as np
 
@@ -150,7 +151,7 @@ def main():
     checkpoints = options.folder.absolute() / "checkpoints"
     epoch = kp.restore_checkpoint(model, checkpoints)
     x, y = make_data(options.rows, options.seed)
-    is_first = distribution.data_shard_id == 0
+    is_first = jax.process_index() == 0
     model.fit(
         Batches(
             x,

@@ -323,8 +323,9 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
 
     Raises:
         ImportError: The library `orbax-checkpoint` is missing.
-        ValueError: The checkpoint is of another model; what is missing, or in
-            excess, is named.
+        ValueError: The backend is not JAX, the model is not compiled, or the
+            checkpoint is of another one; what is missing there, or in excess,
+            is named.
 
     Example:
     >>> import keras
@@ -334,13 +335,19 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     >>> kp.restore_checkpoint(model, "checkpoints")  # doctest: +SKIP
     0
     """
-    from orbax.checkpoint import v1 as ocp
-
+    if keras.config.backend() != "jax":
+        raise ValueError(
+            "`restore_checkpoint` takes the backend JAX. "
+            f"Received: backend {keras.config.backend()!r}"
+        )
     if getattr(model, "optimizer", None) is None:
         raise ValueError(
             "`model` must be compiled: a checkpoint holds the optimizer's "
             f"state. Received: model={model.name!r}, which is not"
         )
+    import jax
+    from orbax.checkpoint import v1 as ocp
+
     directory = os.path.expanduser(os.fspath(directory))
     with ocp.training.Checkpointer(directory) as checkpointer:
         latest = checkpointer.latest
@@ -348,22 +355,31 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
         return 0
     path = os.path.join(directory, str(latest.step))
     model.optimizer.build(model.trainable_variables)
-    saved = ocp.pytree_metadata(path, checkpointable_name="pytree").metadata
-    _check_same(model.get_state_tree(), saved, path)
-    model.load_weights(path)
+    state = model.get_state_tree()
+    # Those of metrics begin anew with each epoch, or come with the first.
+    del state["metrics_variables"]
+    saved = dict(
+        ocp.pytree_metadata(path, checkpointable_name="pytree").metadata
+    )
+    metrics = saved.pop("metrics_variables", {})
+    _check_same(state, saved, path)
+    # Each to where it is to lie now, whatever lay where when it was saved.
+    wanted = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+        state,
+    )
+    wanted["metrics_variables"] = jax.tree.map(
+        lambda _: ocp.PLACEHOLDER, metrics
+    )
+    loaded = ocp.load_checkpointables(path, {"pytree": wanted})["pytree"]
+    model.set_state_tree({name: loaded[name] for name in state})
     return int(latest.step) + 1
 
 
 def _check_same(state: Any, saved: Any, path: str) -> None:
     """Raises `ValueError` unless two trees have the same shapes by paths."""
-    # Those of metrics begin anew with each epoch, or come with the first.
-    names = set(state) - {"metrics_variables"}
     own, other = (
-        {
-            f"{name}/{place}: {shape}"
-            for name in names
-            for place, shape in _shapes(tree.get(name, {}))
-        }
+        {f"{place}: {shape}" for place, shape in _shapes(tree)}
         for tree in (state, saved)
     )
     if own != other:

@@ -225,9 +225,9 @@ def weights_of(path):
 def test_what_was_killed_goes_on_as_if_nothing_had_been(
     start, processes, tmp_path
 ):
-    def train(folder):
+    def train(folder, processes=processes, devices=2):
         arguments = [EXAMPLE, "--folder", folder, *TRAINING]
-        return start(arguments, processes=processes)
+        return start(arguments, processes=processes, devices=devices)
 
     finished(train(tmp_path / "whole"))
     killed = train(tmp_path / "killed")
@@ -246,11 +246,18 @@ def test_what_was_killed_goes_on_as_if_nothing_had_been(
     (printed, *_) = finished(train(tmp_path / "killed"))
     assert "Epoch 1/" not in printed
     assert "Epoch 4/4" in printed
-    one, other = (
-        weights_of(tmp_path / name / "model.keras")
-        for name in ("whole", "killed")
-    )
-    assert one.keys() == other.keys()
-    assert len(one) > 20
-    for name, values in one.items():
-        np.testing.assert_array_equal(values, other[name], err_msg=name)
+    model = tmp_path / "killed" / "model.keras"
+    whole = weights_of(tmp_path / "whole" / "model.keras")
+    assert len(whole) > 20
+
+    def check():
+        found = weights_of(model)
+        assert whole.keys() == found.keys()
+        for name, values in whole.items():
+            np.testing.assert_array_equal(values, found[name], err_msg=name)
+
+    check()
+    # Nothing is left to do, and other devices do it.
+    model.unlink()
+    finished(train(tmp_path / "killed", processes=1, devices=4))
+    check()
