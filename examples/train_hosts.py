@@ -126,7 +126,6 @@ def main():
         keras.distribution.initialize(
             options.coordinator, options.processes, options.process
         )
-    keras.utils.set_random_seed(options.seed)
     devices = keras.distribution.list_devices()
     model_parallel = options.model_parallel
     if len(devices) % model_parallel:
@@ -136,14 +135,16 @@ def main():
         ["batch", "model"],
         devices,
     )
-    # To read the layers takes no weights.
+    # To read the layers takes no weights; Keras would make them later.
     with keras.StatelessScope(initialize_variables=False):
         layouts = kp.layout_map(make_model(), mesh)
+    keras.utils.clear_session()
     distribution = keras.distribution.ModelParallel(
         layout_map=layouts, batch_dim_name="batch", auto_shard_dataset=False
     )
     keras.distribution.set_distribution(distribution)
 
+    keras.utils.set_random_seed(options.seed)
     model = make_model()
     model.compile(
         "adam", "sparse_categorical_crossentropy", metrics=["accuracy"]

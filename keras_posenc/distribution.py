@@ -48,7 +48,8 @@ def layout_map(
     Args:
         model: A built model, or layer. Its values are not read: one that is
             made in `keras.StatelessScope(initialize_variables=False)` has none
-            and takes no memory.
+            and takes no memory, if `keras.utils.clear_session()` comes behind:
+            else Keras makes up for it with the next model.
         mesh: A `keras.distribution.DeviceMesh`.
         axis: The axis of the mesh to shard over.
 

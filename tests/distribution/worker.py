@@ -104,6 +104,7 @@ def distribution_of(name, make, **options):
     )
     with keras.StatelessScope(initialize_variables=False):
         layouts = kp.layout_map(make(), mesh)
+    keras.utils.clear_session()
     return keras.distribution.ModelParallel(
         layout_map=layouts, batch_dim_name="batch", **options
     )
@@ -142,14 +143,12 @@ def one_step(kind, name, route="generator"):
     By a learning rate of 1 they differ as gradients do.
     """
     make = MODELS[kind]
-    keras.utils.set_random_seed(0)
     distribution = None
     if name is not None:
         distribution = distribution_of(
             name, make, auto_shard_dataset=route == "tf.data"
         )
     keras.distribution.set_distribution(distribution)
-    # The names of a model may count on from the last, but not its variables'.
     keras.utils.set_random_seed(0)
     model = make()
     model.compile(keras.optimizers.SGD(1.0), model.loss_of)
@@ -189,7 +188,7 @@ def compare(kinds, distributions, routes=("generator",)):
                         for weight in model.weights
                     ),
                 }
-    print(json.dumps(report))
+    return report
 
 
 def mirrored():
@@ -217,7 +216,7 @@ def mirrored():
     )
     difference = max(float(np.max(np.abs(a - b))) for a, b in pairs)
     report = {"weights": difference, "devices": strategy.num_replicas_in_sync}
-    print(json.dumps(report))
+    return report
 
 
 # ---- Files
@@ -230,12 +229,12 @@ def save(path, mesh, fail=False):
         try:
             kp.save_gathered(model, Path(path).parent / "none" / "model.keras")
         except (OSError, RuntimeError) as error:
-            print(json.dumps(type(error).__name__))
-        return
+            return type(error).__name__
     kp.save_gathered(model, path)
     weights = [whole(weight) for weight in model.weights]
     if os.environ.get("KERAS_DISTRIBUTION_PROCESS_ID", "0") == "0":
         np.savez(Path(path).with_suffix(".npz"), *weights)
+    return None
 
 
 def load(path, export=None):
@@ -250,8 +249,9 @@ def load(path, export=None):
     report = {"difference": difference, "parameters": model.count_params()}
     report["iterations"] = int(ops.convert_to_numpy(model.optimizer.iterations))
     if export:
-        report["passed"] = kp.export_saved_model(model, export).passed
-    print(json.dumps(report))
+        exported = kp.export_saved_model(model, export, max_length=12)
+        report["passed"] = exported.report.passed
+    return report
 
 
 if __name__ == "__main__":
@@ -259,4 +259,5 @@ if __name__ == "__main__":
     if "KERAS_DISTRIBUTION_JOB_ADDRESSES" in os.environ:
         keras.distribution.initialize()
     cases = (compare, mirrored, save, load)
-    {each.__name__: each for each in cases}[case](**options)
+    report = {each.__name__: each for each in cases}[case](**options)
+    print("\n" + json.dumps(report))  # behind what Gloo prints
