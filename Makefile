@@ -6,6 +6,7 @@ JAX ?= .venv-jax
 GPU ?= .venv-gpu
 CUDA ?= cuda12
 TORCH ?= .venv-torch
+HOSTS ?= .venv-hosts
 LOCK ?= .venv-lock
 JOBS ?= 2
 PYTEST_ARGS ?=
@@ -25,14 +26,15 @@ PORTABLE := tests/test_layer_contract.py \
 	tests/transformer/test_cache.py \
 	tests/transformer/test_transformer.py \
 	tests/ops/test_fused_attention.py \
-	tests/training/test_training.py
-ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH)
+	tests/training/test_training.py \
+	tests/distribution
+ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH) $(HOSTS)
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow coverage bench bench-gpu lint format \
-	test-oldest test-backends test-jax test-torch test-web test-arm kill-test \
-	soak fuzz mutants lock clean
+	test-oldest test-backends test-jax test-torch test-hosts test-web test-arm \
+	kill-test soak fuzz mutants lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -94,6 +96,10 @@ test-torch: $(TORCH)/.installed ## ... on PyTorch
 	KERAS_BACKEND=torch $(TORCH)/bin/python -m pytest -n $(JOBS) \
 		-m 'not tensorflow and not slow' $(PYTEST_ARGS) $(PORTABLE)
 
+# TensorFlow, JAX, Orbax and grain side by side, as nothing else needs them.
+test-hosts: $(HOSTS)/.installed ## Train by processes together, killed and resumed
+	$(HOSTS)/bin/python -m pytest -rs $(PYTEST_ARGS) tests/distribution
+
 # The page's libraries come by npm, and the system's Chromium drives it.
 .PHONY: have-browser
 have-browser:
@@ -135,6 +141,7 @@ $(VENV)/.installed: requirements/dev.txt requirements/weights.txt
 $(OLDEST)/.installed: requirements/oldest.txt
 $(JAX)/.installed: requirements/jax.txt
 $(GPU)/.installed: requirements/jax.txt
+$(HOSTS)/.installed: requirements/hosts.txt
 $(TORCH)/.installed: requirements/torch.txt
 # PyTorch comes in builds of the same version with other hashes: see the file.
 $(STAMPS): HASHES = --require-hashes
@@ -181,6 +188,9 @@ lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
 		pyproject.toml --output-file requirements/oldest.txt >/dev/null
 	$(UV) --generate-hashes --group jax -c requirements/dev.txt \
 		--output-file requirements/jax.txt >/dev/null
+	$(UV) --generate-hashes --extra test --extra hosts --group hosts \
+		pyproject.toml -c requirements/dev.txt -c requirements/jax.txt \
+		--output-file requirements/hosts.txt >/dev/null
 	$(UV) --no-annotate --group torch \
 		--output-file requirements/torch.new >/dev/null
 	{ sed -n '/^##/p' requirements/torch.txt; \

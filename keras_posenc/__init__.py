@@ -19,6 +19,15 @@ from keras_posenc.checkpoints.pretrained_model import (
 from keras_posenc.checkpoints.saving import (
     save_hugging_face as save_hugging_face,
 )
+from keras_posenc.distribution import (
+    layout_map as layout_map,
+)
+from keras_posenc.distribution import (
+    restore_checkpoint as restore_checkpoint,
+)
+from keras_posenc.distribution import (
+    save_gathered as save_gathered,
+)
 from keras_posenc.generation.generator import (
     Generator as Generator,
 )

@@ -1,11 +1,13 @@
 """What is private to Keras and used all the same. Nothing else may name it.
 
 Keras says neither of a tensor's mask where it is written or read behind a
-layer, nor of a graph which layer made a tensor from what. Each function here
-has a test of its own, which says what breaks when Keras changes the name.
+layer, nor of a graph which layer made a tensor from what, and lets no variable
+of several processes have a value of one. Each function here has a test of its
+own, which says what breaks when Keras changes the name.
 """
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
@@ -34,3 +36,20 @@ def tensors_behind(tensor: Any) -> list[Any]:
 def layers_within(layer: Any) -> Iterator[Any]:
     """A layer or model and all layers inside it, at any depth."""
     yield from layer._flatten_layers()
+
+
+@contextlib.contextmanager
+def lent_values(pairs: Sequence[tuple[Any, Any]]) -> Iterator[None]:
+    """Lends each variable a value, wherever that lies, and takes it back.
+
+    Args:
+        pairs: Variables, and what they hold meanwhile.
+    """
+    own = [variable._value for variable, _ in pairs]
+    try:
+        for variable, value in pairs:
+            variable._value = value
+        yield
+    finally:
+        for (variable, _), value in zip(pairs, own, strict=True):
+            variable._value = value

@@ -15,14 +15,16 @@ COMMAND = "keras_posenc_cli"
 
 # Which rooms each room may import, besides itself. Folders all, but for
 # __init__.py (the public names), progress.py (what others show),
-# keras_internals.py (what is private to Keras) and reference.py (the tests'
-# oracle); the command stands beside the package, to parse before importing it.
+# distribution.py (models on several devices), keras_internals.py (what is
+# private to Keras) and reference.py (the tests' oracle); the command stands
+# beside the package, to parse before importing it.
 MAP = {
     "ops": set(),
     "positional": {"ops"},
     "transformer": {"positional", "ops", "keras_internals"},
     "training": {"ops", "keras_internals"},
     "generation": {"transformer", "ops"},
+    "distribution": {"transformer", "positional", "keras_internals"},
     "text": {"ops", "progress", "keras_internals"},
     "checkpoints": {"transformer", "positional", "text", "ops", "progress"},
     "analysis": {"ops", "positional", "progress"},
@@ -62,6 +64,8 @@ HOMES = {
     "tensorflow": {"text", "training", "artifacts", "scoring", COMMAND},
     "tensorflow_text": {"text"},
     "safetensors": {"checkpoints"},
+    "jax": {"distribution"},
+    "orbax": {"distribution"},
     "matplotlib": {"analysis"},
     "pyarrow": {"scoring"},
     "shtab": {COMMAND},
@@ -73,6 +77,7 @@ KERAS_INTERNALS = {
     "_keras_history",
     "_inbound_nodes",
     "_flatten_layers",
+    "_value",
 }
 KEEPER = "keras_internals"
 LATE = {
@@ -83,6 +88,8 @@ LATE = {
     "tensorflow": {"training", "scoring", COMMAND},
     "tensorflow_text": set(MAP),
     "safetensors": set(MAP),
+    "jax": set(MAP),
+    "orbax": set(MAP),
     "matplotlib": set(MAP),
     "pyarrow": set(MAP),
 }
@@ -262,6 +269,9 @@ REFUSED = [
     ("checkpoints/a.py", "from safetensors import safe_open", "inside a func"),
     ("text/a.py", "def f():\n  import safetensors", "import safetensors"),
     ("analysis/a.py", "from keras_posenc.transformer.b import c", "transform"),
+    ("distribution.py", "from keras_posenc.artifacts.b import c", "artifacts"),
+    ("distribution.py", "import jax", "inside a function"),
+    ("ops/a.py", "def f():\n  import jax", "ops must not import jax"),
     ("artifacts/a.py", "from keras_posenc.ops.b import c", "ops"),
     ("artifacts/a.py", "from keras_posenc.positional.b import c", "position"),
     ("artifacts/a.py", "from keras_posenc.transformer.b import c", "transfo"),

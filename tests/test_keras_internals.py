@@ -12,6 +12,7 @@ from keras_posenc.keras_internals import (
     carry_mask,
     layer_behind,
     layers_within,
+    lent_values,
     tensors_behind,
 )
 
@@ -76,3 +77,17 @@ def test_layers_are_found_at_any_depth():
     model = keras.Sequential([keras.Input((3, 2)), wrapped])
     found = {id(layer) for layer in layers_within(model)}
     assert {id(model), id(wrapped), id(inner)} <= found
+
+
+def test_a_variable_holds_what_it_is_lent():
+    """Else process 0 saves a model without what other processes hold."""
+    layer = keras.layers.Dense(2)
+    layer.build((None, 3))
+    own = ops.convert_to_numpy(layer.kernel).copy()
+    ones = ops.ones((3, 2))
+    with lent_values([(layer.kernel, ones)]):
+        stored = {}
+        layer.save_own_variables(stored)
+        found = ops.convert_to_numpy(stored["0"])
+        np.testing.assert_array_equal(found, ops.convert_to_numpy(ones))
+    np.testing.assert_array_equal(ops.convert_to_numpy(layer.kernel), own)

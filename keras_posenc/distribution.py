@@ -1,0 +1,400 @@
+"""Models on meshes of devices: layouts, files of what is sharded, resuming."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.keras_internals import layers_within, lent_values
+from keras_posenc.positional.transformer_xl_bias import TransformerXLBias
+from keras_posenc.transformer._decoding_model import DecodingModel
+from keras_posenc.transformer.cross_attention import CrossAttention
+from keras_posenc.transformer.feed_forward import FeedForward
+from keras_posenc.transformer.self_attention import SelfAttention
+
+# ---- Layouts
+
+
+def layout_map(
+    model: Any, mesh: Any, *, axis: str = "model"
+) -> keras.distribution.LayoutMap:
+    """Which variables of a model are sharded over a mesh, and how.
+
+    It is read off the layers, by their types and not by names. Of each pair of
+    projections the first is sharded by its columns and the second by its rows,
+    so that what is between them is sharded too:
+
+    - `SelfAttention`: `query_key_value`, then `output_projection`. One matrix
+      holds the queries, keys and values of all heads, and is sharded wherever
+      the axis divides its columns, whether or not it divides its heads; behind
+      it XLA moves each head to where it belongs.
+    - `CrossAttention`: `query`, then `output_projection`. Keys and values of
+      grouped heads that the axis does not divide are replicated, and the
+      queries alone are sharded.
+    - `FeedForward`: `intermediate` and its gate, then `output_projection`.
+    - Embeddings of ids, Keras's own included, by their columns; the logits of
+      the package's models by theirs.
+    - The matrix of `TransformerXLBias`, and its biases, by heads.
+
+    What LoRA or int8 adds to them is sharded as they are. All else is
+    replicated: norms, tables of positions and of distances, layers that are
+    not of this package, such as a head, and whatever the axis does not divide.
+    Numbers depend on none of this, but for the order of sums.
+
+    Args:
+        model: A built model, or layer. Its values are not read: one that is
+            made in `keras.StatelessScope(initialize_variables=False)` has none
+            and takes no memory, if `keras.utils.clear_session()` comes behind:
+            else Keras makes up for it with the next model.
+        mesh: A `keras.distribution.DeviceMesh`.
+        axis: The axis of the mesh to shard over.
+
+    Returns:
+        A `keras.distribution.LayoutMap` with an entry for the path of each
+        variable, for `keras.distribution.ModelParallel`. Make the model once
+        more within that, with the same names, as `keras.models.clone_model`
+        does: a variable that is like one to shard, under another path, is an
+        error there and not replicated in silence.
+
+    Raises:
+        ValueError: The mesh has no such axis, a layer is not built, a variable
+            is of a quantization other than int8, or two have one path.
+
+    Example:
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = kp.TransformerEncoderModel(
+    ...     50, d_model=8, num_layers=1, num_heads=2, intermediate_dim=16
+    ... )
+    >>> mesh = keras.distribution.DeviceMesh(
+    ...     (1, 2), ["batch", "model"], ["cpu:0", "cpu:1"]
+    ... )
+    >>> layouts = kp.layout_map(model, mesh)
+    >>> for path, layout in layouts.items():
+    ...     if "query" in path:
+    ...         print(path, layout.axes)
+    encoder/block_0/attention/query_key_value/kernel (None, 'model')
+    encoder/block_0/attention/query_key_value/bias ('model',)
+
+    References:
+        - [Shoeybi et al., 2019](https://arxiv.org/abs/1909.08053)
+    """
+    if axis not in mesh.axis_names:
+        raise ValueError(
+            f"`axis` must be one of {list(mesh.axis_names)}, the axes of the "
+            f"mesh. Received: axis={axis!r}"
+        )
+    size = mesh.shape[list(mesh.axis_names).index(axis)]
+    sharded: dict[int, tuple[Any, ...]] = {}
+    for layer in layers_within(model):
+        if not layer.built:
+            raise ValueError(
+                f"`model` must be built. Received: model={model.name!r}, whose "
+                f"{type(layer).__name__} '{layer.name}' is not"
+            )
+        for part, way in _sharded_within(layer, size):
+            for variable in part.variables:
+                axes = _axes_of(variable, part, way, axis)
+                sharded[id(variable)] = axes
+    layouts = _LayoutMap(mesh)
+    paths = set()
+    for variable in model.variables:
+        if variable.path in paths:
+            raise ValueError(
+                "The variables of `model` must have a path each: give its "
+                f"layers names. Received: two at '{variable.path}'"
+            )
+        paths.add(variable.path)
+        replicated = (None,) * len(variable.shape)
+        layouts[variable.path] = sharded.get(id(variable), replicated)
+    return layouts
+
+
+def _sharded_within(layer: Any, size: int) -> Iterator[tuple[Any, str]]:
+    """The parts of a layer that an axis of this size divides, and which way."""
+    for part, way, count in _parts_of(layer):
+        if part is not None and count % size == 0:
+            yield part, way
+
+
+def _parts_of(layer: Any) -> Iterator[tuple[Any, str, int]]:
+    """The parts to shard, by rows or columns, and into how many at most."""
+    match layer:
+        case SelfAttention():
+            units = layer.query_key_value.units
+            yield layer.query_key_value, "columns", units
+            yield layer.output_projection, "rows", layer.num_heads
+        case CrossAttention():
+            yield layer.query, "columns", layer.num_heads
+            yield layer.key_value, "columns", layer.num_key_value_heads
+            yield layer.output_projection, "rows", layer.num_heads
+        case FeedForward():
+            yield layer.gate, "columns", layer.intermediate_dim
+            yield layer.intermediate, "columns", layer.intermediate_dim
+            yield layer.output_projection, "rows", layer.intermediate_dim
+        case TransformerXLBias():
+            yield layer, "columns", layer.content_bias.shape[0]
+        case keras.layers.Embedding():
+            yield layer, "columns", layer.output_dim
+        case DecodingModel(head=keras.layers.Dense() as head):
+            yield head, "columns", head.units
+
+
+def _axes_of(variable: Any, layer: Any, way: str, axis: str) -> tuple[Any, ...]:
+    """The axes of a variable of a layer that is sharded by rows or columns."""
+    rows, columns = (axis, None) if way == "rows" else (None, axis)
+    # The names are those of Keras's attributes; int8 and LoRA included.
+    known = {
+        "kernel": (rows, columns),
+        "bias": (columns,),
+        "kernel_scale": (columns,),
+        "lora_kernel_a": (rows, None),
+        "lora_kernel_b": (None, columns),
+        "embeddings": (None, columns),
+        "embeddings_scale": (None,),
+        "lora_embeddings_a": (None, None),
+        "lora_embeddings_b": (None, columns),
+        "content_bias": (columns, None),
+        "position_bias": (columns, None),
+    }
+    mode = layer.quantization_mode
+    axes = known.get(variable.name)
+    if axes is None or mode not in (None, "int8"):
+        raise ValueError(
+            "`model` has a variable of which nobody said how it is sharded: "
+            f"'{variable.path}' of a {type(layer).__name__}"
+            + (f" quantized to {mode}" if mode else "")
+        )
+    return axes
+
+
+class _LayoutMap(keras.distribution.LayoutMap):
+    """As Keras's, which has no layout for what it knows under another name."""
+
+    def __getitem__(self, path: str) -> Any:
+        layout = super().__getitem__(path)
+        if layout is None:
+            self._check(path)
+        return layout
+
+    def _check(self, path: str) -> None:
+        """Raises `ValueError` for what would be sharded at another path."""
+        for known, layout in self.items():
+            if any(layout.axes) and _tail(known) == _tail(path):
+                raise ValueError(
+                    f"'{path}' has no layout, and would be replicated. Is it "
+                    f"'{known}'? A model has the names that it was laid out by "
+                    "if its layers were named, or if it is made by "
+                    "`keras.models.clone_model`. Else add a layout: "
+                    f"layouts[{path!r}] = (None, ...)"
+                )
+
+
+def _tail(path: str) -> list[str]:
+    """The layer and the variable of a path, without the numbers of names."""
+    return [re.sub(r"_\d+$", "", name) for name in path.split("/")[-2:]]
+
+
+# ---- Files
+
+
+def save_gathered(model: Any, path: Any) -> Path:
+    """Saves a model whose variables are sharded over several processes.
+
+    Every process calls it, at the same point. Each variable is gathered in its
+    turn, into memory of the host and never as a whole into that of a device;
+    process 0 writes the file beside its place and renames it, so that there is
+    all of it or what was there before; the others wait. It is an ordinary file,
+    which loads on every backend, on one device, with the optimizer's state.
+
+    With one process, or without JAX, it writes what `model.save` writes.
+
+    Args:
+        model: A Keras model.
+        path: A path that ends in `.keras`. Process 0 alone writes there.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: The path has another ending.
+        Exception: What writing raised, on process 0.
+        RuntimeError: Writing failed there, on every other process.
+
+    Example:
+    >>> import tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    >>> folder = tempfile.mkdtemp()
+    >>> kp.save_gathered(model, f"{folder}/model.keras").name
+    'model.keras'
+    """
+    path = Path(path).expanduser()
+    if path.suffix != ".keras":
+        raise ValueError(f"`path` must end in .keras. Received: path={path}")
+    if _process_count() == 1:
+        _write(model, path)
+        return path
+    import jax
+    from jax.experimental import multihost_utils
+
+    is_first = jax.process_index() == 0
+    values = []
+    for variable in _variables(model):
+        value = variable.value
+        if not value.is_fully_addressable:
+            value = multihost_utils.process_allgather(value, tiled=True)
+            if is_first:
+                values.append((variable, value))
+    failure = None
+    if is_first:
+        distribution = keras.distribution.distribution()
+        try:
+            # What Keras makes while it writes is of this process alone.
+            keras.distribution.set_distribution(None)
+            with lent_values(values):
+                _write(model, path)
+        except Exception as error:
+            failure = error
+        finally:
+            keras.distribution.set_distribution(distribution)
+    # What the others wait for, and hear of.
+    failed = multihost_utils.broadcast_one_to_all(np.int32(failure is not None))
+    if failure is not None:
+        raise failure
+    if failed:
+        raise RuntimeError(f"Process 0 could not write '{path}'")
+    return path
+
+
+def _process_count() -> int:
+    if keras.config.backend() != "jax":
+        return 1
+    import jax
+
+    return jax.process_count()
+
+
+def _variables(model: Any) -> list[Any]:
+    """All that a file of a model holds."""
+    optimizer = getattr(model, "optimizer", None)
+    return [
+        *model.variables,
+        *model.metrics_variables,
+        *([] if optimizer is None else optimizer.variables),
+    ]
+
+
+def _write(model: Any, path: Path) -> None:
+    partial = path.with_name(f".{path.stem}.partial.keras")
+    try:
+        model.save(partial)
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+# ---- Resuming
+
+
+def restore_checkpoint(model: Any, directory: Any) -> int:
+    """Loads the latest checkpoint of `keras.callbacks.OrbaxCheckpoint`.
+
+    Weights, the optimizer's state and the states of seed generators, such as
+    those of dropouts, come back as they were, on whatever devices and processes
+    the model is on now. Keras's own `model.load_weights` leaves out what it
+    finds under no path, without a word, and says nothing of the epoch.
+
+    Args:
+        model: The model that was trained, made and compiled again, as the
+            first of a process if layers go without names: Keras counts them.
+        directory: That of the callback, which saves at the end of each epoch
+            (`save_freq="epoch"`). All processes see it.
+
+    Returns:
+        The epoch to go on from, for `fit(initial_epoch=...)`; 0 where there is
+        no checkpoint yet.
+
+    Raises:
+        ImportError: The library `orbax-checkpoint` is missing.
+        ValueError: The backend is not JAX, the model is not compiled, or the
+            checkpoint is of another one; what is missing there, or in excess,
+            is named.
+
+    Example:
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    >>> model.compile("adam", "mse")
+    >>> kp.restore_checkpoint(model, "checkpoints")  # doctest: +SKIP
+    0
+    """
+    if keras.config.backend() != "jax":
+        raise ValueError(
+            "`restore_checkpoint` takes the backend JAX. "
+            f"Received: backend {keras.config.backend()!r}"
+        )
+    if getattr(model, "optimizer", None) is None:
+        raise ValueError(
+            "`model` must be compiled: a checkpoint holds the optimizer's "
+            f"state. Received: model={model.name!r}, which is not"
+        )
+    import jax
+    from orbax.checkpoint import v1 as ocp
+
+    directory = os.path.expanduser(os.fspath(directory))
+    with ocp.training.Checkpointer(directory) as checkpointer:
+        latest = checkpointer.latest
+    if latest is None:
+        return 0
+    path = os.path.join(directory, str(latest.step))
+    model.optimizer.build(model.trainable_variables)
+    state = model.get_state_tree()
+    # Those of metrics begin anew with each epoch, or come with the first.
+    del state["metrics_variables"]
+    saved = dict(
+        ocp.pytree_metadata(path, checkpointable_name="pytree").metadata
+    )
+    metrics = saved.pop("metrics_variables", {})
+    _check_same(state, saved, path)
+    # Each to where it is to lie now, whatever lay where when it was saved.
+    wanted = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+        state,
+    )
+    wanted["metrics_variables"] = jax.tree.map(
+        lambda _: ocp.PLACEHOLDER, metrics
+    )
+    loaded = ocp.load_checkpointables(path, {"pytree": wanted})["pytree"]
+    model.set_state_tree({name: loaded[name] for name in state})
+    return int(latest.step) + 1
+
+
+def _check_same(state: Any, saved: Any, path: str) -> None:
+    """Raises `ValueError` unless two trees have the same shapes by paths."""
+    own, other = (
+        {f"{place}: {shape}" for place, shape in _shapes(tree)}
+        for tree in (state, saved)
+    )
+    if own != other:
+        raise ValueError(
+            f"The checkpoint '{path}' is of another model. "
+            f"Missing there: {sorted(own - other) or None}; "
+            f"in excess: {sorted(other - own) or None}"
+        )
+
+
+def _shapes(tree: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        here = f"{place}/{name}" if place else name
+        if isinstance(value, dict):
+            yield from _shapes(value, here)
+        else:
+            yield here, tuple(value.shape)

@@ -1,0 +1,268 @@
+"""What the tests have processes of their own do: `worker.py CASE OPTIONS`.
+
+A process has the devices that XLA_FLAGS gives it before JAX begins, and is one
+of several if KERAS_DISTRIBUTION_JOB_ADDRESSES says so. Options are JSON.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc.training import TokenCrossentropy
+
+# ---- Models, whose layers have names
+
+
+def make_encoder(lora=False):
+    """With a gate, a matrix of relative positions, and a head of Keras's."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    encoder = kp.TransformerEncoderModel(
+        50,
+        d_model=16,
+        num_layers=1,
+        num_heads=4,
+        intermediate_dim=32,
+        dropout=0.0,
+        input_position=kp.PositionEmbedding(12, name="positions"),
+        attention_position=kp.TransformerXLBias(name="xl"),
+        use_gate=True,
+        name="encoder_model",
+    )
+    if lora:
+        encoder.embedding.enable_lora(2)
+        for block in encoder.encoder.blocks:
+            block.attention.query_key_value.enable_lora(2)
+            block.attention.output_projection.enable_lora(2)
+    x = kp.MaskedAveragePooling1D(name="pooling")(encoder(ids))
+    model = keras.Model(
+        ids, keras.layers.Dense(3, name="scores")(x), name="judge"
+    )
+    model.loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return model
+
+
+def make_transformer():
+    """Cross-attention, and logits with a table of theirs.
+
+    Its 2 heads of keys and values are fewer than a model axis of 4.
+    """
+    model = kp.Transformer(
+        40,
+        target_vocabulary_size=44,
+        d_model=16,
+        num_layers=1,
+        num_heads=4,
+        num_key_value_heads=2,
+        intermediate_dim=32,
+        dropout=0.0,
+        embeddings="separate",
+        attention_position=kp.RotaryEmbedding(name="rotary"),
+        name="transformer",
+    )
+    model.loss_of = TokenCrossentropy()
+    return model
+
+
+MODELS = {
+    "encoder": make_encoder,
+    "lora": lambda: make_encoder(lora=True),
+    "transformer": make_transformer,
+}
+
+
+def make_data(kind, rows=8):
+    """Rows of ids with padding behind, and what is to be answered."""
+    rng = np.random.default_rng(1)
+
+    def ids(vocabulary, length):
+        found = rng.integers(1, vocabulary, (rows, length), dtype="int32")
+        lengths = rng.integers(1, length + 1, (rows, 1))
+        return np.where(np.arange(length) < lengths, found, 0).astype("int32")
+
+    if kind == "transformer":
+        target = ids(44, 7)
+        x = {"source": ids(40, 10), "target": target}
+        return x, np.pad(target[:, 1:], ((0, 0), (0, 1)))
+    return ids(50, 10), rng.integers(0, 3, rows).astype("int32")
+
+
+# ---- Distributions
+
+
+def distribution_of(name, make, **options):
+    """`"data"`, or the sizes of the axes `batch` and `model`."""
+    if name == "data":
+        return keras.distribution.DataParallel(**options)
+    mesh = keras.distribution.DeviceMesh(
+        tuple(name), ["batch", "model"], keras.distribution.list_devices()
+    )
+    with keras.StatelessScope(initialize_variables=False):
+        layouts = kp.layout_map(make(), mesh)
+    keras.utils.clear_session()
+    return keras.distribution.ModelParallel(
+        layout_map=layouts, batch_dim_name="batch", **options
+    )
+
+
+def own_slice(tree, distribution):
+    """The rows of a batch that are of this process."""
+    shards = min(distribution.num_model_replicas, distribution.num_processes)
+    return keras.tree.map_structure(
+        lambda x: np.split(x, shards)[distribution.data_shard_id], tree
+    )
+
+
+def fed(route, x, y, distribution):
+    """One batch by a generator, by grain, or by tf.data, which Keras shards."""
+    if route == "tf.data":
+        import tensorflow as tf
+
+        dataset = tf.data.Dataset.from_tensor_slices((x, y))
+        return dataset.batch(len(y), drop_remainder=True)
+    batch = (x, y) if distribution is None else own_slice((x, y), distribution)
+    if route == "grain":
+        import grain
+
+        rows = [
+            keras.tree.map_structure(lambda x, i=i: x[i], batch)
+            for i in range(len(batch[1]))
+        ]
+        return grain.MapDataset.source(rows).batch(len(rows)).to_iter_dataset()
+    return (each for each in [batch])  # Keras takes generators alone
+
+
+def one_step(kind, name, route="generator"):
+    """The loss of a row, and the weights behind a step of SGD.
+
+    They differ as gradients do. The loss is a sum where a mean would not show
+    that every process gave all rows.
+    """
+    make = MODELS[kind]
+    distribution = None
+    if name is not None:
+        distribution = distribution_of(
+            name, make, auto_shard_dataset=route == "tf.data"
+        )
+    keras.distribution.set_distribution(distribution)
+    keras.utils.set_random_seed(0)
+    model = make()
+    x, y = make_data(kind)
+    rows = 1 if kind == "transformer" else len(y)
+    if rows > 1:
+        model.loss_of.reduction = "sum"
+    model.compile(keras.optimizers.SGD(1 / rows), model.loss_of)
+    data = fed(route, x, y, distribution)
+    loss = model.fit(data, verbose=0, shuffle=False).history["loss"][0]
+    keras.distribution.set_distribution(None)
+    return loss / rows, model
+
+
+def whole(variable):
+    value = variable.value
+    if not value.is_fully_addressable:
+        from jax.experimental import multihost_utils
+
+        return multihost_utils.process_allgather(value, tiled=True)
+    return np.asarray(value)
+
+
+def compare(kinds, distributions, routes=("generator",)):
+    """How far one step is from that on one device, and what was sharded."""
+    report = {}
+    for kind in kinds:
+        # Of this process alone, and on its first device.
+        loss, alone = one_step(kind, None)
+        for name in distributions:
+            for route in routes:
+                found, model = one_step(kind, name, route)
+                pairs = zip(alone.weights, model.weights, strict=True)
+                report[f"{kind} {name} {route}"] = {
+                    "loss": abs(found - loss),
+                    "weights": max(
+                        float(np.max(np.abs(whole(own) - whole(other))))
+                        for own, other in pairs
+                    ),
+                    "sharded": sum(
+                        not weight.value.sharding.is_fully_replicated
+                        for weight in model.weights
+                    ),
+                }
+    return report
+
+
+def mirrored():
+    """How far a step of MirroredStrategy is from that on one device."""
+    import contextlib
+
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, two)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+    def step(scope):
+        keras.utils.set_random_seed(0)
+        with scope:
+            model = make_encoder()
+            model.compile(keras.optimizers.SGD(1.0), model.loss_of)
+        x, y = make_data("encoder")
+        model.fit(x, y, batch_size=len(y), shuffle=False, verbose=0)
+        return model.get_weights()
+
+    pairs = zip(
+        step(contextlib.nullcontext()), step(strategy.scope()), strict=True
+    )
+    difference = max(float(np.max(np.abs(a - b))) for a, b in pairs)
+    report = {"weights": difference, "devices": strategy.num_replicas_in_sync}
+    return report
+
+
+# ---- Files
+
+
+def save(path, mesh, fail=False):
+    """Trains a step, saves it, and keeps what it answered beside it."""
+    _, model = one_step("encoder", mesh)
+    if fail:
+        try:
+            kp.save_gathered(model, Path(path).parent / "none" / "model.keras")
+        except (OSError, RuntimeError) as error:
+            return type(error).__name__
+    kp.save_gathered(model, path)
+    weights = [whole(weight) for weight in model.weights]
+    if os.environ.get("KERAS_DISTRIBUTION_PROCESS_ID", "0") == "0":
+        np.savez(Path(path).with_suffix(".npz"), *weights)
+    return None
+
+
+def load(path, export=None):
+    """Loads it on this backend; with `export`, makes a SavedModel of it."""
+    model = keras.saving.load_model(path)
+    with np.load(Path(path).with_suffix(".npz")) as kept:
+        pairs = zip(kept.values(), model.weights, strict=True)
+        difference = max(
+            float(np.max(np.abs(own - ops.convert_to_numpy(other))))
+            for own, other in pairs
+        )
+    report = {"difference": difference, "parameters": model.count_params()}
+    report["iterations"] = int(ops.convert_to_numpy(model.optimizer.iterations))
+    if export:
+        exported = kp.export_saved_model(model, export, max_length=12)
+        report["passed"] = exported.report.passed
+    return report
+
+
+if __name__ == "__main__":
+    case, options = sys.argv[1], json.loads(sys.argv[2])
+    if "KERAS_DISTRIBUTION_JOB_ADDRESSES" in os.environ:
+        keras.distribution.initialize()
+    cases = (compare, mirrored, save, load)
+    report = {each.__name__: each for each in cases}[case](**options)
+    print("\n" + json.dumps(report))  # behind what Gloo prints

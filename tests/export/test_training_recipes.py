@@ -1,0 +1,124 @@
+"""Launchers of training start what is there, and again when it fails."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "export" / "training"
+EXAMPLE = "examples/train_hosts.py"
+
+
+def flags():
+    """Those that the example takes."""
+    source = (ROOT / EXAMPLE).read_text(encoding="utf-8")
+    return set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', source))
+
+
+def test_every_launch_line_has_flags_that_exist():
+    assert "--folder" in flags()
+    pages = [*RECIPES.iterdir(), ROOT / EXAMPLE]
+    pages.append(ROOT / "docs" / "distributed.md")
+    for page in pages:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for line in re.findall(rf"python {EXAMPLE}.*", text):
+            line = line.partition("#")[0]
+            used = set(re.findall(r"--[\w-]+", line))
+            assert used <= flags(), (page.name, line)
+
+
+@pytest.fixture
+def jobset():
+    return yaml.safe_load((RECIPES / "jobset.yaml").read_text())
+
+
+def test_jobset_agrees_with_itself(jobset):
+    name = jobset["metadata"]["name"]
+    assert jobset["kind"] == "JobSet"
+    assert jobset["spec"]["failurePolicy"]["maxRestarts"] > 0
+    (job,) = jobset["spec"]["replicatedJobs"]
+    spec = job["template"]["spec"]
+    pod = spec["template"]["spec"]
+    # All are started anew together: a single one would wait for the others.
+    assert (spec["backoffLimit"], pod["restartPolicy"]) == (0, "Never")
+    assert spec["completionMode"] == "Indexed"
+    (container,) = pod["containers"]
+    environment = {each["name"]: each for each in container["env"]}
+    processes = environment["KERAS_DISTRIBUTION_NUM_PROCESSES"]["value"]
+    assert processes == str(spec["parallelism"]) == str(spec["completions"])
+    (port,) = (each["containerPort"] for each in container["ports"])
+    address = environment["KERAS_DISTRIBUTION_JOB_ADDRESSES"]["value"]
+    assert address == f"{name}-{job['name']}-0-0.{name}:{port}"
+    assert container["command"][:2] == ["python", EXAMPLE]
+    given = {each.partition("=")[0] for each in container["command"][2:]}
+    assert given <= flags()
+    folder = next(x for x in container["command"] if "--folder=" in x)
+    mounts = {
+        each["mountPath"]: each["name"] for each in container["volumeMounts"]
+    }
+    assert folder.startswith("--folder=/shared/")
+    assert mounts["/shared"] in {each["name"] for each in pod["volumes"]}
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """Starts slurm.sh with stand-ins, of which `srun` runs a line of shell."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not installed")
+
+    def start(srun, restarts="0"):
+        for name, line in (
+            ("srun", f'echo "srun $*" >>"{tmp_path}/calls"; {srun}'),
+            ("scontrol", f'echo "scontrol $*" >>"{tmp_path}/calls"'),
+        ):
+            program = tmp_path / name
+            program.write_text(f"#!{bash}\n{line}\n")
+            program.chmod(0o755)
+        return subprocess.Popen(
+            [bash, RECIPES / "slurm.sh", "/shared/run", "--epochs", "3"],
+            env={
+                "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+                "SLURM_JOB_ID": "7",
+                "SLURM_RESTART_COUNT": restarts,
+            },
+            stderr=subprocess.DEVNULL,
+        )
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("srun", "restarts", "code", "requeued"),
+    [
+        ("true", "0", 0, False),
+        ("exit 134", "0", 134, True),
+        ("exit 134", "20", 134, False),
+    ],
+)
+def test_slurm_queues_again_what_failed(
+    slurm, tmp_path, srun, restarts, code, requeued
+):
+    assert slurm(srun, restarts).wait(30) == code
+    first, *others = (tmp_path / "calls").read_text().splitlines()
+    assert first.endswith(f"python {EXAMPLE} --folder /shared/run --epochs 3")
+    assert others == ["scontrol requeue 7"] * requeued
+
+
+def test_slurm_queues_again_when_its_time_is_over(slurm, tmp_path):
+    process = slurm("exec sleep 5")
+    calls = tmp_path / "calls"
+    deadline = time.monotonic() + 20
+    while not (calls.exists() and calls.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    assert calls.read_text().splitlines()[1:] == ["scontrol requeue 7"]
