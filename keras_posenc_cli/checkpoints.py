@@ -34,8 +34,10 @@ def load_checkpoint(path: Path, **options: Any) -> Any:
 def answers(model: Any) -> str:
     """What a model of a checkpoint answers, in a few words."""
     *each, size = model.outputs[0].shape
-    per = "token" if len(each) == 2 else "text"
-    if len(model.inputs[0].shape) == 4:
+    inputs = model.inputs[0]
+    of_pairs = inputs.dtype == "string" and len(inputs.shape) == 2
+    per = "token" if len(each) == 2 else "pair" if of_pairs else "text"
+    if len(inputs.shape) == 4:
         per = "token of an image" if len(each) == 2 else "image"
     if model.labels is None:
         return f"a vector of {size} for each {per}"

@@ -38,7 +38,8 @@ _OF_NO_MATTER = frozenset(
     output_attentions output_hidden_states output_past pooler_dropout
     pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
     pooler_size_per_head pooler_type pretraining_tp problem_type qa_dropout
-    resid_pdrop return_dict return_dict_in_generate sep_token_id
+    resid_pdrop return_dict return_dict_in_generate
+    sbert_ce_default_activation_function sentence_transformers sep_token_id
     seq_classif_dropout sparse_pred_ignore_index sparse_prediction
     summary_activation summary_first_dropout summary_last_dropout summary_type
     summary_use_proj task_specific_params tie_word_embeddings tie_weights_

@@ -108,6 +108,13 @@ class Family:
     first_position: int = 0
     # What embeddings are multiplied by.
     embedding_scale: float = 1.0
+    # How many types of tokens there are, where `names` has their embeddings.
+    token_types: int | None = None
+
+    @property
+    def tells_texts_apart(self) -> bool:
+        """Whether the tokens of a pair's second text have their own type."""
+        return "token_type" in self.names and (self.token_types or 0) > 1
 
     def options(self, config: Config) -> dict[str, Any]:
         """The arguments of the model."""
@@ -184,10 +191,14 @@ class Family:
             parts.norm(model.encoder.final_norm, "final_norm")
 
     def fill_embeddings(self, model: Any, parts: "Parts") -> None:
-        """Those of ids, positions and token types, of which all are type 0."""
+        """Those of ids, positions and token types.
+
+        Type 0 becomes part of what all tokens have.
+        """
         embedding, position = model.embedding, model.input_position
         width = embedding.embeddings.shape[1]
-        scale, first_type = self.embedding_scale, parts.first_type(width)
+        scale = self.embedding_scale
+        first_type = parts.first_type(width, model.second_text_embedding)
         if "position" in self.names:
             parts.table(embedding, "embedding", scale=scale)
             parts.table(
@@ -283,19 +294,27 @@ class Parts:
         self._family = family
         self._tensors = tensors
         self._prefix = prefix
-        self.types: int | None = getattr(family, "token_types", None)
+        self.types = family.token_types
 
     def name(self, part: str, number: int | None = None) -> str:
         """What a part is called, of the block of that number."""
         return self._prefix + self._family.names[part].format(number)
 
-    def first_type(self, width: int) -> Any:
-        """The embedding of token type 0, or 0 where there are no types."""
+    def first_type(self, width: int, second: Any) -> Any:
+        """The embedding of token type 0, or 0 where there are no types.
+
+        Args:
+            width: That of the embeddings.
+            second: The layer that holds what type 1 adds to it, or None.
+        """
         if "token_type" not in self._family.names:
             return 0.0
         if not self.types:
             return 0.0
-        return self.take("token_type", (self.types, width))[0]
+        rows = self.take("token_type", (self.types, width))
+        if second is not None:
+            second.embedding.assign(rows[1] - rows[0])
+        return rows[0]
 
     def table(
         self,

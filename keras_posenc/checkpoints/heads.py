@@ -35,8 +35,15 @@ _CLASSIFIER_POOLINGS = {
     "mean": MaskedAveragePooling1D,
     "late": MaskedAveragePooling1D,
 }
+_IDENTITY = "torch.nn.modules.linear.Identity"
+# What a cross-encoder makes of its logits.
+_SCORINGS = {
+    _IDENTITY: "linear",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.Tanh": "tanh",
+}
 _ACTIVATIONS = {
-    "torch.nn.modules.linear.Identity": None,
+    _IDENTITY: None,
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.activation.ReLU": "relu",
     "torch.nn.modules.activation.GELU": "gelu",
@@ -79,6 +86,49 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
     )
 
 
+def scoring_of(folder: Folder, values: Mapping[str, Any]) -> str | None:
+    """The activation that a cross-encoder of sentence-transformers has.
+
+    Returns:
+        A name of Keras's, or None where the folder is no such model's.
+
+    Raises:
+        ValueError: One that is not known here.
+    """
+    told, key = [], "activation_fn"
+    if folder.has(PROMPTS):
+        told.append(Config(folder.mapping(PROMPTS), folder.path / PROMPTS))
+        told[0].expect("default_prompt_name", None)
+    config = Config(values, folder.path / "config.json")
+    if "sentence_transformers" in values:
+        told.append(config.part("sentence_transformers"))
+    else:  # before version 4
+        config.rename("sbert_ce_default_activation_function", key)
+        told.append(config)
+    for each in told:
+        activation = each.expect(key, None, *_SCORINGS)
+        if activation is not None:
+            return _SCORINGS[activation]
+    return None
+
+
+def is_cross_encoder(folder: Folder) -> bool:
+    """Whether `modules.json` has nothing behind a classifier.
+
+    As sentence-transformers writes it from version 5.4 on.
+    """
+    if not folder.has(MODULES):
+        return False
+    modules = folder.json(MODULES)
+    return (
+        isinstance(modules, list)
+        and len(modules) == 1
+        and isinstance(modules[0], dict)
+        and str(modules[0].get("type")).rpartition(".")[2] == "Transformer"
+        and modules[0].get("path", "") == ""
+    )
+
+
 def classification(
     architecture: str,
     labels: Sequence[str],
@@ -86,8 +136,12 @@ def classification(
     family: Family,
     tensors: Tensors,
     width: int,
+    scoring: str | None = None,
 ) -> list[Any]:
-    """Layers from contextual embeddings to the scores of labels."""
+    """Layers from contextual embeddings to the scores of labels.
+
+    `scoring` is the last activation, where another one is told than usual.
+    """
     is_image = architecture.endswith(_IMAGE)
     pooler = family.pooler
     if (family.pooling if is_image else pooler) is None:
@@ -120,16 +174,13 @@ def classification(
         _SEVERAL,
         "regression",
     )
-    if kind == "regression":
+    if scoring is None:
+        one_by_one = kind == _SEVERAL or len(labels) == 1
+        scoring = "sigmoid" if one_by_one else "softmax"
+        scoring = "linear" if kind == "regression" else scoring
+    if scoring == "linear":
         return [*layers, logits]
-    one_by_one = kind == _SEVERAL or len(labels) == 1
-    return [
-        *layers,
-        logits,
-        keras.layers.Activation(
-            "sigmoid" if one_by_one else "softmax", name="scores"
-        ),
-    ]
+    return [*layers, logits, keras.layers.Activation(scoring, name="scores")]
 
 
 def _pooler(

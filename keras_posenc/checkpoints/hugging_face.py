@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -28,13 +29,19 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
     classification,
+    is_cross_encoder,
     labels_of,
+    scoring_of,
     sentence_embedding,
 )
 from keras_posenc.checkpoints.images import preprocessing
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import Tensors
-from keras_posenc.checkpoints.tokenizers import MODULES, tokenizer_of
+from keras_posenc.checkpoints.tokenizers import (
+    MODULES,
+    pairing_of,
+    tokenizer_of,
+)
 from keras_posenc.ops.arguments import check_bool
 from keras_posenc.progress import progress
 from keras_posenc.transformer.transformer_encoder_model import (
@@ -70,6 +77,7 @@ def load_hugging_face(
     folder: str | os.PathLike[str],
     *,
     from_ids: bool = False,
+    pairs: bool = False,
     encoder_only: bool = False,
     image_size: int | Sequence[int] | None = None,
     dtype: Any = None,
@@ -98,14 +106,22 @@ def load_hugging_face(
 
     Nothing is downloaded and no code of the folder is run. Every key of its
     config and every tensor is used, or known not to matter to the answers;
-    another one is an error that names it. All tokens are of type 0, so that
-    pairs of texts are not for it. Dropout has one rate, the hidden one's.
+    another one is an error that names it. Dropout has one rate, the hidden
+    one's.
+
+    With `pairs` a row is two texts, `(batch, 2)`, as cross-encoders and models
+    of entailment take them, framed and cut as the checkpoint's tokenizer does;
+    tokens behind the first end token are of type 1, where BERT and its like
+    have types. A cross-encoder of sentence-transformers scores a pair as its
+    `CrossEncoder.predict` does, by the activation that the folder says.
 
     Args:
         folder: A local folder with `config.json`, `*.safetensors` and the
             files of its tokenizer, or a revision in Hugging Face's cache.
         from_ids: Whether the model begins with ids, `(batch, seq)`, int32, and
-            needs no tokenizer.
+            needs no tokenizer; but pairs of BERT and its like do, to find
+            the second text.
+        pairs: Whether the model is of pairs of texts, and not of single ones.
         encoder_only: Whether to leave out what is behind the encoder.
         image_size: Height and width of the images, or a pair of them, for a
             model of images: multiples of its patches. The checkpoint's own by
@@ -137,6 +153,7 @@ def load_hugging_face(
         - [Reimers and Gurevych, 2019](https://arxiv.org/abs/1908.10084)
     """
     check_bool("from_ids", from_ids)
+    check_bool("pairs", pairs)
     check_bool("encoder_only", encoder_only)
     opened = Folder(folder)
     values = opened.mapping("config.json")
@@ -157,6 +174,21 @@ def load_hugging_face(
                     f"Received: image_size={image_size!r}"
                 )
             options["image_size"] = image_size
+        tokenizer = None
+        if pairs and family.model is VisionTransformerModel:
+            raise ValueError(
+                "`pairs` must be False for a model of images. "
+                "Received: pairs=True"
+            )
+        if pairs and (family.tells_texts_apart or not from_ids):
+            count, is_typed = pairing_of(opened)
+            tokenizer = tokenizer_of(
+                opened,
+                SimpleNamespace(**{"pad_id": 0, **options}),
+                num_separators=count,
+            )
+            if is_typed and family.tells_texts_apart:
+                options["separator_id"] = tokenizer.end_id
         try:
             encoder = family.model(**options, dtype=dtype, name="encoder")
         except ValueError as error:
@@ -170,16 +202,24 @@ def load_hugging_face(
             labels = labels_of(architecture, values)
         if encoder_only:
             unused.append(".*")
-        elif opened.has(MODULES):
+        elif opened.has(MODULES) and not (
+            labels is not None and is_cross_encoder(opened)
+        ):
             behind = sentence_embedding(opened, encoder.d_model)
             labels = None
         elif labels is not None:
             assert architecture is not None
             behind = classification(
-                architecture, labels, values, family, tensors, encoder.d_model
+                architecture,
+                labels,
+                values,
+                family,
+                tensors,
+                encoder.d_model,
+                scoring_of(opened, values),
             )
         tensors.finish(unused)
-        front = _front(opened, encoder, from_ids)
+        front = _front(opened, encoder, from_ids, tokenizer)
         origin = {
             "model_type": values["model_type"],
             "revision": opened.revision,
@@ -204,8 +244,13 @@ def _family_of(values: Mapping[str, Any], folder: Folder) -> Family:
     return FAMILIES[kind]()
 
 
-def _front(folder: Folder, encoder: Any, from_ids: bool) -> list[Any]:
-    """The input, and what is between it and the encoder."""
+def _front(
+    folder: Folder, encoder: Any, from_ids: bool, of_pairs: Any
+) -> list[Any]:
+    """The input, and what is between it and the encoder.
+
+    `of_pairs` is the tokenizer of a model of pairs of texts.
+    """
     if not isinstance(encoder, TransformerEncoderModel):
         if from_ids:
             raise ValueError(
@@ -218,6 +263,8 @@ def _front(folder: Folder, encoder: Any, from_ids: bool) -> list[Any]:
         return [images, *preprocessing(folder)]
     if from_ids:
         return [keras.Input((None,), dtype="int32", name="ids")]
+    if of_pairs is not None:
+        return [keras.Input((2,), dtype="string", name="pairs"), of_pairs]
     text = keras.Input((), dtype="string", name="text")
     return [text, tokenizer_of(folder, encoder)]
 

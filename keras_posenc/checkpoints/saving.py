@@ -56,7 +56,8 @@ def save_hugging_face(
 
     A model of ours has no pooler but in a classifier: that of the `BertModel`
     which `transformers` makes is drawn at random. Kernels with LoRA are
-    written as what both are together, and all token types are the same.
+    written as what both are together. Of token types, which only a model
+    of pairs tells apart, type 0 is zeros.
 
     Args:
         model: A `TransformerEncoderModel`; or a `PretrainedModel` of a
@@ -89,7 +90,10 @@ def save_hugging_face(
     if head.projection is not None:
         values |= family.describe_pooler(head.pooling, head.projection)
     config = Config(values, "config.json")
-    _check(encoder, kind, family.options(config))
+    options = family.options(config)
+    if family.tells_texts_apart:
+        options["separator_id"] = encoder.separator_id
+    _check(encoder, kind, options)
     config.finish()
     if family.pooler is None or not (
         head.logits is None or _is_of(head, family.pooler)
@@ -326,6 +330,11 @@ def _describe_tokenizer(
         "tokenize_chinese_chars": tokenizer.split_on_cjk,
         **framing,
     }
+    if tokenizer.num_separators not in (None, 1):
+        raise ValueError(
+            "`num_separators` of the tokenizer must be 1 or None, as BERT's "
+            f"is. Received: num_separators={tokenizer.num_separators}"
+        )
     longest = tokenizer.max_length or tokenizer.sequence_length
     if longest is not None:
         settings["model_max_length"] = longest

@@ -1,5 +1,6 @@
 """The tokenizer of a checkpoint, as a layer with the same ids."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,9 +13,6 @@ from keras_posenc.text.byte_pair_file import read_tokenizer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
-from keras_posenc.transformer.transformer_encoder_model import (
-    TransformerEncoderModel,
-)
 
 WHOLE, VOCABULARY = "tokenizer.json", "vocab.txt"
 PAIRED, MERGES, SPECIAL = "vocab.json", "merges.txt", "special_tokens_map.json"
@@ -51,17 +49,81 @@ _CLASSES = {
 } | {"PreTrainedTokenizerFast", "TokenizersBackend"}
 CONFIG = "config.json"
 BYTE_PAIRS, WORDPIECE, UNIGRAM = "BPE", "WordPiece", "Unigram"
+# Of which all tokens of a pair have one type.
+_UNTYPED = ("Camembert", "DistilBert", "MPNet", "Roberta", "XLMRoberta")
 # What a file says that sets no length.
 _NO_LENGTH = 10**6
 # Defaults and kinds of values: one that must be there, and one that may be.
 _TEXT, _PERHAPS = (REQUIRED, str), (bool, type(None))
 
 
-def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
+def pairing_of(folder: Folder) -> tuple[int, bool]:
+    """How a checkpoint's tokenizer makes a row of two texts.
+
+    Returns:
+        How many end tokens stand between the two, and whether the tokens of
+        the second one are of another type.
+
+    Raises:
+        ValueError: Something else stands there.
+    """
+    settings = _opened(folder, SETTINGS)
+    kind = settings.values.get("tokenizer_class") or ""
+    inputs = settings.values.get("model_input_names")
+    is_typed = (
+        "token_type_ids" in inputs
+        if isinstance(inputs, list)
+        else not kind.startswith(_UNTYPED)
+    )
+    if not folder.has(WHOLE):
+        is_doubled = folder.has(PAIRED) or kind.startswith("MPNet")
+        return (2, False) if is_doubled else (1, is_typed)
+    processor = _opened(folder, WHOLE).part("post_processor")
+    parts = processor.values.get("processors", [processor.values])
+    try:
+        match [part for part in parts if part["type"] != "ByteLevel"]:
+            case [{"type": "RobertaProcessing"}]:
+                return 2, False
+            case [{"type": "BertProcessing"}]:
+                return 1, is_typed
+            case [{"type": "TemplateProcessing", "single": one, "pair": two}]:
+                first, found = _types(one), _types(two)
+                _, _, (end, _) = first
+                for count, second in itertools.product((1, 2), (0, 1)):
+                    between = [(end, 0)] * (count - 1)
+                    behind = [("B", second), (end, second)]
+                    if found == [*first, *between, *behind]:
+                        return count, is_typed and second == 1
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"'{processor.path}': of a pair of texts, as of one, each must stand "
+        "before the same token, and the first one behind another"
+    )
+
+
+def _types(template: Sequence[Any]) -> list[tuple[str, int]]:
+    """The names of what a template puts together, and of which type it is."""
+    return [
+        (said["id"], said["type_id"])
+        for each in template
+        for said in each.values()
+    ]
+
+
+def tokenizer_of(
+    folder: Folder, encoder: Any, *, num_separators: int | None = None
+) -> Tokenizer:
     """The layer that gives the encoder the ids that it was trained on.
 
     Texts are cut where the checkpoint says so, and never beyond the encoder's
     table of positions.
+
+    Args:
+        folder: Where its files are.
+        encoder: A `TransformerEncoderModel`, or what has of its attributes
+            `pad_id`, `vocabulary_size` and `input_position`.
+        num_separators: That of the layer.
 
     Raises:
         FileNotFoundError: The folder has no tokenizer.
@@ -78,6 +140,7 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
     layer: Tokenizer
     named: dict[str, Any] = {
         "max_length": _longest(folder, settings, encoder),
+        "num_separators": num_separators,
         "name": "tokenizer",
     }
     whole = _opened(folder, WHOLE) if folder.has(WHOLE) else None
@@ -135,7 +198,7 @@ def _kind(whole: Config) -> str:
 def _byte_pairs(
     folder: Folder,
     settings: Config,
-    encoder: TransformerEncoderModel,
+    encoder: Any,
     named: Mapping[str, Any],
 ) -> BytePairTokenizer:
     """A tokenizer from `tokenizer.json`, or `vocab.json` and `merges.txt`."""
@@ -209,7 +272,7 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
     }
 
 
-def _padding(tokens: Sequence[str], encoder: TransformerEncoderModel) -> str:
+def _padding(tokens: Sequence[str], encoder: Any) -> str:
     """The token of the encoder's padding."""
     if encoder.pad_id >= len(tokens):
         raise ValueError(
@@ -223,7 +286,7 @@ def _wordpieces(
     folder: Folder,
     whole: Config | None,
     settings: Config,
-    encoder: TransformerEncoderModel,
+    encoder: Any,
     named: Mapping[str, Any],
 ) -> WordpieceTokenizer:
     """A tokenizer from `tokenizer.json`, or from `vocab.txt` without one."""
@@ -332,9 +395,7 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
     }
 
 
-def _longest(
-    folder: Folder, settings: Config, encoder: TransformerEncoderModel
-) -> int | None:
+def _longest(folder: Folder, settings: Config, encoder: Any) -> int | None:
     """How many ids a text may have, or None for any number."""
     name = next((name for name in LENGTHS if folder.has(name)), LENGTHS[0])
     lengths = _opened(folder, name)

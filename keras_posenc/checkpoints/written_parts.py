@@ -28,12 +28,14 @@ class WrittenParts(Parts):
         self.tensors: dict[str, np.ndarray] = {}
         super().__init__(family, self.tensors, prefix)
 
-    def first_type(self, width: int) -> Any:
+    def first_type(self, width: int, second: Any) -> Any:
         """Nothing: that of a model is in its positions already."""
         if "token_type" in self._family.names:
             name = f"{self.name('token_type')}.weight"
-            zeros = np.zeros((self.types or 1, width), "float32")
-            self.tensors[name] = zeros
+            rows = np.zeros((self.types or 1, width), "float32")
+            if second is not None:
+                rows[1] = _array(second.embedding)
+            self.tensors[name] = rows
         return 0.0
 
     def table(self, layer: Any, part: str, **how: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_posenc.keras_internals import carried_mask, carry_mask
-from keras_posenc.ops.arguments import NamedArguments
+from keras_posenc.ops.arguments import NamedArguments, check_positive_int
 
 
 class Tokenizer(NamedArguments, keras.layers.Layer):
@@ -18,6 +18,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
     `start_id` and `end_id`. Here is what surrounds that: the start and the end
     of a row, its length, its mask, and where a sequence ends on the way back.
     Both ways are TensorFlow's operators, in a graph as well as outside.
+    Of pairs of texts the two are rows of their own until each is in tokens.
     """
 
     pad_id = 0
@@ -30,9 +31,19 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         *,
         sequence_length: int | None = None,
         max_length: int | None = None,
+        num_separators: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if num_separators is not None:
+            check_positive_int("num_separators", num_separators)
+            if not self.frame[1]:
+                raise ValueError(
+                    "`num_separators` counts the end symbols between two "
+                    "texts, and must be None where there is none. Received: "
+                    f"num_separators={num_separators}."
+                )
+        self.num_separators = num_separators
         self.sequence_length = self._check_length(
             "sequence_length", sequence_length
         )
@@ -58,7 +69,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
             length = operator.index(value)
         except TypeError:
             length = 0
-        least = max(1, sum(self.frame))
+        least = max(1, sum(self.frame) + (self.num_separators or 0))
         if length < least:
             raise ValueError(
                 f"`{name}` must be at least {least}, as many as a "
@@ -114,26 +125,34 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
 
         texts = tf.convert_to_tensor(inputs, dtype_hint=tf.string)
         if texts.shape.rank is None:  # as in some datasets
-            texts = tf.ensure_shape(texts, (None,))
+            texts = tf.ensure_shape(
+                texts, (None,) if self.num_separators is None else (None, 2)
+            )
         self._check_inputs(texts.dtype.name, texts.shape)
         return texts
 
     def _check_inputs(self, dtype: str, shape: Sequence[int | None]) -> None:
-        if dtype != "string" or len(shape) != 1:
+        behind, known = [], "strings of shape (batch,)"
+        if self.num_separators is not None:
+            behind, known = [2], "pairs of strings, of shape (batch, 2)"
+        if dtype != "string" or not len(shape) or [*shape[1:]] != behind:
             raise ValueError(
-                f"Layer '{self.name}' expects strings of shape (batch,). "
+                f"Layer '{self.name}' expects {known}. "
                 f"Received: dtype={dtype}, shape={tuple(shape)}."
             )
 
     def call(self, inputs: Any) -> Any:
         import tensorflow as tf
 
-        pieces = self.split(inputs)
         before, after = self.frame
-        if self.max_length is not None:
-            pieces = pieces[:, : self.max_length - before - after]
         length = self.sequence_length
         room = None if length is None else length - before - after
+        if self.num_separators is not None:
+            pieces = self._joined(inputs, self.num_separators)
+        else:
+            pieces = self.split(inputs)
+            if self.max_length is not None:
+                pieces = pieces[:, : self.max_length - before - after]
         ids = pieces.to_tensor(
             tf.constant(self.pad_id, pieces.dtype), shape=(None, room)
         )
@@ -155,6 +174,29 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         carry_mask(ids, tf.not_equal(ids, self.pad_id))
         return ids
 
+    def _joined(self, texts: Any, num_separators: int) -> Any:
+        """The ids of pairs, (batch, 2), ragged, with separators between."""
+        import tensorflow as tf
+
+        pieces = self.split(tf.reshape(texts, (-1,)))  # (2 batch, any)
+        separators = tf.fill(
+            (tf.shape(texts)[0], num_separators),
+            tf.constant(self.end_id, pieces.dtype),
+        )
+        longest = self.sequence_length or self.max_length
+        if longest is not None:
+            room = longest - sum(self.frame) - num_separators
+            lengths = pieces.row_lengths()
+            kept = tf.reshape(
+                _longest_first(tf.reshape(lengths, (-1, 2)), room), (-1,)
+            )
+            place = tf.ragged.range(lengths)  # of each piece in its text
+            kept = place.flat_values < tf.repeat(kept, lengths)
+            pieces = tf.ragged.boolean_mask(
+                pieces, pieces.with_flat_values(kept)
+            )
+        return tf.concat([pieces[::2], separators, pieces[1::2]], axis=1)
+
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         if keras.backend.is_keras_tensor(inputs):
             return None  # see `__call__`
@@ -163,7 +205,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
     def compute_output_shape(
         self, input_shape: Sequence[int | None]
     ) -> tuple[int | None, ...]:
-        return (*input_shape, self.sequence_length)
+        return input_shape[0], self.sequence_length
 
     def compute_output_spec(self, inputs: Any) -> Any:
         return keras.KerasTensor(
@@ -175,12 +217,14 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
             **super().get_config(),
             "sequence_length": self.sequence_length,
             "max_length": self.max_length,
+            "num_separators": self.num_separators,
         }
 
     def detokenize(self, ids: Any) -> Any:
         """The text of each row of ids, up to its first end symbol.
 
-        Padding and the start symbol are left out. Core operators of TensorFlow
+        Padding and the start symbol are left out; of a pair it is the first
+        text. Core operators of TensorFlow
         alone, in a graph too, so that a server or a program without TF-Text
         gives texts back.
 
@@ -233,6 +277,21 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
             raise ValueError(
                 f"`ids` must be in [0, {size}). Received: {wrong[0]}."
             )
+
+
+def _longest_first(lengths: Any, room: int) -> Any:
+    """How many tokens each text of a pair keeps, of (batch, 2).
+
+    Of the longer one they are dropped until both fit; what is odd goes to the
+    longer, or of equals to the second.
+    """
+    import tensorflow as tf
+
+    others = lengths[:, ::-1]
+    first, second = tf.unstack(lengths, axis=1)
+    is_longer = tf.stack([first > second, second >= first], axis=1)
+    half = (room + tf.cast(is_longer, lengths.dtype)) // 2
+    return tf.minimum(lengths, tf.maximum(room - others, half))
 
 
 def import_tensorflow_text(name: str) -> Any:

@@ -53,6 +53,9 @@ class BytePairTokenizer(Tokenizer):
             batch and cuts nothing.
         max_length: the most ids of a text, where `sequence_length` is None:
             longer texts are cut, and all are padded to the longest one.
+        num_separators: for pairs of texts, the number of end tokens between the
+            two: 1 as BERT has, 2 as RoBERTa. What is too long is cut where the
+            longer text ends. None is for single texts.
         pattern: what is a word: `"gpt2"` or `"llama3"`, where a word may begin
             with any one character, and has three digits at most.
         normalization: None, or `"nfc"`, which composes letters and marks.
@@ -70,8 +73,8 @@ class BytePairTokenizer(Tokenizer):
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
-        inputs: strings of shape (batch,): a tensor, an array or a list. Invalid
-            UTF-8 counts as U+FFFD.
+        inputs: strings of shape (batch,), or (batch, 2) of pairs: a tensor, an
+            array or a list. Invalid UTF-8 counts as U+FFFD.
 
     Returns:
         int32 ids of shape (batch, sequence_length), or (batch, longest).
@@ -106,6 +109,7 @@ class BytePairTokenizer(Tokenizer):
         merges: Sequence[str],
         sequence_length: int | None = None,
         max_length: int | None = None,
+        num_separators: int | None = None,
         pattern: str = "gpt2",
         normalization: str | None = None,
         add_prefix_space: bool = False,
@@ -120,7 +124,10 @@ class BytePairTokenizer(Tokenizer):
         # First, since what a row takes at least depends on them.
         self.start_token, self.end_token = start_token, end_token
         super().__init__(
-            sequence_length=sequence_length, max_length=max_length, **kwargs
+            sequence_length=sequence_length,
+            max_length=max_length,
+            num_separators=num_separators,
+            **kwargs,
         )
         # Tuples: Keras and TensorFlow would wrap lists to track their items.
         self.vocabulary, self.merges = tuple(vocabulary), tuple(merges)

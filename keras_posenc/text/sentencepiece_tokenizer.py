@@ -52,6 +52,9 @@ class SentencepieceTokenizer(Tokenizer):
             batch and cuts nothing.
         max_length: the most ids of a text, where `sequence_length` is None:
             longer texts are cut, and all are padded to the longest one.
+        num_separators: for pairs of texts, the number of end tokens between the
+            two: 1 as BERT has, 2 as RoBERTa. What is too long is cut where the
+            longer text ends. None is for single texts.
         start_token: the piece before each text, or None for none.
         end_token: the piece behind each text, or None for none.
         pad_token: the piece of padding.
@@ -64,7 +67,8 @@ class SentencepieceTokenizer(Tokenizer):
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
-        inputs: strings of shape (batch,): a tensor, an array or a list.
+        inputs: strings of shape (batch,), or (batch, 2) of pairs: a tensor, an
+            array or a list.
 
     Returns:
         int32 ids of shape (batch, sequence_length), or (batch, longest).
@@ -95,6 +99,7 @@ class SentencepieceTokenizer(Tokenizer):
         *,
         sequence_length: int | None = None,
         max_length: int | None = None,
+        num_separators: int | None = None,
         start_token: str | None = "<s>",
         end_token: str | None = "</s>",
         pad_token: str = "<pad>",
@@ -105,7 +110,10 @@ class SentencepieceTokenizer(Tokenizer):
         # First, since what a row takes at least depends on them.
         self.start_token, self.end_token = start_token, end_token
         super().__init__(
-            sequence_length=sequence_length, max_length=max_length, **kwargs
+            sequence_length=sequence_length,
+            max_length=max_length,
+            num_separators=num_separators,
+            **kwargs,
         )
         self.model = model if isinstance(model, bytes) else _read(model)
         pieces, self.unknown_id = pieces_of(self.model)

@@ -82,6 +82,9 @@ class WordpieceTokenizer(Tokenizer):
             longest text of the batch and cuts nothing.
         max_length: the most ids of a text, where `sequence_length` is None:
             longer texts are cut, and all are padded to the longest one.
+        num_separators: for pairs of texts, the number of end tokens between the
+            two: 1 as BERT has, 2 as RoBERTa. What is too long is cut where the
+            longer text ends. None is for single texts.
         lowercase: whether to lowercase and to strip accents.
         normalization: `"tf_text"` or `"bert"`, as above.
         strip_accents: whether to strip accents, whatever `lowercase` says, with
@@ -98,7 +101,8 @@ class WordpieceTokenizer(Tokenizer):
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
-        inputs: strings of shape (batch,): a tensor, an array or a list.
+        inputs: strings of shape (batch,), or (batch, 2) of pairs: a tensor, an
+            array or a list.
 
     Returns:
         int32 ids of shape (batch, sequence_length), or (batch, longest).
@@ -140,6 +144,7 @@ class WordpieceTokenizer(Tokenizer):
         *,
         sequence_length: int | None = None,
         max_length: int | None = None,
+        num_separators: int | None = None,
         lowercase: bool = True,
         normalization: str = "tf_text",
         strip_accents: bool | None = None,
@@ -152,7 +157,10 @@ class WordpieceTokenizer(Tokenizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            sequence_length=sequence_length, max_length=max_length, **kwargs
+            sequence_length=sequence_length,
+            max_length=max_length,
+            num_separators=num_separators,
+            **kwargs,
         )
         if isinstance(vocabulary, str | os.PathLike):
             vocabulary = read_vocabulary(vocabulary)

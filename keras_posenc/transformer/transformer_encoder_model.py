@@ -19,6 +19,9 @@ from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
 )
+from keras_posenc.transformer._second_text_embedding import (
+    SecondTextEmbedding,
+)
 from keras_posenc.transformer._sublayers import make_dense, make_norm
 from keras_posenc.transformer.transformer_encoder import TransformerEncoder
 
@@ -51,6 +54,9 @@ class TransformerEncoderModel(IdModel):
         embedding_norm: Whether the embeddings, with their positions, are
             normalised, as BERT's are.
         pad_id: The id of padding.
+        separator_id: Where rows are pairs of texts, the id that ends the first
+            one: a vector is learned that all tokens behind it have in common,
+            as BERT's of type 1 have. None for single texts.
         activation: Activation of the feed-forward parts.
         normalize_first: Pre-norm (True) or post-norm (False, the paper).
         norm_epsilon: Added to the variance, above 0.
@@ -113,6 +119,7 @@ class TransformerEncoderModel(IdModel):
         embedding_dim: int | None = None,
         embedding_norm: bool = False,
         pad_id: int = 0,
+        separator_id: int | None = None,
         activation: Any = "relu",
         normalize_first: bool = False,
         norm_epsilon: float = 1e-5,
@@ -139,6 +146,8 @@ class TransformerEncoderModel(IdModel):
             check_positive_int("embedding_dim", embedding_dim)
         check_bool("embedding_norm", embedding_norm)
         check_index("pad_id", pad_id, vocabulary_size)
+        if separator_id is not None:
+            check_index("separator_id", separator_id, vocabulary_size)
         dropout = check_rate("dropout", dropout)
         position = check_input_position(input_position, dtype)
         encoder = TransformerEncoder(
@@ -176,6 +185,12 @@ class TransformerEncoderModel(IdModel):
             name="embedding",
         )
         x = put_in(position, embedding(ids), name="input_position")
+        second_text = None
+        if separator_id is not None:
+            second_text = SecondTextEmbedding(
+                separator_id, dtype=dtype, name="second_text_embedding"
+            )
+            x = second_text(x, ids)
         if embedding_norm:
             norm_layer = make_norm(
                 norm, norm_epsilon, encoder.dtype_policy, "embedding_norm"
@@ -192,11 +207,13 @@ class TransformerEncoderModel(IdModel):
         self.input_position = position
         self.encoder = encoder
         self.embedding = embedding
+        self.second_text_embedding = second_text
         self.vocabulary_size = vocabulary_size
         self.d_model = d_model
         self.embedding_dim = embedding_dim
         self.embedding_norm = embedding_norm
         self.pad_id = pad_id
+        self.separator_id = separator_id
         self.keep_options(encoder)
         self.attention_window = encoder.attention_window
         self.use_first_norm = encoder.use_first_norm
@@ -214,5 +231,6 @@ class TransformerEncoderModel(IdModel):
             embedding_dim=self.embedding_dim,
             embedding_norm=self.embedding_norm,
             pad_id=self.pad_id,
+            separator_id=self.separator_id,
             skip_padding=self.skip_padding,
         )

@@ -49,6 +49,11 @@ def add(commands: "Commands") -> None:
         help="a model that takes ids and needs no tokenizer",
     )
     parser.add_argument(
+        "--pairs",
+        action="store_true",
+        help="a model that takes pairs of texts, as cross-encoders do",
+    )
+    parser.add_argument(
         "--encoder-only",
         action="store_true",
         help="leave out what is behind the encoder: pooling, or a classifier",
@@ -73,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
     model = load_checkpoint(
         options.folder,
         from_ids=options.from_ids,
+        pairs=options.pairs,
         encoder_only=options.encoder_only,
         dtype=options.dtype,
     )

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 
 import keras_posenc as kp
@@ -23,6 +24,17 @@ def model():
             FIXTURES / name, from_ids=True, name=name, verbose=False
         )
         outputs[name] = family(ids)
+    pairs = kp.TransformerEncoderModel(
+        48,
+        d_model=16,
+        num_layers=1,
+        num_heads=4,
+        intermediate_dim=32,
+        separator_id=47,  # the highest one is among those that are asked
+        name="pairs",
+    )
+    pairs.second_text_embedding.embedding.assign(np.linspace(-1, 1, 16))
+    outputs["pairs"] = pairs(ids)
     return keras.Model(ids, outputs, name="families")
 
 
@@ -47,4 +59,4 @@ def test_exports_are_verified(model, tmp_path, export, name):
     )
     assert artifact.report.passed
     found = kp.inspect(artifact.path).signatures["serving_default"]
-    assert set(found["outputs"]) == set(FAMILIES)
+    assert set(found["outputs"]) == {*FAMILIES, "pairs"}

@@ -43,7 +43,7 @@ def test_code_runs(tmp_path, monkeypatch):
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1").mkdir()
     (folder / "1" / "config.json").write_text('{"pooling_mode": "mean"}')
-    *blocks, of_keras_hub = re.findall(r"(?s)```py\n(.*?)```", PAGE)
+    *blocks, of_pairs, of_keras_hub = re.findall(r"(?s)```py\n(.*?)```", PAGE)
     names = {}
     for code in blocks:
         exec(code, names)
@@ -53,6 +53,9 @@ def test_code_runs(tmp_path, monkeypatch):
     assert names["tuned"].labels == ("files", "threads")
     assert not any("lora" in w.name for w in names["tuned"].weights)
     assert isinstance(names["model"].encoder, kp.TransformerEncoderModel)
+    shutil.copytree(BERT.parents[1] / "pairs" / "bert", "ms-marco-MiniLM-L6-v2")
+    exec(of_pairs, names)
+    assert names["scores"].shape == (2, 1)
     pytest.importorskip("keras_hub")
     exec(of_keras_hub, names)
     assert isinstance(names["model"], kp.TransformerEncoderModel)

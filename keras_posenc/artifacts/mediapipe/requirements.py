@@ -49,6 +49,11 @@ def is_tokenizer(layer: Any) -> bool:
 
 def check_tokenizer(layer: Any) -> None:
     """Raises `ValueError` where MediaPipe would give other ids."""
+    if getattr(layer, "num_separators", None) is not None:
+        raise ValueError(
+            f"MediaPipe's tasks take single texts, and '{layer.name}' pairs of "
+            "them. A file of ids, without `task`, takes both"
+        )
     vocabulary = list(layer.get_vocabulary())
     counts = collections.Counter(vocabulary)
     repeated = sorted(token for token, count in counts.items() if count > 1)

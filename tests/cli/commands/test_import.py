@@ -58,6 +58,13 @@ class TestImport:
         # Nothing is left of what it was staged in.
         assert [path.name for path in out.parent.iterdir()] == ["ids.keras"]
 
+    def test_pairs(self, run, tmp_path):
+        out = tmp_path / "pairs.keras"
+        folder = FIXTURES.parent / "pairs" / "bert"
+        result = run("import", folder, "--out", out, "--pairs")
+        assert result.code == 0, result.err
+        assert "bert, scores of LABEL_0 for each pair, " in result.out
+
     def test_name_of_a_cached_revision(self, run, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         cached = "models--who--tiny/snapshots/5f3a"

@@ -1,0 +1,233 @@
+"""Pairs of texts against `transformers` and `sentence-transformers`."""
+
+import json
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_text")
+
+import keras_posenc as kp  # noqa: E402
+from keras_posenc.checkpoints.folder import Folder  # noqa: E402
+from keras_posenc.checkpoints.heads import scoring_of  # noqa: E402
+from keras_posenc.checkpoints.tokenizers import pairing_of  # noqa: E402
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "pairs"
+TEXTS = json.loads((FIXTURES / "texts.json").read_text(encoding="utf-8"))
+NAMES = ("bert", "roberta")
+# As in `test_parity.py`.
+TOLERANCE = 5e-6
+
+
+def loaded(folder, **options):
+    return kp.load_hugging_face(folder, pairs=True, verbose=False, **options)
+
+
+@pytest.fixture(scope="module")
+def cross_encoder():
+    return loaded(FIXTURES / "bert")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(name, cross_encoder):
+    return cross_encoder if name == "bert" else loaded(FIXTURES / name)
+
+
+@pytest.fixture(scope="module")
+def expected(name):
+    with np.load(FIXTURES / name / "expected.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A copy of a folder, with other keys in a file of it."""
+
+    def changed(name, **files):
+        folder = shutil.copytree(FIXTURES / name, tmp_path / name)
+        for file, change in files.items():
+            path = folder / f"{file}.json"
+            said = json.loads(path.read_text(encoding="utf-8"))
+            change(said)
+            path.write_text(json.dumps(said), encoding="utf-8")
+        return folder
+
+    return changed
+
+
+def answers_of(model, texts, layer=None):
+    if layer is not None:
+        model = keras.Model(model.inputs[0], model.get_layer(layer).output)
+    return keras.ops.convert_to_numpy(model(tf.constant(texts)))
+
+
+@pytest.mark.parametrize("length", [23, 24, 60])
+def test_ids(model, expected, length):
+    tokenizer = model.layers[0]
+    assert tokenizer.max_length == 24
+    tokenizer = type(tokenizer).from_config(
+        tokenizer.get_config() | {"max_length": length}
+    )
+    ids = keras.ops.convert_to_numpy(tf.function(tokenizer)(TEXTS))
+    np.testing.assert_array_equal(ids, expected[f"ids_{length}"])
+
+
+def test_a_fixed_length_cuts_and_pads_likewise(model, expected):
+    tokenizer = model.layers[0]
+    config = tokenizer.get_config() | {"max_length": None}
+    tokenizer = type(tokenizer).from_config(config | {"sequence_length": 23})
+    # One of the rows is that long.
+    np.testing.assert_array_equal(tokenizer(TEXTS), expected["ids_23"])
+
+
+def test_answers(name, model, expected):
+    logits = answers_of(model, TEXTS, "logits")
+    errors = np.abs(logits - expected["logits"]).max(1)
+    errors /= np.abs(expected["logits"]).max()
+    # Padding that a text spells is padding; and a separator in the first one
+    # is where the second one begins.
+    plain = [
+        "[PAD]" not in first + second and "[SEP]" not in first
+        for first, second in TEXTS
+    ]
+    assert 290 < sum(plain) < len(TEXTS)
+    assert errors[plain].max() <= TOLERANCE
+
+
+def test_ids_of_pairs_answer_alike(model, expected):
+    folder = FIXTURES / model.origin["model_type"]
+    found = loaded(folder, from_ids=True)(expected["ids_24"].astype("int32"))
+    answers = answers_of(model, TEXTS)
+    np.testing.assert_allclose(found, answers, rtol=0, atol=TOLERANCE)
+
+
+SIGMOID = "torch.nn.modules.activation.Sigmoid"
+
+
+class TestCrossEncoders:
+    """`expected.npz` has what `CrossEncoder.predict` answers: logits."""
+
+    def test_what_its_own_file_says(self, cross_encoder, changed):
+        assert cross_encoder.layers[-1].name == "logits"
+        folder = changed(
+            "bert",
+            config_sentence_transformers=lambda said: said.update(
+                activation_fn=SIGMOID
+            ),
+        )
+        answers = answers_of(loaded(folder), TEXTS[:8])
+        logits = answers_of(cross_encoder, TEXTS[:8])
+        scores = 1 / (1 + np.exp(-logits))
+        np.testing.assert_allclose(answers, scores, rtol=TOLERANCE)
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"sentence_transformers": {"activation_fn": SIGMOID}},
+            {"sbert_ce_default_activation_function": SIGMOID},
+        ],
+    )
+    def test_what_config_json_says(self, said):
+        assert scoring_of(Folder(FIXTURES / "roberta"), said) == "sigmoid"
+        assert scoring_of(Folder(FIXTURES / "roberta"), {}) is None
+        # The file of its own goes first.
+        assert scoring_of(Folder(FIXTURES / "bert"), said) == "linear"
+
+    def test_an_activation_that_is_not_known(self):
+        said = {"sbert_ce_default_activation_function": "torch.nn.Softplus"}
+        with pytest.raises(ValueError, match="Softplus' is not supported"):
+            scoring_of(Folder(FIXTURES / "roberta"), said)
+
+
+class TestWhatTheTokenizerSays:
+    @pytest.mark.parametrize(
+        ("file", "pairing"),
+        [
+            ({"type": "RobertaProcessing"}, (2, False)),
+            ({"type": "BertProcessing"}, (1, True)),
+        ],
+    )
+    def test_older_processors(self, changed, file, pairing):
+        folder = changed(
+            "bert", tokenizer=lambda said: said.update(post_processor=file)
+        )
+        assert pairing_of(Folder(folder)) == pairing
+
+    def test_of_one_type(self, changed):
+        names = {"model_input_names": ["input_ids", "attention_mask"]}
+        folder = changed(
+            "bert", tokenizer_config=lambda said: said.update(names)
+        )
+        assert loaded(folder).encoder.separator_id is None
+
+    def test_another_frame(self, changed):
+        folder = changed(
+            "bert",
+            tokenizer=lambda said: said["post_processor"]["pair"].insert(
+                0, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
+            ),
+        )
+        with pytest.raises(ValueError, match="of a pair of texts, as of one"):
+            loaded(folder)
+
+
+class TestAsAModel:
+    def test_keras_file_and_saved_model(self, cross_encoder, tmp_path):
+        cross_encoder.save(tmp_path / "pairs.keras")
+        again = keras.saving.load_model(tmp_path / "pairs.keras")
+        np.testing.assert_array_equal(
+            answers_of(again, TEXTS[:8]), answers_of(cross_encoder, TEXTS[:8])
+        )
+        artifact = kp.export_saved_model(
+            again,
+            tmp_path / "saved",
+            samples=np.array(TEXTS[:4]),
+            max_length=60,
+            verbose=False,
+        )
+        assert artifact.report.passed
+        found = kp.inspect(artifact.path).signatures["serving_default"]
+        assert tuple(found["inputs"]["pairs"].shape) == (None, 2)
+
+    def test_saved_as_hugging_face_does(self, cross_encoder, tmp_path):
+        again = loaded(kp.save_hugging_face(cross_encoder, tmp_path / "again"))
+        answers = answers_of(cross_encoder, TEXTS)
+        np.testing.assert_allclose(
+            answers_of(again, TEXTS), answers, rtol=0, atol=TOLERANCE
+        )
+
+    def test_no_task_of_mediapipe(self, cross_encoder, tmp_path):
+        with pytest.raises(ValueError, match="MediaPipe's tasks take single"):
+            kp.export_litert(
+                cross_encoder,
+                tmp_path / "pairs.tflite",
+                task="text_embedder",
+                verbose=False,
+            )
+
+    def test_single_texts(self, cross_encoder):
+        with pytest.raises(ValueError, match=r"pairs of strings, of shape \("):
+            cross_encoder.layers[0](["a text"])
+
+
+def test_what_a_row_takes_at_least():
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"]
+    with pytest.raises(ValueError, match="`max_length` must be at least 4"):
+        kp.WordpieceTokenizer(vocabulary, num_separators=2, max_length=3)
+    with pytest.raises(ValueError, match="must be None where there is none"):
+        kp.ByteTokenizer(num_separators=1, add_end=False)
+
+
+def test_images_are_no_pairs():
+    with pytest.raises(ValueError, match="`pairs` must be False"):
+        loaded(FIXTURES.parent / "hugging_face" / "vit")
