@@ -10,7 +10,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc import progress as module
-from keras_posenc.progress import progress
+from keras_posenc.progress import counting, progress
 
 # What TensorFlow 2.21, LiteRT and MLIR wrote on exports, shortened.
 NATIVE = """\
@@ -50,6 +50,33 @@ def test_nothing_is_shown_unless_wanted(capsys):
         step("Writing")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
+
+
+def test_rows_are_counted_in_a_line_now_and_then(capsys, monkeypatch):
+    clock = {"now": 0.0}
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock["now"])
+    for verbose, lines in [
+        (False, []),
+        (True, ["20%: 2,000 rows, 200 rows/s", "90%: 9,000 rows, 450 rows/s"]),
+    ]:
+        clock["now"] = 0.0
+        with counting(verbose, 100) as show:
+            for clock["now"], rows, done in [
+                *((9.0, 1000, 10), (10.0, 2000, 20), (19.0, 5000, 50)),
+                (20.0, 9000, 90),
+            ]:
+                show(rows, done)
+        assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_rows_are_counted_beside_a_bar_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    with counting(True, 100) as show:
+        show(1000, 100)
+    err = capsys.readouterr().err
+    assert "1,000 rows" in err
+    assert "0:00:00" in err
 
 
 def test_terminal_shows_the_last_step_alone(capsys, monkeypatch):

@@ -1,5 +1,6 @@
 """An exported file over files of any size."""
 
+import contextlib
 import dataclasses
 import queue
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from keras_posenc.artifacts.ground.errors import ExportError
 from keras_posenc.artifacts.ground.staging import (
     as_path,
     staging_beside,
@@ -226,7 +228,7 @@ class _Run:
             for folder in {
                 (self._out / each.good).parent for each in self._fragments
             }:
-                with staging_beside(folder):
+                with contextlib.suppress(ExportError), staging_beside(folder):
                     pass
         if self._fatal is not None:
             raise self._fatal

@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,11 +38,12 @@ class Worker:
             scorer = copy.copy(scorer)
             scorer.threads = max(1, (os.cpu_count() or 1) // workers)
         threads = str(scorer.threads)
+        self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [sys.executable, "-P", worker.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             text=True,
             bufsize=1,
             env={
@@ -81,10 +83,15 @@ class Worker:
             else:
                 return message["good"], message["bad"]
         status = self._process.wait()
-        reason = f"exit status {status}"
         if status < 0:
-            reason = signal.Signals(-status).name
-        raise Died(f"the process that scored it was ended by {reason}")
+            name = signal.Signals(-status).name
+            raise Died(f"the process that scored it was ended by {name}")
+        self._errors.seek(0)
+        *_, last = [b"without a word", *self._errors.read().splitlines()]
+        raise Died(
+            "the process that scored it has failed: "
+            + last.decode(errors="replace")
+        )
 
     def kill(self) -> None:
         """Ends it, whatever it does; from any thread."""
@@ -94,7 +101,7 @@ class Worker:
         """The same, once nobody waits for it."""
         self.kill()
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(OSError):
                 assert stream is not None
                 stream.close()

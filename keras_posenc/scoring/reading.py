@@ -84,14 +84,16 @@ def _read_parquet(
         schema, count = file.schema_arrow, max(1, file.metadata.num_rows)
         wanted = {*(each.column for each in inputs), *keep}
         names = [name for name in schema.names if name in wanted]
+        if wanted - {*names}:  # which is told beside those that there are
+            yield Part(schema.empty_table(), {}, size)
+            return
         done = 0
         for batch in file.iter_batches(batch_size=window, columns=names):
             done += batch.num_rows
             table = pa.Table.from_batches([batch])
             yield Part(table, {}, size * done // count)
         if not done:
-            # All of its columns, for what is missing is told beside them.
-            yield Part(schema.empty_table(), {}, size)
+            yield Part(schema.empty_table().select(names), {}, size)
 
 
 def _csv(file: Any) -> Iterator[Row]:
@@ -123,7 +125,7 @@ def _json_lines(file: Any) -> Iterator[Row]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             yield f"the line is no JSON: {error}"
             continue
         yield row if isinstance(row, dict) else "the line is no JSON object"
@@ -133,6 +135,8 @@ def _records(file: Any) -> Iterator[Row]:
     import tensorflow as tf
 
     for record in tf.data.TFRecordDataset(file.name).as_numpy_iterator():
+        # With its length and checksums: how far the file is read.
+        file.seek(len(record) + 16, io.SEEK_CUR)
         try:
             example = tf.train.Example.FromString(record)
         except Exception:  # protobuf's own, of whichever version
@@ -160,6 +164,7 @@ class _Columns:
         self._unwrap = unwrap
         self._types: dict[str, Any] = {}
         self._single: set[str] = set()
+        self._has_names = False
 
     def part(self, rows: Sequence[Row], done: int) -> Part:
         """A table of some rows, once the file was read up to here."""
@@ -190,9 +195,10 @@ class _Columns:
         return Part(pa.table(arrays, names=[*columns]), wrong, done)
 
     def _check_names(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Raises `ValueError` for a column that no row has."""
-        if not rows or self._types:
+        """Raises `ValueError` for a column that none of the first rows has."""
+        if not rows or self._has_names:
             return
+        self._has_names = True
         names = dict.fromkeys(name for row in rows for name in row)
         for name in (*self._inputs, *self._keep):
             if name not in names:
@@ -289,7 +295,7 @@ def _as_input(each: Input, value: Any) -> Any:
         except UnicodeError as error:
             place = (
                 f" from byte {error.start} on"
-                if (isinstance(error, UnicodeDecodeError))
+                if isinstance(error, UnicodeDecodeError)
                 else ""
             )
             raise ValueError(f"is not UTF-8{place}") from error

@@ -80,7 +80,21 @@ class Scorer:
         ImportError: The extra `scoring` is not installed.
 
     Example:
-        good, bad = kp.Scorer("serving/judge/1", column="text")(table)
+    >>> import pathlib, tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> import pyarrow as pa
+    >>> model = keras.Sequential([
+    ...     keras.Input((2,), name="vector"),
+    ...     keras.layers.Dense(1, kernel_initializer="ones", name="sum"),
+    ... ])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "sum.tflite"
+    ...     _ = kp.export_litert(model, path, max_length=4, verbose=False)
+    ...     scorer = kp.Scorer(path)
+    ...     good, bad = scorer(pa.table({"vector": [[1.0, 2.0], None]}))
+    >>> good.to_pylist(), bad.to_pylist()
+    ([{'sum': [3.0]}], [{'position': 1, 'reason': "'vector' is null"}])
     """
 
     def __init__(

@@ -69,18 +69,20 @@ def begin(folder):
     )
 
 
-def children(pid):
-    """The processes that another one has started."""
-    found = Path(f"/proc/{pid}/task/{pid}/children")
-    try:
-        tasks = found.parent.parent.iterdir()
-        return [
-            int(child)
-            for task in tasks
-            for child in (task / "children").read_text().split()
-        ]
-    except OSError:
-        return []
+def workers_of(pid):
+    """The processes that score for another one."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (
+                (process / "stat").read_text().rpartition(")")[2].split()[1]
+            )
+            command = (process / "cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        if int(parent) == pid and b"scoring/worker.py" in command:
+            found.append(int(process.name))
+    return found
 
 
 def check(out):
@@ -122,7 +124,7 @@ def run(folder, kills, seed):
         process = begin(folder)
         time.sleep(rng.uniform(0.2, 1.0) * seconds)
         target = process.pid
-        if kill % 3 == 2 and (found := children(process.pid)):
+        if kill % 3 == 2 and (found := workers_of(process.pid)):
             target = rng.choice(found)
         if process.poll() is not None:
             ended += 1

@@ -144,6 +144,11 @@ def test_broken_files_are_named_and_others_scored(scorer, data, tmp_path):
         str(data / "d.parquet"),
     ]
     assert "takes vectors: lists of numbers" in str(report)
+    pq.write_table(pa.table({"vector": [1], "b": [1]}), data / "d.parquet")
+    report = kp.score_files(scorer, data / "d.parquet", out=out, verbose=False)
+    assert "Column 'id' is not in the table. Its columns: vector, b" in str(
+        report
+    )
     assert names(out) == ["a.bad.parquet", "a.parquet"]
 
 
@@ -313,6 +318,19 @@ def test_formats_agree(files, tmp_path):
         },
     }
     assert bad["j.jsonl"][6].startswith("the line is no JSON: ")
+
+
+def test_lines_that_lack_a_column(scorer, tmp_path):
+    path, out = tmp_path / "x.jsonl", tmp_path / "out"
+    vector = '"vector": [1, 2, 3]'
+    # All rows of the second window lack one, or are too deep for any reader.
+    lines = [f'{{"id": 1, {vector}}}'] * 4 + ['{"id": 2}'] * 3 + ["[" * 10**5]
+    path.write_text("\n".join(lines))
+    report = kp.score_files(scorer, path, out=out, verbose=False)
+    assert (report.good, report.bad) == (4, 4)
+    path.write_text(f"{{{vector}}}\n")
+    report = kp.score_files(scorer, path, out=tmp_path / "two", verbose=False)
+    assert "Column 'id' is not in it. Its columns: vector" in str(report)
 
 
 def test_what_inputs_name(tmp_path):

@@ -141,6 +141,38 @@ def test_ids_are_not_padded_where_padding_matters(files):
         )
 
 
+@pytest.mark.parametrize(
+    "type",
+    [
+        *(pa.string(), pa.large_string(), pa.string_view(), pa.binary()),
+        *(pa.large_binary(), pa.binary_view(), pa.binary(2)),
+        pa.dictionary(pa.int8(), pa.string()),
+    ],
+    ids=str,
+)
+def test_types_of_texts(files, type):
+    column = pa.array(["ab", None], pa.string())
+    if pa.types.is_fixed_size_binary(type):
+        column = column.cast(pa.binary())
+    table = pa.table({"text": column.cast(type)})
+    good, bad = kp.Scorer(files.texts)(table)
+    assert (good.num_rows, bad.num_rows) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "type",
+    [
+        *(pa.list_(pa.int8()), pa.large_list(pa.uint64())),
+        *(pa.list_(pa.int64(), 2), pa.list_view(pa.int32())),
+    ],
+    ids=str,
+)
+def test_types_of_ids(files, type):
+    table = pa.table({"ids": pa.array([[1, 2], None], type)})
+    good, bad = kp.Scorer(files.ids)(table)
+    assert (good.num_rows, bad.num_rows) == (1, 1)
+
+
 def test_vectors(files):
     scorer = kp.Scorer(files.vectors)
     rows = [[1.0, 2.0, 3.0], [1.0], [4.0, float("nan"), 5.0], [6.0, None, 7.0]]
@@ -234,6 +266,17 @@ class TestRefusals:
     def test_arguments(self, files, arguments, reason):
         with pytest.raises(ValueError, match=reason):
             kp.Scorer(**{"artifact": files.texts, **arguments})
+
+    def test_what_does_more_than_compute(self, tmp_path):
+        import tensorflow as tf
+
+        module = tf.Module()
+        module.read = tf.function(
+            tf.io.read_file, input_signature=[tf.TensorSpec([], tf.string)]
+        )
+        tf.saved_model.save(module, str(tmp_path / "1"))
+        with pytest.raises(kp.ExportVerificationError, match="ReadFile"):
+            kp.Scorer(tmp_path / "1", allow_unverified=True)
 
     def test_columns(self, texts):
         for table, reason in [

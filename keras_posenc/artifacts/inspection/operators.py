@@ -231,6 +231,8 @@ def check_known(names: Sequence[str], present: Collection[str] = ()) -> None:
             with Flex before it, as LiteRT files have them.
         present: Those of the artifact, which may be anybody's.
     """
+    if not names:
+        return  # and TensorFlow need not be imported
     import tensorflow as tf
     from tensorflow.python.framework import op_def_registry
 

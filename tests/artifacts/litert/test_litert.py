@@ -577,7 +577,10 @@ def test_file_that_the_converter_got_wrong(make, tmp_path, contents):
 
 def test_file_and_report(litert, contents):
     assert litert.path.name == "model.tflite"
-    assert contents(litert.path.parent) == ["model.tflite"]
+    assert contents(litert.path.parent) == [
+        "model.tflite",
+        "model.tflite.verified.json",
+    ]
     assert litert.report.path == litert.path
 
 

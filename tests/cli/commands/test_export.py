@@ -39,7 +39,10 @@ class TestExport:
         out = tmp_path / "new" / "m.tflite"
         result = cli(*export("litert", out))
         assert result.code == 0
-        assert [path.name for path in out.parent.iterdir()] == ["m.tflite"]
+        assert sorted(path.name for path in out.parent.iterdir()) == [
+            "m.tflite",
+            "m.tflite.verified.json",
+        ]
         assert result.out.startswith(f"{out}: verified: 6 cases, worst ")
         assert len(result.out.splitlines()) == 1
         assert result.err.splitlines() == [
