@@ -66,9 +66,9 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         progress = stack.enter_context(Progress())
-        texts = docstrings(ROWS // 10 if options.quick else ROWS)
         works = {"table": table, "files": files}
         if any(options.only in name for name in works):
+            texts = docstrings(ROWS // 10 if options.quick else ROWS)
             artifact = export(classifier(texts), folder / "classifier")
         for name, work in works.items():
             if options.only in name:
