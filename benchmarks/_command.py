@@ -7,14 +7,18 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from _contest import take_turns
 
 # Packages that other environments have.
-PEERS = {"torch": "PyTorch", "ctranslate2": "CTranslate2"}
+PEERS = {
+    "torch": "PyTorch",
+    "ctranslate2": "CTranslate2",
+    "pyspark": "PySpark",
+}
 
 
 def parse(
@@ -22,6 +26,7 @@ def parse(
     parts: Iterable[str],
     rounds: int,
     peers: Iterable[str] = ("torch",),
+    add_options: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> argparse.Namespace:
     """What is asked for; `to` is None where nothing is to be kept."""
     names = ", ".join(parts)
@@ -54,6 +59,8 @@ def parse(
         metavar="FOLDER",
         help="where a whole run is kept: beside this program by default",
     )
+    if add_options is not None:
+        add_options(parser)
     options = parser.parse_args()
     for peer in peers:
         python = getattr(options, peer)

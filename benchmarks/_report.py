@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 JSON, MARKDOWN = "results.json", "RESULTS.md"
-PICTURE, DECODING = "growth.png", "decoding.png"
+PICTURE, DECODING, SCORING = "growth.png", "decoding.png", "scoring.png"
 
 NUMBERS = "found", "at most"
 GOALS = ("work", "of what", *NUMBERS, "")
@@ -22,6 +22,7 @@ GROWTH = (
     "whose time is less",
 )
 POSITIONS = "loop", "tokens before it", "ms"
+SIZES = "short rows", "workers", "seconds", "rows/s", "peak, GB"
 GPU = (
     "work",
     "of",
@@ -116,6 +117,39 @@ def markdown(results: dict[str, Any]) -> str:
                 "",
                 *_table(POSITIONS, position_rows(positions)),
             ]
+    if scoring := results.get("scoring"):
+        contests = scoring["contests"]
+        lines += [
+            *("", "## Scoring", "", _facts(scoring["machine"]), ""),
+            "Of a SavedModel of words, two blocks of width 128; docstrings of",
+            "the standard library. Each worker has one thread, the bare",
+            "artifact one process with a thread for each core. What starting",
+            "takes is not counted.",
+            "",
+            *_table(GOALS, goal_rows(contests)),
+            "",
+            *_table(TIMES, time_rows(contests)),
+        ]
+        if sizes := scoring["sizes"]:
+            lines += [
+                "",
+                f"![Rows per second and peak memory]({SCORING})",
+                "",
+                "Rows of 8 to 40 characters, of a model without blocks. The",
+                "memory is that of all processes together, what they share",
+                "counted once for each. Starting takes",
+                f"{sizes['start']:.1f} s of the seconds, and is left out of",
+                "the rows per second.",
+                "",
+                *_table(SIZES, size_rows(sizes)),
+            ]
+        if sizes and "time_power" in sizes:
+            lines += [
+                "",
+                "Fitted to the upper half of sizes, time grows by the power",
+                f"{sizes['time_power']:.2f} of the rows, memory by "
+                f"{sizes['memory_power']:.2f}.",
+            ]
     if gpu := results.get("gpu"):
         lines += [
             *("", "## On a GPU", "", _facts(gpu["machine"]), ""),
@@ -179,6 +213,22 @@ def position_rows(positions: dict[str, Any]) -> list[list[str]]:
         [name, str(before), f"{took:.1f}"]
         for name, times in positions["curves"].items()
         for before, took in zip(positions["before"], times, strict=True)
+    ]
+
+
+def size_rows(sizes: dict[str, Any]) -> list[list[str]]:
+    return [
+        [
+            f"{size:,}",
+            str(sizes["workers"]),
+            f"{seconds:.1f}",
+            f"{rate:,.0f}" if rate else "",
+            f"{peak:.2f}",
+        ]
+        for size, seconds, rate, peak in zip(
+            *(sizes[name] for name in ("sizes", "seconds", "rates", "peaks")),
+            strict=True,
+        )
     ]
 
 

@@ -37,6 +37,7 @@ from _contest import (
 from _report import DECODING, report
 
 XLA, AGAIN = f"{US}, XLA", f"{US}, without a cache"
+OTHERS = "torch", "ctranslate2"
 LAYERS = 6  # of the encoder, and as many of the decoder
 SOURCE = STEPS = 32
 
@@ -56,14 +57,14 @@ def main() -> None:
         "files": files,
         "training": training,
     }
-    options = parse(__doc__, [*works, "positions"], rounds=3, peers=PEERS)
+    options = parse(__doc__, [*works, "positions"], rounds=3, peers=OTHERS)
     from rich.progress import Progress
 
     contests, positions = [], None
     with contextlib.ExitStack() as stack:
         peers = {
-            name: stack.enter_context(Peer(name, python))
-            for package, name in PEERS.items()
+            PEERS[package]: stack.enter_context(Peer(PEERS[package], python))
+            for package in OTHERS
             if (python := getattr(options, package))
         }
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

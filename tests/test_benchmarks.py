@@ -139,6 +139,29 @@ def test_time_of_a_part_of_the_work_is_told(tmp_path, capsys):
     assert "decoding.png" in page
 
 
+def test_sizes_are_shown(tmp_path, capsys):
+    sizes = {
+        "sizes": [10_000, 100_000],
+        "workers": 2,
+        "start": 12.34,
+        "seconds": [12.5, 16.0],
+        "rates": [0, 25_000.0],
+        "peaks": [1.0, 1.25],
+        "time_power": 0.9,
+        "memory_power": 0.1,
+    }
+    _report.report(
+        "scoring", {"machine": {}, "contests": [], "sizes": sizes}, tmp_path
+    )
+
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert "| 10,000 | 2 | 12.5 |  | 1.00 |" in page
+    assert "| 100,000 | 2 | 16.0 | 25,000 | 1.25 |" in page
+    assert "by the power\n0.90 of the rows, memory by 0.10." in page
+    assert "12.3 s" in page
+    assert "scoring.png" in page
+
+
 def test_part_of_a_run_is_not_kept(monkeypatch, capsys):
     def parse(*arguments):
         monkeypatch.setattr(sys, "argv", ["bench", *arguments])

@@ -40,6 +40,14 @@ def test_web_page_without_a_browser(run):
     assert not (ROOT / "none").exists()
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
+def test_spark_without_java(run):
+    process = run(["make", "test-spark", "VENV=none", "SPARK=none"])
+    assert process.returncode == 2
+    assert "Java is missing: apt-get install" in process.stdout
+    assert not (ROOT / "none").exists()
+
+
 def test_arm_without_qemu(run, tmp_path):
     script = ROOT / "tests" / "arm" / "make_root.sh"
     folder = tmp_path / "arm"

@@ -15,7 +15,12 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+LOCKS = sorted(
+    [
+        *(ROOT / "requirements").glob("*.txt"),
+        *(ROOT / "export").glob("*/requirements.txt"),
+    ]
+)
 
 
 def requirements(*extras):
@@ -79,7 +84,9 @@ def test_oldest_lock_pins_the_lower_bounds():
         assert version == Version(bound.version), requirement
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "lock", LOCKS, ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
 def test_lock_names_no_host_and_no_path(lock):
     for line in lock.read_text().splitlines():
         assert "://" not in line

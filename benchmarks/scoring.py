@@ -1,0 +1,407 @@
+"""How fast tables are scored: `python benchmarks/scoring.py --pyspark PYTHON`.
+
+Docstrings of Python's standard library are answered by a `Scorer`, beside the
+bare artifact on the same batches and on batches as the rows come; and from
+files by `score_files` and by Spark, beside the bare artifact on the same cores.
+Starting them is not counted: their times are those beyond a run of few rows.
+Short rows, up to ten million, show how time and memory grow.
+
+A whole run is kept in `RESULTS.md`, `results.json` and `scoring.png`. It takes
+about forty minutes on two cores; `--quick` some minutes. Needs Linux and
+`pip install 'keras-posenc[bench,onnx,plot,scoring]'`.
+"""
+
+import argparse
+import ast
+import contextlib
+import functools
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
+from _command import above_0, machine, parse
+from _contest import THREADS, US, Contest, Work, judge, take_turns
+from _report import SCORING, report
+from growth import power
+
+ROWS, LONGEST = 12_000, 2000  # docstrings, and the bytes of the longest
+BATCH = 32  # as `Model.predict` makes them
+FILES, TIMES, STARTS = 8, 5, 3
+SIZES = [a * 10**b for b in range(4, 8) for a in (1, 3)]
+SAME, COMES = "the bare artifact", f"the same, {BATCH} rows as they come"
+SPARK = "Spark"
+SUBMIT = Path(__file__).parents[1] / "export" / "spark" / "score.py"
+SCORE = """
+import sys
+import keras_posenc as kp
+artifact, rows, out, workers = sys.argv[1:]
+scorer = kp.Scorer(artifact, column="text", threads=1)
+report = kp.score_files(
+    scorer, rows, out=out, workers=int(workers), verbose=False
+)
+sys.exit(not report.passed or bool(report.bad))
+"""
+
+
+def main() -> None:
+    options = parse(
+        __doc__, ["table", "files", "sizes"], 3, ["pyspark"], add_options
+    )
+    from rich.progress import Progress
+
+    contests, sizes = [], None
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        progress = stack.enter_context(Progress())
+        works = {"table": table, "files": files}
+        if any(options.only in name for name in works):
+            texts = docstrings(ROWS // 10 if options.quick else ROWS)
+            artifact = export(classifier(texts), folder / "classifier")
+        for name, work in works.items():
+            if options.only in name:
+                for contest in work(artifact, texts, folder, options.pyspark):
+                    track = functools.partial(
+                        progress.track, description=contest.work
+                    )
+                    times = take_turns(
+                        contest.contestants, options.rounds, track=track
+                    )
+                    contests.append(judge(contest, times))
+        if options.only in "sizes":
+            most = min(options.most, 10**6) if options.quick else options.most
+            counts = [size for size in SIZES if size <= most]
+            track = functools.partial(progress.track, description="short rows")
+            sizes = sweep(counts, folder, track)
+    if options.quick:
+        options.to = None
+    if options.to and sizes:
+        draw(sizes, options.to / SCORING)
+    found = {
+        "machine": machine(options),
+        "contests": contests,
+        "sizes": sizes,
+    }
+    report("scoring", found, options.to)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--most",
+        type=above_0,
+        default=SIZES[-2],
+        metavar="N",
+        help="the most short rows (%(default)s)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a tenth of the docstrings and few short rows; keep nothing",
+    )
+
+
+def docstrings(count: int) -> list[bytes]:
+    """Those of the standard library, in any order, the longest left out."""
+    found: dict[bytes, None] = {}
+    for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
+        if "site-packages" in path.parts:
+            continue
+        # Some are examples of what is no Python, or warn of escapes.
+        broken = contextlib.suppress(SyntaxError, ValueError)
+        with warnings.catch_warnings(), broken:
+            warnings.simplefilter("ignore")
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                with contextlib.suppress(TypeError):  # it may have none
+                    text = (ast.get_docstring(node) or "").encode()
+                    if 0 < len(text) <= LONGEST:
+                        found[text] = None
+    texts = [*found]
+    random.Random(0).shuffle(texts)
+    # A small library's come several times.
+    return (texts * (count // len(texts) + 1))[:count]
+
+
+def classifier(texts: Iterable[bytes]) -> Any:
+    """Two blocks of width 128, of words."""
+    import keras
+
+    import keras_posenc as kp
+
+    words = [text.decode(errors="ignore") for text in texts]
+    tokenizer = kp.WordpieceTokenizer.learn(words, 8000)
+    return keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            tokenizer,
+            kp.TransformerEncoderModel(
+                tokenizer.vocabulary_size(),
+                d_model=128,
+                num_layers=2,
+                num_heads=4,
+                intermediate_dim=512,
+            ),
+            kp.MaskedAveragePooling1D(),
+            keras.layers.Dense(2, activation="softmax", name="scores"),
+        ]
+    )
+
+
+def speller() -> Any:
+    """Hardly a model: what is left is reading, sorting and writing."""
+    import keras
+
+    import keras_posenc as kp
+
+    text = keras.Input((), dtype="string", name="text")
+    x = kp.CharacterTokenizer("abcdefghijklmnopqrstuvwxyz ")(text)
+    x = keras.layers.Embedding(32, 16, mask_zero=True)(x)
+    x = kp.MaskedAveragePooling1D()(kp.PositionalEncoding()(x))
+    x = keras.layers.Dense(2, activation="softmax", name="scores")(x)
+    return keras.Model(text, x)
+
+
+def export(model: Any, folder: Path) -> Path:
+    import keras_posenc as kp
+
+    return kp.export_saved_model(model, folder, verbose=False).path
+
+
+def table(
+    artifact: Path, texts: list[bytes], folder: Path, spark: str | None
+) -> Iterator[Contest]:
+    """In this process, on one core."""
+    import pyarrow as pa
+
+    import keras_posenc as kp
+
+    scorer = kp.Scorer(artifact, column="text", threads=1)
+    given = pa.table({"text": texts})
+    come = [texts[i : i + BATCH] for i in range(0, len(texts), BATCH)]
+    yield Contest(
+        "1 000 docstrings of a table, one core",
+        {
+            US: functools.partial(scorer, given),
+            SAME: bare(scorer, packed(scorer, texts)),
+            COMES: bare(scorer, come),
+        },
+        {(US, COMES): 1 / 1.8},
+        parts=len(texts) / 1000,
+    )
+
+
+def files(
+    artifact: Path, texts: list[bytes], folder: Path, spark: str | None
+) -> Iterator[Contest]:
+    """From files to files, by processes of one thread each."""
+    import keras_posenc as kp
+
+    texts = texts * TIMES  # so that starting is a small part
+    few, many = folder / "few", folder / "many"
+    write(few, texts[: FILES * 8])
+    write(many, texts)
+    for cores in sorted({1, THREADS}):
+        scorer = kp.Scorer(artifact, column="text", threads=cores)
+        contestants = {
+            US: beyond_start(score_command(artifact, cores), few, many),
+            SAME: bare(scorer, packed(scorer, texts)),
+        }
+        if spark:
+            contestants[SPARK] = beyond_start(
+                spark_command(spark, artifact, cores), few, many
+            )
+        yield Contest(
+            f"1 000 docstrings of files, {cores} of {THREADS} cores",
+            contestants,
+            {(US, SAME): 1 / 0.95},
+            parts=len(texts) / 1000,
+        )
+
+
+def packed(scorer: Any, texts: Sequence[bytes]) -> list[list[bytes]]:
+    """The batches that a `Scorer` makes."""
+    from keras_posenc.scoring.packing import pack
+
+    batches = []
+    for begin in range(0, len(texts), scorer.window):
+        window = texts[begin : begin + scorer.window]
+        lengths = [len(text) for text in window]
+        for batch in pack(lengths, budget=scorer.budget, most=1024):
+            batches.append([window[index] for index in batch])
+    return batches
+
+
+def bare(scorer: Any, batches: Iterable[Sequence[bytes]]) -> Work:
+    """Asks the artifact that a `Scorer` asks, and drops its answers."""
+    from keras_posenc.scoring.loading import load
+
+    key = scorer.path, scorer.kind, scorer.digest, [scorer.signature]
+    arrays = [np.array(batch, object) for batch in batches]
+
+    def work() -> None:
+        run = load(*key, scorer.threads)[scorer.signature]
+        for array in arrays:
+            run({"text": array})
+
+    return work
+
+
+# From a folder of rows and one of answers to a command.
+Command = Callable[[Path, Path], list[Any]]
+
+
+def score_command(artifact: Path, workers: int) -> Command:
+    return lambda rows, out: [
+        *(sys.executable, "-c", SCORE, artifact, rows, out, str(workers))
+    ]
+
+
+def spark_command(python: str, artifact: Path, cores: int) -> Command:
+    submit = Path(python).absolute().with_name("spark-submit")
+    return lambda rows, out: [
+        *("env", f"PYSPARK_PYTHON={Path(python).absolute()}"),
+        *(submit, "--master", f"local[{cores}]"),
+        *("--conf", f"spark.sql.files.minPartitionNum={2 * FILES}"),
+        *(SUBMIT, artifact, rows, out, "text"),
+    ]
+
+
+def beyond_start(command: Command, few: Path, many: Path) -> Work:
+    """What many rows take more than few; of processes of their own."""
+
+    def seconds(rows: Path) -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            subprocess.run(
+                command(rows, Path(folder, "out")),
+                check=True,
+                capture_output=True,
+            )
+            return time.perf_counter() - began
+
+    def work() -> float:
+        least = seconds(few)
+        return (seconds(many) - least) * 1e3
+
+    return work
+
+
+def write(folder: Path, texts: Any) -> None:
+    """Files of rows, `FILES` of them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir()
+    rows = pa.table({"text": texts})
+    each = -(-rows.num_rows // FILES)
+    for number in range(FILES):
+        part = rows.slice(number * each, each)
+        pq.write_table(part, folder / f"{number}.parquet")
+
+
+def sweep(sizes: Sequence[int], folder: Path, track: Any) -> dict[str, Any]:
+    """Time and memory of so many rows of 8 to 40 characters."""
+    import pyarrow as pa
+
+    artifact = export(speller(), folder / "speller")
+    rng = random.Random(0)
+    texts = pa.array(
+        "".join(rng.choices("abcdefghijklmnopqrstuvwxyz ", k=length))
+        for length in rng.choices(range(8, 41), k=10_000)
+    )
+    command = score_command(artifact, THREADS)
+    seconds, peaks = [], []
+    for size in track([*[FILES] * STARTS, *sizes]):
+        rows, out = folder / "rows", folder / "out"
+        picked = np.random.default_rng(0).integers(0, len(texts), size)
+        write(rows, texts.take(picked))
+        began = time.perf_counter()
+        peaks.append(peak_of(command(rows, out)))
+        seconds.append(time.perf_counter() - began)
+        shutil.rmtree(rows)
+        shutil.rmtree(out)
+    start = statistics.median(seconds[:STARTS])
+    found = {
+        "sizes": sizes,
+        "workers": THREADS,
+        "start": start,
+        "seconds": seconds[STARTS:],
+        "peaks": peaks[STARTS:],
+    }
+    beyond = np.subtract(found["seconds"], start)
+    is_known = beyond > start / 4  # else starting hides it
+    rates = np.where(is_known, np.divide(sizes, beyond), 0)
+    found["rates"] = rates.tolist()
+    if is_known.sum() > 2:
+        found["time_power"] = power(np.array(sizes)[is_known], beyond[is_known])
+        found["memory_power"] = power(sizes, found["peaks"])
+    return found
+
+
+def peak_of(command: Sequence[Any]) -> float:
+    """Runs it; returns the most gigabytes of all its processes together.
+
+    Looked at five times a second; what they share counts once for each.
+    """
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, held(process.pid))
+        time.sleep(0.2)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return peak / 1e6
+
+
+def held(pid: int) -> int:
+    """Kilobytes of a process and those that it began."""
+    listing = subprocess.check_output(["ps", "-e", "-o", "pid=,ppid=,rss="])
+    memory, children = {}, {}
+    for line in listing.splitlines():
+        child, parent, size = map(int, line.split())
+        memory[child] = size
+        children.setdefault(parent, []).append(child)
+
+    def total(pid: int) -> int:
+        return memory.get(pid, 0) + sum(map(total, children.get(pid, [])))
+
+    return total(pid)
+
+
+def draw(sizes: dict[str, Any], path: Path) -> None:
+    """Rows per second, and memory, by the number of rows."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.8, 3.2), layout="constrained")
+    rates = [rate or np.nan for rate in sizes["rates"]]
+    # Of the palette of Okabe and Ito, which the colour-blind tell apart.
+    for axes, values, label, style in zip(
+        figure.subplots(1, 2),
+        (rates, sizes["peaks"]),
+        ("rows per second", "peak memory (GB)"),
+        (
+            {"color": "#0072B2", "marker": "o"},
+            {"color": "#D55E00", "marker": "s"},
+        ),
+        strict=True,
+    ):
+        axes.plot(sizes["sizes"], values, **style)
+        axes.set(xscale="log", xlabel="rows", ylabel=label)
+        axes.set_ylim(0, 1.1 * np.nanmax(values))
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""The recipes over many machines, each in its own environment, on this one.
+
+`make test-spark`, `make test-beam` and `make test-ray` run them.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import keras_posenc as kp
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+EXPORT = Path(__file__).parents[2] / "export"
+# What the artifact was verified to, whatever batch a row is in.
+TOLERANCE = 1e-5
+FILES, ROWS = 8, 2500
+LONG = "a" * 20_001
+KILLS = 3  # a task may fail four times
+
+
+def needs(engine):
+    """Skips a test where the engine's environment is not told."""
+    return pytest.mark.skipif(
+        f"{engine.upper()}_PYTHON" not in os.environ,
+        reason=f"{engine} is not installed: make test-{engine}",
+    )
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    """An artifact of texts, whose outputs are numbers, texts and lists."""
+    text = keras.Input((), dtype="string", name="text")
+    tokens = kp.CharacterTokenizer("abcdefgh ")(text)
+    vectors = keras.layers.Embedding(14, 8, mask_zero=True)(tokens)
+    vectors = kp.PositionalEncoding()(vectors)
+    pooled = kp.MaskedAveragePooling1D()(vectors)
+    scores = keras.layers.Dense(3, activation="softmax", name="scores")(pooled)
+    return kp.export_saved_model(
+        keras.Model(text, scores),
+        tmp_path_factory.mktemp("judge"),
+        labels=["x", "y", "z"],
+        verbose=False,
+    ).path
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Files of rows, of which every fiftieth or so cannot be answered."""
+    folder = tmp_path_factory.mktemp("rows")
+    rng = random.Random(0)
+    for number in range(FILES):
+        texts = [
+            "".join(rng.choices("abcdefgh ", k=rng.randrange(60))).encode()
+            for _ in range(ROWS)
+        ]
+        for wrong in (None, b"ab\xff", LONG.encode()):
+            for place in rng.sample(range(ROWS), ROWS // 150):
+                texts[place] = wrong
+        ids = range(number * ROWS, (number + 1) * ROWS)
+        columns = {"id": ids, "unread": ["-"] * ROWS, "text": texts}
+        pq.write_table(pa.table(columns), folder / f"{number}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(judge, rows):
+    """What `Scorer` answers to all of them in one table."""
+    table = ds.dataset(rows).to_table()
+    good, bad = kp.Scorer(judge, column="text", keep=["id"])(table)
+    assert len(good) + len(bad) == FILES * ROWS
+    assert len(bad) > FILES * ROWS // 100
+    return good, bad
+
+
+def check(found, expected):
+    """Each row is there once, with its answer or its reason."""
+    for part, wanted in zip(found, expected, strict=True):
+        part, wanted = (each.sort_by("id") for each in (part, wanted))
+        assert part["id"].to_pylist() == wanted["id"].to_pylist()
+        for name in {*wanted.column_names} - {"id", "scores", "position"}:
+            assert part[name].to_pylist() == wanted[name].to_pylist()
+    scores = [
+        np.array(each.sort_by("id")["scores"].to_pylist())
+        for each in (found[0], expected[0])
+    ]
+    np.testing.assert_allclose(*scores, rtol=0, atol=TOLERANCE)
+
+
+def folders(out, good, bad):
+    return [ds.dataset(out / name).to_table() for name in (good, bad)]
+
+
+def run_spark(judge, rows, tmp_path):
+    """Begins a run on two cores; returns its process and its outputs."""
+    python = Path(os.environ["SPARK_PYTHON"])
+    out, log = tmp_path / "scored", tmp_path / "log"
+    command = [
+        *(python.with_name("spark-submit"), "--master", "local[2,4]"),
+        *("--conf", f"spark.local.dir={tmp_path / 'local'}"),
+        # A task for each file.
+        *("--conf", f"spark.sql.files.minPartitionNum={2 * FILES}"),
+        *(EXPORT / "spark" / "score.py", judge, rows, out, "text", "id"),
+    ]
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYSPARK_PYTHON": str(python)},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    return process, out, log
+
+
+@needs("spark")
+def test_spark(judge, rows, expected, tmp_path):
+    process, out, log = run_spark(judge, rows, tmp_path)
+    assert process.wait() == 0, log.read_text()
+    check(folders(out, "rows=good", "rows=bad"), expected)
+
+
+@needs("spark")
+def test_spark_with_workers_killed(judge, rows, expected, tmp_path):
+    process, out, log = run_spark(judge, rows, tmp_path)
+    rng, kills = random.Random(), 0
+    while process.poll() is None:
+        time.sleep(rng.uniform(0.1, 1))
+        # In the middle: one file is done, and not all.
+        if kills < KILLS and any(out.glob("_temporary/*/task_*")):
+            if pids := [*workers(process.pid)]:
+                os.kill(rng.choice(pids), signal.SIGKILL)
+                kills += 1
+    assert process.returncode == 0, log.read_text()
+    assert "Python worker exited unexpectedly" in log.read_text()
+    check(folders(out, "rows=good", "rows=bad"), expected)
+
+
+def workers(pid):
+    """The processes that Spark's daemon has forked, anywhere below one."""
+    for child, program in children(pid):
+        yield from workers(child)
+        if "pyspark.daemon" in program:
+            yield from (each for each, _ in children(child))
+
+
+def children(pid):
+    ps = ["ps", "-o", "pid=,args=", "--ppid", str(pid)]
+    found = subprocess.run(ps, capture_output=True, text=True, check=False)
+    for line in found.stdout.splitlines():
+        child, _, program = line.strip().partition(" ")
+        yield int(child), program
+
+
+@needs("beam")
+def test_beam(judge, rows, expected, tmp_path):
+    script = EXPORT / "beam" / "score.py"
+    names = judge, rows / "*.parquet", tmp_path, "text", "id"
+    subprocess.run([os.environ["BEAM_PYTHON"], script, *names], check=True)
+    check(folders(tmp_path, "good", "bad"), expected)
+
+
+@needs("ray")
+def test_ray(judge, rows, expected, tmp_path):
+    script = EXPORT / "ray" / "score.py"
+    names = judge, rows, tmp_path, "text", "id"
+    subprocess.run([os.environ["RAY_PYTHON"], script, *names], check=True)
+    check(folders(tmp_path, "rows=good", "rows=bad"), expected)
