@@ -19,6 +19,7 @@ from keras_posenc.transformer.transformer_encoder_model import (
 WHOLE, VOCABULARY = "tokenizer.json", "vocab.txt"
 PAIRED, MERGES, SPECIAL = "vocab.json", "merges.txt", "special_tokens_map.json"
 SETTINGS, ADDED = "tokenizer_config.json", "added_tokens.json"
+DECODER = "added_tokens_decoder"  # in the settings: tokens by their ids
 # Where sentence-transformers keeps the length; which file depends on who wrote.
 LENGTHS = tuple(
     f"sentence_{kind}_config.json"
@@ -173,7 +174,6 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
     settings.expect("tokenizer_class", "RobertaTokenizer", None)
     path = folder.file(MERGES)
     ids = folder.mapping(PAIRED)
-    named = {**_opened(folder, SPECIAL).values, **settings.values}
     framing = []
     special = []
     for key, usual in (
@@ -183,9 +183,7 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
         ("unk_token", "<unk>"),
         ("mask_token", "<mask>"),
     ):
-        token = named.get(key, usual)
-        token = token if isinstance(token, dict) else {"content": token}
-        token = Config(token, f"{settings.path}', '{key}")
+        token = _named(folder, settings, key, usual)
         framing.append(token.take("content", *_TEXT))
         token.expect("rstrip", False)
         strips = token.take("lstrip", False, bool)
@@ -207,6 +205,25 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
         "end_token": framing[1],
         "special_tokens": [*dict.fromkeys(special)],
     }
+
+
+def _named(folder: Folder, settings: Config, key: str, usual: str) -> Config:
+    """A token that has a name, as the file says that says most of it."""
+    said = [
+        each if isinstance(each, dict) else {"content": each}
+        for values in (settings.values, _opened(folder, SPECIAL).values)
+        if (each := values.get(key)) is not None
+    ] or [{"content": usual}]
+    content = said[0].get("content")
+    # Beside this list of objects the settings have names alone.
+    listed = Config(settings.values, settings.path).part(DECODER, {}).values
+    same = [
+        each
+        for each in (*listed.values(), *said)
+        if isinstance(each, dict) and each.get("content") == content
+    ]
+    told = next((each for each in same if len(each) > 1), same[0])
+    return Config(told, f"{settings.path}', '{key}")
 
 
 def _padding(tokens: Sequence[str], encoder: TransformerEncoderModel) -> str:
@@ -305,7 +322,7 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
         (_opened(folder, ADDED), _opened(folder, ADDED).values.values()),
         (
             settings,
-            map(_number, settings.part("added_tokens_decoder", {}).values),
+            map(_number, settings.part(DECODER, {}).values),
         ),
     ):
         if any(number not in range(len(vocabulary)) for number in added):

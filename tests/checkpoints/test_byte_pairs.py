@@ -21,10 +21,9 @@ TOKENIZERS = json.loads(gzip.decompress(FIXTURE.read_bytes()))["tokenizers"]
 ROBERTA, MODERNBERT, EUROBERT = (
     TOKENIZERS[name]["json"] for name in ("roberta", "modernbert", "eurobert")
 )
-NAMES = {
-    "cls_token": "<s>",
-    "mask_token": {"content": "<mask>", "lstrip": True},
-}
+MASK = {"content": "<mask>", "lstrip": True}
+NAMES = {"cls_token": "<s>", "mask_token": MASK}
+PLAIN = {"tokenizer_class": "RobertaTokenizer", "mask_token": "<mask>"}
 
 
 @pytest.fixture
@@ -60,17 +59,28 @@ def test_whole(made, whole, padding):
     assert (tokenizer.pad_token, tokenizer.max_length) == (padding, 64)
 
 
-def test_older_files_say_the_same(made, tmp_path):
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"special_tokens_map": NAMES},
+        # As slow tokenizers of transformers since 4.34 write them.
+        {"special_tokens_map": NAMES, "tokenizer_config": PLAIN},
+        {"tokenizer_config": PLAIN | {"added_tokens_decoder": {"1500": MASK}}},
+    ],
+    ids=["before", "since", "settings"],
+)
+def test_older_files_say_the_same(made, tmp_path, names):
     settings = {"tokenizer_class": "RobertaTokenizer"}
     said = made(tokenizer=ROBERTA, tokenizer_config=settings).get_config()
-    (tmp_path / "tokenizer.json").unlink()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).unlink()
     ids = dict(ROBERTA["model"]["vocab"])
     ids |= {each["content"]: each["id"] for each in ROBERTA["added_tokens"]}
     merges = map(" ".join, ROBERTA["model"]["merges"])
     found = made(
         vocab=ids,
         merges="\n".join(["#version: 0.2", *merges, ""]),
-        special_tokens_map=NAMES,
+        **names,
     )
     order = ("special_tokens",)
     found, said = (
