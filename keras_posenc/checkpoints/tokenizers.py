@@ -50,6 +50,12 @@ _CLASSES = {
     )
     for fast in ("", "Fast")
 } | {"PreTrainedTokenizerFast", "TokenizersBackend"}
+# What names tokens that texts may spell, wherever they are listed.
+_NAMES = (
+    *(f"{name}_token" for name in "bos eos unk sep pad cls mask".split()),
+    "additional_special_tokens",
+    "extra_special_tokens",
+)
 CONFIG = "config.json"
 BYTE_PAIRS, WORDPIECE, UNIGRAM = "BPE", "WordPiece", "Unigram"
 # What a file says that sets no length.
@@ -99,6 +105,9 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
             layer = _byte_pairs(folder, settings, encoder, named)
         else:
             layer = _wordpieces(folder, whole, settings, encoder, named)
+        if whole is not None:
+            listed = whole.values.get("added_tokens") or []
+            _check_added(folder, settings, listed)
     except ValueError as error:
         raise ValueError(
             f"'{folder.path}' makes no tokenizer: {error}"
@@ -176,6 +185,7 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
     ids = folder.mapping(PAIRED)
     framing = []
     special = []
+    listed = []
     for key, usual in (
         ("cls_token", "<s>"),
         ("sep_token", "</s>"),
@@ -186,8 +196,11 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
         token = _named(folder, settings, key, usual)
         framing.append(token.take("content", *_TEXT))
         token.expect("rstrip", False)
+        token.expect("single_word", False)
         strips = token.take("lstrip", False, bool)
         special.append(" " * strips + framing[-1])
+        listed.append({**token.values, "id": ids.get(framing[-1])})
+    _check_added(folder, settings, listed, is_normalized=False)
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -224,6 +237,50 @@ def _named(folder: Folder, settings: Config, key: str, usual: str) -> Config:
     ]
     told = next((each for each in same if len(each) > 1), same[0])
     return Config(told, f"{settings.path}', '{key}")
+
+
+def _check_added(
+    folder: Folder,
+    settings: Config,
+    listed: Sequence[Mapping[str, Any]],
+    is_normalized: bool = True,
+) -> None:
+    """Refuses tokens that other files than the one that was read add."""
+    known = {each["content"]: each for each in listed}
+    flags = ["id", "lstrip", "rstrip", "single_word"]
+    flags += ["normalized"] * is_normalized
+
+    def check(file: Config, key: str, said: Any) -> None:
+        said = said if isinstance(said, dict) else {"content": said}
+        content = said.get("content")
+        token = known.get(content) if isinstance(content, str) else None
+        if token is None or any(
+            said.get(flag, token.get(flag, False)) != token.get(flag, False)
+            for flag in flags
+        ):
+            raise file.wrong(
+                key,
+                f"the token {content!r:.60} is not among those of the file "
+                "that the tokenizer is made of, or another one there",
+            )
+
+    decoder = Config(settings.values, settings.path).part(DECODER, {})
+    for number, each in decoder.values.items():
+        told = each if isinstance(each, dict) else {"content": each}
+        check(settings, DECODER, {**told, "id": _number(number)})
+    file = _opened(folder, ADDED)
+    for content, number in file.values.items():
+        check(file, content, {"content": content, "id": number})
+    for file in (settings, _opened(folder, SPECIAL)):
+        for key in _NAMES:
+            told = file.values.get(key)
+            if isinstance(told, dict) and "content" not in told:
+                told = [*told.values()]  # by names of its own
+            for each in told if isinstance(told, list) else [told]:
+                # Whatever an object says, the token is the one of that name.
+                name = each.get("content") if isinstance(each, dict) else each
+                if each is not None:
+                    check(file, key, name)
 
 
 def _padding(tokens: Sequence[str], encoder: TransformerEncoderModel) -> str:

@@ -23,7 +23,17 @@ ROBERTA, MODERNBERT, EUROBERT = (
 )
 MASK = {"content": "<mask>", "lstrip": True}
 NAMES = {"cls_token": "<s>", "mask_token": MASK}
+DECODER, EXTRA = "added_tokens_decoder", "additional_special_tokens"
 PLAIN = {"tokenizer_class": "RobertaTokenizer", "mask_token": "<mask>"}
+
+
+def older(**files):
+    """The files of slow tokenizers."""
+    ids = dict(ROBERTA["model"]["vocab"])
+    ids |= {each["content"]: each["id"] for each in ROBERTA["added_tokens"]}
+    merges = map(" ".join, ROBERTA["model"]["merges"])
+    text = "\n".join(["#version: 0.2", *merges, ""])
+    return {"vocab": ids, "merges": text, **files}
 
 
 @pytest.fixture
@@ -74,14 +84,7 @@ def test_older_files_say_the_same(made, tmp_path, names):
     said = made(tokenizer=ROBERTA, tokenizer_config=settings).get_config()
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).unlink()
-    ids = dict(ROBERTA["model"]["vocab"])
-    ids |= {each["content"]: each["id"] for each in ROBERTA["added_tokens"]}
-    merges = map(" ".join, ROBERTA["model"]["merges"])
-    found = made(
-        vocab=ids,
-        merges="\n".join(["#version: 0.2", *merges, ""]),
-        **names,
-    )
+    found = made(**older(**names))
     order = ("special_tokens",)
     found, said = (
         each | {key: sorted(each[key]) for key in order}
@@ -117,3 +120,34 @@ def test_what_is_not_the_same(made, tmp_path, files, word):
     with pytest.raises(ValueError, match=re.escape(word)) as raised:
         made(tokenizer=whole, tokenizer_config=settings, **options)
     assert str(tmp_path) in str(raised.value)
+
+
+NEW = {"content": "NEW", "lstrip": False}
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize(
+    ("name", "said", "word"),
+    [
+        ("added_tokens", {"NEW": 1501}, "added_tokens.json', key 'NEW'"),
+        ("added_tokens", {"<mask>": 3}, "added_tokens.json', key '<mask>'"),
+        ("tokenizer_config", {DECODER: {"1501": NEW}}, DECODER),
+        ("tokenizer_config", {DECODER: {"1500": NEW}}, DECODER),
+        (
+            "tokenizer_config",
+            {DECODER: {"2": {"content": "</s>", "single_word": True}}},
+            "tokenizer_config.json",
+        ),
+        ("tokenizer_config", {"bos_token": "x"}, "bos_token"),
+        ("special_tokens_map", {"eos_token": {"content": "x"}}, "eos_token"),
+        ("tokenizer_config", {EXTRA: ["x"]}, EXTRA),
+        ("special_tokens_map", {EXTRA: [NEW]}, EXTRA),
+        ("tokenizer_config", {"extra_special_tokens": {"a": "x"}}, "extra_s"),
+    ],
+)
+def test_tokens_that_other_files_add(made, is_whole, name, said, word):
+    files = {"tokenizer": ROBERTA} if is_whole else older(**{name: said})
+    with pytest.raises(ValueError, match=re.escape(word)):
+        made(**files | {name: said})
+    same = {"added_tokens": {"<mask>": 1500}, "special_tokens_map": NAMES}
+    made(**files | {name: {}} | same)
