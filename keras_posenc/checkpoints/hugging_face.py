@@ -34,7 +34,11 @@ from keras_posenc.checkpoints.heads import (
 from keras_posenc.checkpoints.images import preprocessing
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import Tensors
-from keras_posenc.checkpoints.tokenizers import MODULES, tokenizer_of
+from keras_posenc.checkpoints.tokenizers import (
+    MODULES,
+    text_padding,
+    tokenizer_of,
+)
 from keras_posenc.ops.arguments import check_bool
 from keras_posenc.progress import progress
 from keras_posenc.transformer.transformer_encoder_model import (
@@ -157,6 +161,8 @@ def load_hugging_face(
                     f"Received: image_size={image_size!r}"
                 )
             options["image_size"] = image_size
+        if not from_ids and family.model is TransformerEncoderModel:
+            options["pad_id"] = text_padding(opened, options["pad_id"])
         try:
             encoder = family.model(**options, dtype=dtype, name="encoder")
         except ValueError as error:

@@ -8,7 +8,7 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.ops.arguments import check_positive
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
-from keras_posenc.text.byte_pair_file import read_tokenizer
+from keras_posenc.text.byte_pair_file import padding_of, read_tokenizer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
@@ -34,6 +34,7 @@ LENGTHS = tuple(
     )
 )
 MODULES = "modules.json"
+_AS_THE_FILE_SAYS = {"PreTrainedTokenizerFast", "TokenizersBackend"}
 # Classes that do what their files say, and nothing more.
 _CLASSES = {
     f"{name}Tokenizer{fast}"
@@ -49,7 +50,7 @@ _CLASSES = {
         "XLMRoberta",
     )
     for fast in ("", "Fast")
-} | {"PreTrainedTokenizerFast", "TokenizersBackend"}
+} | _AS_THE_FILE_SAYS
 # What names tokens that texts may spell, wherever they are listed.
 _NAMES = (
     *(f"{name}_token" for name in "bos eos unk sep pad cls mask".split()),
@@ -100,7 +101,9 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
                 folder.file(WHOLE), **named
             )
         elif (
-            folder.has(PAIRED) if whole is None else _kind(whole) == BYTE_PAIRS
+            folder.has(PAIRED) and not folder.has(VOCABULARY)
+            if whole is None
+            else _kind(whole) == BYTE_PAIRS
         ):
             layer = _byte_pairs(folder, settings, encoder, named)
         else:
@@ -112,10 +115,17 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
         raise ValueError(
             f"'{folder.path}' makes no tokenizer: {error}"
         ) from error
-    if layer.pad_id != encoder.pad_id:
+    if layer.pad_id != text_padding(folder, encoder.pad_id):
         raise ValueError(
             f"'{folder.path}': the tokenizer pads with id {layer.pad_id}, and "
             f"config.json says pad_token_id={encoder.pad_id}"
+        )
+    if layer.pad_id in (layer.start_id, layer.end_id):
+        raise ValueError(
+            f"'{folder.path}': config.json says "
+            f"pad_token_id={encoder.pad_id}, which stands around each text "
+            "and would be masked with the padding: from_ids=True makes a model "
+            "that needs no tokenizer"
         )
     if layer.vocabulary_size() > encoder.vocabulary_size:
         raise ValueError(
@@ -123,6 +133,31 @@ def tokenizer_of(folder: Folder, encoder: TransformerEncoderModel) -> Tokenizer:
             f"tokens, and config.json says vocab_size={encoder.vocabulary_size}"
         )
     return layer
+
+
+def text_padding(folder: Folder, pad_id: int) -> int:
+    """The id that texts are padded with.
+
+    The config's, but where that stands around each text too, as in EuroBERT:
+    what is padding is known by its id alone.
+
+    Raises:
+        ValueError: There is no other token to pad with.
+    """
+    if not folder.has(WHOLE):
+        return pad_id
+    whole = _opened(folder, WHOLE)
+    if _kind(whole) != BYTE_PAIRS:
+        return pad_id
+    try:
+        return padding_of(whole.values, pad_id)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"'{whole.path}' is no whole tokenizer.json of the kind BPE: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"'{whole.path}': {error}") from error
 
 
 def _kind(whole: Config) -> str:
@@ -153,10 +188,23 @@ def _byte_pairs(
         options = read_tokenizer(folder.file(WHOLE))
     else:
         options = _of_pairs(folder, settings)
-    said = settings.values.get("tokenizer_class") or ""
+    family = _opened(folder, CONFIG).values.get("model_type")
+    # Which class it is where none is said.
+    usual_class = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
+    said = settings.values.get("tokenizer_class")
+    said = str(said or usual_class.get(str(family), ""))
     # This class reads the tokens of the file alone, and is itself the rest.
     is_roberta = said.startswith("Roberta")
+    if said and not is_roberta and said not in _AS_THE_FILE_SAYS:
+        raise settings.wrong("tokenizer_class", f"{said} is no BPE of bytes")
     if is_roberta:
+        for key, usual_token, token in (
+            ("cls_token", "<s>", options["start_token"]),
+            ("sep_token", "</s>", options["end_token"]),
+        ):
+            named_token = _named(folder, settings, key, usual_token)
+            if named_token.take("content") != token:
+                raise settings.wrong(key, f"{WHOLE} says {token!r}")
         usual = {"pattern": "gpt2", "normalization": None}
         for key, value in {**usual, "ignore_merges": False}.items():
             if options[key] != value:
@@ -174,7 +222,8 @@ def _byte_pairs(
     for key, (known, default) in answers.items():
         if settings.take(key, default) != known:
             raise settings.wrong(key, f"{WHOLE} says {known}")
-    options["pad_token"] = _padding(options["vocabulary"], encoder)
+    pad_id = text_padding(folder, encoder.pad_id)
+    options["pad_token"] = _padding(options["vocabulary"], pad_id)
     return BytePairTokenizer(**{**options, **named})
 
 
@@ -265,6 +314,7 @@ def _check_added(
             )
 
     decoder = Config(settings.values, settings.path).part(DECODER, {})
+    told: Any
     for number, each in decoder.values.items():
         told = each if isinstance(each, dict) else {"content": each}
         check(settings, DECODER, {**told, "id": _number(number)})
@@ -283,14 +333,14 @@ def _check_added(
                     check(file, key, name)
 
 
-def _padding(tokens: Sequence[str], encoder: TransformerEncoderModel) -> str:
+def _padding(tokens: Sequence[str], pad_id: int) -> str:
     """The token of the encoder's padding."""
-    if encoder.pad_id >= len(tokens):
+    if pad_id >= len(tokens):
         raise ValueError(
-            f"config.json says pad_token_id={encoder.pad_id}, and the "
+            f"config.json says pad_token_id={pad_id}, and the "
             f"tokenizer has {len(tokens)} tokens"
         )
-    return tokens[encoder.pad_id]
+    return tokens[pad_id]
 
 
 def _wordpieces(
@@ -314,7 +364,7 @@ def _wordpieces(
     return WordpieceTokenizer(
         **options,
         normalization="bert",
-        pad_token=_padding(options["vocabulary"], encoder),
+        pad_token=_padding(options["vocabulary"], encoder.pad_id),
         **named,
     )
 

@@ -5,11 +5,14 @@ import json
 import re
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow_text")
 
+import keras_posenc as kp  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.checkpoints.tokenizers import tokenizer_of  # noqa: E402
 from keras_posenc.transformer.transformer_encoder_model import (  # noqa: E402
@@ -17,6 +20,7 @@ from keras_posenc.transformer.transformer_encoder_model import (  # noqa: E402
 )
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "byte_pair_parity.json.gz"
+PADDED_WITH_END = FIXTURE.with_name("padded_with_end")
 TOKENIZERS = json.loads(gzip.decompress(FIXTURE.read_bytes()))["tokenizers"]
 ROBERTA, MODERNBERT, EUROBERT = (
     TOKENIZERS[name]["json"] for name in ("roberta", "modernbert", "eurobert")
@@ -54,9 +58,24 @@ def made(tmp_path):
     return made
 
 
+def test_padding_with_the_end_masks_no_end():
+    """As transformers, whose tokenizer gives a mask beside the ids."""
+    with np.load(PADDED_WITH_END / "expected.npz") as arrays:
+        texts, hidden, mask = (arrays[k] for k in ("texts", "hidden", "mask"))
+    model = kp.load_hugging_face(PADDED_WITH_END, verbose=False)
+    found = keras.ops.convert_to_numpy(model(texts.astype("object")))
+    hidden *= mask[:, :, None]
+    assert np.abs(found - hidden).max() <= 5e-6 * np.abs(hidden).max()
+
+
+def test_padding_with_the_end_and_nothing_else(made):
+    with pytest.raises(ValueError, match="no reserved token is there"):
+        made(1501, tokenizer=EUROBERT)
+
+
 @pytest.mark.parametrize(
     ("whole", "padding"),
-    [(MODERNBERT, "[PAD]"), (EUROBERT, "<|end_of_text|>")],
+    [(MODERNBERT, "[PAD]"), (EUROBERT, "<|mask|>")],
     ids=["modernbert", "eurobert"],
 )
 def test_whole(made, whole, padding):
@@ -104,6 +123,13 @@ def test_older_files_say_the_same(made, tmp_path, names):
             {"tokenizer_class": "RobertaTokenizer", "normalizer": "NFC"},
             "RobertaTokenizer has normalization=None",
         ),
+        ({"tokenizer_class": "XLMRobertaTokenizer"}, "no BPE of bytes"),
+        ({"tokenizer_class": "RobertaTokenizer", "cls_token": "<unk>"}, "cls"),
+        ({"config": {"model_type": "xlm-roberta"}}, "no BPE of bytes"),
+        (
+            {"config": {"model_type": "roberta"}, "normalizer": "NFC"},
+            "Roberta has normalization=None",
+        ),
         ({"tokenizer_class": "GPT2Tokenizer"}, "'GPT2Tokenizer'"),
         ({"pad_id": 1599}, "pad_token_id=1599"),
         ({"size": 300}, "vocab_size=300"),
@@ -112,7 +138,9 @@ def test_older_files_say_the_same(made, tmp_path, names):
 def test_what_is_not_the_same(made, tmp_path, files, word):
     settings = dict(files)
     options = {
-        key: settings.pop(key) for key in ("pad_id", "size") if key in settings
+        key: settings.pop(key)
+        for key in ("pad_id", "size", "config")
+        if key in settings
     }
     whole = dict(ROBERTA)
     if "normalizer" in settings:
