@@ -60,7 +60,7 @@ def test_parity(make, name):
         text: checksum
         for category, each in checksums.items()
         for text, checksum in zip(TEXTS[category], each, strict=True)
-        if len(text.encode()) < 450  # longer words take seconds
+        if len(text.encode()) < 2000  # longer words take seconds
     }
     texts = tf.constant(list(expected))
     rows = tf.function(tokenizer.split)(texts).to_list()
@@ -205,7 +205,7 @@ class TestRefusals:
         ],
     )
     def test_templates(self, make, path, value):
-        with pytest.raises(ValueError, match="post_processor={"):
+        with pytest.raises(ValueError, match=r"post_processor=\{"):
             make("modernbert", {f"post_processor.{path}": value})
 
     @pytest.mark.parametrize("text", ["{", "[" * 100_000])
