@@ -40,6 +40,7 @@ from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import (
     MODULES,
     pairing_of,
+    text_padding,
     tokenizer_of,
 )
 from keras_posenc.ops.arguments import check_bool
@@ -174,6 +175,9 @@ def load_hugging_face(
                     f"Received: image_size={image_size!r}"
                 )
             options["image_size"] = image_size
+        if not from_ids and family.model is TransformerEncoderModel:
+            pad_id = options.get("pad_id", 0)
+            options["pad_id"] = text_padding(opened, pad_id)
         tokenizer = None
         if pairs and family.model is VisionTransformerModel:
             raise ValueError(

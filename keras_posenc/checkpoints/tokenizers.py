@@ -9,7 +9,7 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.ops.arguments import check_positive
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
-from keras_posenc.text.byte_pair_file import read_tokenizer
+from keras_posenc.text.byte_pair_file import padding_of, read_tokenizer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
@@ -17,6 +17,7 @@ from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 WHOLE, VOCABULARY = "tokenizer.json", "vocab.txt"
 PAIRED, MERGES, SPECIAL = "vocab.json", "merges.txt", "special_tokens_map.json"
 SETTINGS, ADDED = "tokenizer_config.json", "added_tokens.json"
+DECODER = "added_tokens_decoder"  # in the settings: tokens by their ids
 # Where sentence-transformers keeps the length; which file depends on who wrote.
 LENGTHS = tuple(
     f"sentence_{kind}_config.json"
@@ -31,6 +32,7 @@ LENGTHS = tuple(
     )
 )
 MODULES = "modules.json"
+_AS_THE_FILE_SAYS = {"PreTrainedTokenizerFast", "TokenizersBackend"}
 # Classes that do what their files say, and nothing more.
 _CLASSES = {
     f"{name}Tokenizer{fast}"
@@ -46,7 +48,13 @@ _CLASSES = {
         "XLMRoberta",
     )
     for fast in ("", "Fast")
-} | {"PreTrainedTokenizerFast", "TokenizersBackend"}
+} | _AS_THE_FILE_SAYS
+# What names tokens that texts may spell, wherever they are listed.
+_NAMES = (
+    *(f"{name}_token" for name in "bos eos unk sep pad cls mask".split()),
+    "additional_special_tokens",
+    "extra_special_tokens",
+)
 CONFIG = "config.json"
 BYTE_PAIRS, WORDPIECE, UNIGRAM = "BPE", "WordPiece", "Unigram"
 # Of which all tokens of a pair have one type.
@@ -156,19 +164,31 @@ def tokenizer_of(
                 folder.file(WHOLE), **named
             )
         elif (
-            folder.has(PAIRED) if whole is None else _kind(whole) == BYTE_PAIRS
+            folder.has(PAIRED) and not folder.has(VOCABULARY)
+            if whole is None
+            else _kind(whole) == BYTE_PAIRS
         ):
             layer = _byte_pairs(folder, settings, encoder, named)
         else:
             layer = _wordpieces(folder, whole, settings, encoder, named)
+        if whole is not None:
+            listed = whole.values.get("added_tokens") or []
+            _check_added(folder, settings, listed)
     except ValueError as error:
         raise ValueError(
             f"'{folder.path}' makes no tokenizer: {error}"
         ) from error
-    if layer.pad_id != encoder.pad_id:
+    if layer.pad_id != text_padding(folder, encoder.pad_id):
         raise ValueError(
             f"'{folder.path}': the tokenizer pads with id {layer.pad_id}, and "
             f"config.json says pad_token_id={encoder.pad_id}"
+        )
+    if layer.pad_id in (layer.start_id, layer.end_id):
+        raise ValueError(
+            f"'{folder.path}': config.json says "
+            f"pad_token_id={encoder.pad_id}, which stands around each text "
+            "and would be masked with the padding: from_ids=True makes a model "
+            "that needs no tokenizer"
         )
     if layer.vocabulary_size() > encoder.vocabulary_size:
         raise ValueError(
@@ -176,6 +196,31 @@ def tokenizer_of(
             f"tokens, and config.json says vocab_size={encoder.vocabulary_size}"
         )
     return layer
+
+
+def text_padding(folder: Folder, pad_id: int) -> int:
+    """The id that texts are padded with.
+
+    The config's, but where that stands around each text too, as in EuroBERT:
+    what is padding is known by its id alone.
+
+    Raises:
+        ValueError: There is no other token to pad with.
+    """
+    if not folder.has(WHOLE):
+        return pad_id
+    whole = _opened(folder, WHOLE)
+    if _kind(whole) != BYTE_PAIRS:
+        return pad_id
+    try:
+        return padding_of(whole.values, pad_id)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"'{whole.path}' is no whole tokenizer.json of the kind BPE: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"'{whole.path}': {error}") from error
 
 
 def _kind(whole: Config) -> str:
@@ -206,10 +251,23 @@ def _byte_pairs(
         options = read_tokenizer(folder.file(WHOLE))
     else:
         options = _of_pairs(folder, settings)
-    said = settings.values.get("tokenizer_class") or ""
+    family = _opened(folder, CONFIG).values.get("model_type")
+    # Which class it is where none is said.
+    usual_class = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
+    said = settings.values.get("tokenizer_class")
+    said = str(said or usual_class.get(str(family), ""))
     # This class reads the tokens of the file alone, and is itself the rest.
     is_roberta = said.startswith("Roberta")
+    if said and not is_roberta and said not in _AS_THE_FILE_SAYS:
+        raise settings.wrong("tokenizer_class", f"{said} is no BPE of bytes")
     if is_roberta:
+        for key, usual_token, token in (
+            ("cls_token", "<s>", options["start_token"]),
+            ("sep_token", "</s>", options["end_token"]),
+        ):
+            named_token = _named(folder, settings, key, usual_token)
+            if named_token.take("content") != token:
+                raise settings.wrong(key, f"{WHOLE} says {token!r}")
         usual = {"pattern": "gpt2", "normalization": None}
         for key, value in {**usual, "ignore_merges": False}.items():
             if options[key] != value:
@@ -227,7 +285,8 @@ def _byte_pairs(
     for key, (known, default) in answers.items():
         if settings.take(key, default) != known:
             raise settings.wrong(key, f"{WHOLE} says {known}")
-    options["pad_token"] = _padding(options["vocabulary"], encoder)
+    pad_id = text_padding(folder, encoder.pad_id)
+    options["pad_token"] = _padding(options["vocabulary"], pad_id)
     return BytePairTokenizer(**{**options, **named})
 
 
@@ -236,9 +295,9 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
     settings.expect("tokenizer_class", "RobertaTokenizer", None)
     path = folder.file(MERGES)
     ids = folder.mapping(PAIRED)
-    named = {**_opened(folder, SPECIAL).values, **settings.values}
     framing = []
     special = []
+    listed = []
     for key, usual in (
         ("cls_token", "<s>"),
         ("sep_token", "</s>"),
@@ -246,13 +305,14 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
         ("unk_token", "<unk>"),
         ("mask_token", "<mask>"),
     ):
-        token = named.get(key, usual)
-        token = token if isinstance(token, dict) else {"content": token}
-        token = Config(token, f"{settings.path}', '{key}")
+        token = _named(folder, settings, key, usual)
         framing.append(token.take("content", *_TEXT))
         token.expect("rstrip", False)
+        token.expect("single_word", False)
         strips = token.take("lstrip", False, bool)
         special.append(" " * strips + framing[-1])
+        listed.append({**token.values, "id": ids.get(framing[-1])})
+    _check_added(folder, settings, listed, is_normalized=False)
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -272,14 +332,78 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
     }
 
 
-def _padding(tokens: Sequence[str], encoder: Any) -> str:
+def _named(folder: Folder, settings: Config, key: str, usual: str) -> Config:
+    """A token that has a name, as the file says that says most of it."""
+    said = [
+        each if isinstance(each, dict) else {"content": each}
+        for values in (settings.values, _opened(folder, SPECIAL).values)
+        if (each := values.get(key)) is not None
+    ] or [{"content": usual}]
+    content = said[0].get("content")
+    # Beside this list of objects the settings have names alone.
+    listed = Config(settings.values, settings.path).part(DECODER, {}).values
+    same = [
+        each
+        for each in (*listed.values(), *said)
+        if isinstance(each, dict) and each.get("content") == content
+    ]
+    told = next((each for each in same if len(each) > 1), same[0])
+    return Config(told, f"{settings.path}', '{key}")
+
+
+def _check_added(
+    folder: Folder,
+    settings: Config,
+    listed: Sequence[Mapping[str, Any]],
+    is_normalized: bool = True,
+) -> None:
+    """Refuses tokens that other files than the one that was read add."""
+    known = {each["content"]: each for each in listed}
+    flags = ["id", "lstrip", "rstrip", "single_word"]
+    flags += ["normalized"] * is_normalized
+
+    def check(file: Config, key: str, said: Any) -> None:
+        said = said if isinstance(said, dict) else {"content": said}
+        content = said.get("content")
+        token = known.get(content) if isinstance(content, str) else None
+        if token is None or any(
+            said.get(flag, token.get(flag, False)) != token.get(flag, False)
+            for flag in flags
+        ):
+            raise file.wrong(
+                key,
+                f"the token {content!r:.60} is not among those of the file "
+                "that the tokenizer is made of, or another one there",
+            )
+
+    decoder = Config(settings.values, settings.path).part(DECODER, {})
+    told: Any
+    for number, each in decoder.values.items():
+        told = each if isinstance(each, dict) else {"content": each}
+        check(settings, DECODER, {**told, "id": _number(number)})
+    file = _opened(folder, ADDED)
+    for content, number in file.values.items():
+        check(file, content, {"content": content, "id": number})
+    for file in (settings, _opened(folder, SPECIAL)):
+        for key in _NAMES:
+            told = file.values.get(key)
+            if isinstance(told, dict) and "content" not in told:
+                told = [*told.values()]  # by names of its own
+            for each in told if isinstance(told, list) else [told]:
+                # Whatever an object says, the token is the one of that name.
+                name = each.get("content") if isinstance(each, dict) else each
+                if each is not None:
+                    check(file, key, name)
+
+
+def _padding(tokens: Sequence[str], pad_id: int) -> str:
     """The token of the encoder's padding."""
-    if encoder.pad_id >= len(tokens):
+    if pad_id >= len(tokens):
         raise ValueError(
-            f"config.json says pad_token_id={encoder.pad_id}, and the "
+            f"config.json says pad_token_id={pad_id}, and the "
             f"tokenizer has {len(tokens)} tokens"
         )
-    return tokens[encoder.pad_id]
+    return tokens[pad_id]
 
 
 def _wordpieces(
@@ -303,7 +427,7 @@ def _wordpieces(
     return WordpieceTokenizer(
         **options,
         normalization="bert",
-        pad_token=_padding(options["vocabulary"], encoder),
+        pad_token=_padding(options["vocabulary"], encoder.pad_id),
         **named,
     )
 
@@ -368,7 +492,7 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
         (_opened(folder, ADDED), _opened(folder, ADDED).values.values()),
         (
             settings,
-            map(_number, settings.part("added_tokens_decoder", {}).values),
+            map(_number, settings.part(DECODER, {}).values),
         ),
     ):
         if any(number not in range(len(vocabulary)) for number in added):

@@ -3,11 +3,14 @@
 import json
 import os
 import pathlib
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_posenc.text.byte_pair_words import pattern_of
 
+_MOST_BYTES = 256 * 2**20  # the largest tokenizers have 20 MB
 # What a model must say, or leave unsaid.
 _MODEL: dict[str, Sequence[Any]] = {
     "type": (None, "BPE"),  # older files say none
@@ -31,8 +34,17 @@ def read_tokenizer(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"`path` must be a file. Received: path={str(path)!r}, which is "
             "none."
         )
+    if (size := file.stat().st_size) > _MOST_BYTES:
+        raise ValueError(
+            f"'{path}' has {size / 2**20:.0f} MB, more than any known file of "
+            "its kind"
+        )
     try:
-        return _arguments(json.loads(file.read_text(encoding="utf-8")))
+        whole = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"'{path}' is no JSON file: {error}") from error
+    try:
+        return _arguments(whole)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(
             f"'{path}' is no whole tokenizer.json of the kind BPE: "
@@ -48,6 +60,11 @@ def _arguments(whole: Mapping[str, Any]) -> dict[str, Any]:
     ids = dict(model["vocab"])
     special: list[str] = []
     added: list[str] = []
+    normalization = _normalization(whole.get("normalizer"))
+
+    def is_nfc(name: str) -> bool:
+        return unicodedata.is_normalized("NFC", name)
+
     for each in whole.get("added_tokens") or []:
         name = each["content"]
         # Else it would read as one that takes the space before it.
@@ -56,16 +73,27 @@ def _arguments(whole: Mapping[str, Any]) -> dict[str, Any]:
             each["single_word"]
             or each["rstrip"]
             or is_spaced
+            or (each["lstrip"] and not name.strip())
+            # It would have to be looked for as it is normalized.
+            or (normalization and each["normalized"] and not is_nfc(name))
             or ids.setdefault(name, each["id"]) != each["id"]
         ):
             raise _unsupported("added_tokens", each)
         spelled = " " * bool(each["lstrip"] and name.strip()) + name
         (added if each["normalized"] else special).append(spelled)
+    for group in (special, added):
+        white = [name for name in group if not name.strip()]
+        # Which of the two white space is for depends on what is around.
+        if white and any(" " == name[0] and name.strip() for name in group):
+            raise _unsupported("added_tokens", white[0])
     tokens = {number: token for token, number in ids.items()}
     if sorted(tokens) != list(range(len(ids))):
         raise _unsupported("model.vocab", "ids that are not 0, 1, 2, ...")
-    start, end = _frame(whole.get("post_processor"))
-    padding = _padding(whole, ids, end)
+    start, end = _frame(whole.get("post_processor"), ids)
+    padding = _padding(whole, ids)
+    cut = whole.get("truncation") or {}
+    if cut.get("direction", "Right") != "Right":
+        raise _unsupported("truncation", cut)
     return {
         "vocabulary": [tokens[number] for number in range(len(tokens))],
         "merges": [
@@ -73,11 +101,13 @@ def _arguments(whole: Mapping[str, Any]) -> dict[str, Any]:
             for each in model["merges"]
         ],
         "ignore_merges": bool(model.get("ignore_merges")),
-        "normalization": _normalization(whole.get("normalizer")),
+        "normalization": normalization,
         **_words(whole.get("pre_tokenizer")),
         "start_token": start,
         "end_token": end,
-        **({} if padding is None else {"pad_token": padding}),
+        # A token of the frame would be masked with the padding.
+        **({} if padding in (None, start, end) else {"pad_token": padding}),
+        **({"max_length": cut["max_length"]} if cut else {}),
         "special_tokens": special,
         "added_tokens": added,
     }
@@ -116,7 +146,30 @@ def _words(pre_tokenizer: Any) -> dict[str, Any]:
     }
 
 
-def _frame(processor: Any) -> Sequence[str | None]:
+def padding_of(whole: Mapping[str, Any], pad_id: int) -> int:
+    """The id of a token for padding that is no token of the frame.
+
+    Raises:
+        ValueError: if that of the padding is, and no token is reserved.
+    """
+    added = {
+        each["id"]: each["content"] for each in whole.get("added_tokens") or []
+    }
+    ids = {**whole["model"]["vocab"], **{v: k for k, v in added.items()}}
+    frame = _frame(whole.get("post_processor"), ids)
+    if pad_id not in [ids[name] for name in frame if name is not None]:
+        return pad_id
+    for number, name in sorted(added.items()):
+        if re.search("reserved|unused|pad", name) and name not in frame:
+            return int(number)
+    raise ValueError(
+        f"padding has the id of {added.get(pad_id)!r}, which stands around "
+        "each text and would be masked with it, and no reserved token is "
+        "there to pad with instead"
+    )
+
+
+def _frame(processor: Any, ids: Mapping[str, int]) -> Sequence[str | None]:
     """The tokens before and behind a text."""
     parts = [
         part
@@ -129,12 +182,17 @@ def _frame(processor: Any) -> Sequence[str | None]:
         case [
             {
                 "type": "RobertaProcessing" | "BertProcessing",
-                "cls": [start, _],
-                "sep": [end, _],
+                "cls": [start, first],
+                "sep": [end, last],
             }
-        ]:
+        ] if (first, last) == (ids[start], ids[end]):
             return start, end
-        case [{"type": "TemplateProcessing", "single": template}]:
+        case [{"type": "TemplateProcessing", "single": template} as part] if (
+            all(
+                _is_meant(each, part.get("special_tokens"), ids)
+                for each in template
+            )
+        ):
             names = [
                 each["SpecialToken"]["id"] if "SpecialToken" in each else None
                 for each in template
@@ -151,13 +209,24 @@ def _frame(processor: Any) -> Sequence[str | None]:
     raise _unsupported("post_processor", processor)
 
 
-def _padding(
-    whole: Mapping[str, Any], ids: Mapping[str, int], end: str | None
-) -> str | None:
+def _is_meant(part: Any, special: Any, ids: Mapping[str, int]) -> bool:
+    """Whether a part is the text, or the one token of its name."""
+    if "SpecialToken" not in part:
+        return bool(part["Sequence"]["id"] == "A")
+    name = part["SpecialToken"]["id"]
+    return bool(special[name]["ids"] == [ids[name]])
+
+
+def _padding(whole: Mapping[str, Any], ids: Mapping[str, int]) -> str | None:
     if said := whole.get("padding"):
-        return str(said["pad_token"])
+        name = str(said["pad_token"])
+        if said.get("direction", "Right") != "Right" or (
+            said.get("pad_id", ids[name]) != ids[name]
+        ):
+            raise _unsupported("padding", said)
+        return name
     known = ("<pad>", "[PAD]", "<|padding|>", "<|pad|>")
-    return next((name for name in known if name in ids), end)
+    return next((name for name in known if name in ids), None)
 
 
 def _parts(part: Any, name: str) -> Sequence[Any]:

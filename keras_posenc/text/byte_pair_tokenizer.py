@@ -16,7 +16,7 @@ from keras_posenc.text.byte_pair_words import (
     WHITE,
     byte_pair_words,
 )
-from keras_posenc.text.byte_pairs import BytePairs, spelled_bytes
+from keras_posenc.text.byte_pairs import BYTES, BytePairs, spelled_bytes
 from keras_posenc.text.wordpiece_vocabulary import check_vocabulary
 
 
@@ -155,6 +155,12 @@ class BytePairTokenizer(Tokenizer):
         self.add_prefix_space = check_bool("add_prefix_space", add_prefix_space)
         self.ignore_merges = check_bool("ignore_merges", ignore_merges)
         named = {*framing, pad_token, *spelled}
+        parts = {each for pair in self.merges for each in pair.split(" ")}
+        if clash := sorted(named & (parts | {*BYTES})):
+            raise ValueError(
+                "Special tokens must be neither bytes nor parts of `merges`. "
+                f"Received: {clash[0]!r}."
+            )
         self._pairs = BytePairs(
             {t: i for t, i in self._ids.items() if t not in named},
             self.merges,
@@ -179,21 +185,30 @@ class BytePairTokenizer(Tokenizer):
         Args:
             path: a `tokenizer.json` of the kind BPE, of bytes.
             sequence_length: as for the constructor.
-            max_length: as for the constructor.
+            max_length: as for the constructor; where neither is given, what
+                the file says.
             **kwargs: as for the constructor; what the file says by default.
+                `pad_token` where it says none, or one of the frame.
 
         Returns:
             The tokenizer.
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if the file says what is not known here.
+            ValueError: if the file says what is not known here, or no
+                padding.
         """
-        return cls(
-            sequence_length=sequence_length,
-            max_length=max_length,
-            **{**read_tokenizer(path), **kwargs},
-        )
+        options = {**read_tokenizer(path), **kwargs}
+        if "pad_token" not in options:
+            raise ValueError(
+                "`pad_token=` must be given, a special token that stands in no "
+                "text: the file has none of its own, and one of the frame "
+                f"would be masked with the padding. Received: path='{path}'."
+            )
+        if (sequence_length, max_length) == (None, None):
+            max_length = options.get("max_length")
+        lengths = {"sequence_length": sequence_length, "max_length": max_length}
+        return cls(**{**options, **lengths})
 
     @property
     def frame(self) -> tuple[int, int]:

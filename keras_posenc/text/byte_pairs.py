@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+# Of a token that is looked up, in bytes: longer ones are merged, rarely.
+_LONGEST = 128
 _LARGEST = np.iinfo(np.int64).max
 
 
@@ -69,11 +71,22 @@ class BytePairs:
             self._keys = tf.constant(keys, "int64")
             self._ranks, self._merged = tf.constant(ranks), tf.constant(merged)
             self._of_bytes = tf.constant(of_bytes, "int64")
-            words = tf.constant([*map(spelled_bytes, ids)])
-            numbers = tf.constant([*ids.values()], "int32")
+            # A step of the loop in Python takes a hundred times as long.
+            self._merge_eagerly = tf.function(
+                self._merge, input_signature=[tf.TensorSpec([None], tf.string)]
+            )
+            # No bytes are a token that is not spelled in their characters.
+            known_words = {
+                spelled_bytes(token): number
+                for token, number in ids.items()
+                if BYTES.keys() >= {*token}
+                and (ignore_merges or len(token) <= _LONGEST)
+            }
+            words = tf.constant([*known_words])
+            numbers = tf.constant([*known_words.values()], "int32")
             if not ignore_merges:
                 # Most words of a text are one token, which needs no loop.
-                is_whole = self._merge(words).row_lengths() == 1
+                is_whole = self._merge_eagerly(words).row_lengths() == 1
                 words = tf.boolean_mask(words, is_whole)
                 numbers = tf.boolean_mask(numbers, is_whole)
             hashes = _hashed(words)
@@ -119,7 +132,10 @@ class BytePairs:
             tf.cast(is_whole, "int64"),
             validate=False,
         )
-        rest = self._merge(tf.where(is_whole, "", words))
+        # In a graph it is part of that graph, as in what is exported.
+        eager = tf.executing_eagerly()
+        merge = self._merge_eagerly if eager else self._merge
+        rest = merge(tf.where(is_whole, "", words))
         return tf.concat([whole, rest], 1)  # one of the two is empty
 
     def _merge(self, words: Any) -> Any:

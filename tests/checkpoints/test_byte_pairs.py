@@ -5,11 +5,14 @@ import json
 import re
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow_text")
 
+import keras_posenc as kp  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.checkpoints.tokenizers import tokenizer_of  # noqa: E402
 from keras_posenc.transformer.transformer_encoder_model import (  # noqa: E402
@@ -17,14 +20,24 @@ from keras_posenc.transformer.transformer_encoder_model import (  # noqa: E402
 )
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "byte_pair_parity.json.gz"
+PADDED_WITH_END = FIXTURE.with_name("padded_with_end")
 TOKENIZERS = json.loads(gzip.decompress(FIXTURE.read_bytes()))["tokenizers"]
 ROBERTA, MODERNBERT, EUROBERT = (
     TOKENIZERS[name]["json"] for name in ("roberta", "modernbert", "eurobert")
 )
-NAMES = {
-    "cls_token": "<s>",
-    "mask_token": {"content": "<mask>", "lstrip": True},
-}
+MASK = {"content": "<mask>", "lstrip": True}
+NAMES = {"cls_token": "<s>", "mask_token": MASK}
+DECODER, EXTRA = "added_tokens_decoder", "additional_special_tokens"
+PLAIN = {"tokenizer_class": "RobertaTokenizer", "mask_token": "<mask>"}
+
+
+def older(**files):
+    """The files of slow tokenizers."""
+    ids = dict(ROBERTA["model"]["vocab"])
+    ids |= {each["content"]: each["id"] for each in ROBERTA["added_tokens"]}
+    merges = map(" ".join, ROBERTA["model"]["merges"])
+    text = "\n".join(["#version: 0.2", *merges, ""])
+    return {"vocab": ids, "merges": text, **files}
 
 
 @pytest.fixture
@@ -45,9 +58,24 @@ def made(tmp_path):
     return made
 
 
+def test_padding_with_the_end_masks_no_end():
+    """As transformers, whose tokenizer gives a mask beside the ids."""
+    with np.load(PADDED_WITH_END / "expected.npz") as arrays:
+        texts, hidden, mask = (arrays[k] for k in ("texts", "hidden", "mask"))
+    model = kp.load_hugging_face(PADDED_WITH_END, verbose=False)
+    found = keras.ops.convert_to_numpy(model(texts.astype("object")))
+    hidden *= mask[:, :, None]
+    assert np.abs(found - hidden).max() <= 5e-6 * np.abs(hidden).max()
+
+
+def test_padding_with_the_end_and_nothing_else(made):
+    with pytest.raises(ValueError, match="no reserved token is there"):
+        made(1501, tokenizer=EUROBERT)
+
+
 @pytest.mark.parametrize(
     ("whole", "padding"),
-    [(MODERNBERT, "[PAD]"), (EUROBERT, "<|end_of_text|>")],
+    [(MODERNBERT, "[PAD]"), (EUROBERT, "<|mask|>")],
     ids=["modernbert", "eurobert"],
 )
 def test_whole(made, whole, padding):
@@ -60,18 +88,22 @@ def test_whole(made, whole, padding):
     assert (tokenizer.pad_token, tokenizer.max_length) == (padding, 64)
 
 
-def test_older_files_say_the_same(made, tmp_path):
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"special_tokens_map": NAMES},
+        # As slow tokenizers of transformers since 4.34 write them.
+        {"special_tokens_map": NAMES, "tokenizer_config": PLAIN},
+        {"tokenizer_config": PLAIN | {"added_tokens_decoder": {"1500": MASK}}},
+    ],
+    ids=["before", "since", "settings"],
+)
+def test_older_files_say_the_same(made, tmp_path, names):
     settings = {"tokenizer_class": "RobertaTokenizer"}
     said = made(tokenizer=ROBERTA, tokenizer_config=settings).get_config()
-    (tmp_path / "tokenizer.json").unlink()
-    ids = dict(ROBERTA["model"]["vocab"])
-    ids |= {each["content"]: each["id"] for each in ROBERTA["added_tokens"]}
-    merges = map(" ".join, ROBERTA["model"]["merges"])
-    found = made(
-        vocab=ids,
-        merges="\n".join(["#version: 0.2", *merges, ""]),
-        special_tokens_map=NAMES,
-    )
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).unlink()
+    found = made(**older(**names))
     order = ("special_tokens",)
     found, said = (
         each | {key: sorted(each[key]) for key in order}
@@ -91,6 +123,13 @@ def test_older_files_say_the_same(made, tmp_path):
             {"tokenizer_class": "RobertaTokenizer", "normalizer": "NFC"},
             "RobertaTokenizer has normalization=None",
         ),
+        ({"tokenizer_class": "XLMRobertaTokenizer"}, "no BPE of bytes"),
+        ({"tokenizer_class": "RobertaTokenizer", "cls_token": "<unk>"}, "cls"),
+        ({"config": {"model_type": "xlm-roberta"}}, "no BPE of bytes"),
+        (
+            {"config": {"model_type": "roberta"}, "normalizer": "NFC"},
+            "Roberta has normalization=None",
+        ),
         ({"tokenizer_class": "GPT2Tokenizer"}, "'GPT2Tokenizer'"),
         ({"pad_id": 1599}, "pad_token_id=1599"),
         ({"size": 300}, "vocab_size=300"),
@@ -99,7 +138,9 @@ def test_older_files_say_the_same(made, tmp_path):
 def test_what_is_not_the_same(made, tmp_path, files, word):
     settings = dict(files)
     options = {
-        key: settings.pop(key) for key in ("pad_id", "size") if key in settings
+        key: settings.pop(key)
+        for key in ("pad_id", "size", "config")
+        if key in settings
     }
     whole = dict(ROBERTA)
     if "normalizer" in settings:
@@ -107,3 +148,34 @@ def test_what_is_not_the_same(made, tmp_path, files, word):
     with pytest.raises(ValueError, match=re.escape(word)) as raised:
         made(tokenizer=whole, tokenizer_config=settings, **options)
     assert str(tmp_path) in str(raised.value)
+
+
+NEW = {"content": "NEW", "lstrip": False}
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize(
+    ("name", "said", "word"),
+    [
+        ("added_tokens", {"NEW": 1501}, "added_tokens.json', key 'NEW'"),
+        ("added_tokens", {"<mask>": 3}, "added_tokens.json', key '<mask>'"),
+        ("tokenizer_config", {DECODER: {"1501": NEW}}, DECODER),
+        ("tokenizer_config", {DECODER: {"1500": NEW}}, DECODER),
+        (
+            "tokenizer_config",
+            {DECODER: {"2": {"content": "</s>", "single_word": True}}},
+            "tokenizer_config.json",
+        ),
+        ("tokenizer_config", {"bos_token": "x"}, "bos_token"),
+        ("special_tokens_map", {"eos_token": {"content": "x"}}, "eos_token"),
+        ("tokenizer_config", {EXTRA: ["x"]}, EXTRA),
+        ("special_tokens_map", {EXTRA: [NEW]}, EXTRA),
+        ("tokenizer_config", {"extra_special_tokens": {"a": "x"}}, "extra_s"),
+    ],
+)
+def test_tokens_that_other_files_add(made, is_whole, name, said, word):
+    files = {"tokenizer": ROBERTA} if is_whole else older(**{name: said})
+    with pytest.raises(ValueError, match=re.escape(word)):
+        made(**files | {name: said})
+    same = {"added_tokens": {"<mask>": 1500}, "special_tokens_map": NAMES}
+    made(**files | {name: {}} | same)

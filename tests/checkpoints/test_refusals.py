@@ -417,7 +417,7 @@ class TestTokenizer:
             ("model", GONE, "'model'"),
             ("model", "x", "'model'"),
             ("model type", "WordLevel", "only WordPiece, Unigram and BPE"),
-            ("model type", "BPE", "no whole tokenizer.json of the kind BPE"),
+            ("model type", "BPE", "a tokenizer.json of the kind BPE"),
             ("model type", [], "'type'"),
             ("model vocab", [], "'vocab'"),
             ("model vocab", {"a": "b"}, "ids of the vocabulary"),

@@ -4,6 +4,7 @@ import copy
 import gzip
 import json
 import pathlib
+import time
 import zlib
 
 import keras
@@ -16,6 +17,7 @@ pytest.importorskip("tensorflow_text")
 
 import keras_posenc as kp  # noqa: E402
 from keras_posenc.text import BytePairTokenizer  # noqa: E402
+from keras_posenc.text.byte_pairs import BYTES, BytePairs  # noqa: E402
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 
@@ -43,6 +45,8 @@ def make(tmp_path):
             part[last] = value
         path = tmp_path / "tokenizer.json"
         path.write_text(json.dumps(said), encoding="utf-8")
+        if kind == "eurobert":  # which has none but its end symbol
+            arguments.setdefault("pad_token", "<|mask|>")
         return BytePairTokenizer.from_tokenizer_json(path, **arguments)
 
     return made
@@ -56,7 +60,7 @@ def test_parity(make, name):
         text: checksum
         for category, each in checksums.items()
         for text, checksum in zip(TEXTS[category], each, strict=True)
-        if len(text.encode()) < 450  # longer words take seconds
+        if len(text.encode()) < 2000  # longer words take seconds
     }
     texts = tf.constant(list(expected))
     rows = tf.function(tokenizer.split)(texts).to_list()
@@ -121,6 +125,30 @@ class TestAsALayer:
         text = tokenizer.detokenize(half).numpy()[0].decode()
         assert text == "x\ufffd"
 
+    def test_no_bytes_are_a_token_of_other_characters(self, make):
+        """... even where a word that is a token stays one."""
+        vocabulary = TOKENIZERS["eurobert"]["json"]["model"]["vocab"]
+        usual = make("eurobert").split(["\u6771"])
+        added = {**vocabulary, "\u6771": 1503}
+        found = make("eurobert", {"model.vocab": added}).split(["\u6771"])
+        assert found.to_list() == usual.to_list()
+
+    def test_length_of_the_file(self, make):
+        cut = {"truncation": {"max_length": 5}}
+        assert make("roberta", cut).max_length == 5
+        assert make("roberta", cut, sequence_length=7).max_length is None
+
+    def test_long_tokens_and_words(self):
+        """... take neither a step of Python each, nor a loop at load."""
+        ids = {character: i for i, character in enumerate(BYTES)}
+        ids |= {"aa": 256, "a" * 50_000: 257}
+        start = time.monotonic()
+        pairs = BytePairs(ids, ["a a"], False)
+        found = pairs.cut(tf.constant(["a" * 600])).to_list()
+        assert found == [[256] * 300]
+        # 10 s and more at one of the two, by 20 ms for each step.
+        assert time.monotonic() - start < 6
+
     @pytest.mark.parametrize("text", [b"a\xff b", b"\xed\xa0\x80", b"\0a", b""])
     def test_any_bytes(self, make, text):
         tokenizer = make("eurobert")
@@ -140,6 +168,14 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("changes", "match"),
         [
+            ({"post_processor.cls": ["<s>", 7]}, "post_processor={'type'"),
+            ({"padding": {"pad_token": "<pad>", "pad_id": 7}}, "padding={"),
+            (
+                {"padding": {"pad_token": "<pad>", "direction": "Left"}},
+                "padding={",
+            ),
+            ({"truncation": {"direction": "Left"}}, "truncation={"),
+            ({"padding": {"pad_token": "</s>"}}, "`pad_token=` must be given"),
             ({"model.type": "WordPiece"}, "model.type='WordPiece'"),
             ({"model.dropout": 0.1}, "model.dropout=0.1"),
             ({"model.byte_fallback": True}, "model.byte_fallback=True"),
@@ -160,6 +196,41 @@ class TestRefusals:
             changes = {"added_tokens": [changes["added_tokens.0"]]}
         with pytest.raises(ValueError, match=match):
             make("roberta", changes)
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [
+            ("special_tokens.[CLS].ids", [1524, 5]),
+            ("single.1.Sequence.id", "B"),
+        ],
+    )
+    def test_templates(self, make, path, value):
+        with pytest.raises(ValueError, match=r"post_processor=\{"):
+            make("modernbert", {f"post_processor.{path}": value})
+
+    @pytest.mark.parametrize("text", ["{", "[" * 100_000])
+    def test_no_json(self, tmp_path, text):
+        path = tmp_path / "damaged.json"
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"damaged.json' is no JSON file"):
+            BytePairTokenizer.from_tokenizer_json(path)
+
+    @pytest.mark.parametrize(
+        ("kind", "added"),
+        [
+            ("roberta", {"content": "\t", "lstrip": True}),
+            ("roberta", {"content": "  "}),  # beside " <mask>"
+            ("modernbert", {"content": "e\u0301q", "normalized": True}),
+        ],
+    )
+    def test_tokens_around_white_space_and_marks(self, make, kind, added):
+        told = TOKENIZERS[kind]["json"]["added_tokens"]
+        flags = dict.fromkeys(
+            ("single_word", "lstrip", "rstrip", "normalized"), False
+        )
+        token = {**flags, "id": 1 + max(e["id"] for e in told), **added}
+        with pytest.raises(ValueError, match="added_tokens="):
+            make(kind, {"added_tokens": [*told, token]})
 
     @pytest.mark.parametrize("key", ["single_word", "rstrip"])
     def test_added_tokens(self, make, key):
@@ -183,6 +254,7 @@ class TestRefusals:
             ("normalization", "nfd", "`normalization` must be None or 'nfc'"),
             ("pad_token", "[x]", r"Missing: \[x\]"),
             ("special_tokens", ["[y]"], r"Missing: \[y\]"),
+            ("pad_token", "!", "neither bytes nor parts of `merges`"),
             ("merges", ["a bcd"], "`merges` must be of .*'a bcd'"),
             ("vocabulary", config["vocabulary"][9:], "must hold all 256 bytes"),
         ):
