@@ -185,6 +185,7 @@ def write_page(folder: Path, model: Any, index: Index) -> None:
         shutil.copy(EXPORT / "web" / name, folder)
     described = {
         "normalization": model.layers[0].normalization,
+        "strip_accents": model.layers[0].strip_accents,
         "texts": [[each.name, summary(each.text)] for each in index.texts],
     }
     (folder / "index.json").write_text(json.dumps(described))
