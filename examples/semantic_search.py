@@ -17,6 +17,7 @@ the same. Needs `pip install 'keras-posenc[checkpoints,mediapipe]' requests` and
 """
 
 import argparse
+import hashlib
 import importlib.util
 import json
 import os
@@ -113,11 +114,12 @@ def passage(found: Docstring) -> str:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths == 0, 1, lengths)
 
 
 def embed(model: Any, texts: Sequence[str]) -> np.ndarray:
-    """A vector of length 1 for each text."""
+    """A vector of length 1, unless it is 0, for each text."""
     import keras_posenc as kp
 
     # Texts of like length share a batch, and so waste no padding.
@@ -131,16 +133,18 @@ def embed(model: Any, texts: Sequence[str]) -> np.ndarray:
 
 def read_or_make(path: Path, model: Any, texts: list[Docstring]) -> Index:
     """The index in a file, if it is of this model and of these texts."""
+    path = path.with_suffix(".npz")  # which `np.savez` would add
     passages = np.array([passage(each) for each in texts])
-    origin = json.dumps(model.origin)
+    # With the digests of the weights the tokenizer, the pooling and all else.
+    digest = hashlib.sha256(model.to_json().encode()).hexdigest()
     if path.exists():
         with np.load(path) as kept:
-            if kept["origin"] == origin and np.array_equal(
+            if kept["model"] == digest and np.array_equal(
                 kept["passages"], passages
             ):
                 return Index(texts, kept["vectors"])
     vectors = embed(model, passages.tolist())
-    np.savez(path, origin=origin, passages=passages, vectors=vectors)
+    np.savez(path, model=digest, passages=passages, vectors=vectors)
     return Index(texts, vectors)
 
 
@@ -161,7 +165,14 @@ def deliver(
     )
     write_page(page, model, index)
     print(served, file, sep="\n")
-    answers = {"MediaPipe": ask_mediapipe(file.path, options.query)}
+    answers = {}
+    if options.query.isascii():
+        answers["MediaPipe"] = ask_mediapipe(file.path, options.query)
+    else:
+        print(
+            "Not asked: MediaPipe, which lowers letters of ASCII alone and "
+            "folds no accents. The page folds a query first"
+        )
     if importlib.util.find_spec("kserve") is None:
         print("Not asked: KServe, which is not installed")
     else:
@@ -185,6 +196,7 @@ def write_page(folder: Path, model: Any, index: Index) -> None:
         shutil.copy(EXPORT / "web" / name, folder)
     described = {
         "normalization": model.layers[0].normalization,
+        "strip_accents": model.layers[0].strip_accents,
         "texts": [[each.name, summary(each.text)] for each in index.texts],
     }
     (folder / "index.json").write_text(json.dumps(described))

@@ -21,13 +21,22 @@ function foldCase(letter) {
 }
 
 /** The same for a tokenizer with normalization="bert", as encoders of Hugging
- * Face have it, which keeps what is alike by compatibility alone: "ß" and "…". */
-function normalizeBert(text) {
-  return Array.from(
-    text.normalize("NFD").replace(/[\p{Mn}\p{Cf}\p{Co}\ufffd]/gu, ""),
-    (letter) => letter.toLowerCase(),
+ * Face have it, which keeps what is alike by compatibility alone: "ß" and "…". Accents
+ * too where the tokenizer has strip_accents=False. */
+function normalizeBert(text, stripAccents = true) {
+  const bare = stripAccents
+    ? text.normalize("NFD").replace(/\p{Mn}/gu, "")
+    : text;
+  return Array.from(bare.replace(/[\p{Cf}\p{Co}\ufffd]/gu, ""), (letter) =>
+    letter.toLowerCase(),
   )
     .join("")
     .replace(/(?![\t\n\r])\p{Cc}/gu, "")
     .replace(/\p{Z}/gu, " ");
+}
+
+/** The one that a tokenizer needs, by its own options. */
+function normalizerOf({ normalization, strip_accents }) {
+  if (normalization !== "bert") return normalize;
+  return (text) => normalizeBert(text, strip_accents ?? true);
 }

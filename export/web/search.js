@@ -29,11 +29,9 @@ async function load() {
   const [model, described, numbers] = await Promise.all(
     [MODEL, `${INDEX}.json`, `${INDEX}.bin`].map(fetched),
   );
-  const { normalization, texts: found } = JSON.parse(
-    new TextDecoder().decode(described),
-  );
-  fold = normalization === "bert" ? normalizeBert : normalize;
-  texts = found;
+  const index = JSON.parse(new TextDecoder().decode(described));
+  fold = normalizerOf(index);
+  texts = index.texts;
   vectors = new Float32Array(numbers); // one row after the other
   let mediapipe;
   try {
@@ -91,10 +89,10 @@ function showError(error) {
 
 // ----------------------------------------------------------------- answer
 
-/** The vector of a text, of length 1. */
+/** The vector of a text, of length 1 unless it is 0. */
 function embed(text) {
   const [{ floatEmbedding }] = embedder.embed(fold(text)).embeddings;
-  const length = Math.hypot(...floatEmbedding);
+  const length = Math.hypot(...floatEmbedding) || 1;
   return floatEmbedding.map((value) => value / length);
 }
 

@@ -179,6 +179,12 @@ class Config:
                     older, f"{value!r} is not {key}, {self._left[key]!r}"
                 )
 
+    def need(self, *keys: str) -> None:
+        """Raises `ValueError` unless all keys are said."""
+        for key in keys:
+            if key not in self.values:
+                raise ValueError(f"'{self.path}' has no key '{key}'")
+
     def require(self, key: str, value: Any) -> None:
         """Raises `ValueError` unless a key is said and has one value."""
         self._left[key] = self.take(key)

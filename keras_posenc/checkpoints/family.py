@@ -253,14 +253,14 @@ class Family:
         return ""
 
 
-def name_of(activation: Any) -> str:
-    """What Hugging Face calls an activation."""
+def name_of(activation: Any, owner: str = "encoder") -> str:
+    """What Hugging Face calls an activation of the encoder, or of a head."""
     for name, ours in ACTIVATIONS.items():
         if make_activation(ours) is activation:
             return name
     known = ", ".join(sorted(set(ACTIVATIONS.values())))
     raise ValueError(
-        f"`activation` of the encoder must be one of {known}, for it to be "
+        f"`activation` of the {owner} must be one of {known}, for it to be "
         f"saved. Received: activation={activation!r}"
     )
 

@@ -59,12 +59,12 @@ def from_keras_hub(
             weight that is not supported, such as those of LoRA.
 
     Example:
-    >>> import keras_posenc as kp
-    >>> import keras_hub  # doctest: +SKIP
-    >>> backbone = keras_hub.models.BertBackbone.from_preset(
-    ...     "bert_tiny_en_uncased"
-    ... )  # doctest: +SKIP
-    >>> model = kp.from_keras_hub(backbone)  # doctest: +SKIP
+        >>> import keras_posenc as kp
+        >>> import keras_hub  # doctest: +SKIP
+        >>> backbone = keras_hub.models.BertBackbone.from_preset(
+        ...     "bert_tiny_en_uncased"
+        ... )  # doctest: +SKIP
+        >>> model = kp.from_keras_hub(backbone)  # doctest: +SKIP
     """
     kind = type(backbone).__name__
     is_theirs = type(backbone).__module__.partition(".")[0] == "keras_hub"

@@ -76,10 +76,10 @@ def save_hugging_face(
             named.
 
     Example:
-    >>> import keras_posenc as kp
-    >>> model = kp.load_hugging_face("bert-base-uncased")  # doctest: +SKIP
-    >>> kp.save_hugging_face(model, "mine")  # doctest: +SKIP
-    PosixPath('mine')
+        >>> import keras_posenc as kp
+        >>> model = kp.load_hugging_face("bert-base-uncased")  # doctest: +SKIP
+        >>> kp.save_hugging_face(model, "mine")  # doctest: +SKIP
+        PosixPath('mine')
     """
     path = Path(folder).expanduser()
     tokenizer, encoder, behind = _parts_of(model)
@@ -238,13 +238,22 @@ def _is_of(head: _Head, pooler: Pooler) -> bool:
     """Whether a classifier has what its family's have."""
     if head.pooling is None and not pooler.of_tokens:
         return head.projection is None
+    norm = head.norm
     return (
         head.projection is not None
         and head.pooling in (None, pooler.pooling)
         and head.projection.use_bias == pooler.use_bias
         and head.projection.activation is make_activation(pooler.activation)
-        and getattr(head.norm, "epsilon", None)
-        == (None if pooler.norm is None else pooler.norm_epsilon)
+        and (norm is None) == (pooler.norm is None)
+        and (
+            norm is None
+            or (
+                norm.epsilon == pooler.norm_epsilon
+                and norm.scale
+                and norm.center
+                and not norm.rms_scaling
+            )
+        )
     )
 
 

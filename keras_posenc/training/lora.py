@@ -20,6 +20,7 @@ def enable_lora(
     zeros, so that the model answers as before. All other weights are frozen,
     embeddings, biases and normalisations too. Call it before `compile`, and
     add layers that are to be trained whole, such as a classifier, afterwards.
+    Weights are frozen one by one: `model.trainable = True` frees all of them.
 
     `model.save` and `model.save_weights` write the sums: an encoder that is
     loaded again has no LoRA, and answers the same. What Adam keeps of the
@@ -32,7 +33,8 @@ def enable_lora(
 
     Raises:
         ValueError: `rank` or `alpha` is not positive; there is no projection
-            within, or one that has LoRA already.
+            within, or one that is not built, has a `kernel_constraint` or has
+            LoRA already. The model is as it was.
 
     Example:
         >>> import keras_posenc as kp
@@ -60,7 +62,16 @@ def enable_lora(
             f"yet. Received: model '{model.name}', with {len(found)} of them, "
             f"{sum(layer.lora_enabled for layer in found)} with LoRA"
         )
-    for weight in model.weights:
-        weight.trainable = False
+    for layer in found:
+        if not layer.built or layer.kernel_constraint is not None:
+            raise ValueError(
+                "`model` must have projections that are built and have no "
+                f"`kernel_constraint`. Received: '{layer.path}', "
+                f"built={layer.built}, "
+                f"kernel_constraint={layer.kernel_constraint}"
+            )
+    weights = model.weights
     for layer in found:
         layer.enable_lora(rank, lora_alpha=alpha)
+    for weight in weights:
+        weight.trainable = False

@@ -19,8 +19,10 @@ def test_ntk_as_far_as_gte_says():
     }
     rotary = rotary_of(Config(said, "config.json"), None, 64)
     positions = np.array([0, 1, 2, 63, 4095, 8191])
-    pairs = np.arange(0, 64, 2) / 64
-    rates = (20000 * 8.0) ** -pairs / 8.0 ** (2 / 64)
+    # Of digits, as in the source: 32 of them, each in a base that is larger by
+    # one factor, so that the last pair is 8 times slower in all.
+    slower = 8.0 ** (np.arange(1, 33) / 32)
+    rates = 20000.0 ** -(np.arange(32) / 32) / slower
     angles = positions[:, None] * rates
     turned = rotary(np.ones((1, 6, 64), "float32"), positions=positions)
     np.testing.assert_allclose(

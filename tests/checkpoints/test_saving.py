@@ -207,6 +207,19 @@ def quantized():
     return model
 
 
+def modern_classifier(activation="gelu", **norm):
+    return kp.PretrainedModel(
+        [
+            keras.Input((None,), dtype="int32"),
+            made(MODERN_BERT, name="encoder"),
+            kp.FirstTokenPooling1D(),
+            keras.layers.Dense(8, activation=activation, use_bias=False),
+            keras.layers.LayerNormalization(epsilon=1e-5, **norm),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
 def with_tokenizer(**options):
     tokenizer = kp.WordpieceTokenizer(VOCABULARY, **options)
     return kp.PretrainedModel(
@@ -235,6 +248,12 @@ def with_tokenizer(**options):
         (
             lambda: classifier(keras.layers.Dense(8), keras.layers.Dense(3)),
             "behind the encoder must be Bert's classifier",
+        ),
+        (lambda: modern_classifier(scale=False), "behind the encoder must be"),
+        (lambda: modern_classifier(center=False), "behind the encoder must be"),
+        (
+            lambda: modern_classifier("elu"),
+            "`activation` of the classifier must be",
         ),
         (with_tokenizer, "`normalization` of the tokenizer"),
         (lambda: with_tokenizer(normalization="bert"), "`pad_id`"),

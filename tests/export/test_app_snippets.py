@@ -138,7 +138,8 @@ def test_readme_names_each_file_and_a_file_of_the_right_name(platform):
         if file.suffix in {".kt", ".kts", ".swift", ".js"}:
             assert f"`{file.name}`" in readme
     loads = re.compile(
-        r'(model|generator)\.tflite"|forResource: "model", ofType: "tflite"'
+        r'(embedder|generator|model)\.tflite"'
+        r'|forResource: "model", ofType: "tflite"'
     )
     code = [
         file.read_text()

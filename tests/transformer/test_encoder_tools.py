@@ -165,6 +165,28 @@ def test_lora_is_for_projections_and_once():
         kp.training.enable_lora(encoder_model(), rank=2, alpha=0)
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: keras.layers.Dense(3), "built=False"),
+        (
+            lambda: keras.layers.Dense(3, kernel_constraint="non_neg"),
+            "kernel_constraint=<.*NonNeg",
+        ),
+    ],
+)
+def test_lora_that_is_refused_leaves_a_model_as_it_was(make, words):
+    last = make()
+    model = keras.Sequential([keras.layers.Dense(4), last])
+    model.layers[0].build((None, 3))
+    if last.kernel_constraint:
+        last.build((None, 4))
+    with pytest.raises(ValueError, match=words):
+        kp.training.enable_lora(model, rank=2)
+    assert not model.layers[0].lora_enabled
+    assert all(weight.trainable for weight in model.layers[0].weights)
+
+
 # ---- Training
 
 

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import tensorflow as tf
 
 import keras_posenc as kp
 from tests.examples import encoder_folder
-from tests.web.browsing import browser, copy_of_page, drive
+from tests.web.browsing import PAGE, browser, copy_of_page, drive
 
 # In a browser: `make test-web`.
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -81,6 +83,38 @@ def test_finds_what_keras_finds(shown, model, vectors):
             assert found["score"] == pytest.approx(score, abs=1e-5)
             assert by_name[name] == pytest.approx(score, abs=1e-5)
             assert f"{score:.3f}" in found["text"]
+
+
+SOURCE = """
+const [file, options, texts] = process.argv.slice(1);
+require("vm").runInThisContext(require("fs").readFileSync(file, "utf8"));
+const found = JSON.parse(texts).map(normalizerOf(JSON.parse(options)));
+console.log(JSON.stringify(found));
+"""
+
+
+@pytest.mark.parametrize("strip_accents", [None, True, False])
+def test_accents_are_kept_where_the_tokenizer_keeps_them(strip_accents):
+    if shutil.which("node") is None:
+        pytest.skip("node is missing: apt-get install nodejs")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    tokenizer = kp.WordpieceTokenizer(
+        [*special, "caf\u00e9", "cafe", "caf", "##e", "##\u0301", "i\u0307t"],
+        normalization="bert",
+        strip_accents=strip_accents,
+    )
+    texts = ["CAF\u00c9", "cafe\u0301", "c\u00ada\u200bf\u00e9\x07", "\u0130t"]
+    options = {"normalization": "bert", "strip_accents": strip_accents}
+    arguments = [PAGE / "normalize.js", json.dumps(options), json.dumps(texts)]
+    run = subprocess.run(
+        ["node", "-e", SOURCE, "--", *arguments],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+    )
+    folded = json.loads(run.stdout)
+    assert folded == [text.lower() for text in folded]
+    np.testing.assert_array_equal(tokenizer(folded), tokenizer(texts))
 
 
 def test_nothing_leaves_the_browser_and_nothing_scrolls_sideways(shown):

@@ -151,7 +151,9 @@ class ModernBert(Family):
     ) -> dict[str, Any]:
         names = {ours: name for name, ours in _POOLINGS.items()}
         return {
-            "classifier_activation": name_of(projection.activation),
+            "classifier_activation": name_of(
+                projection.activation, "classifier"
+            ),
             "classifier_bias": projection.use_bias,
             "classifier_pooling": names.get(pooling or "first", pooling),
         }

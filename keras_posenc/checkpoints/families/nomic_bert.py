@@ -60,6 +60,10 @@ class NomicBert(Bert):
 
     def read_as_of_hub(self, config: Config) -> None:
         """Gives the hub's keys the names of transformers."""
+        # What is so without them is one thing there, and another here.
+        config.need(
+            "activation_function", "layer_norm_epsilon", "rotary_emb_base"
+        )
         for theirs, name in _NAMES_OF_HUB.items():
             config.rename(theirs, name)
         config.rename("activation_function", "hidden_act", _ACTIVATIONS_OF_HUB)
