@@ -20,7 +20,7 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not isinstance(path, str | os.PathLike):
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise ValueError(
                 f"`folder` must be a path. Received: folder={path!r}"
             )
@@ -32,7 +32,12 @@ class Folder:
                 "fetches one"
             )
         if not self.path.is_dir():
-            raise ValueError(f"'{path}' must be a folder, and is a file")
+            hint = (
+                ": keras.saving.load_model loads it"
+                if self.path.suffix == ".keras"
+                else ""
+            )
+            raise ValueError(f"'{path}' must be a folder, and is a file{hint}")
         snapshots = self.path / "snapshots"
         if snapshots.is_dir():
             found = sorted(str(entry) for entry in snapshots.iterdir())

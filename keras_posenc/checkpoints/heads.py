@@ -252,6 +252,8 @@ def sentence_embedding(folder: Folder, width: int) -> list[Any]:
         name, make = makers[kind]
         earlier = kinds[1 : number + 1].count(kind)
         name = f"{name}_{earlier}" if earlier else name
+        if number == len(kinds) - 2:
+            name = "embedding"  # as exports call their output
         layers.append(make(folder, str(module.get("path", "")), width, name))
         width = getattr(layers[-1], "units", width)
     return layers

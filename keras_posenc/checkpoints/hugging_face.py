@@ -38,12 +38,14 @@ from keras_posenc.checkpoints.images import preprocessing
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import (
+    CONFIG,
     MODULES,
     pairing_of,
     text_padding,
     tokenizer_of,
 )
-from keras_posenc.ops.arguments import check_bool
+from keras_posenc.ops.arguments import check_bool, check_positive_int
+from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import progress
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
@@ -80,6 +82,7 @@ def load_hugging_face(
     from_ids: bool = False,
     pairs: bool = False,
     encoder_only: bool = False,
+    max_length: int | None = None,
     image_size: int | Sequence[int] | None = None,
     dtype: Any = None,
     name: str | None = None,
@@ -97,6 +100,8 @@ def load_hugging_face(
     - `...ForImageClassification`: scores of `labels` of an image;
     - any other encoder: contextual embeddings, `(batch, seq, dim)`; of images
       those of class tokens, then of patches.
+
+    Texts are cut at the length that the checkpoint says, or at `max_length`.
 
     Images are `(batch, height, width, channels)`, float32, of the size that
     the checkpoint has positions for, or of `image_size`, which its positions
@@ -124,6 +129,9 @@ def load_hugging_face(
             the second text.
         pairs: Whether the model is of pairs of texts, and not of single ones.
         encoder_only: Whether to leave out what is behind the encoder.
+        max_length: The most ids of a text, or of a pair, with those that frame
+            it; at most as many as the checkpoint has positions for. What the
+            checkpoint says by default.
         image_size: Height and width of the images, or a pair of them, for a
             model of images: multiples of its patches. The checkpoint's own by
             default.
@@ -156,13 +164,15 @@ def load_hugging_face(
     check_bool("from_ids", from_ids)
     check_bool("pairs", pairs)
     check_bool("encoder_only", encoder_only)
+    _check_dtype(dtype)
     opened = Folder(folder)
-    values = opened.mapping("config.json")
+    _check_is_checkpoint(opened)
+    values = opened.mapping(CONFIG)
     family = _family_of(values, opened)
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
         tensors = Tensors(opened)
-        path = opened.path / "config.json"
+        path = opened.path / CONFIG
         # Blocks may share their tensors, but not more than a few.
         config = Config(values, path, 4 * len(tensors.names))
         options = family.options(config)
@@ -175,7 +185,13 @@ def load_hugging_face(
                     f"Received: image_size={image_size!r}"
                 )
             options["image_size"] = image_size
-        if not from_ids and family.model is TransformerEncoderModel:
+        is_of_texts = not from_ids and family.model is TransformerEncoderModel
+        if max_length is not None and not is_of_texts:
+            raise ValueError(
+                "`max_length` must be None for a model that takes no texts. "
+                f"Received: max_length={max_length!r}"
+            )
+        if is_of_texts:
             pad_id = options.get("pad_id", 0)
             options["pad_id"] = text_padding(opened, pad_id)
         tokenizer = None
@@ -224,6 +240,8 @@ def load_hugging_face(
             )
         tensors.finish(unused)
         front = _front(opened, encoder, from_ids, tokenizer)
+        if max_length is not None:
+            _limit(front[-1], max_length, encoder)
         origin = {
             "model_type": values["model_type"],
             "revision": opened.revision,
@@ -237,8 +255,53 @@ def load_hugging_face(
         )
 
 
+def _check_dtype(dtype: Any) -> None:
+    try:
+        policy = keras.dtype_policies.get(dtype)
+        if "float" in policy.compute_dtype:
+            return
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(
+        "`dtype` must be a dtype of floats, or a dtype policy, such as "
+        f"'float32' or 'mixed_bfloat16'. Received: dtype={dtype!r}"
+    )
+
+
+def _check_is_checkpoint(folder: Folder) -> None:
+    """Says what a folder is that has no config."""
+    if folder.has(CONFIG):
+        return
+    saved = "saved_model.pb"
+    if folder.has(saved) or any(folder.path.glob(f"*/{saved}")):
+        raise ValueError(
+            f"'{folder.path}' is a SavedModel, or a folder of its versions, "
+            "and `folder` must be a checkpoint of Hugging Face"
+        )
+    raise FileNotFoundError(
+        f"'{folder.path}' is no checkpoint of Hugging Face: it has no file "
+        f"'{CONFIG}'"
+    )
+
+
+def _limit(tokenizer: Any, max_length: int, encoder: Any) -> None:
+    """Gives a tokenizer, before it is called, another `max_length`."""
+    check_positive_int("max_length", max_length)
+    position = encoder.input_position
+    if (
+        isinstance(position, PositionEmbedding)
+        and max_length > position.sequence_length
+    ):
+        raise ValueError(
+            f"`max_length` must be at most {position.sequence_length}, as many "
+            "as the checkpoint has positions for. "
+            f"Received: max_length={max_length}"
+        )
+    tokenizer.max_length = tokenizer._check_length("max_length", max_length)
+
+
 def _family_of(values: Mapping[str, Any], folder: Folder) -> Family:
-    config = Config(values, folder.path / "config.json")
+    config = Config(values, folder.path / CONFIG)
     kind = config.take("model_type", None, str)
     if kind not in FAMILIES:
         raise config.wrong(

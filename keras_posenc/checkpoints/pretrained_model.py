@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
+import numpy as np
+from keras import ops
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -13,6 +15,9 @@ class PretrainedModel(keras.Sequential):
     `load_hugging_face` makes it: of a tokenizer, unless the model begins with
     ids, or of what normalises images; `encoder`, a `TransformerEncoderModel`
     or `VisionTransformerModel`; and what is behind it.
+
+    A model of texts takes them, called or by `predict`, as a list or an array
+    of strings, and pairs of texts as a list of pairs.
 
     Args:
         layers: Those of a `Sequential`.
@@ -33,6 +38,49 @@ class PretrainedModel(keras.Sequential):
         super().__init__(layers, **kwargs)
         self.labels = None if labels is None else tuple(labels)
         self.origin = dict(origin or {})
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        texts = self._texts_of(inputs)
+        inputs = inputs if texts is None else ops.convert_to_tensor(texts)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        texts = self._texts_of(x)
+        if texts is None:
+            return super().predict(x, *args, **kwargs)
+        if not len(texts):  # which Keras does not take
+            (output,) = self.outputs
+            sizes = [size or 0 for size in output.shape]
+            return np.zeros(sizes, output.dtype)
+        # Of arrays of strings Keras takes those of one axis alone.
+        return super().predict(ops.convert_to_tensor(texts), *args, **kwargs)
+
+    def _texts_of(self, inputs: Any) -> np.ndarray | None:
+        """An array of texts, or None for other inputs, such as tensors."""
+        expected = (getattr(self, "inputs", None) or [None])[0]
+        if getattr(expected, "dtype", None) != "string":
+            return None
+        if hasattr(inputs, "to_numpy"):  # a column of a table
+            inputs = inputs.to_numpy()
+        kinds = str | bytes | list | tuple | np.ndarray | None
+        if not isinstance(inputs, kinds):
+            return None
+        shape = expected.shape
+        what = "texts" if len(shape) == 1 else "pairs of texts"
+        try:
+            texts = np.array(inputs, "object")
+        except ValueError:  # rows of several lengths
+            texts = np.array(None)
+        if not texts.size:
+            return texts.reshape(0, *shape[1:])
+        wrong = [x for x in texts.flat if not isinstance(x, str | bytes)]
+        if not texts.ndim or texts.shape[1:] != shape[1:] or wrong:
+            among = f"{wrong[0]!r:.60} among " if wrong else ""
+            raise ValueError(
+                f"Model '{self.name}' takes a list or an array of {what}. "
+                f"Received: {among}{inputs!r:.60}"
+            )
+        return texts
 
     @property
     def encoder(self) -> Any:

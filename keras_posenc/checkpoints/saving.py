@@ -291,8 +291,8 @@ def _unknown_head(layers: Sequence[Any], *, kind: str) -> ValueError:
     )
     return ValueError(
         f"What is behind the encoder must be {kind}'s classifier of texts or "
-        "of tokens, and `model.encoder` is saved without it. "
-        f"Received: {told}"
+        "of tokens. Sentence encoders are not written; save the encoder: "
+        f"save_hugging_face(model.encoder, folder). Received: {told}"
     )
 
 

@@ -15,6 +15,14 @@ from keras_posenc.checkpoints.folder import Folder
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # Written by a class of weights of its own, in files that run code when loaded.
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+# Run in the folder: only tensors are read, and those that share are parted.
+CONVERSION = (
+    'python -c "import glob, torch; from safetensors.torch import save_file; '
+    "save_file({k: v.contiguous().clone() for f in "
+    "glob.glob('pytorch_model*.bin') for k, v in "
+    "torch.load(f, 'cpu', weights_only=True).items()}, "
+    "'model.safetensors', {'format': 'pt'})\""
+)
 _DTYPES = ("F64", "F32", "F16", "BF16")
 
 
@@ -132,11 +140,13 @@ def _files_of(folder: Folder) -> list[str]:
     if pickled is not None:
         raise ValueError(
             f"'{folder.path}' has its weights in {pickled}, a format that can "
-            "run any code when it is read. Convert it once, in Python with "
-            "torch and transformers: AutoModel.from_pretrained(FOLDER)"
-            ".save_pretrained(OTHER_FOLDER, safe_serialization=True)"
+            "run any code when it is read. Convert them once, in that folder "
+            f"and with torch: {CONVERSION}"
         )
-    raise FileNotFoundError(f"'{folder.path}' has neither {WHOLE} nor {INDEX}")
+    raise FileNotFoundError(
+        f"'{folder.path}' has neither {WHOLE} nor {INDEX}. Is its download "
+        "complete? `hf download NAME --local-dir FOLDER` goes on with one"
+    )
 
 
 def _weight_map(folder: Folder) -> dict[str, str]:

@@ -59,6 +59,12 @@ def add(commands: "Commands") -> None:
         help="leave out what is behind the encoder: pooling, or a classifier",
     )
     parser.add_argument(
+        "--max-length",
+        type=arguments.length,
+        metavar="N",
+        help="the most ids of a text (default: as the checkpoint says)",
+    )
+    parser.add_argument(
         "--dtype",
         choices=_DTYPES,
         metavar="POLICY",
@@ -80,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
         from_ids=options.from_ids,
         pairs=options.pairs,
         encoder_only=options.encoder_only,
+        max_length=options.max_length,
         dtype=options.dtype,
     )
     from keras_posenc.artifacts.ground import units

@@ -5,8 +5,9 @@ import json
 from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
+from keras_posenc_cli.checkpoints import is_checkpoint
 from keras_posenc_cli.loading import check_exists
-from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK
+from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from keras_posenc_cli.arguments import Commands
@@ -88,6 +89,11 @@ def add(commands: "Commands") -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_exists(options.artifact)
+    if is_checkpoint(options.artifact):
+        raise UsageError(
+            f"'{options.artifact}' is a checkpoint. Export it first: "
+            f"keras-posenc export saved-model {options.artifact} --out FOLDER"
+        )
     import dataclasses
 
     from keras_posenc.scoring.files import score_files

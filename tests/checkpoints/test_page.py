@@ -7,10 +7,12 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import keras_posenc as kp
 from keras_posenc.checkpoints.hugging_face import FAMILIES
+from keras_posenc.checkpoints.tensors import CONVERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
@@ -29,6 +31,33 @@ def rows():
 def test_table_of_families():
     table = re.search(r"\| `model_type` .*\n\|-.*\n((?:\|.*\n)+)", PAGE)
     assert table[1].splitlines() == list(rows())
+
+
+def test_conversion(tmp_path, monkeypatch):
+    """The page's command makes weights of several files, shared ones too."""
+    assert f"```sh\n{CONVERSION}\n```" in PAGE
+    torch = pytest.importorskip("torch")
+    load_file = pytest.importorskip("safetensors.numpy").load_file
+    folder = Path(shutil.copytree(BERT, tmp_path / "bert"))
+    expected = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    # Transposed in memory, and one of them twice.
+    tensors = {
+        name: torch.from_numpy(np.asfortranarray(array))
+        for name, array in expected.items()
+    }
+    twice = tensors["embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.weight"] = twice
+    monkeypatch.chdir(folder)
+    for part in range(2):
+        some = dict([*tensors.items()][part::2])
+        torch.save(some, f"pytorch_model-0000{part + 1}-of-00002.bin")
+    exec(CONVERSION.split('"')[1])
+    found = load_file("model.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+    kp.load_hugging_face(folder, from_ids=True, verbose=False)
 
 
 def test_code_runs(tmp_path, monkeypatch):

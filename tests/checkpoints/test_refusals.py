@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 import keras_posenc as kp
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import sentence_embedding
+from keras_posenc.checkpoints.tensors import CONVERSION
 from keras_posenc.checkpoints.tokenizers import tokenizer_of
 from keras_posenc.transformer._sublayers import make_activation
 
@@ -300,9 +301,10 @@ class TestTensors:
     def test_no_weights(self, copy):
         folder = copy()
         (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
-        refused(lambda: load(folder), "pytorch_model.bin", "save_pretrained")
+        refused(lambda: load(folder), "in pytorch_model.bin", CONVERSION)
         (folder / "pytorch_model.bin").unlink()
-        refused(lambda: load(folder), WEIGHTS, error=FileNotFoundError)
+        words = WEIGHTS, "Is its download complete?"
+        refused(lambda: load(folder), *words, error=FileNotFoundError)
         os.mkfifo(folder / WEIGHTS)  # which nobody writes to
         refused(lambda: load(folder), WEIGHTS, error=FileNotFoundError)
 
@@ -361,9 +363,31 @@ class TestLinks:
             (revision / path.name).symlink_to(path)
         refused(lambda: load(revision), "config.json", "which lies outside")
 
-    @pytest.mark.parametrize("folder", [3, None])
+    @pytest.mark.parametrize("folder", [3, None, ""])
     def test_no_path(self, folder):
-        refused(lambda: load(folder), f"Received: folder={folder}")
+        refused(lambda: load(folder), f"Received: folder={folder!r}")
+
+
+class TestOtherKinds:
+    @pytest.mark.parametrize("version", ["", "2"])
+    def test_saved_model(self, tmp_path, version):
+        (tmp_path / version).mkdir(exist_ok=True)
+        (tmp_path / version / "saved_model.pb").touch()
+        refused(lambda: load(tmp_path), str(tmp_path), "is a SavedModel")
+
+    def test_empty_folder(self, tmp_path):
+        words = "is no checkpoint of Hugging Face", "'config.json'"
+        refused(lambda: load(tmp_path), *words, error=FileNotFoundError)
+
+    def test_keras_file(self, tmp_path):
+        path = tmp_path / "model.keras"
+        path.touch()
+        refused(lambda: load(path), "keras.saving.load_model loads it")
+
+
+@pytest.mark.parametrize("dtype", ["float17", "int8", 3])
+def test_dtype(dtype):
+    refused(lambda: load("nowhere", dtype=dtype), f"dtype={dtype!r}")
 
 
 TOKENIZER = {

@@ -235,7 +235,7 @@ def with_tokenizer(**options):
         (lambda: keras.Sequential([]), "`model` must be a PretrainedModel"),
         (
             lambda: classifier(kp.MaskedAveragePooling1D()),
-            "behind the encoder must be Bert's classifier",
+            r"save the encoder: save_hugging_face\(model.encoder, folder\)",
         ),
         (
             lambda: classifier(

@@ -29,13 +29,14 @@ def checkpoint(tmp_path, monkeypatch):
 
 class TestImport:
     def test_file_gives_the_answers_of_the_folder(self, run, checkpoint):
-        result = run("import", checkpoint)
+        result = run("import", checkpoint, "--max-length", 3)
         assert result.code == 0, result.err
         assert result.out.startswith(
             "tiny.keras: bert, a vector of 16 for each token, "
         )
         model = keras.saving.load_model("tiny.keras")
-        expected = kp.load_hugging_face(checkpoint, verbose=False)
+        expected = kp.load_hugging_face(checkpoint, max_length=3, verbose=False)
+        assert model.layers[0].max_length == 3
         texts = keras.ops.convert_to_tensor(["word1 word2", "other"])
         np.testing.assert_array_equal(model(texts), expected(texts))
 
@@ -78,7 +79,8 @@ class TestImport:
         ("line", "reason"),
         [
             ("missing", "'missing' does not exist"),
-            ("empty", "'empty' has no file 'config.json'"),
+            ("empty", "'empty' is no checkpoint of Hugging Face: it has no"),
+            ("tiny --max-length 25", "`max_length` must be at most 24"),
             ("tiny --out a.h5", "must end in '.keras'. Received: 'a.h5'"),
             ("tiny --out folder.keras", "and 'folder.keras' is a folder"),
             ("bare", "has neither tokenizer.json nor vocab.txt"),
@@ -110,6 +112,11 @@ class TestInPlaceOfAFile:
         result = run("verify", checkpoint, checkpoint, "--import", "json")
         assert result.code == 2
         assert "--import is not for a checkpoint" in result.err
+
+    def test_score_takes_an_artifact(self, run, checkpoint):
+        result = run("score", checkpoint, "--in", "x", "--out", "y")
+        assert result.code == 2
+        assert "Export it first: keras-posenc export saved-model" in result.err
 
     def test_inspect(self, run, checkpoint):
         result = run("inspect", checkpoint)

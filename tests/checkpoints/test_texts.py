@@ -1,0 +1,139 @@
+"""Models of texts: how these are given, and where they are cut."""
+
+import json
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+BERT = Path(__file__).parent.parent / "fixtures" / "hugging_face" / "bert"
+POSITIONS = 24
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+TEXTS = ["one", "two one"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """That of a sentence encoder, with a tokenizer."""
+    folder = tmp_path_factory.mktemp("checkpoint") / "tiny"
+    shutil.copytree(BERT, folder)
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, "one", "two"]))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 6}')
+    modules = [
+        {"type": f"sentence_transformers.models.{kind}", "path": path}
+        for kind, path in (("Transformer", ""), ("Pooling", "1"))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1").mkdir()
+    (folder / "1" / "config.json").write_text('{"pooling_mode": "mean"}')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return kp.load_hugging_face(folder, verbose=False)
+
+
+@pytest.fixture(scope="module")
+def of_pairs():
+    pairs = BERT.parents[1] / "pairs" / "bert"
+    return kp.load_hugging_face(pairs, pairs=True, verbose=False)
+
+
+class Column:
+    """What a table's column has of the methods of pandas."""
+
+    def to_numpy(self):
+        return np.array(TEXTS, "object")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        TEXTS,
+        tuple(TEXTS),
+        np.array(TEXTS),
+        np.array(TEXTS, "object"),
+        np.array(TEXTS, "S"),
+        Column(),
+    ],
+    ids=["list", "tuple", "str", "object", "bytes", "column"],
+)
+def test_texts(model, texts):
+    tensor = keras.ops.convert_to_tensor(TEXTS)
+    expected = model.predict(tensor, verbose=0)
+    np.testing.assert_array_equal(model.predict(texts, verbose=0), expected)
+    np.testing.assert_array_equal(model(texts), model(tensor))
+
+
+def test_pairs(of_pairs):
+    pairs = [TEXTS, TEXTS[::-1]]
+    tensor = keras.ops.convert_to_tensor(pairs)
+    expected = of_pairs.predict(tensor, verbose=0)
+    np.testing.assert_array_equal(of_pairs.predict(pairs, verbose=0), expected)
+
+
+def test_no_texts(model, of_pairs):
+    assert model.predict([], verbose=0).shape == (0, 16)
+    assert of_pairs.predict(np.zeros((0, 2), "U1")).shape == (0, 1)
+
+
+@pytest.mark.parametrize("way", ["predict", "__call__"])
+@pytest.mark.parametrize(
+    ("texts", "received"),
+    [
+        ("one", "'one'"),
+        (["one", None], "None among"),
+        ([TEXTS], "[['one', 'two one']]"),
+        ([["one"], TEXTS], "['one'] among"),
+        (np.ones(2), "1.0 among"),
+    ],
+)
+def test_no_texts_of_the_model(model, way, texts, received):
+    with pytest.raises(ValueError, match="takes a list or an array") as raised:
+        getattr(model, way)(texts)
+    assert f"of texts. Received: {received}" in str(raised.value)
+
+
+def test_single_texts_are_no_pairs(of_pairs):
+    with pytest.raises(ValueError, match="array of pairs of texts"):
+        of_pairs.predict(TEXTS)
+
+
+def test_exports_call_the_vector_embedding(model):
+    (found,) = kp.predict_texts(model, ["one"], verbose=False)
+    assert [*found] == ["embedding"]
+
+
+class TestMaxLength:
+    @pytest.mark.parametrize("length", [3, 8, POSITIONS])
+    def test_texts_are_cut(self, folder, model, length):
+        """At another length than the checkpoint's, which is 6."""
+        other = kp.load_hugging_face(folder, max_length=length, verbose=False)
+        long = ["one " * POSITIONS]
+        assert model.layers[0](long).shape == (1, 6)
+        assert other.layers[0](long).shape == (1, length)
+
+    @pytest.mark.parametrize(
+        ("length", "reason"),
+        [
+            (POSITIONS + 1, "at most 24, .* max_length=25"),
+            (1, "at least 2, .* max_length=1"),
+            (0, "a positive integer. Received: max_length=0"),
+            ("8", "a positive integer. Received: max_length='8'"),
+        ],
+    )
+    def test_refused(self, folder, length, reason):
+        with pytest.raises(ValueError, match=f"`max_length` must be {reason}"):
+            kp.load_hugging_face(folder, max_length=length, verbose=False)
+
+    def test_no_texts(self, folder):
+        with pytest.raises(ValueError, match="must be None for a model that"):
+            kp.load_hugging_face(
+                folder, max_length=8, from_ids=True, verbose=False
+            )
