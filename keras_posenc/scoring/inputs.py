@@ -65,6 +65,16 @@ class Input:
         return self.kind in ("ids", "flags")
 
     @property
+    def is_padded(self) -> bool:
+        """Whether a row may be made longer by those that it is asked with.
+
+        Texts are, within the model.
+        """
+        return self.kind == "text" or (
+            self.is_sequence and self.sizes[0] is None
+        )
+
+    @property
     def takes(self) -> str:
         """What it takes, in words."""
         return _TAKES[self.kind]
@@ -160,15 +170,12 @@ class Input:
             return len(row)
         return row.nbytes if self.is_sequence else 0
 
-    def stack(
-        self, rows: Sequence[Any], count: int, more: int = 0
-    ) -> np.ndarray:
+    def stack(self, rows: Sequence[Any], count: int) -> np.ndarray:
         """Rows as one array.
 
         Args:
             rows: What `read` gave.
             count: How many rows it has, the last ones empty.
-            more: By how much rows are padded beyond the longest.
         """
         if self.kind == "text":
             texts = np.full((count,), b"", object)
@@ -179,7 +186,7 @@ class Input:
             numbers[: len(rows)] = rows
             return numbers
         # Never without a column, which some runtimes cannot have.
-        length = self.sizes[0] or max(1, *map(len, rows)) + more
+        length = self.sizes[0] or max(1, *map(len, rows))
         array = np.zeros((count, length), self.dtype)
         for place, row in enumerate(rows):
             array[place, : len(row)] = row

@@ -1,7 +1,7 @@
 """An exported file as a function of tables."""
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,6 @@ _DEFAULT = "serving_default"
 LENGTHS = "lengths"
 MASK = "mask"
 _MOST = 1024  # rows of a batch, however short
-# By how many rows, and how much padding, it is seen whether that matters.
-_PROBES, _PADDING = 3, 16
 
 Rows = Mapping[str, Sequence[Any]]
 
@@ -43,8 +41,8 @@ class Scorer:
     is the one that it would be given alone. Rows are sorted by length within a
     window, put together by what their padding costs, and given back in their
     order; a batch that fails is halved until the row that is to blame is found.
-    Of a model whose answers padding changes, rows of equal length alone are put
-    together.
+    Where padding changes a model's answers, ids of equal length alone are put
+    together, and texts are asked one by one.
 
     The file must be the one that was verified, by the record that
     `export_saved_model`, `export_litert`, `export_onnx` and `verify` leave. It
@@ -152,13 +150,14 @@ class Scorer:
             )
         files = digests(self.path)
         self.digest = digest_of(files)
-        self._tolerance = 1e-5
         if not allow_unverified:
-            record = check_record(path, signature, files)
-            self._tolerance = record["tolerance"]
-        # What is padded, and whether that matters, once it is seen.
+            check_record(path, signature, files)
         self._sequences = [e.name for e in self.inputs if e.is_sequence]
-        self._matters: bool | None = None
+        # What others of its batch pad a row of, the lengths between which it is
+        # seen whether that matters, and whether it does.
+        self._padded = [each for each in self.inputs if each.is_padded]
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._matters = False
         self._cutter = Cutter(self.outputs, str(self.path))
 
     def schema(self, given: Any) -> tuple[Any, Any]:
@@ -228,32 +227,14 @@ class Scorer:
             )
             reasons = {**wrong, **reasons}
         asked = [i for i in range(table.num_rows) if i not in reasons]
-        costs = [
-            sum(each.cost(rows[each.name][index]) for each in self.inputs)
-            for index in asked
-        ]
         answers: dict[int, Any] = {}
         if asked:
             run = load(
                 *(self.path, self.kind, self.digest, [self.signature]),
                 self.threads,
             )[self.signature]
-            if self._sequences and self._matters is None:
-                order = sorted(range(len(asked)), key=costs.__getitem__)
-                shortest = [asked[place] for place in order if costs[place]]
-                self._matters = self._padding_matters(run, rows, shortest)
-            alike = bool(self._sequences) and self._matters is not False
-            is_alone = alike and len(self._sequences) > 1
-            for batch in pack(
-                costs,
-                budget=self.budget,
-                most=1
-                if is_alone or self._cutter.is_alone
-                else self._batch or _MOST,
-                alike=alike,
-            ):
-                indices = [asked[place] for place in batch]
-                self._answer(run, rows, indices, answers, reasons)
+            for batch in self._batches(run, rows, asked, answers, reasons):
+                self._answer(run, rows, batch, answers, reasons)
         kept = table.select(self.keep)
         good, bad = sorted(answers), sorted(reasons)
         columns = [*kept.take(pa.array(good, pa.int64())).columns]
@@ -274,6 +255,74 @@ class Scorer:
             pa.table(columns, schema=schemas[0]),
             pa.table(told, schema=schemas[1]),
         )
+
+    def _batches(
+        self,
+        run: Runner,
+        rows: Rows,
+        asked: Sequence[int],
+        answers: dict[int, Any],
+        reasons: dict[int, str],
+    ) -> Iterator[list[int]]:
+        """What is asked together, once it is seen whether padding matters."""
+        most = 1 if self._cutter.is_alone else self._batch or _MOST
+        lengths = {
+            index: tuple(len(rows[each.name][index]) for each in self._padded)
+            for index in asked
+        }
+        if most > 1:
+            self._see_padding(run, rows, lengths, answers, reasons)
+        if self._matters and any(e.kind == "text" for e in self._padded):
+            most = 1  # how long it is within the model nobody knows
+        left = [index for index in asked if index not in reasons]
+        costs = [
+            sum(each.cost(rows[each.name][index]) for each in self.inputs)
+            for index in left
+        ]
+        # What is empty may be all padding, of which a mask leaves nothing.
+        groups = [
+            lengths[index] if self._matters or 0 in lengths[index] else ()
+            for index in left
+        ]
+        for batch in pack(costs, groups, budget=self.budget, most=most):
+            yield [left[place] for place in batch]
+
+    def _see_padding(
+        self,
+        run: Runner,
+        rows: Rows,
+        lengths: Mapping[int, tuple[int, ...]],
+        answers: dict[int, Any],
+        reasons: dict[int, str],
+    ) -> None:
+        """Sees whether the shortest row is answered alike beside the longest.
+
+        Again wherever a row is shorter or longer than any before. A row that
+        the model does not take gets its reason.
+        """
+        full = [index for index, sizes in lengths.items() if 0 not in sizes]
+        for place, each in enumerate(self._padded):
+            full.sort(key=lambda index: lengths[index][place])
+            while len(full) > 1 and not self._matters:
+                ends = [full[0], full[-1]]
+                low, high = (lengths[index][place] for index in ends)
+                least, most = self._seen.get(each.name, (high + 1, low))
+                if least <= low and high <= most:
+                    break
+                try:
+                    alone, *_ = self._run(run, rows, ends[:1])
+                    beside, *_ = self._run(run, rows, ends)
+                except ExportError:
+                    raise
+                except Exception:  # whatever the runtime raises
+                    for index in ends:
+                        self._answer(run, rows, [index], answers, reasons)
+                    count = len(full)
+                    full = [index for index in full if index not in reasons]
+                    self._matters = len(full) == count
+                    continue
+                self._matters = not self._cutter.are_alike(alone, beside)
+                self._seen[each.name] = min(low, least), max(high, most)
 
     def _answer(
         self,
@@ -314,7 +363,7 @@ class Scorer:
         return self._cutter.cut(*self._run(run, rows, batch), alone)
 
     def _run(
-        self, run: Runner, rows: Rows, batch: Sequence[int], more: int = 0
+        self, run: Runner, rows: Rows, batch: Sequence[int]
     ) -> tuple[Answer, list[int] | None, int]:
         """The answers to a batch, how long its rows are, and how long padded.
 
@@ -323,7 +372,7 @@ class Scorer:
         count = self._batch or len(batch)
         given = {
             each.name: each.stack(
-                [rows[each.name][index] for index in batch], count, more
+                [rows[each.name][index] for index in batch], count
             )
             for each in self.inputs
         }
@@ -345,22 +394,6 @@ class Scorer:
             lengths = np.max(mask * places, axis=1, initial=1).tolist()
             padded = mask.shape[1]
         return answers, lengths, padded
-
-    def _padding_matters(
-        self, run: Runner, rows: Rows, asked: Sequence[int]
-    ) -> bool | None:
-        """Whether zeros behind its ids change a row's answer; None: unknown."""
-        matters = None
-        for index in asked[:_PROBES]:
-            try:
-                answers, *_ = self._run(run, rows, [index])
-                padded, *_ = self._run(run, rows, [index], more=_PADDING)
-            except Exception:  # it is too long for the model, or is no row
-                continue
-            matters = bool(matters) or not self._cutter.are_alike(
-                answers, padded, _PADDING, self._tolerance
-            )
-        return matters
 
 
 def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:

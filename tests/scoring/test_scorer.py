@@ -141,6 +141,84 @@ def test_ids_are_not_padded_where_padding_matters(files):
         )
 
 
+# Each answer depends on how far the batch is padded: beyond 64, by little, by
+# the words of a text, by the ids beside a text, by one of two inputs.
+PADDED = {
+    "far": (
+        """(int64[N, L] ids) => (float[N] score) {
+            first = Cast<to = 1>(ids)
+            sizes = Shape<start = 1>(ids)
+            length = Cast<to = 1>(sizes)
+            limit = Constant<value_float = 64.0>()
+            factor = Max(length, limit)
+            ratio = Div(first, factor)
+            axis = Constant<value_ints = [1]>()
+            score = ReduceMax<keepdims = 0>(ratio, axis) }""",
+        {"ids": [[4], [4], [4, 4], [4], [4] * 200, [4]]},
+    ),
+    "little": (
+        """(int64[N, L] ids) => (float[N] score) {
+            sizes = Shape<start = 1>(ids)
+            length = Cast<to = 1>(sizes)
+            little = Constant<value_float = 0.0001>()
+            more = Mul(length, little)
+            all = Cast<to = 1>(ids)
+            axis = Constant<value_ints = [1]>()
+            most = ReduceMax<keepdims = 0>(all, axis)
+            score = Add(most, more) }""",
+        {"ids": [[4], [4], [4, 4], [3, 3, 3, 3]]},
+    ),
+    "text": (
+        """(string[N] text) => (float[N] score) {
+            words, counts = StringSplit(text)
+            sizes = Shape<start = 1>(words)
+            length = Cast<to = 1>(sizes)
+            own = Shape(text)
+            score = Expand(length, own) }""",
+        {"text": ["a", "a b", "aaaaa", "a a a", "a b c d"]},
+    ),
+    "ids and text": (
+        """(int64[N, L] ids, string[N] text) => (float[N] score) {
+            sizes = Shape<start = 1>(ids)
+            length = Cast<to = 1>(sizes)
+            own = Shape(text)
+            score = Expand(length, own) }""",
+        {"ids": [[5], [5, 5], [6] * 9], "text": ["x" * 16, "x" * 8, "x"]},
+    ),
+    "two": (
+        """(int64[N, L] one, int64[N, M] two) => (float[N] score) {
+            sizes = Shape<start = 1>(two)
+            length = Cast<to = 1>(sizes)
+            own = Shape<end = 1>(one)
+            score = Expand(length, own) }""",
+        {"one": [[5], [5, 5], [5] * 3], "two": [[5, 5], [5], [5] * 3]},
+    ),
+}
+
+
+@pytest.mark.parametrize("window", [2, 9])
+@pytest.mark.parametrize("name", PADDED)
+def test_what_pads_a_row_does_not_change_its_answer(tmp_path, name, window):
+    body, columns = PADDED[name]
+    scorer = _written(tmp_path, body, window=window)
+    good, bad = scorer(pa.table(columns))
+    assert not bad.num_rows
+    for place, score in enumerate(good["score"].to_pylist()):
+        alone = _written(tmp_path, body)
+        row = {name: rows[place : place + 1] for name, rows in columns.items()}
+        assert score == alone(pa.table(row))[0]["score"][0].as_py()
+
+
+def _written(folder, body, **options):
+    """A scorer of an ONNX file of a graph."""
+    import onnx
+
+    path = folder / "graph.onnx"
+    text = f'<ir_version: 9, opset_import: ["": 20]> graph {body}'
+    onnx.save(onnx.parser.parse_model(text), path)
+    return kp.Scorer(path, allow_unverified=True, **options)
+
+
 @pytest.mark.parametrize(
     "type",
     [
