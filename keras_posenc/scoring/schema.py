@@ -26,9 +26,15 @@ class Output:
     dtype: str
 
     @classmethod
-    def of(cls, name: str, tensor: Tensor) -> "Output":
-        """The output of a name; raises `ValueError` for what has no rows."""
-        if not tensor.shape:
+    def of(cls, name: str, tensor: Tensor, batch: int | None) -> "Output":
+        """The output of a name; raises `ValueError` for what has no rows.
+
+        Args:
+            name: Its name.
+            tensor: What the signature says of it.
+            batch: How many rows the inputs have; None for any number.
+        """
+        if not tensor.shape or tensor.shape[0] not in (None, batch):
             raise ValueError(
                 f"output '{name}', {tensor}, says nothing of its rows"
             )

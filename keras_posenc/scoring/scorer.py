@@ -29,6 +29,9 @@ _DEFAULT = "serving_default"
 LENGTHS = "lengths"
 MASK = "mask"
 _MOST = 1024  # rows of a batch, however short
+# How runtimes say that the memory is full: TensorFlow, and the others.
+_NO_MEMORY = {"MemoryError", "ResourceExhaustedError"}
+_IN_WORDS = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 
 Rows = Mapping[str, Sequence[Any]]
 
@@ -136,14 +139,17 @@ class Scorer:
         try:
             inputs, outputs = known[signature].values()
             self.inputs = _inputs(inputs, column)
-            self.outputs = [Output.of(*item) for item in outputs.items()]
+            first = inputs[self.inputs[0].name].shape or (None,)
+            self._batch = first[0]
+            self.outputs = [
+                Output.of(name, tensor, self._batch)
+                for name, tensor in outputs.items()
+            ]
         except ValueError as error:
             raise ValueError(
                 f"Signature '{signature}' of '{path}': {error}"
             ) from error
         self._counts_lengths = len(self.inputs) < len(inputs)
-        first = inputs[self.inputs[0].name].shape or (None,)
-        self._batch = first[0]
         for name in {*self.keep} & {each.name for each in self.outputs}:
             raise ValueError(
                 f"`keep` must not name an output. Received: '{name}'"
@@ -158,6 +164,7 @@ class Scorer:
         self._padded = [each for each in self.inputs if each.is_padded]
         self._seen: dict[str, tuple[int, int]] = {}
         self._matters = False
+        self._takes_some = False  # whether any row was ever answered
         self._cutter = Cutter(self.outputs, str(self.path))
 
     def schema(self, given: Any) -> tuple[Any, Any]:
@@ -201,7 +208,8 @@ class Scorer:
         Raises:
             ValueError: A column is missing, or of another type.
             ExportError: The file is gone, or another one, or does not load, or
-                does not give what its signature says.
+                does not give what its signature says; it takes no row at all,
+                or the memory does not suffice for one.
         """
         pa = require_pyarrow()
         if isinstance(table, pa.RecordBatch):
@@ -235,6 +243,7 @@ class Scorer:
             )[self.signature]
             for batch in self._batches(run, rows, asked, answers, reasons):
                 self._answer(run, rows, batch, answers, reasons)
+            self._check_takes_some(asked, answers, reasons)
         kept = table.select(self.keep)
         good, bad = sorted(answers), sorted(reasons)
         columns = [*kept.take(pa.array(good, pa.int64())).columns]
@@ -314,7 +323,8 @@ class Scorer:
                     beside, *_ = self._run(run, rows, ends)
                 except ExportError:
                     raise
-                except Exception:  # whatever the runtime raises
+                except Exception as error:  # whatever the runtime raises
+                    self._check_memory(error)
                     for index in ends:
                         self._answer(run, rows, [index], answers, reasons)
                     count = len(full)
@@ -340,6 +350,7 @@ class Scorer:
             raise
         except Exception as error:  # whatever the runtime raises
             if len(batch) == 1:
+                self._check_memory(error)
                 first = in_words(error).strip().partition("\n")[0][:500]
                 reasons[batch[0]] = f"the model does not take it: {first}"
                 return
@@ -350,6 +361,30 @@ class Scorer:
             return
         for part in parts:
             self._answer(run, rows, part, answers, reasons)
+
+    def _check_memory(self, error: Exception) -> None:
+        """Raises `ExportError` where the machine is to blame, and no row."""
+        kinds = {each.__name__ for each in type(error).__mro__}
+        words = str(error)
+        if kinds & _NO_MEMORY or any(each in words for each in _IN_WORDS):
+            raise ExportError(
+                f"'{self.path}' ran out of memory: {in_words(error)}"
+            ) from error
+
+    def _check_takes_some(
+        self, asked: Sequence[int], answers: Mapping[int, Any], reasons: Any
+    ) -> None:
+        """Raises `ExportError` for a model that takes no row, from the first.
+
+        Which is more than one, and all for one reason: else they are bad.
+        """
+        self._takes_some = self._takes_some or bool(answers)
+        why = {reasons.get(index) for index in asked}
+        if not self._takes_some and len(asked) > 1 and len(why) == 1:
+            raise ExportError(
+                f"'{self.path}' answers none of the first {len(asked)} rows: "
+                f"{why.pop()}"
+            )
 
     def _ask(
         self, run: Runner, rows: Rows, batch: Sequence[int]
@@ -385,9 +420,14 @@ class Scorer:
             if self._counts_lengths:
                 given[LENGTHS] = np.zeros((count,), "int32")
                 given[LENGTHS][: len(batch)] = real
-        answers = {
-            name: value[: len(batch)] for name, value in run(given).items()
-        }
+        answers = {}
+        for name, value in run(given).items():
+            if value.shape[:1] != (count,):
+                raise ExportError(
+                    f"Output '{name}' of '{self.path}' is of shape "
+                    f"{value.shape} for {count} rows"
+                )
+            answers[name] = value[: len(batch)]
         mask = answers.get(MASK)
         if not self._sequences and mask is not None and mask.ndim == 2:
             places = np.arange(1, mask.shape[1] + 1)

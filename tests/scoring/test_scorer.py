@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import keras_posenc as kp
 from keras_posenc.artifacts.isolated.asking import runners
 from keras_posenc.artifacts.verification.record import record_path
-from keras_posenc.scoring import loading
+from keras_posenc.scoring import loading, scorer
 
 pytestmark = pytest.mark.tensorflow
 # What `files` were verified to, whatever batch a row is in.
@@ -207,6 +207,48 @@ def test_what_pads_a_row_does_not_change_its_answer(tmp_path, name, window):
         alone = _written(tmp_path, body)
         row = {name: rows[place : place + 1] for name, rows in columns.items()}
         assert score == alone(pa.table(row))[0]["score"][0].as_py()
+
+
+def test_answers_that_are_not_one_for_each_row(tmp_path):
+    twice = """(string[N] text) => (string[M] out) {
+        out = Concat<axis = 0>(text, text) }"""
+    scorer = _written(tmp_path, twice)
+    with pytest.raises(kp.ExportError, match=r"of shape \(2,\) for 1 rows"):
+        scorer(pa.table({"text": ["a", "b", "c"]}))
+    constant = """(string[N] text) => (float[3] out) {
+        out = Constant<value_floats = [1.0, 2.0, 3.0]>() }"""
+    with pytest.raises(ValueError, match="says nothing of its rows"):
+        _written(tmp_path, constant)
+
+
+def test_what_no_row_is_to_blame_for(files, monkeypatch):
+    def failing(error, times):
+        left = iter([error] * times)
+
+        def run(inputs):
+            for error in left:
+                raise error
+            return {"out": np.zeros((len(inputs["vector"]), 2), "float32")}
+
+        monkeypatch.setattr(
+            scorer, "load", lambda *args: {"serving_default": run}
+        )
+        return kp.Scorer(files.vectors)
+
+    table = pa.table({"vector": [[1.0, 2.0, 3.0]] * 4})
+    # Half a batch may suffice.
+    good, _ = failing(MemoryError(), 1)(table)
+    assert good.num_rows == 4
+    with pytest.raises(kp.ExportError, match="ran out of memory: full"):
+        failing(MemoryError("full"), 3)(table)
+    with pytest.raises(
+        kp.ExportError, match=r"none of the first 4 rows.*broken"
+    ):
+        failing(RuntimeError("broken"), 7)(table)
+    # What has answered takes rows; one row alone is not all of them.
+    once = failing(RuntimeError("broken"), 1)
+    assert [each.num_rows for each in once(table.slice(0, 1))] == [0, 1]
+    assert once(table)[0].num_rows == 4
 
 
 def _written(folder, body, **options):
