@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.artifacts.ground.errors import ExportError, in_words
+from keras_posenc.artifacts.ground.exchange import stamp
 from keras_posenc.artifacts.inspection.folders import locate
 from keras_posenc.artifacts.inspection.inspection import Tensor
 from keras_posenc.artifacts.inspection.safety import (
@@ -78,6 +79,7 @@ class Scorer:
             cannot be its input.
         ExportVerificationError: The file does more than compute, or is not
             known to be verified.
+        ExportError: The file is changed meanwhile.
         ImportError: The extra `scoring` is not installed.
 
     Example:
@@ -122,6 +124,7 @@ class Scorer:
             None if threads is None else check_count("threads", threads)
         )
         path, _ = locate(artifact)
+        before = stamp(path)
         inspection = inspect_safe(path, allow_operators)
         known = inspection.signatures
         if signature is None:
@@ -155,9 +158,14 @@ class Scorer:
                 f"`keep` must not name an output. Received: '{name}'"
             )
         files = digests(self.path)
+        if stamp(path) != before:  # or the digest would not be of what it is
+            raise ExportError(
+                f"'{path}' was changed while it was read: make the Scorer "
+                "again, when nobody writes to it"
+            )
         self.digest = digest_of(files)
         if not allow_unverified:
-            check_record(path, signature, files)
+            check_record(self.path, signature, files)
         self._sequences = [e.name for e in self.inputs if e.is_sequence]
         # What others of its batch pad a row of, the lengths between which it is
         # seen whether that matters, and whether it does.

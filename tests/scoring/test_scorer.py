@@ -3,7 +3,9 @@
 import json
 import pickle
 import shutil
+import types
 
+import keras
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,7 +14,11 @@ from hypothesis import strategies as st
 
 import keras_posenc as kp
 from keras_posenc.artifacts.isolated.asking import runners
-from keras_posenc.artifacts.verification.record import record_path
+from keras_posenc.artifacts.verification.record import (
+    make_record,
+    record_path,
+    write_record,
+)
 from keras_posenc.scoring import loading, scorer
 
 pytestmark = pytest.mark.tensorflow
@@ -335,8 +341,16 @@ class TestRefusals:
         good, _ = kp.Scorer(path, allow_unverified=True)(table)
         assert good.num_rows == 1
         # What passes is recorded; what replaces it unverified is not.
+        (tmp_path / "link").symlink_to(path)
         kp.verify(files.numbers, path, max_length=4, verbose=False)
         kp.Scorer(path)
+        kp.Scorer(tmp_path / "link")
+        # Of another model: what was known of it does not hold any more.
+        other = keras.models.clone_model(files.numbers)
+        report = kp.verify(other, path, max_length=4, verbose=False)
+        assert not report.passed
+        assert not record_path(path).exists()
+        kp.verify(files.numbers, path, max_length=4, verbose=False)
         kp.export_litert(files.numbers, path, verify=False, verbose=False)
         assert not record_path(path).exists()
 
@@ -363,14 +377,79 @@ class TestRefusals:
         shutil.copytree(files.texts, path)
         file = record_path(path)
         record = json.loads(file.read_text())
-        file.write_text(json.dumps({**record, "signatures": ["encode"]}))
+        encode = {"encode": record["signatures"]["encode"]}
+        file.write_text(json.dumps({**record, "signatures": encode}))
         with pytest.raises(
             kp.ExportVerificationError, match="not verified; verified: encode"
         ):
             kp.Scorer(path, column="text")
-        file.write_text("{")
-        with pytest.raises(kp.ExportVerificationError, match="no record"):
-            kp.Scorer(path, column="text")
+        for nothing in ("{", json.dumps({**record, "signatures": [1]})):
+            file.write_text(nothing)
+            with pytest.raises(kp.ExportVerificationError, match="no record"):
+                kp.Scorer(path, column="text")
+
+    def test_what_changes_while_it_loads(self, files, tmp_path, monkeypatch):
+        real = loading._load
+        path = tmp_path / "vectors.tflite"
+        shutil.copy(files.vectors, path)
+        content = path.read_bytes()
+        kernel = np.asarray(files.numbers.layers[0].kernel)
+        for weights in (kernel.tobytes(), kernel.T.tobytes()):
+            content = content.replace(weights, bytes(kernel.nbytes))
+        assert content != path.read_bytes()
+
+        def load(path, *rest):
+            if path.is_dir():
+                (path / "assets.extra" / "more").write_bytes(b"")
+            else:
+                path.write_bytes(content)
+            return real(path, *rest)
+
+        scorer = kp.Scorer(path, allow_unverified=True)
+        monkeypatch.setattr(loading, "_load", load)
+        row = pa.table({"vector": [[1.0, 2.0, 3.0]]})
+        np.testing.assert_allclose(
+            scorer(row)[0]["out"].to_pylist(),
+            files.numbers(np.array(row["vector"].to_pylist())),
+            rtol=0,
+            atol=TOLERANCE,
+        )
+        shutil.copytree(files.texts, tmp_path / "1")
+        scorer = kp.Scorer(tmp_path / "1")
+        with pytest.raises(kp.ExportError, match="not the artifact any more"):
+            scorer(pa.table({"text": ["a"]}))
+
+    def test_what_changes_while_it_is_looked_at(
+        self, files, tmp_path, monkeypatch
+    ):
+        path = tmp_path / "vectors.tflite"
+        shutil.copy(files.vectors, path)
+        real = scorer.inspect_safe
+        monkeypatch.setattr(
+            scorer,
+            "inspect_safe",
+            lambda *args: [real(*args), path.write_bytes(b"other")][0],
+        )
+        with pytest.raises(kp.ExportError, match="while it was read"):
+            kp.Scorer(path)
+
+    def test_each_signature_has_the_difference_that_it_was_held_to(
+        self, files, tmp_path
+    ):
+        path = tmp_path / "1"
+        path.write_bytes(b"")
+        for name, tolerance in (("loose", 0.5), ("tight", 0.25)):
+            case = types.SimpleNamespace(
+                signature=name, worst_difference=tolerance / 2
+            )
+            report = types.SimpleNamespace(
+                tolerance=tolerance, unverified=[], cases=[case], judged=[case]
+            )
+            write_record(make_record(report, path), path)
+        assert json.loads(record_path(path).read_text())["signatures"] == {
+            "loose": {"worst_difference": 0.25, "tolerance": 0.5},
+            "tight": {"worst_difference": 0.125, "tolerance": 0.25},
+        }
 
     @pytest.mark.parametrize(
         ("arguments", "reason"),
@@ -411,8 +490,6 @@ class TestRefusals:
         assert texts(nothing)[1].num_rows == 2
 
     def test_inputs_that_may_be_any_column(self, tmp_path):
-        import keras
-
         one, two = (keras.Input((2,), name=name) for name in ("one", "two"))
         path = tmp_path / "two.tflite"
         kp.export_litert(
