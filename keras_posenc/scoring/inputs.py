@@ -1,6 +1,7 @@
 """Columns of a table as what the inputs of a signature take."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,15 +88,18 @@ class Input:
         is_list = hasattr(given, "value_type") and not types.is_map(given)
         value = given.value_type if is_list else given
         is_number = types.is_integer(value) or types.is_floating(value)
+        is_text = (
+            types.is_string(given)
+            or types.is_large_string(given)
+            or types.is_binary(given)
+            or types.is_large_binary(given)
+            or types.is_fixed_size_binary(given)
+            or str(given) in ("string_view", "binary_view")
+        )
         fits = (
             types.is_null(given)
             or {
-                "text": types.is_string(given)
-                or types.is_large_string(given)
-                or types.is_binary(given)
-                or types.is_large_binary(given)
-                or types.is_fixed_size_binary(given)
-                or str(given) in ("string_view", "binary_view"),
+                "text": is_text,
                 "ids": is_list and types.is_integer(value),
                 "flags": is_list and types.is_boolean(value),
                 "vector": is_list and is_number,
@@ -109,6 +113,8 @@ class Input:
             raise ValueError(
                 f"Column '{self.column}' is of type {given}, and input "
                 f"'{self.name}' takes {self.takes}"
+                + ": score a SavedModel that takes strings, or tokenize first"
+                * (is_text and self.kind == "ids")
             )
 
     def read(
@@ -161,7 +167,11 @@ class Input:
             if low < limits.min or high > limits.max:
                 far = low if low < limits.min else high
                 return None, f"holds {far}, which is no {self.dtype}"
-        row = np.array(values, dtype)
+        with np.errstate(over="ignore"):  # which is told here
+            row = np.array(values, dtype)
+        for place in np.flatnonzero(np.isinf(row)) if dtype.kind == "f" else ():
+            if not math.isinf(far := values[place]):
+                return None, f"holds {far}, which is no {self.dtype}"
         return (row[0] if self.kind == "number" else row), ""
 
     def cost(self, row: Any) -> int:

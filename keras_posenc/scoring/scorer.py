@@ -1,6 +1,7 @@
 """An exported file as a function of tables."""
 
 import numbers
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,12 @@ class Scorer:
         self._takes_some = False  # whether any row was ever answered
         self._cutter = Cutter(self.outputs, str(self.path))
 
+    def __repr__(self) -> str:
+        return (
+            f"Scorer('{self.path}', signature='{self.signature}', "
+            f"column='{self.inputs[0].column}')"
+        )
+
     def schema(self, given: Any) -> tuple[Any, Any]:
         """The schemas of good and bad rows, by the schema of a table.
 
@@ -214,7 +221,8 @@ class Scorer:
             `reason` and the kept columns.
 
         Raises:
-            ValueError: A column is missing, or of another type.
+            ValueError: It is no table, or a column is missing, or of another
+                type.
             ExportError: The file is gone, or another one, or does not load, or
                 does not give what its signature says; it takes no row at all,
                 or the memory does not suffice for one.
@@ -222,6 +230,12 @@ class Scorer:
         pa = require_pyarrow()
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table):
+            raise ValueError(
+                "`table` must be a pyarrow.Table or RecordBatch, such as "
+                "pyarrow.table({'column': rows}). "
+                f"Received: table={reprlib.repr(table)}"
+            )
         schemas = self.schema(table.schema)
         parts = [[schema.empty_table()] for schema in schemas]
         for begin in range(0, table.num_rows, self.window):

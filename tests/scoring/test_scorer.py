@@ -19,7 +19,7 @@ from keras_posenc.artifacts.verification.record import (
     record_path,
     write_record,
 )
-from keras_posenc.scoring import loading, scorer
+from keras_posenc.scoring import loading, schema, scorer
 
 pytestmark = pytest.mark.tensorflow
 # What `files` were verified to, whatever batch a row is in.
@@ -299,6 +299,20 @@ def test_types_of_ids(files, type):
     assert (good.num_rows, bad.num_rows) == (1, 1)
 
 
+def test_texts_for_a_model_of_ids(files):
+    with pytest.raises(ValueError, match="takes strings, or tokenize first"):
+        kp.Scorer(files.ids)(pa.table({"ids": ["a"]}))
+
+
+def test_more_elements_than_a_list_holds(monkeypatch):
+    output = schema.Output("out", (None,), "float32")
+    rows = [np.zeros(3, "float32")] * 2
+    assert output.column(rows).to_pylist() == [[0.0] * 3] * 2
+    monkeypatch.setattr(schema, "_MOST", 5)
+    with pytest.raises(kp.ExportError, match=r"has 6 elements.*`window`"):
+        output.column(rows)
+
+
 def test_vectors(files):
     scorer = kp.Scorer(files.vectors)
     rows = [[1.0, 2.0, 3.0], [1.0], [4.0, float("nan"), 5.0], [6.0, None, 7.0]]
@@ -309,6 +323,11 @@ def test_vectors(files):
     np.testing.assert_allclose(
         good["out"].to_pylist(), expected, rtol=0, atol=TOLERANCE
     )
+    far = pa.table({"vector": [[1e300, 2.0, 3.0], [float("inf"), 2.0, 3.0]]})
+    good, bad = scorer(far)
+    assert good.num_rows == 1
+    assert "holds 1e+300, which is no float32" in bad["reason"][0].as_py()
+    good, _ = scorer(pa.table({"vector": rows}))
     fixed = pa.array(rows[:1], pa.list_(pa.float64(), 3))
     assert scorer(pa.table({"vector": fixed}))[0].equals(good.slice(0, 1))
 
@@ -486,6 +505,12 @@ class TestRefusals:
         ]:
             with pytest.raises(ValueError, match=reason):
                 texts(pa.table(table))
+        for table in (["a"], {"text": ["a"]}):
+            with pytest.raises(ValueError, match=r"must be a pyarrow\.Table"):
+                texts(table)
+        assert repr(texts).endswith(
+            "', signature='serving_default', column='text')"
+        )
         nothing = pa.table({"text": pa.nulls(2), "place": [1, 2]})
         assert texts(nothing)[1].num_rows == 2
 
