@@ -82,7 +82,8 @@ def verify(
     not touched: a copy of it, as it was at the call, is asked. What passes is
     recorded with the artifact, by the digests of its files, so that `Scorer`
     knows it: `assets.extra/verification.json` in a folder, `.verified.json`
-    behind the name of a file.
+    behind the name of a file. Where it does not pass, an earlier record is
+    removed.
 
     A SavedModel is asked as a server asks it, by a session of its
     `signature_def`; `tf.saved_model.load` must give the same. The weights, the
@@ -238,11 +239,12 @@ def verify(
 def _recorded(
     report: VerificationReport, path: Path, before: Stamp
 ) -> VerificationReport:
-    """The report, of which a record is left where it has passed."""
+    """The report, of which a record is left where it has passed.
+
+    Where it has not, an earlier record is removed.
+    """
     record = make_record(report, path) if report.passed else None
     check_unchanged(path, before)
-    if record is None:
-        return report
     return try_to_record(report, record, path)
 
 

@@ -1,6 +1,7 @@
 """Columns of a table as what the inputs of a signature take."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,6 +66,16 @@ class Input:
         return self.kind in ("ids", "flags")
 
     @property
+    def is_padded(self) -> bool:
+        """Whether a row may be made longer by those that it is asked with.
+
+        Texts are, within the model.
+        """
+        return self.kind == "text" or (
+            self.is_sequence and self.sizes[0] is None
+        )
+
+    @property
     def takes(self) -> str:
         """What it takes, in words."""
         return _TAKES[self.kind]
@@ -77,15 +88,18 @@ class Input:
         is_list = hasattr(given, "value_type") and not types.is_map(given)
         value = given.value_type if is_list else given
         is_number = types.is_integer(value) or types.is_floating(value)
+        is_text = (
+            types.is_string(given)
+            or types.is_large_string(given)
+            or types.is_binary(given)
+            or types.is_large_binary(given)
+            or types.is_fixed_size_binary(given)
+            or str(given) in ("string_view", "binary_view")
+        )
         fits = (
             types.is_null(given)
             or {
-                "text": types.is_string(given)
-                or types.is_large_string(given)
-                or types.is_binary(given)
-                or types.is_large_binary(given)
-                or types.is_fixed_size_binary(given)
-                or str(given) in ("string_view", "binary_view"),
+                "text": is_text,
                 "ids": is_list and types.is_integer(value),
                 "flags": is_list and types.is_boolean(value),
                 "vector": is_list and is_number,
@@ -99,6 +113,8 @@ class Input:
             raise ValueError(
                 f"Column '{self.column}' is of type {given}, and input "
                 f"'{self.name}' takes {self.takes}"
+                + ": score a SavedModel that takes strings, or tokenize first"
+                * (is_text and self.kind == "ids")
             )
 
     def read(
@@ -151,7 +167,11 @@ class Input:
             if low < limits.min or high > limits.max:
                 far = low if low < limits.min else high
                 return None, f"holds {far}, which is no {self.dtype}"
-        row = np.array(values, dtype)
+        with np.errstate(over="ignore"):  # which is told here
+            row = np.array(values, dtype)
+        for place in np.flatnonzero(np.isinf(row)) if dtype.kind == "f" else ():
+            if not math.isinf(far := values[place]):
+                return None, f"holds {far}, which is no {self.dtype}"
         return (row[0] if self.kind == "number" else row), ""
 
     def cost(self, row: Any) -> int:
@@ -160,15 +180,12 @@ class Input:
             return len(row)
         return row.nbytes if self.is_sequence else 0
 
-    def stack(
-        self, rows: Sequence[Any], count: int, more: int = 0
-    ) -> np.ndarray:
+    def stack(self, rows: Sequence[Any], count: int) -> np.ndarray:
         """Rows as one array.
 
         Args:
             rows: What `read` gave.
             count: How many rows it has, the last ones empty.
-            more: By how much rows are padded beyond the longest.
         """
         if self.kind == "text":
             texts = np.full((count,), b"", object)
@@ -179,7 +196,7 @@ class Input:
             numbers[: len(rows)] = rows
             return numbers
         # Never without a column, which some runtimes cannot have.
-        length = self.sizes[0] or max(1, *map(len, rows)) + more
+        length = self.sizes[0] or max(1, *map(len, rows))
         array = np.zeros((count, length), self.dtype)
         for place, row in enumerate(rows):
             array[place, : len(row)] = row

@@ -51,36 +51,59 @@ def load(
     with _lock:
         key = (path, digest, threads)
         if key not in _loaded:
+            content = _read(path, digest)
             try:
-                found = digest_of(digests(path))
-            except (OSError, ValueError) as error:
-                raise ExportError(
-                    f"'{path}' cannot be read: {error}"
-                ) from error
-            if found != digest:
-                raise ExportError(
-                    f"'{path}' is not the artifact any more that the Scorer "
-                    "was made of: make it anew"
-                )
-            try:
-                _loaded[key] = _load(path, kind, signatures, threads)
+                runners = _load(path, content, kind, signatures, threads)
             except ImportError:
                 raise
             except Exception as error:  # whatever its runtime raises
                 raise ExportError(
                     f"'{path}' does not load: {in_words(error)}"
                 ) from error
+            if content is None:  # its runtime has read it by itself
+                _read(path, digest)
+            _loaded[key] = runners
         return _loaded[key]
 
 
+def _read(path: Path, digest: str) -> bytes | None:
+    """The content of a file, or None for a folder, that has the digest.
+
+    What is run is what the digest is of: a file that is mapped would follow
+    whatever is written to it.
+
+    Raises:
+        ExportError: It cannot be read, or has another one.
+    """
+    content = None
+    try:
+        if path.is_dir():
+            found = digests(path)
+        else:
+            content = path.read_bytes()
+            found = {"": hashlib.sha256(content).hexdigest()}
+    except (OSError, ValueError) as error:
+        raise ExportError(f"'{path}' cannot be read: {error}") from error
+    if digest_of(found) != digest:
+        raise ExportError(
+            f"'{path}' is not the artifact any more that the Scorer was made "
+            "of: make it anew"
+        )
+    return content
+
+
 def _load(
-    path: Path, kind: str, signatures: Iterable[str], threads: int | None
+    path: Path,
+    content: bytes | None,
+    kind: str,
+    signatures: Iterable[str],
+    threads: int | None,
 ) -> dict[str, Runner]:
-    if kind == "saved_model":
+    if content is None:
         return load_saved_model(str(path), *op_libraries(), threads=threads)
     if kind == "onnx":
-        return load_onnx(str(path), signatures, threads)
-    runners = load_litert(str(path), kind == "litert_flex", threads)
+        return load_onnx(content, signatures, threads)
+    runners = load_litert(content, kind == "litert_flex", threads)
     # Its tensors are one for all that ask.
     turn = threading.Lock()
     return {name: _in_turn(run, turn) for name, run in runners.items()}

@@ -4,30 +4,34 @@ from collections.abc import Iterator, Sequence
 
 
 def pack(
-    lengths: Sequence[int], *, budget: int, most: int, alike: bool = False
+    costs: Sequence[int],
+    groups: Sequence[tuple[int, ...]],
+    *,
+    budget: int,
+    most: int,
 ) -> Iterator[list[int]]:
-    """Yields the indices of each batch, the shortest rows first.
+    """Yields the indices of each batch, of a group the shortest rows first.
 
     A batch costs what its longest row does, for each of its rows. One row
     alone may cost more than the budget.
 
     Args:
-        lengths: What each row costs.
+        costs: What each row costs.
+        groups: Rows of one batch must be equal in this.
         budget: What a batch may cost.
         most: How many rows it may have.
-        alike: Whether its rows must be of the same length.
 
     Example:
-    >>> [*pack([9, 2, 3, 2], budget=9, most=8)]
+    >>> [*pack([9, 2, 3, 2], [()] * 4, budget=9, most=8)]
     [[1, 3, 2], [0]]
     """
     batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        cost = max(lengths[index], 1) * (len(batch) + 1)
+    order = sorted(zip(groups, costs, range(len(costs)), strict=True))
+    for group, cost, index in order:
         if batch and (
-            cost > budget
+            max(cost, 1) * (len(batch) + 1) > budget
             or len(batch) == most
-            or (alike and lengths[index] != lengths[batch[-1]])
+            or group != groups[batch[-1]]
         ):
             yield batch
             batch = []

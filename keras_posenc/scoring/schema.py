@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.artifacts.ground.errors import ExportError
 from keras_posenc.artifacts.inspection.inspection import Tensor
 from keras_posenc.scoring.arrow import require_pyarrow
+
+_MOST = 2**31 - 1  # as offsets of 32 bits count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +29,15 @@ class Output:
     dtype: str
 
     @classmethod
-    def of(cls, name: str, tensor: Tensor) -> "Output":
-        """The output of a name; raises `ValueError` for what has no rows."""
-        if not tensor.shape:
+    def of(cls, name: str, tensor: Tensor, batch: int | None) -> "Output":
+        """The output of a name; raises `ValueError` for what has no rows.
+
+        Args:
+            name: Its name.
+            tensor: What the signature says of it.
+            batch: How many rows the inputs have; None for any number.
+        """
+        if not tensor.shape or tensor.shape[0] not in (None, batch):
             raise ValueError(
                 f"output '{name}', {tensor}, says nothing of its rows"
             )
@@ -64,7 +73,11 @@ class Output:
         )
 
     def column(self, rows: Sequence[np.ndarray]) -> Any:
-        """The column of what each row was answered."""
+        """The column of what each row was answered.
+
+        Raises:
+            ExportError: It is more than a column holds.
+        """
         pa = require_pyarrow()
         flat = np.concatenate([np.ravel(row) for row in rows])
         if self.is_text:
@@ -84,6 +97,13 @@ class Output:
             # As many lists of a row as there are elements before this axis.
             counts = [int(np.prod(row.shape[:axis])) for row in rows]
             sizes = np.repeat([row.shape[axis] for row in rows], counts)
-            offsets = np.concatenate([[0], np.cumsum(sizes)]).astype("int32")
+            offsets = np.concatenate([[0], np.cumsum(sizes, dtype="int64")])
+            if offsets[-1] > _MOST:
+                raise ExportError(
+                    f"Output '{self.name}' of a window has {offsets[-1]} "
+                    f"elements, and Arrow's lists hold {_MOST}: `window` "
+                    "must be smaller"
+                )
+            offsets = offsets.astype("int32")
             values = pa.ListArray.from_arrays(offsets, values)
         return values

@@ -1,13 +1,15 @@
 """An exported file as a function of tables."""
 
 import numbers
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_posenc.artifacts.ground.errors import ExportError, in_words
+from keras_posenc.artifacts.ground.exchange import stamp
 from keras_posenc.artifacts.inspection.folders import locate
 from keras_posenc.artifacts.inspection.inspection import Tensor
 from keras_posenc.artifacts.inspection.safety import (
@@ -29,8 +31,9 @@ _DEFAULT = "serving_default"
 LENGTHS = "lengths"
 MASK = "mask"
 _MOST = 1024  # rows of a batch, however short
-# By how many rows, and how much padding, it is seen whether that matters.
-_PROBES, _PADDING = 3, 16
+# How runtimes say that the memory is full: TensorFlow, and the others.
+_NO_MEMORY = {"MemoryError", "ResourceExhaustedError"}
+_IN_WORDS = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 
 Rows = Mapping[str, Sequence[Any]]
 
@@ -43,8 +46,8 @@ class Scorer:
     is the one that it would be given alone. Rows are sorted by length within a
     window, put together by what their padding costs, and given back in their
     order; a batch that fails is halved until the row that is to blame is found.
-    Of a model whose answers padding changes, rows of equal length alone are put
-    together.
+    Where padding changes a model's answers, ids of equal length alone are put
+    together, and texts are asked one by one.
 
     The file must be the one that was verified, by the record that
     `export_saved_model`, `export_litert`, `export_onnx` and `verify` leave. It
@@ -77,6 +80,7 @@ class Scorer:
             cannot be its input.
         ExportVerificationError: The file does more than compute, or is not
             known to be verified.
+        ExportError: The file is changed meanwhile.
         ImportError: The extra `scoring` is not installed.
 
     Example:
@@ -121,6 +125,7 @@ class Scorer:
             None if threads is None else check_count("threads", threads)
         )
         path, _ = locate(artifact)
+        before = stamp(path)
         inspection = inspect_safe(path, allow_operators)
         known = inspection.signatures
         if signature is None:
@@ -138,28 +143,44 @@ class Scorer:
         try:
             inputs, outputs = known[signature].values()
             self.inputs = _inputs(inputs, column)
-            self.outputs = [Output.of(*item) for item in outputs.items()]
+            first = inputs[self.inputs[0].name].shape or (None,)
+            self._batch = first[0]
+            self.outputs = [
+                Output.of(name, tensor, self._batch)
+                for name, tensor in outputs.items()
+            ]
         except ValueError as error:
             raise ValueError(
                 f"Signature '{signature}' of '{path}': {error}"
             ) from error
         self._counts_lengths = len(self.inputs) < len(inputs)
-        first = inputs[self.inputs[0].name].shape or (None,)
-        self._batch = first[0]
         for name in {*self.keep} & {each.name for each in self.outputs}:
             raise ValueError(
                 f"`keep` must not name an output. Received: '{name}'"
             )
         files = digests(self.path)
+        if stamp(path) != before:  # or the digest would not be of what it is
+            raise ExportError(
+                f"'{path}' was changed while it was read: make the Scorer "
+                "again, when nobody writes to it"
+            )
         self.digest = digest_of(files)
-        self._tolerance = 1e-5
         if not allow_unverified:
-            record = check_record(path, signature, files)
-            self._tolerance = record["tolerance"]
-        # What is padded, and whether that matters, once it is seen.
+            check_record(self.path, signature, files)
         self._sequences = [e.name for e in self.inputs if e.is_sequence]
-        self._matters: bool | None = None
+        # What others of its batch pad a row of, the lengths between which it is
+        # seen whether that matters, and whether it does.
+        self._padded = [each for each in self.inputs if each.is_padded]
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._matters = False
+        self._takes_some = False  # whether any row was ever answered
         self._cutter = Cutter(self.outputs, str(self.path))
+
+    def __repr__(self) -> str:
+        return (
+            f"Scorer('{self.path}', signature='{self.signature}', "
+            f"column='{self.inputs[0].column}')"
+        )
 
     def schema(self, given: Any) -> tuple[Any, Any]:
         """The schemas of good and bad rows, by the schema of a table.
@@ -200,13 +221,21 @@ class Scorer:
             `reason` and the kept columns.
 
         Raises:
-            ValueError: A column is missing, or of another type.
+            ValueError: It is no table, or a column is missing, or of another
+                type.
             ExportError: The file is gone, or another one, or does not load, or
-                does not give what its signature says.
+                does not give what its signature says; it takes no row at all,
+                or the memory does not suffice for one.
         """
         pa = require_pyarrow()
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table):
+            raise ValueError(
+                "`table` must be a pyarrow.Table or RecordBatch, such as "
+                "pyarrow.table({'column': rows}). "
+                f"Received: table={reprlib.repr(table)}"
+            )
         schemas = self.schema(table.schema)
         parts = [[schema.empty_table()] for schema in schemas]
         for begin in range(0, table.num_rows, self.window):
@@ -228,32 +257,15 @@ class Scorer:
             )
             reasons = {**wrong, **reasons}
         asked = [i for i in range(table.num_rows) if i not in reasons]
-        costs = [
-            sum(each.cost(rows[each.name][index]) for each in self.inputs)
-            for index in asked
-        ]
         answers: dict[int, Any] = {}
         if asked:
             run = load(
                 *(self.path, self.kind, self.digest, [self.signature]),
                 self.threads,
             )[self.signature]
-            if self._sequences and self._matters is None:
-                order = sorted(range(len(asked)), key=costs.__getitem__)
-                shortest = [asked[place] for place in order if costs[place]]
-                self._matters = self._padding_matters(run, rows, shortest)
-            alike = bool(self._sequences) and self._matters is not False
-            is_alone = alike and len(self._sequences) > 1
-            for batch in pack(
-                costs,
-                budget=self.budget,
-                most=1
-                if is_alone or self._cutter.is_alone
-                else self._batch or _MOST,
-                alike=alike,
-            ):
-                indices = [asked[place] for place in batch]
-                self._answer(run, rows, indices, answers, reasons)
+            for batch in self._batches(run, rows, asked, answers, reasons):
+                self._answer(run, rows, batch, answers, reasons)
+            self._check_takes_some(asked, answers, reasons)
         kept = table.select(self.keep)
         good, bad = sorted(answers), sorted(reasons)
         columns = [*kept.take(pa.array(good, pa.int64())).columns]
@@ -275,6 +287,75 @@ class Scorer:
             pa.table(told, schema=schemas[1]),
         )
 
+    def _batches(
+        self,
+        run: Runner,
+        rows: Rows,
+        asked: Sequence[int],
+        answers: dict[int, Any],
+        reasons: dict[int, str],
+    ) -> Iterator[list[int]]:
+        """What is asked together, once it is seen whether padding matters."""
+        most = 1 if self._cutter.is_alone else self._batch or _MOST
+        lengths = {
+            index: tuple(len(rows[each.name][index]) for each in self._padded)
+            for index in asked
+        }
+        if most > 1:
+            self._see_padding(run, rows, lengths, answers, reasons)
+        if self._matters and any(e.kind == "text" for e in self._padded):
+            most = 1  # how long it is within the model nobody knows
+        left = [index for index in asked if index not in reasons]
+        costs = [
+            sum(each.cost(rows[each.name][index]) for each in self.inputs)
+            for index in left
+        ]
+        # What is empty may be all padding, of which a mask leaves nothing.
+        groups = [
+            lengths[index] if self._matters or 0 in lengths[index] else ()
+            for index in left
+        ]
+        for batch in pack(costs, groups, budget=self.budget, most=most):
+            yield [left[place] for place in batch]
+
+    def _see_padding(
+        self,
+        run: Runner,
+        rows: Rows,
+        lengths: Mapping[int, tuple[int, ...]],
+        answers: dict[int, Any],
+        reasons: dict[int, str],
+    ) -> None:
+        """Sees whether the shortest row is answered alike beside the longest.
+
+        Again wherever a row is shorter or longer than any before. A row that
+        the model does not take gets its reason.
+        """
+        full = [index for index, sizes in lengths.items() if 0 not in sizes]
+        for place, each in enumerate(self._padded):
+            full.sort(key=lambda index: lengths[index][place])
+            while len(full) > 1 and not self._matters:
+                ends = [full[0], full[-1]]
+                low, high = (lengths[index][place] for index in ends)
+                least, most = self._seen.get(each.name, (high + 1, low))
+                if least <= low and high <= most:
+                    break
+                try:
+                    alone, *_ = self._run(run, rows, ends[:1])
+                    beside, *_ = self._run(run, rows, ends)
+                except ExportError:
+                    raise
+                except Exception as error:  # whatever the runtime raises
+                    self._check_memory(error)
+                    for index in ends:
+                        self._answer(run, rows, [index], answers, reasons)
+                    count = len(full)
+                    full = [index for index in full if index not in reasons]
+                    self._matters = len(full) == count
+                    continue
+                self._matters = not self._cutter.are_alike(alone, beside)
+                self._seen[each.name] = min(low, least), max(high, most)
+
     def _answer(
         self,
         run: Runner,
@@ -291,6 +372,7 @@ class Scorer:
             raise
         except Exception as error:  # whatever the runtime raises
             if len(batch) == 1:
+                self._check_memory(error)
                 first = in_words(error).strip().partition("\n")[0][:500]
                 reasons[batch[0]] = f"the model does not take it: {first}"
                 return
@@ -301,6 +383,30 @@ class Scorer:
             return
         for part in parts:
             self._answer(run, rows, part, answers, reasons)
+
+    def _check_memory(self, error: Exception) -> None:
+        """Raises `ExportError` where the machine is to blame, and no row."""
+        kinds = {each.__name__ for each in type(error).__mro__}
+        words = str(error)
+        if kinds & _NO_MEMORY or any(each in words for each in _IN_WORDS):
+            raise ExportError(
+                f"'{self.path}' ran out of memory: {in_words(error)}"
+            ) from error
+
+    def _check_takes_some(
+        self, asked: Sequence[int], answers: Mapping[int, Any], reasons: Any
+    ) -> None:
+        """Raises `ExportError` for a model that takes no row, from the first.
+
+        Which is more than one, and all for one reason: else they are bad.
+        """
+        self._takes_some = self._takes_some or bool(answers)
+        why = {reasons.get(index) for index in asked}
+        if not self._takes_some and len(asked) > 1 and len(why) == 1:
+            raise ExportError(
+                f"'{self.path}' answers none of the first {len(asked)} rows: "
+                f"{why.pop()}"
+            )
 
     def _ask(
         self, run: Runner, rows: Rows, batch: Sequence[int]
@@ -314,7 +420,7 @@ class Scorer:
         return self._cutter.cut(*self._run(run, rows, batch), alone)
 
     def _run(
-        self, run: Runner, rows: Rows, batch: Sequence[int], more: int = 0
+        self, run: Runner, rows: Rows, batch: Sequence[int]
     ) -> tuple[Answer, list[int] | None, int]:
         """The answers to a batch, how long its rows are, and how long padded.
 
@@ -323,7 +429,7 @@ class Scorer:
         count = self._batch or len(batch)
         given = {
             each.name: each.stack(
-                [rows[each.name][index] for index in batch], count, more
+                [rows[each.name][index] for index in batch], count
             )
             for each in self.inputs
         }
@@ -336,31 +442,20 @@ class Scorer:
             if self._counts_lengths:
                 given[LENGTHS] = np.zeros((count,), "int32")
                 given[LENGTHS][: len(batch)] = real
-        answers = {
-            name: value[: len(batch)] for name, value in run(given).items()
-        }
+        answers = {}
+        for name, value in run(given).items():
+            if value.shape[:1] != (count,):
+                raise ExportError(
+                    f"Output '{name}' of '{self.path}' is of shape "
+                    f"{value.shape} for {count} rows"
+                )
+            answers[name] = value[: len(batch)]
         mask = answers.get(MASK)
         if not self._sequences and mask is not None and mask.ndim == 2:
             places = np.arange(1, mask.shape[1] + 1)
             lengths = np.max(mask * places, axis=1, initial=1).tolist()
             padded = mask.shape[1]
         return answers, lengths, padded
-
-    def _padding_matters(
-        self, run: Runner, rows: Rows, asked: Sequence[int]
-    ) -> bool | None:
-        """Whether zeros behind its ids change a row's answer; None: unknown."""
-        matters = None
-        for index in asked[:_PROBES]:
-            try:
-                answers, *_ = self._run(run, rows, [index])
-                padded, *_ = self._run(run, rows, [index], more=_PADDING)
-            except Exception:  # it is too long for the model, or is no row
-                continue
-            matters = bool(matters) or not self._cutter.are_alike(
-                answers, padded, _PADDING, self._tolerance
-            )
-        return matters
 
 
 def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:

@@ -3,7 +3,9 @@
 import json
 import pickle
 import shutil
+import types
 
+import keras
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,8 +14,12 @@ from hypothesis import strategies as st
 
 import keras_posenc as kp
 from keras_posenc.artifacts.isolated.asking import runners
-from keras_posenc.artifacts.verification.record import record_path
-from keras_posenc.scoring import loading
+from keras_posenc.artifacts.verification.record import (
+    make_record,
+    record_path,
+    write_record,
+)
+from keras_posenc.scoring import loading, schema, scorer
 
 pytestmark = pytest.mark.tensorflow
 # What `files` were verified to, whatever batch a row is in.
@@ -141,6 +147,126 @@ def test_ids_are_not_padded_where_padding_matters(files):
         )
 
 
+# Each answer depends on how far the batch is padded: beyond 64, by little, by
+# the words of a text, by the ids beside a text, by one of two inputs.
+PADDED = {
+    "far": (
+        """(int64[N, L] ids) => (float[N] score) {
+            first = Cast<to = 1>(ids)
+            sizes = Shape<start = 1>(ids)
+            length = Cast<to = 1>(sizes)
+            limit = Constant<value_float = 64.0>()
+            factor = Max(length, limit)
+            ratio = Div(first, factor)
+            axis = Constant<value_ints = [1]>()
+            score = ReduceMax<keepdims = 0>(ratio, axis) }""",
+        {"ids": [[4], [4], [4, 4], [4], [4] * 200, [4]]},
+    ),
+    "little": (
+        """(int64[N, L] ids) => (float[N] score) {
+            sizes = Shape<start = 1>(ids)
+            length = Cast<to = 1>(sizes)
+            little = Constant<value_float = 0.0001>()
+            more = Mul(length, little)
+            all = Cast<to = 1>(ids)
+            axis = Constant<value_ints = [1]>()
+            most = ReduceMax<keepdims = 0>(all, axis)
+            score = Add(most, more) }""",
+        {"ids": [[4], [4], [4, 4], [3, 3, 3, 3]]},
+    ),
+    "text": (
+        """(string[N] text) => (float[N] score) {
+            words, counts = StringSplit(text)
+            sizes = Shape<start = 1>(words)
+            length = Cast<to = 1>(sizes)
+            own = Shape(text)
+            score = Expand(length, own) }""",
+        {"text": ["a", "a b", "aaaaa", "a a a", "a b c d"]},
+    ),
+    "ids and text": (
+        """(int64[N, L] ids, string[N] text) => (float[N] score) {
+            sizes = Shape<start = 1>(ids)
+            length = Cast<to = 1>(sizes)
+            own = Shape(text)
+            score = Expand(length, own) }""",
+        {"ids": [[5], [5, 5], [6] * 9], "text": ["x" * 16, "x" * 8, "x"]},
+    ),
+    "two": (
+        """(int64[N, L] one, int64[N, M] two) => (float[N] score) {
+            sizes = Shape<start = 1>(two)
+            length = Cast<to = 1>(sizes)
+            own = Shape<end = 1>(one)
+            score = Expand(length, own) }""",
+        {"one": [[5], [5, 5], [5] * 3], "two": [[5, 5], [5], [5] * 3]},
+    ),
+}
+
+
+@pytest.mark.parametrize("window", [2, 9])
+@pytest.mark.parametrize("name", PADDED)
+def test_what_pads_a_row_does_not_change_its_answer(tmp_path, name, window):
+    body, columns = PADDED[name]
+    scorer = _written(tmp_path, body, window=window)
+    good, bad = scorer(pa.table(columns))
+    assert not bad.num_rows
+    for place, score in enumerate(good["score"].to_pylist()):
+        alone = _written(tmp_path, body)
+        row = {name: rows[place : place + 1] for name, rows in columns.items()}
+        assert score == alone(pa.table(row))[0]["score"][0].as_py()
+
+
+def test_answers_that_are_not_one_for_each_row(tmp_path):
+    twice = """(string[N] text) => (string[M] out) {
+        out = Concat<axis = 0>(text, text) }"""
+    scorer = _written(tmp_path, twice)
+    with pytest.raises(kp.ExportError, match=r"of shape \(2,\) for 1 rows"):
+        scorer(pa.table({"text": ["a", "b", "c"]}))
+    constant = """(string[N] text) => (float[3] out) {
+        out = Constant<value_floats = [1.0, 2.0, 3.0]>() }"""
+    with pytest.raises(ValueError, match="says nothing of its rows"):
+        _written(tmp_path, constant)
+
+
+def test_what_no_row_is_to_blame_for(files, monkeypatch):
+    def failing(error, times):
+        left = iter([error] * times)
+
+        def run(inputs):
+            for error in left:
+                raise error
+            return {"out": np.zeros((len(inputs["vector"]), 2), "float32")}
+
+        monkeypatch.setattr(
+            scorer, "load", lambda *args: {"serving_default": run}
+        )
+        return kp.Scorer(files.vectors)
+
+    table = pa.table({"vector": [[1.0, 2.0, 3.0]] * 4})
+    # Half a batch may suffice.
+    good, _ = failing(MemoryError(), 1)(table)
+    assert good.num_rows == 4
+    with pytest.raises(kp.ExportError, match="ran out of memory: full"):
+        failing(MemoryError("full"), 3)(table)
+    with pytest.raises(
+        kp.ExportError, match=r"none of the first 4 rows.*broken"
+    ):
+        failing(RuntimeError("broken"), 7)(table)
+    # What has answered takes rows; one row alone is not all of them.
+    once = failing(RuntimeError("broken"), 1)
+    assert [each.num_rows for each in once(table.slice(0, 1))] == [0, 1]
+    assert once(table)[0].num_rows == 4
+
+
+def _written(folder, body, **options):
+    """A scorer of an ONNX file of a graph."""
+    import onnx
+
+    path = folder / "graph.onnx"
+    text = f'<ir_version: 9, opset_import: ["": 20]> graph {body}'
+    onnx.save(onnx.parser.parse_model(text), path)
+    return kp.Scorer(path, allow_unverified=True, **options)
+
+
 @pytest.mark.parametrize(
     "type",
     [
@@ -173,6 +299,20 @@ def test_types_of_ids(files, type):
     assert (good.num_rows, bad.num_rows) == (1, 1)
 
 
+def test_texts_for_a_model_of_ids(files):
+    with pytest.raises(ValueError, match="takes strings, or tokenize first"):
+        kp.Scorer(files.ids)(pa.table({"ids": ["a"]}))
+
+
+def test_more_elements_than_a_list_holds(monkeypatch):
+    output = schema.Output("out", (None,), "float32")
+    rows = [np.zeros(3, "float32")] * 2
+    assert output.column(rows).to_pylist() == [[0.0] * 3] * 2
+    monkeypatch.setattr(schema, "_MOST", 5)
+    with pytest.raises(kp.ExportError, match=r"has 6 elements.*`window`"):
+        output.column(rows)
+
+
 def test_vectors(files):
     scorer = kp.Scorer(files.vectors)
     rows = [[1.0, 2.0, 3.0], [1.0], [4.0, float("nan"), 5.0], [6.0, None, 7.0]]
@@ -183,6 +323,11 @@ def test_vectors(files):
     np.testing.assert_allclose(
         good["out"].to_pylist(), expected, rtol=0, atol=TOLERANCE
     )
+    far = pa.table({"vector": [[1e300, 2.0, 3.0], [float("inf"), 2.0, 3.0]]})
+    good, bad = scorer(far)
+    assert good.num_rows == 1
+    assert "holds 1e+300, which is no float32" in bad["reason"][0].as_py()
+    good, _ = scorer(pa.table({"vector": rows}))
     fixed = pa.array(rows[:1], pa.list_(pa.float64(), 3))
     assert scorer(pa.table({"vector": fixed}))[0].equals(good.slice(0, 1))
 
@@ -215,8 +360,16 @@ class TestRefusals:
         good, _ = kp.Scorer(path, allow_unverified=True)(table)
         assert good.num_rows == 1
         # What passes is recorded; what replaces it unverified is not.
+        (tmp_path / "link").symlink_to(path)
         kp.verify(files.numbers, path, max_length=4, verbose=False)
         kp.Scorer(path)
+        kp.Scorer(tmp_path / "link")
+        # Of another model: what was known of it does not hold any more.
+        other = keras.models.clone_model(files.numbers)
+        report = kp.verify(other, path, max_length=4, verbose=False)
+        assert not report.passed
+        assert not record_path(path).exists()
+        kp.verify(files.numbers, path, max_length=4, verbose=False)
         kp.export_litert(files.numbers, path, verify=False, verbose=False)
         assert not record_path(path).exists()
 
@@ -243,14 +396,79 @@ class TestRefusals:
         shutil.copytree(files.texts, path)
         file = record_path(path)
         record = json.loads(file.read_text())
-        file.write_text(json.dumps({**record, "signatures": ["encode"]}))
+        encode = {"encode": record["signatures"]["encode"]}
+        file.write_text(json.dumps({**record, "signatures": encode}))
         with pytest.raises(
             kp.ExportVerificationError, match="not verified; verified: encode"
         ):
             kp.Scorer(path, column="text")
-        file.write_text("{")
-        with pytest.raises(kp.ExportVerificationError, match="no record"):
-            kp.Scorer(path, column="text")
+        for nothing in ("{", json.dumps({**record, "signatures": [1]})):
+            file.write_text(nothing)
+            with pytest.raises(kp.ExportVerificationError, match="no record"):
+                kp.Scorer(path, column="text")
+
+    def test_what_changes_while_it_loads(self, files, tmp_path, monkeypatch):
+        real = loading._load
+        path = tmp_path / "vectors.tflite"
+        shutil.copy(files.vectors, path)
+        content = path.read_bytes()
+        kernel = np.asarray(files.numbers.layers[0].kernel)
+        for weights in (kernel.tobytes(), kernel.T.tobytes()):
+            content = content.replace(weights, bytes(kernel.nbytes))
+        assert content != path.read_bytes()
+
+        def load(path, *rest):
+            if path.is_dir():
+                (path / "assets.extra" / "more").write_bytes(b"")
+            else:
+                path.write_bytes(content)
+            return real(path, *rest)
+
+        scorer = kp.Scorer(path, allow_unverified=True)
+        monkeypatch.setattr(loading, "_load", load)
+        row = pa.table({"vector": [[1.0, 2.0, 3.0]]})
+        np.testing.assert_allclose(
+            scorer(row)[0]["out"].to_pylist(),
+            files.numbers(np.array(row["vector"].to_pylist())),
+            rtol=0,
+            atol=TOLERANCE,
+        )
+        shutil.copytree(files.texts, tmp_path / "1")
+        scorer = kp.Scorer(tmp_path / "1")
+        with pytest.raises(kp.ExportError, match="not the artifact any more"):
+            scorer(pa.table({"text": ["a"]}))
+
+    def test_what_changes_while_it_is_looked_at(
+        self, files, tmp_path, monkeypatch
+    ):
+        path = tmp_path / "vectors.tflite"
+        shutil.copy(files.vectors, path)
+        real = scorer.inspect_safe
+        monkeypatch.setattr(
+            scorer,
+            "inspect_safe",
+            lambda *args: [real(*args), path.write_bytes(b"other")][0],
+        )
+        with pytest.raises(kp.ExportError, match="while it was read"):
+            kp.Scorer(path)
+
+    def test_each_signature_has_the_difference_that_it_was_held_to(
+        self, files, tmp_path
+    ):
+        path = tmp_path / "1"
+        path.write_bytes(b"")
+        for name, tolerance in (("loose", 0.5), ("tight", 0.25)):
+            case = types.SimpleNamespace(
+                signature=name, worst_difference=tolerance / 2
+            )
+            report = types.SimpleNamespace(
+                tolerance=tolerance, unverified=[], cases=[case], judged=[case]
+            )
+            write_record(make_record(report, path), path)
+        assert json.loads(record_path(path).read_text())["signatures"] == {
+            "loose": {"worst_difference": 0.25, "tolerance": 0.5},
+            "tight": {"worst_difference": 0.125, "tolerance": 0.25},
+        }
 
     @pytest.mark.parametrize(
         ("arguments", "reason"),
@@ -287,12 +505,16 @@ class TestRefusals:
         ]:
             with pytest.raises(ValueError, match=reason):
                 texts(pa.table(table))
+        for table in (["a"], {"text": ["a"]}):
+            with pytest.raises(ValueError, match=r"must be a pyarrow\.Table"):
+                texts(table)
+        assert repr(texts).endswith(
+            "', signature='serving_default', column='text')"
+        )
         nothing = pa.table({"text": pa.nulls(2), "place": [1, 2]})
         assert texts(nothing)[1].num_rows == 2
 
     def test_inputs_that_may_be_any_column(self, tmp_path):
-        import keras
-
         one, two = (keras.Input((2,), name=name) for name in ("one", "two"))
         path = tmp_path / "two.tflite"
         kp.export_litert(

@@ -8,7 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_posenc.artifacts.ground import units
+from keras_posenc.artifacts.ground.errors import ExportError
 from keras_posenc.artifacts.isolated.reading.wire import head
+
+_MOST = 2**31 - 2**10  # bytes of a message that its readers take, and its head
 
 
 def write_model(model: Any, values: Mapping[str, Any], path: Path) -> None:
@@ -23,6 +27,9 @@ def write_model(model: Any, values: Mapping[str, Any], path: Path) -> None:
         values: The values of initializers that have only name, shape and
             dtype, by their names: variables or arrays.
         path: The file.
+
+    Raises:
+        ExportError: It is more than a file can hold; nothing is written.
     """
     import onnx
 
@@ -43,8 +50,15 @@ def write_model(model: Any, values: Mapping[str, Any], path: Path) -> None:
     around = type(model)()
     around.CopyFrom(model)
     around.ClearField("graph")
+    outside = around.SerializeToString()
+    # Besides the weights, of which `check_size` knows, a graph has constants.
+    if len(outside) + whole > _MOST:
+        raise ExportError(
+            f"The model makes an ONNX file of {units.size(whole)}, and one "
+            f"holds {units.size(_MOST)} at most: use export_saved_model"
+        )
     with path.open("wb") as file:
-        file.write(around.SerializeToString())
+        file.write(outside)
         file.write(head(onnx.ModelProto.GRAPH_FIELD_NUMBER, whole))
         file.write(rest)
         for start, _, value in tensors:

@@ -33,7 +33,8 @@ def record_path(artifact: Path) -> Path:
     """Where the record of an artifact stands: inside of a folder, or beside."""
     if artifact.is_dir():
         return artifact / "assets.extra" / "verification.json"
-    return artifact.with_name(f"{artifact.name}.verified.json")
+    path = artifact.resolve()  # one, by whatever link it is found
+    return path.with_name(f"{path.name}.verified.json")
 
 
 def digests(artifact: Path) -> dict[str, str]:
@@ -63,15 +64,22 @@ def make_record(report: "VerificationReport", artifact: Path) -> str:
     found = digests(artifact)
     # Whose labels were not compared was not verified.
     partly = {each.partition("/")[0] for each in report.unverified}
-    signatures = {case.signature for case in report.cases} - partly
+    names = {case.signature for case in report.cases} - partly
     earlier = _read(record_path(artifact))
+    signatures = {}
     if earlier is not None and earlier["files"] == found:
-        signatures |= {*earlier["signatures"]}
+        signatures = earlier["signatures"]
+    for name in sorted(names):
+        own = [case for case in report.judged if case.signature == name]
+        signatures[name] = {
+            "worst_difference": max(
+                (float(case.worst_difference) for case in own), default=None
+            ),
+            "tolerance": float(report.tolerance),
+        }
     record = {
         "files": found,
-        "signatures": sorted(signatures),
-        "worst_difference": float(report.worst_difference),
-        "tolerance": float(report.tolerance),
+        "signatures": signatures,
         "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
     }
     return json.dumps(record, indent=2) + "\n"
@@ -91,21 +99,31 @@ def write_record(record: str, artifact: Path) -> None:
 
 
 def try_to_record(
-    report: "VerificationReport", record: str, artifact: Path
+    report: "VerificationReport", record: str | None, artifact: Path
 ) -> "VerificationReport":
-    """`write_record`; the report, which says so if that cannot be."""
+    """`write_record`; the report, which says so if that cannot be.
+
+    Without a record none is left: an earlier one does not hold any more.
+    """
     try:
-        write_record(record, artifact)
+        if record is None:
+            with writing_to(artifact.parent):
+                record_path(artifact).unlink(missing_ok=True)
+        else:
+            write_record(record, artifact)
     except ExportError as error:
-        note = f"no record of this is left: {error}"
+        what = "no record of this is left"
+        if record is None:
+            what = "an earlier record cannot be removed"
+        note = f"{what}: {error}"
         return dataclasses.replace(report, notes=[*report.notes, note])
     return report
 
 
 def check_record(
     artifact: Path, signature: str, found: Mapping[str, str]
-) -> dict[str, Any]:
-    """The record of an artifact, which is still the one that was verified.
+) -> None:
+    """Checks that an artifact is still the one that was verified.
 
     Args:
         artifact: Its file, or its version folder.
@@ -145,7 +163,6 @@ def check_record(
             f"Signature '{signature}' of '{artifact}' was not verified; "
             f"verified: {verified}. {remedy}"
         )
-    return record
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -154,8 +171,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    wanted = {"files": dict, "signatures": list, "tolerance": float}
     is_record = isinstance(record, dict) and all(
-        isinstance(record.get(name), kind) for name, kind in wanted.items()
+        isinstance(record.get(name), dict) for name in ("files", "signatures")
     )
     return record if is_record else None

@@ -391,6 +391,41 @@ def test_numbers_in_other_files(onnxruntime, tmp_path, where):
         kp.inspect(tmp_path / "m.onnx")
 
 
+@pytest.mark.parametrize(
+    ("type", "sizes", "reason"),
+    [
+        (1, [-200, -200], "Negative dimension"),
+        (8, [20_000], "STRING data"),
+        (999, [40_000], "no known type: 999"),
+    ],
+)
+def test_a_large_weight_that_is_none(
+    onnxruntime, tmp_path, type, sizes, reason
+):
+    import onnx
+
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]>'
+        "g (float[n] x) => (float[n] y) {y = Identity(x)}"
+    )
+    model.graph.initializer.append(
+        onnx.TensorProto(name="w", data_type=type, dims=sizes)
+    )
+    model.graph.initializer[0].raw_data = bytes(160_000)
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match=rf"no readable ONNX file: .*{reason}"):
+        kp.inspect(tmp_path / "m.onnx")
+
+
+def test_more_than_a_file_holds(onnxruntime, tmp_path, make, monkeypatch):
+    from keras_posenc.artifacts.onnx import writing
+
+    monkeypatch.setattr(writing, "_MOST", 1000)
+    with pytest.raises(kp.ExportError, match=r"holds 1\.00 kB at most"):
+        kp.export_onnx(make.embedder(), tmp_path / "m.onnx", verify=False)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_file_larger_than_the_memory_to_read_one(onnxruntime, tmp_path):
     import onnx

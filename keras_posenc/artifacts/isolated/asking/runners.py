@@ -129,15 +129,16 @@ def session_runner(session: Any, signature: Any) -> Runner:
 
 
 def load_litert(
-    artifact: str, has_flex: bool, threads: int | None = None
+    artifact: str | bytes, has_flex: bool, threads: int | None = None
 ) -> dict[str, Runner]:
-    """A LiteRT file; one thread of a process at a time may ask it."""
+    """A LiteRT file, or its content; one thread at a time may ask it."""
     if has_flex:
         # Only TensorFlow's own interpreter carries the Flex delegate.
         from tensorflow.lite.python.interpreter import Interpreter
     else:
         from ai_edge_litert.interpreter import Interpreter
-    interpreter = Interpreter(model_path=artifact, num_threads=threads)
+    source = "model_content" if isinstance(artifact, bytes) else "model_path"
+    interpreter = Interpreter(**{source: artifact}, num_threads=threads)
     runners: dict[str, Runner] = {}
     for name in interpreter.get_signature_list():
         runner = interpreter.get_signature_runner(name)
@@ -150,9 +151,11 @@ def load_litert(
 
 
 def load_onnx(
-    artifact: str, signatures: Iterable[str], threads: int | None = None
+    artifact: str | bytes,
+    signatures: Iterable[str],
+    threads: int | None = None,
 ) -> dict[str, Runner]:
-    """An ONNX file, which has one signature, whatever it is called."""
+    """An ONNX file, or its content; of one signature, whatever its name."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

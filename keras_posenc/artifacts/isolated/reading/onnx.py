@@ -39,9 +39,7 @@ def read_onnx(path: Path) -> dict[str, Any]:
                 ]
                 if value.type.tensor_type.HasField("shape")
                 else None,
-                "dtype": onnx.helper.tensor_dtype_to_np_dtype(
-                    value.type.tensor_type.elem_type
-                ).name,
+                "dtype": _dtype(value.type.tensor_type.elem_type).name,
             }
             for value in values
         }
@@ -113,8 +111,12 @@ def _without_weights(path: Path) -> tuple[Any, list[int]]:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     model = onnx.ModelProto.FromString(light(numbers, 0, len(content)))
     for each, size in zip(model.graph.initializer, sizes, strict=True):
-        kind = onnx.helper.tensor_dtype_to_np_dtype(each.data_type)
-        if size and size != kind.itemsize * math.prod(each.dims):
+        dtype = _dtype(each.data_type)
+        if size and (
+            min(each.dims, default=0) < 0
+            or dtype.hasobject  # strings, which are not of one size
+            or size != dtype.itemsize * math.prod(each.dims)
+        ):
             # Packed, or damaged: let who knows the format judge it.
             model = onnx.load(path, load_external_data=False)
             return model, [0] * len(sizes)
@@ -122,6 +124,18 @@ def _without_weights(path: Path) -> tuple[Any, list[int]]:
             each.ClearField("raw_data")
             each.dims[:] = [0]  # or it would not be a tensor
     return model, sizes
+
+
+def _dtype(number: int) -> Any:
+    """The dtype of a number; raises `ValueError` for one of no dtype."""
+    import onnx
+
+    try:
+        return onnx.helper.tensor_dtype_to_np_dtype(number)
+    except KeyError as error:
+        raise ValueError(
+            f"it has a tensor of no known type: {number}"
+        ) from error
 
 
 def _messages(message: Any, kind: type) -> Iterator[Any]:
