@@ -123,6 +123,7 @@ def test_the_arguments_of_the_encoder_model():
         "embedding_dim",
         "embedding_norm",
         "pad_id",
+        "separator_id",
         "share_blocks",
         "use_first_norm",
     }
