@@ -2,11 +2,15 @@
 
 import argparse
 import json
+import sys
+import types
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import check_exists
-from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK
+from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from keras_posenc_cli.arguments import Commands
@@ -20,7 +24,7 @@ def add(commands: "Commands") -> None:
         summary="write an artifact's answers to files of rows",
         description="Answers each row of Parquet, CSV, JSON lines or TFRecord "
         "files by a verified artifact. Writes a Parquet file for each, and one "
-        "of its bad rows; a run that was ended goes on where it was.",
+        "of its bad rows in _bad; a run that was ended goes on where it was.",
         usage="ARTIFACT --in PATH --out FOLDER [option ...]",
         example="keras-posenc score serving/judge --in data --column text "
         "--out scored",
@@ -88,6 +92,12 @@ def add(commands: "Commands") -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_exists(options.artifact)
+    out = options.out
+    if out.is_file():
+        raise UsageError(f"--out must be a folder, and '{out}' is a file")
+    if any(Path(each).resolve() == out.resolve() for each in options.inputs):
+        raise UsageError("--out must be another folder than --in")
+    _without_keras()
     import dataclasses
 
     from keras_posenc.scoring.files import score_files
@@ -111,3 +121,13 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(report)
     return EXIT_OK if report.passed else EXIT_FAILED
+
+
+def _without_keras() -> None:
+    """Lets the package be imported without Keras, which takes seconds."""
+    if "keras_posenc" not in sys.modules:
+        spec = find_spec("keras_posenc")
+        assert spec is not None
+        package = types.ModuleType("keras_posenc")
+        package.__path__ = [*(spec.submodule_search_locations or [])]
+        sys.modules["keras_posenc"] = package
