@@ -294,16 +294,27 @@ class _Run:
                         thread.join(0.2)
                         show(*self._so_far())
         finally:
-            self._end()
-            for thread in threads:
-                if thread.ident is not None:  # it was started
-                    thread.join()
-            # What was begun when a process was ended.
-            with contextlib.suppress(ExportError), staging_beside(self._out):
-                pass
+            # By a thread, which a second Ctrl-C does not reach.
+            cleaning = threading.Thread(target=self._clean, args=(threads,))
+            cleaning.start()
+            cleaning.join()
             self.seconds = time.monotonic() - self._began
         if self._fatal is not None:
             raise self._fatal
+
+    def _clean(self, threads: Sequence[threading.Thread]) -> None:
+        self._end()
+        for thread in threads:
+            if thread.ident is not None:  # it was started
+                thread.join()
+        # What was begun when a process was ended, whose lock may outlive it by
+        # a moment.
+        for _ in range(20):
+            with contextlib.suppress(ExportError), staging_beside(self._out):
+                pass
+            if not any(self._out.glob(".*.partial")):
+                break
+            time.sleep(0.05)
 
     def _serve(self) -> None:
         """What a thread does."""

@@ -638,3 +638,33 @@ def test_an_interrupted_run_leaves_nothing_half_made(
     monkeypatch.undo()
     kp.score_files(scorer, data, out=out, verbose=False)
     check_outputs(out)
+
+
+def test_a_second_interrupt_leaves_nothing_either(
+    scorer, data, tmp_path, monkeypatch
+):
+    out, rest = tmp_path / "out", [2, 1]
+    write(data / "a.parquet", rows=20_000)
+    score, kill = Worker.score, Worker.kill
+
+    def interrupt(count):
+        if rest[-1:] == [count]:
+            rest.pop()
+            signal.raise_signal(signal.SIGINT)
+
+    def first(self, fragment, out, tell):
+        return score(self, fragment, out, lambda *_: interrupt(1))
+
+    def second(self):
+        interrupt(2)
+        kill(self)
+
+    monkeypatch.setattr(Worker, "score", first)
+    monkeypatch.setattr(Worker, "kill", second)
+    with pytest.raises(KeyboardInterrupt):
+        kp.score_files(scorer, data, out=out, verbose=False)
+    for thread in threading.enumerate():
+        if "_clean" in thread.name:
+            thread.join()
+    assert not rest
+    assert {*names(out)} <= {*OUTPUTS}
