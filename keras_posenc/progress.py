@@ -1,6 +1,7 @@
 """What whoever waits is shown: steps, and not the logs of native code."""
 
 import contextlib
+import datetime
 import os
 import re
 import sys
@@ -73,7 +74,8 @@ def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
     """A function that shows on standard error how many rows are done.
 
     On a terminal by a bar, with rows per second and the time left; elsewhere
-    by a line, at most every ten seconds.
+    by a line, at most every ten seconds. Before there are any, the model is
+    being loaded.
 
     Args:
         verbose: Whether to show anything.
@@ -96,6 +98,8 @@ def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
     console, began = Console(stderr=True), time.monotonic()
 
     def in_words(rows: int) -> str:
+        if not rows:
+            return "loading the model"
         speed = rows / max(time.monotonic() - began, 1e-9)
         return f"{rows:,} rows, {speed:,.0f} rows/s"
 
@@ -106,8 +110,12 @@ def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
             nonlocal last
             if time.monotonic() - last >= 10:
                 last = time.monotonic()
-                share = 100 * done // max(total, 1)
-                console.print(f"{share}%: {in_words(rows)}", highlight=False)
+                words = in_words(rows)
+                if rows and done:
+                    left = (last - began) * max(0, total - done) / done
+                    share = 100 * done // max(total, 1)
+                    words = f"{share}%: {words}, {_clock(left)} left"
+                console.print(words, highlight=False)
 
         yield tell
         return
@@ -117,6 +125,10 @@ def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
         yield lambda rows, done: bar.update(
             task, completed=done, a=in_words(rows)
         )
+
+
+def _clock(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 class _Kept:

@@ -57,13 +57,21 @@ def test_rows_are_counted_in_a_line_now_and_then(capsys, monkeypatch):
     monkeypatch.setattr(module.time, "monotonic", lambda: clock["now"])
     for verbose, lines in [
         (False, []),
-        (True, ["20%: 2,000 rows, 200 rows/s", "90%: 9,000 rows, 450 rows/s"]),
+        (
+            True,
+            [
+                "20%: 2,000 rows, 200 rows/s, 0:00:40 left",
+                "90%: 9,000 rows, 450 rows/s, 0:00:02 left",
+                "loading the model",
+            ],
+        ),
     ]:
         clock["now"] = 0.0
         with counting(verbose, 100) as show:
             for clock["now"], rows, done in [
                 *((9.0, 1000, 10), (10.0, 2000, 20), (19.0, 5000, 50)),
                 (20.0, 9000, 90),
+                (30.0, 0, 0),
             ]:
                 show(rows, done)
         assert capsys.readouterr().err.splitlines() == lines

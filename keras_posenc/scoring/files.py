@@ -2,13 +2,15 @@
 
 import contextlib
 import dataclasses
+import os
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import lock_descriptor
 
 from keras_posenc.artifacts.ground.errors import ExportError
 from keras_posenc.artifacts.ground.staging import (
@@ -19,24 +21,29 @@ from keras_posenc.artifacts.ground.staging import (
 from keras_posenc.progress import counting
 from keras_posenc.scoring.fragments import Fragment, find_fragments
 from keras_posenc.scoring.processes import Died, Worker
+from keras_posenc.scoring.reading import columns_of
 from keras_posenc.scoring.scorer import Scorer, check_count
 from keras_posenc.scoring.writing import FragmentError, run_of, written
 
 _ATTEMPTS = 2  # at a file whose process is ended by others
 _LOCK = ".scoring.lock"
+_WAIT = 1.0  # seconds for the workers of a run that was killed to end
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoringReport:
-    """What a run did.
+    """What a run did, and what is there now.
 
     Attributes:
         out: The folder of outputs.
-        good: How many rows were answered.
-        bad: How many were not.
+        good: How many rows are answered there, by this run or an earlier one.
+        bad: How many are not.
         files: How many files were scored.
         skipped: How many had been scored before.
         failed: Why files were not scored, by their paths.
+        unanswered: Files that are scored, and have not one good row.
+        left_out: How many files of the folders are of no format.
+        rows: How many rows this run scored.
         seconds: How long it took.
     """
 
@@ -46,24 +53,40 @@ class ScoringReport:
     files: int
     skipped: int
     failed: Mapping[str, str]
+    unanswered: Sequence[str]
+    left_out: int
+    rows: int
     seconds: float
 
     @property
     def passed(self) -> bool:
-        """Whether every file is scored now."""
-        return not self.failed
+        """Whether every file is scored now, and has an answer."""
+        return not self.failed and not self.unanswered
 
     def __str__(self) -> str:
-        """One line, and one more for each file that was not scored."""
-        rows = self.good + self.bad
-        skipped = f", {self.skipped} there before" * bool(self.skipped)
-        line = (
-            f"{self.out}: {self.good} rows good, {self.bad} bad, of "
-            f"{self.files} files{skipped}; {len(self.failed)} files failed; "
-            f"{rows / max(self.seconds, 1e-9):.0f} rows/s"
+        """One line, and one more for each file that has no answers."""
+        if self.skipped and not self.files and not self.failed:
+            were = "was" if self.skipped == 1 else "were"
+            done = f"{_files(self.skipped)} {were} scored before: nothing to do"
+        else:
+            done = f"{_files(self.files)} scored"
+            done += f", {self.skipped:,} before" * bool(self.skipped)
+            done += f", {len(self.failed):,} failed" * bool(self.failed)
+        done += f", {_files(self.left_out)} of other formats left out" * bool(
+            self.left_out
         )
+        line = f"{self.out}: {done}; {self.good:,} rows good, {self.bad:,} bad"
+        if self.rows:
+            line += f"; {self.rows / max(self.seconds, 1e-9):,.0f} rows/s"
         told = [f"{path}: {reason}" for path, reason in self.failed.items()]
+        told += [
+            f"{path}: none of its rows is good" for path in self.unanswered
+        ]
         return "\n".join([line, *told])
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'s' * (count != 1)}"
 
 
 def score_files(
@@ -77,11 +100,12 @@ def score_files(
     """Writes the answers to files of rows: a Parquet file for each of them.
 
     `<name>.parquet` has the kept columns and the outputs, and
-    `<name>.bad.parquet` the rows that have no answer, if there are any. Both
-    appear whole or not at all, and a file that is there is not scored again:
-    a run that was ended, however, is taken up by the next one. One that is by
-    another artifact, signature or option is refused. Each worker is a process,
-    which has one window of rows in memory at a time.
+    `_bad/<name>.parquet` the rows that have no answer, if there are any: who
+    reads the folder as one table reads the answers. Both appear whole or not at
+    all, and a file that is there is not scored again: a run that was ended,
+    however, is taken up by the next one. One that is by another artifact,
+    signature or option, or of another input, is refused. Each worker is a
+    process, which has one window of rows in memory at a time.
 
     Args:
         scorer: What answers.
@@ -95,75 +119,103 @@ def score_files(
         A `ScoringReport`; print it, or ask `passed`.
 
     Raises:
-        ValueError: There is no such file, or the outputs are of another run.
+        ValueError: There is no such file, or none has the columns, or the
+            outputs are of another run, or another run writes to the folder.
         ExportError: The outputs cannot be written, or the artifact cannot be
-            loaded, or another run writes to the folder.
+            loaded.
     """
     check_count("workers", workers)
     out = as_path("out", out)
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"`out` must be a folder. Received: out='{out}'")
     given = [inputs] if isinstance(inputs, str | Path) else inputs
-    fragments = find_fragments(given, out)
+    fragments, left_out = find_fragments(given, out)
+    _check_columns(scorer, fragments)
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
-        (out / _LOCK).touch()  # which fails where filelock waits
-    lock = FileLock(out / _LOCK)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout as error:
-        raise ValueError(f"another run writes to '{out}'") from error
-    try:
-        return _run(scorer, fragments, out, workers, verbose)
-    finally:
-        Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()
-
-
-def _run(
-    scorer: Scorer,
-    fragments: Sequence[Fragment],
-    out: Path,
-    workers: int,
-    verbose: bool,
-) -> ScoringReport:
-    began = time.monotonic()
-    failed: dict[str, str] = {}
-    waiting, skipped = [], 0
-    for fragment in fragments:
-        state = _state(scorer, fragment, out)
-        if state is None:
-            waiting.append(fragment)
-        elif state:
-            failed[str(fragment.path)] = state
-        else:
-            skipped += 1
-    run = _Run(scorer, waiting, out, min(workers, len(waiting)), verbose)
-    run.work()
+    with _held(out) as lock:
+        run = _Run(scorer, fragments, out, workers, lock, verbose)
+        run.work()
     return ScoringReport(
         out=out,
         good=run.good,
         bad=run.bad,
         files=run.files,
-        skipped=skipped,
-        failed=dict(sorted({**failed, **run.failed}.items())),
-        seconds=time.monotonic() - began,
+        skipped=run.skipped,
+        failed=dict(sorted(run.failed.items())),
+        unanswered=sorted(run.unanswered),
+        left_out=left_out,
+        rows=run.rows,
+        seconds=run.seconds,
     )
 
 
-def _state(scorer: Scorer, fragment: Fragment, out: Path) -> str | None:
-    """None for a file to score, `""` for one that is; else what is wrong.
+def _check_columns(scorer: Scorer, fragments: Sequence[Fragment]) -> None:
+    """Raises `ValueError` for columns that no file has, of what can be read."""
+    wanted = [*(each.column for each in scorer.inputs), *scorer.keep]
+    reason = ""
+    for fragment in fragments:
+        try:
+            names = columns_of(
+                fragment.path,
+                fragment.format,
+                wanted=wanted,
+                window=scorer.window,
+            )
+        except Exception:  # whatever a reader raises, as is told in its turn
+            return
+        missing = [name for name in wanted if name not in names]
+        if not missing:
+            return
+        reason = reason or (
+            f"Column '{missing[0]}' is not in '{fragment.path}'. Its columns: "
+            f"{', '.join(names) or 'none'}"
+        )
+    raise ValueError(reason)
+
+
+@contextlib.contextmanager
+def _held(out: Path) -> Iterator[int]:
+    """Holds a folder against other runs; gives the lock for the workers.
+
+    They inherit it: should this process be killed, the folder is free once the
+    last of them has ended.
+    """
+    path, began = out / _LOCK, time.monotonic()
+    while True:
+        with writing_to(out):
+            lock = os.open(path, os.O_RDWR | os.O_CREAT)
+        # Who held it may have removed the file meanwhile.
+        if lock_descriptor(lock, blocking=False) and os.fstat(lock).st_nlink:
+            break
+        os.close(lock)
+        if time.monotonic() - began > _WAIT:
+            raise ValueError(
+                f"another run writes to '{out}': wait, or choose another folder"
+            )
+        time.sleep(0.05)
+    try:
+        yield lock
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(lock)
+
+
+def _changed(
+    scorer: Scorer, fragment: Fragment, record: Mapping[str, Any], out: Path
+) -> str | None:
+    """What is wrong with a file that was scored, if anything is.
 
     Raises:
-        ValueError: It was scored by another run.
+        ValueError: It was scored by another run, or another one was.
     """
-    record = written(fragment, out)
-    if record is None:
-        return None
+    path = out / fragment.good
     for name, value in run_of(scorer).items():
         if record.get(name) != value:
             was = "another one" if name == "artifact" else record.get(name)
             raise ValueError(
-                f"'{out / fragment.good}' was scored by another run: its "
-                f"{name} is {was}"
+                f"'{path}' was scored by another run: its {name} is {was}"
                 + f", and not {value}" * (name != "artifact")
                 + ". Give another folder, or take the earlier outputs away"
             )
@@ -171,11 +223,17 @@ def _state(scorer: Scorer, fragment: Fragment, out: Path) -> str | None:
         now = fragment.state()
     except OSError:
         return "it does not exist any more"
-    if record.get("input") == now:
-        return ""
+    before = record["input"]
+    if before["path"] != now["path"]:
+        raise ValueError(
+            f"'{path}' has the answers to '{before['path']}', and not to "
+            f"'{now['path']}'. Give another folder, or take it away"
+        )
+    if before == now:
+        return None
     return (
-        f"it was changed since it was scored. Take '{out / fragment.good}' "
-        "away to score it again"
+        f"its size or time is another one than when it was scored. Take "
+        f"'{path}' away to score it again"
     )
 
 
@@ -188,16 +246,29 @@ class _Run:
         fragments: Sequence[Fragment],
         out: Path,
         workers: int,
+        lock: int,
         verbose: bool,
     ) -> None:
-        self.good = self.bad = self.files = 0
+        self._began = time.monotonic()
+        self.good = self.bad = self.files = self.skipped = self.rows = 0
+        self.seconds = 0.0
         self.failed: dict[str, str] = {}
-        self._scorer, self._out, self._workers = scorer, out, workers
-        self._verbose = verbose
-        self._fragments = fragments
+        self.unanswered: list[str] = []
+        self._scorer, self._out = scorer, out
+        self._held, self._verbose = lock, verbose
+        self._fragments: list[Fragment] = []
         self._waiting: queue.SimpleQueue[Fragment] = queue.SimpleQueue()
         for fragment in fragments:
-            self._waiting.put(fragment)
+            record = written(fragment, out)
+            if record is None:
+                self._fragments.append(fragment)
+                self._waiting.put(fragment)
+            elif reason := _changed(scorer, fragment, record, out):
+                self.failed[str(fragment.path)] = reason
+            else:
+                self.skipped += 1
+                self._count(fragment, record["good"], record["bad"])
+        self._workers = min(workers, len(self._fragments))
         self._processes: list[Worker] = []
         self._lock = threading.Lock()
         self._is_over = False
@@ -211,6 +282,8 @@ class _Run:
             threading.Thread(target=self._serve, daemon=True)
             for _ in range(self._workers)
         ]
+        if not threads:
+            return
         total = sum(map(_size, self._fragments))
         try:
             with counting(self._verbose, total) as show:
@@ -221,17 +294,27 @@ class _Run:
                         thread.join(0.2)
                         show(*self._so_far())
         finally:
-            self._end()
-            for thread in threads:
-                thread.join()
-            # What was begun when a process was ended.
-            for folder in {
-                (self._out / each.good).parent for each in self._fragments
-            }:
-                with contextlib.suppress(ExportError), staging_beside(folder):
-                    pass
+            # By a thread, which a second Ctrl-C does not reach.
+            cleaning = threading.Thread(target=self._clean, args=(threads,))
+            cleaning.start()
+            cleaning.join()
+            self.seconds = time.monotonic() - self._began
         if self._fatal is not None:
             raise self._fatal
+
+    def _clean(self, threads: Sequence[threading.Thread]) -> None:
+        self._end()
+        for thread in threads:
+            if thread.ident is not None:  # it was started
+                thread.join()
+        # What was begun when a process was ended, whose lock may outlive it by
+        # a moment.
+        for _ in range(20):
+            with contextlib.suppress(ExportError), staging_beside(self._out):
+                pass
+            if not any(self._out.glob(".*.partial")):
+                break
+            time.sleep(0.05)
 
     def _serve(self) -> None:
         """What a thread does."""
@@ -272,15 +355,21 @@ class _Run:
             self.failed[str(fragment.path)] = str(error)
             return
         with self._lock:
-            self.good += good
-            self.bad += bad
             self.files += 1
+            self.rows += good + bad
+            self._count(fragment, good, bad)
+
+    def _count(self, fragment: Fragment, good: int, bad: int) -> None:
+        self.good += good
+        self.bad += bad
+        if bad and not good:
+            self.unanswered.append(str(fragment.path))
 
     def _start(self) -> Worker | None:
         with self._lock:
             if self._is_over:
                 return None
-            process = Worker(self._scorer, self._workers)
+            process = Worker(self._scorer, self._workers, self._held)
             self._processes.append(process)
             return process
 

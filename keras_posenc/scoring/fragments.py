@@ -4,9 +4,13 @@ import dataclasses
 import glob
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+# Where bad rows are: readers of a folder skip what begins like this.
+BAD = "_bad"
+_HIDDEN = (".", "_")
 _FORMATS = {
     "parquet": r"\.parquet",
     "csv": r"\.csv",
@@ -37,49 +41,81 @@ class Fragment:
     @property
     def bad(self) -> str:
         """That of its bad rows, if there are any."""
-        return f"{self.name.removesuffix('.parquet')}.bad.parquet"
+        return f"{BAD}/{self.good}"
 
-    def state(self) -> dict[str, int]:
+    def state(self) -> dict[str, Any]:
         """What tells whether it is still the same."""
         found = self.path.stat()
-        return {"size": found.st_size, "mtime_ns": found.st_mtime_ns}
+        return {
+            "path": str(self.path.resolve()),
+            "size": found.st_size,
+            "mtime_ns": found.st_mtime_ns,
+        }
 
 
-def find_fragments(inputs: Iterable[str | Path], out: Path) -> list[Fragment]:
+def find_fragments(
+    inputs: Iterable[str | Path], out: Path
+) -> tuple[list[Fragment], int]:
     """The files that inputs name: files, folders and patterns.
 
     Files of a folder are called by their path in it, those of a pattern by
-    their path from where it begins to be one. Hidden ones, and what is in the
-    folder of outputs, are left out.
+    their path from where it begins to be one. What is in the folder of outputs
+    is left out, and so are hidden files and folders.
+
+    Returns:
+        The files, and how many others there are in the folders, whose names
+        are of no format.
 
     Raises:
-        ValueError: There is none, or one of another format, or two of a name.
+        ValueError: There is none, or one of another format, or two of a name,
+            or one is itself an output.
     """
     found: dict[Path, Fragment] = {}
+    left: set[Path] = set()
+    outputs = out.resolve()
     for each in inputs:
-        for path, root in _files(os.path.expanduser(each)):
-            if path.resolve().is_relative_to(out.resolve()):
+        given = os.path.expanduser(each)
+        is_one = os.path.exists(given) or not glob.has_magic(given)
+        if Path(given).resolve().is_relative_to(outputs) and is_one:
+            raise ValueError(
+                f"`out` must be another folder than the inputs'. Received: "
+                f"out='{out}', and '{given}' as an input"
+            )
+        for path, root in _files(given):
+            real = path.resolve()
+            if real.is_relative_to(outputs):
                 continue
             name = path.relative_to(root).as_posix()
             format = format_of(path)
+            if os.path.isdir(given) and not _is_table(path):
+                left.add(real)
+                continue
             if format is None:
                 raise ValueError(
                     f"'{path}' must be a .parquet, .csv, .jsonl or .tfrecord "
                     "file"
                 )
-            found.setdefault(path.resolve(), Fragment(path, name, format))
+            if name.startswith(_HIDDEN):
+                raise ValueError(
+                    f"'{path}' must not begin with '{name[0]}': its output "
+                    "would, too, and readers would skip it"
+                )
+            found.setdefault(real, Fragment(path, name, format))
     if not found:
-        raise ValueError("there is no file to score")
+        raise ValueError(
+            "there is no file to score"
+            + f", but {len(left)} of other formats" * bool(left)
+        )
     written: dict[str, Path] = {}
     for fragment in found.values():
-        for name in (fragment.good, fragment.bad):
-            if other := written.get(name):
-                raise ValueError(
-                    f"'{other}' and '{fragment.path}' would both be written to "
-                    f"'{name}': score them into two folders"
-                )
-            written[name] = fragment.path
-    return sorted(found.values(), key=lambda fragment: fragment.name)
+        if other := written.get(fragment.good):
+            raise ValueError(
+                f"'{other}' and '{fragment.path}' would both be written to "
+                f"'{fragment.good}': score them into two folders"
+            )
+        written[fragment.good] = fragment.path
+    fragments = sorted(found.values(), key=lambda fragment: fragment.name)
+    return fragments, len(left - {*found})
 
 
 def format_of(path: Path) -> str | None:
@@ -90,31 +126,54 @@ def format_of(path: Path) -> str | None:
     return None
 
 
+def _is_table(path: Path) -> bool:
+    """Whether a file of a folder is scored; `.json` may be anything."""
+    return format_of(path) is not None and path.suffix.lower() != ".json"
+
+
 def _files(given: str) -> list[tuple[Path, Path]]:
     """Files, each with the folder that it is called from."""
     if os.path.isdir(given):
-        paths = sorted(Path(given).rglob("*"))
-        return [
-            (path, Path(given))
-            for path in paths
-            if path.is_file()
-            and format_of(path)
-            and not any(
-                part.startswith((".", "_"))
-                for part in path.relative_to(given).parts
-            )
-        ]
+        return [(path, Path(given)) for path in sorted(_of_folder(given))]
     if os.path.exists(given) or not glob.has_magic(given):
         if not os.path.isfile(given):
             raise ValueError(f"'{given}' does not exist")
         return [(Path(given), Path(given).parent)]
+    parts = Path(given).parts
+    plain = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+    root = Path(*parts[:plain])
+    if ".." in parts[plain:]:
+        raise ValueError(f"'{given}' must not go up by '..' behind a pattern")
     matches = [
         Path(path)
         for path in sorted(glob.glob(given, recursive=True))
         if os.path.isfile(path)
     ]
-    if not matches:
-        raise ValueError(f"no file matches '{given}'")
-    parts = Path(given).parts
-    plain = next(i for i, part in enumerate(parts) if glob.has_magic(part))
-    return [(path, Path(*parts[:plain])) for path in matches]
+    shown = [
+        path
+        for path in matches
+        if not any(
+            part.startswith(_HIDDEN) for part in path.relative_to(root).parts
+        )
+    ]
+    if not shown:
+        hint = "; glob.escape writes a name that has a bracket" * ("[" in given)
+        raise ValueError(f"no file matches '{given}'{hint}")
+    return [(path, root) for path in shown]
+
+
+def _of_folder(folder: str) -> Iterator[Path]:
+    """Its files, those of linked folders too, each folder once."""
+    seen = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(parent)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = [
+            name for name in sorted(folders) if not name.startswith(_HIDDEN)
+        ]
+        for name in names:
+            path = Path(parent, name)
+            if not name.startswith(_HIDDEN) and path.is_file():
+                yield path

@@ -31,12 +31,16 @@ class Worker:
         scorer: What answers, in so many threads as there are processors for
             each of the workers, if it does not say how many.
         workers: How many there are.
+        lock: The descriptor of a lock that is held as long as it lives, should
+            who started it be killed.
     """
 
-    def __init__(self, scorer: Scorer, workers: int) -> None:
+    def __init__(
+        self, scorer: Scorer, workers: int, lock: int | None = None
+    ) -> None:
         if scorer.threads is None:
             scorer = copy.copy(scorer)
-            scorer.threads = max(1, (os.cpu_count() or 1) // workers)
+            scorer.threads = max(1, _processors() // workers)
         threads = str(scorer.threads)
         self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
@@ -51,6 +55,7 @@ class Worker:
                 **os.environ,
                 "OMP_NUM_THREADS": threads,
             },
+            pass_fds=[] if lock is None or os.name == "nt" else [lock],
             # A terminal's signals are for who started it, who ends it.
             start_new_session=True,
         )
@@ -111,3 +116,10 @@ class Worker:
         with contextlib.suppress(OSError):  # it has ended, as is seen then
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -5,8 +5,7 @@ import csv
 import io
 import itertools
 import json
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,8 @@ from keras_posenc.scoring.arrow import require_pyarrow
 from keras_posenc.scoring.inputs import Input
 
 _BUFFER = 2**20  # bytes of a column that are read at a time
-_LINE = 2**26  # bytes of the longest line
+_LINE = 2**26  # bytes of the longest line, or cell
+_WINDOW = 2**26  # bytes of the rows that are read at a time
 
 
 class Part(NamedTuple):
@@ -34,8 +34,9 @@ class Part(NamedTuple):
 
 # What Arrow raises of a value that is of no type, or of another one.
 _UNFIT = (ValueError, TypeError, OverflowError)
-# A row of a file by its columns; or what is wrong with it.
+# A row of a file by its columns, or what is wrong with it; and its bytes.
 Row = Mapping[str, Any] | str
+Rows = Iterator[tuple[Row, int]]
 
 
 def read(
@@ -53,7 +54,7 @@ def read(
         format: As `Fragment.format`.
         inputs: What is to be asked.
         keep: Further columns.
-        window: How many rows at a time.
+        window: How many rows at a time; fewer where they are large.
 
     Raises:
         Exception: Whatever its reader says of a file that is broken.
@@ -61,14 +62,59 @@ def read(
     if format == "parquet":
         yield from _read_parquet(path, inputs, keep, window)
         return
-    rows = {"csv": _csv, "jsonl": _json_lines, "tfrecord": _records}[format]
-    columns = _Columns(inputs, keep, unwrap=format == "tfrecord")
+
+    def ahead() -> Generator[Row, None, None]:
+        with path.open("rb") as file:
+            for row, _ in _READERS[format](file):
+                yield row
+
+    columns = _Columns(inputs, keep, format == "tfrecord", ahead)
     with path.open("rb") as file:
-        found = rows(file)
+        found = _READERS[format](file)
         is_first = True
-        while (some := [*itertools.islice(found, window)]) or is_first:
+        while (some := _some(found, window)) or is_first:
             is_first = False
             yield columns.part(some, file.tell())
+
+
+def columns_of(
+    path: Path, format: str, *, wanted: Sequence[str], window: int
+) -> list[str]:
+    """The columns of a file, or as many of them as show that it has those.
+
+    Raises:
+        Exception: As `read` does.
+    """
+    if format == "parquet":
+        require_pyarrow()
+        import pyarrow.parquet as pq
+
+        return pq.read_schema(path).names
+    if format == "tfrecord":  # whose reader takes seconds to import
+        return [*wanted]
+    names: dict[str, None] = {}
+    with path.open("rb") as file:
+        if format == "csv":
+            with _text(file) as text:
+                return _header(csv.reader(text)) or [*wanted]
+        for row, _ in itertools.islice(_READERS[format](file), window):
+            if not isinstance(row, str):
+                names.update(dict.fromkeys(row))
+                if {*wanted} <= {*names}:
+                    break
+    return [*names] or [*wanted]
+
+
+def _some(found: Rows, window: int) -> list[Row]:
+    """The next rows: so many, or as many as a window has bytes for."""
+    some: list[Row] = []
+    held = 0
+    for row, size in found:
+        some.append(row)
+        held += size
+        if len(some) == window or held >= _WINDOW:
+            break
+    return some
 
 
 def _read_parquet(
@@ -87,8 +133,8 @@ def _read_parquet(
         if wanted - {*names}:  # which is told beside those that there are
             yield Part(schema.empty_table(), {}, size)
             return
-        done = 0
-        for batch in file.iter_batches(batch_size=window, columns=names):
+        done, rows = 0, _rows_of_window(file.metadata, names, window)
+        for batch in file.iter_batches(batch_size=rows, columns=names):
             done += batch.num_rows
             table = pa.Table.from_batches([batch])
             yield Part(table, {}, size * done // count)
@@ -96,42 +142,86 @@ def _read_parquet(
             yield Part(schema.empty_table().select(names), {}, size)
 
 
-def _csv(file: Any) -> Iterator[Row]:
-    csv.field_size_limit(sys.maxsize)
-    # What is no UTF-8 is told of its row, by whoever needs it.
-    text = io.TextIOWrapper(
-        file, encoding="utf-8-sig", errors="surrogateescape", newline=""
-    )
+def _rows_of_window(metadata: Any, names: Sequence[str], window: int) -> int:
+    """How many rows a window holds, by the largest of a file's groups."""
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        held = sum(
+            chunk.total_uncompressed_size
+            for chunk in map(group.column, range(group.num_columns))
+            if any(
+                f"{chunk.path_in_schema}.".startswith(f"{n}.") for n in names
+            )
+        )
+        if held > 0:
+            window = min(window, max(1, _WINDOW * group.num_rows // held))
+    return window
+
+
+def _csv(file: Any) -> Rows:
+    text = _text(file)
+    lines = csv.reader(text, strict=True)
     try:
-        lines = csv.reader(text)
-        header = next(lines, [])
+        header = _header(lines)
         for line in lines:
+            size = sum(map(len, line))
             if len(line) == len(header):
-                yield dict(zip(header, line, strict=True))
+                yield dict(zip(header, line, strict=True)), size
             elif line:
                 yield (
                     f"the row has {len(line)} fields, and the header "
-                    f"{len(header)}"
+                    f"{len(header)}",
+                    size,
                 )
+            elif len(header) == 1:  # an empty field, as a blank line
+                yield {header[0]: ""}, 0
+    except csv.Error as error:
+        raise ValueError(f"line {lines.line_num}: {error}") from error
     finally:
         text.detach()
 
 
-def _json_lines(file: Any) -> Iterator[Row]:
+def _text(file: Any) -> io.TextIOWrapper:
+    # Or a quote that is not closed would take the rest of the file.
+    csv.field_size_limit(_LINE)
+    # What is no UTF-8 is told of its row, by whoever needs it.
+    return io.TextIOWrapper(
+        file, encoding="utf-8-sig", errors="surrogateescape", newline=""
+    )
+
+
+def _header(lines: Any) -> list[str]:
+    header: list[str] = next(lines, [])
+    for name in header:
+        if name and header.count(name) > 1:
+            raise ValueError(f"its header names '{name}' twice")
+    return header
+
+
+def _json_lines(file: Any) -> Rows:
+    is_named_json = file.name.lower().endswith(".json")
     while line := file.readline(_LINE):
-        if len(line) == _LINE and not line.endswith(b"\n"):
-            raise ValueError(f"it has a line of more than {_LINE} bytes")
+        size = len(line)
+        if size == _LINE and not line.endswith(b"\n"):
+            while line and not line.endswith(b"\n"):
+                line = file.readline(_LINE)
+            yield f"the line has more than {_LINE} bytes", size
+            continue
         if not line.strip():
             continue
+        row: Row = "the line is no JSON object"
         try:
-            row = json.loads(line)
+            found = json.loads(line)
+            row = found if isinstance(found, dict) else row
         except (ValueError, RecursionError) as error:
-            yield f"the line is no JSON: {error}"
-            continue
-        yield row if isinstance(row, dict) else "the line is no JSON object"
+            row = f"the line is no JSON: {error}"
+        if is_named_json and isinstance(row, str):
+            raise ValueError(f"it is not JSON lines: {row}")
+        is_named_json = False
+        yield row, size
 
 
-def _records(file: Any) -> Iterator[Row]:
+def _records(file: Any) -> Rows:
     import tensorflow as tf
 
     for record in tf.data.TFRecordDataset(file.name).as_numpy_iterator():
@@ -140,28 +230,40 @@ def _records(file: Any) -> Iterator[Row]:
         try:
             example = tf.train.Example.FromString(record)
         except Exception:  # protobuf's own, of whichever version
-            yield "the record is no tf.train.Example"
+            yield "the record is no tf.train.Example", len(record)
             continue
         row = {}
         for name, feature in example.features.feature.items():
             kind = feature.WhichOneof("kind")
             row[name] = [*getattr(feature, kind).value] if kind else None
-        yield row
+        yield row, len(record)
+
+
+_READERS: dict[str, Callable[[Any], Rows]] = {
+    "csv": _csv,
+    "jsonl": _json_lines,
+    "tfrecord": _records,
+}
 
 
 class _Columns:
     """Makes tables of rows, all of the same types.
 
-    Kept columns are of the types that the first rows have; a row that has
-    another one is wrong.
+    Kept columns are of the types that the first rows have, or the first that
+    are not null; a row that has another one is wrong.
     """
 
     def __init__(
-        self, inputs: Sequence[Input], keep: Sequence[str], unwrap: bool
+        self,
+        inputs: Sequence[Input],
+        keep: Sequence[str],
+        unwrap: bool,
+        ahead: Callable[[], Generator[Row, None, None]],
     ) -> None:
         self._inputs = {each.column: each for each in inputs}
         self._keep = [name for name in keep if name not in self._inputs]
         self._unwrap = unwrap
+        self._ahead = ahead  # all rows, from the first one on
         self._types: dict[str, Any] = {}
         self._single: set[str] = set()
         self._has_names = False
@@ -187,6 +289,8 @@ class _Columns:
                     wrong.setdefault(index, f"'{name}' {error}")
                 if index in wrong:
                     columns[name][index] = None
+            reason = f"'{name}' holds a number that is no {each.dtype}"
+            _take_out(_type(each), columns[name], wrong, reason)
         types = {
             **{name: _type(each) for name, each in self._inputs.items()},
             **self._types,
@@ -210,28 +314,47 @@ class _Columns:
     def _kept(
         self, name: str, values: list[Any], wrong: dict[int, str]
     ) -> list[Any]:
-        pa = require_pyarrow()
         if name not in self._types:
             if self._unwrap and all(v is None or len(v) < 2 for v in values):
                 self._single.add(name)
         if self._unwrap:
             values = [self._unwrapped(name, value) for value in values]
         if name not in self._types:
-            self._types[name] = _type_of(values)
-        try:
-            pa.array(values, self._types[name])
-        except _UNFIT:
-            for index, value in enumerate(values):
-                try:
-                    pa.array([value], self._types[name])
-                except _UNFIT:
-                    values[index] = None
-                    wrong.setdefault(
-                        index,
-                        f"'{name}' is no {self._types[name]}, as in the first "
-                        "rows",
-                    )
+            self._types[name] = self._type_of(name, values)
+        wanted = self._types[name]
+        reason = f"'{name}' is no {wanted}, as in the first rows"
+        _take_out(wanted, values, wrong, reason)
         return values
+
+    def _type_of(self, name: str, values: Sequence[Any]) -> Any:
+        """The type of the first rows, and of later ones where these say none.
+
+        Where they differ it is that of the first that has one.
+        """
+        pa = require_pyarrow()
+        found = pa.null()
+        for some in (values, *([value] for value in values)):
+            with contextlib.suppress(*_UNFIT):
+                found = pa.array(some).type
+            if not pa.types.is_null(found):
+                break
+        rows = self._ahead()
+        while _is_open(found) and (row := next(rows, None)) is not None:
+            value = None if isinstance(row, str) else row.get(name)
+            if self._unwrap:
+                value = self._unwrapped(name, value)
+            with contextlib.suppress(*_UNFIT):
+                both = found, pa.array([value]).type
+                found = (
+                    pa.unify_schemas(
+                        [pa.schema([(name, type)]) for type in both],
+                        promote_options="permissive",
+                    )
+                    .field(name)
+                    .type
+                )
+        rows.close()
+        return pa.string() if pa.types.is_null(found) else found
 
     def _unwrapped(self, name: str, value: Any) -> Any:
         """A feature, which is always a list: texts, and perhaps one value."""
@@ -248,14 +371,57 @@ class _Columns:
         return decoded
 
 
-def _type_of(values: Sequence[Any]) -> Any:
-    """The type of all values, else of the first that has one."""
+def _is_open(type: Any) -> bool:
+    """Whether values of a type were all null, or empty, so far."""
+    types = require_pyarrow().types
+    if types.is_list(type):
+        return _is_open(type.value_type)
+    if types.is_struct(type):
+        return any(_is_open(field.type) for field in type)
+    return types.is_null(type)
+
+
+def _take_out(
+    wanted: Any, values: list[Any], wrong: dict[int, str], reason: str
+) -> None:
+    """Makes null what a column of a type does not hold as it is."""
+    if _are_of(wanted, values):
+        return
+    for index, value in enumerate(values):
+        if not _are_of(wanted, [value]):
+            values[index] = None
+            wrong.setdefault(index, reason)
+
+
+def _are_of(wanted: Any, values: Sequence[Any]) -> bool:
+    """Whether a column of a type holds values as they are."""
     pa = require_pyarrow()
-    for some in (values, *([value] for value in values)):
-        with contextlib.suppress(*_UNFIT):
-            if (found := pa.array(some).type) != pa.null():
-                return found
-    return pa.string()
+    try:
+        pa.array(values, wanted)
+        return _holds(wanted, pa.array(values).type)
+    except _UNFIT:
+        return False
+
+
+def _holds(wanted: Any, given: Any) -> bool:
+    """Whether nothing of a type is lost in another, as Arrow would lose it."""
+    types = require_pyarrow().types
+    if given == wanted or types.is_null(given):
+        return True
+    if types.is_list(given) and types.is_list(wanted):
+        return _holds(wanted.value_type, given.value_type)
+    if types.is_struct(given) and types.is_struct(wanted):
+        names = {field.name for field in wanted}
+        return all(
+            field.name in names
+            and _holds(wanted.field(field.name).type, field.type)
+            for field in given
+        )
+    # Arrow itself refuses a number that is beyond the type.
+    return (
+        types.is_integer(given)
+        and (types.is_integer(wanted) or types.is_floating(wanted))
+    ) or (types.is_string(given) and types.is_binary(wanted))
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -289,6 +455,8 @@ def _as_input(each: Input, value: Any) -> Any:
         if not isinstance(value, str | bytes):
             raise ValueError(f"is not {each.takes}")
         try:
+            if isinstance(value, str) and value.isascii():
+                return value
             if isinstance(value, str):
                 value = value.encode("utf-8", "surrogateescape")
             return value.decode()

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from keras_posenc.scoring.reading import read
 from keras_posenc.scoring.scorer import POSITION, REASON, Scorer
 
 _KEY = b"keras_posenc.scoring"
+_GROUP = 2**22  # bytes of bad rows that are gathered into a group
 
 
 class FragmentError(Exception):
@@ -38,6 +40,8 @@ def run_of(scorer: Scorer) -> dict[str, Any]:
 def written(fragment: Fragment, out: Path) -> dict[str, Any] | None:
     """What was noted of a fragment when it was written; None if it was not.
 
+    It was not, either, if it had bad rows and their file is gone.
+
     Raises:
         ValueError: The file there is another's.
     """
@@ -48,7 +52,9 @@ def written(fragment: Fragment, out: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        return json.loads(pq.read_schema(path).metadata[_KEY])
+        record = json.loads(pq.read_metadata(path).metadata[_KEY])
+        is_whole = not record["bad"] or (out / fragment.bad).exists()
+        return record if is_whole else None
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ValueError(
             f"'{path}' is there, and is no file of answers. Give another "
@@ -82,15 +88,10 @@ def score_fragment(
         ExportError: The artifact is gone, or the outputs cannot be written.
     """
     pa = require_pyarrow()
-    import pyarrow.parquet as pq
-
-    good_path, bad_path = out / fragment.good, out / fragment.bad
-    folder = good_path.parent
-    with staging_beside(folder) as staged, contextlib.ExitStack() as stack:
-        with writing_to(folder):
+    with staging_beside(out) as staged, contextlib.ExitStack() as stack:
+        with writing_to(out):
             staged.mkdir()
         before = _of_fragment(fragment, fragment.state)
-        record = json.dumps({"input": before, **run_of(scorer)}).encode()
         parts = read(
             fragment.path,
             fragment.format,
@@ -98,8 +99,9 @@ def score_fragment(
             keep=scorer.keep,
             window=scorer.window,
         )
-        writers: list[Any] = []
-        good_rows = bad_rows = rows = 0
+        writers: list[_Writer] = []
+        counts = [0, 0]
+        rows = 0
         while part := _of_fragment(fragment, lambda: next(parts, None)):
             good, bad = _of_fragment(fragment, lambda: scorer(part.table))
             places = bad[POSITION].to_pylist()
@@ -116,34 +118,87 @@ def score_fragment(
                 *bad.columns[2:],
             ]
             bad = pa.table(columns, schema=bad.schema)
-            with writing_to(folder):
+            with writing_to(out):
                 if not writers:
-                    for name, table in (("good", good), ("bad", bad)):
-                        schema = table.schema.with_metadata({_KEY: record})
-                        writers.append(
-                            stack.enter_context(
-                                pq.ParquetWriter(staged / name, schema)
-                            )
-                        )
+                    writers = [
+                        _Writer(staged / "good", good.schema, stack),
+                        _Writer(staged / "bad", bad.schema, stack, _GROUP),
+                    ]
                 for writer, table in zip(writers, (good, bad), strict=True):
-                    if table.num_rows:
-                        writer.write_table(table)
+                    writer.write(table)
             rows += part.table.num_rows
-            good_rows, bad_rows = (
-                good_rows + good.num_rows,
-                bad_rows + bad.num_rows,
-            )
+            counts[0] += good.num_rows
+            counts[1] += bad.num_rows
             tell(rows, part.done)
-        with writing_to(folder):
+        record = {
+            "input": before,
+            "good": counts[0],
+            "bad": counts[1],
+            "version": metadata.version("keras-posenc"),
+            **run_of(scorer),
+        }
+        with writing_to(out):
+            for writer in writers:
+                writer.end(record)
             stack.close()
             if _of_fragment(fragment, fragment.state) != before:
                 raise FragmentError("it was changed while it was read")
-            if bad_rows:
-                publish(staged / "bad", bad_path)
-            else:
-                bad_path.unlink(missing_ok=True)
-            publish(staged / "good", good_path)
-    return good_rows, bad_rows
+            _publish(staged, fragment, out, bool(counts[1]))
+    return counts[0], counts[1]
+
+
+def _publish(staged: Path, fragment: Fragment, out: Path, is_bad: bool) -> None:
+    good, bad = out / fragment.good, out / fragment.bad
+    # Folders stay until a run has ended, as other processes write to them.
+    for path in (good, bad) if is_bad else (good,):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise ExportError(
+                f"Cannot write to '{path.parent}': it is a file"
+            ) from error
+    good.unlink(missing_ok=True)
+    if is_bad:
+        publish(staged / "bad", bad)
+    else:
+        bad.unlink(missing_ok=True)
+    publish(staged / "good", good)
+
+
+class _Writer:
+    """A Parquet file whose groups of rows are of some size at least."""
+
+    def __init__(
+        self,
+        path: Path,
+        schema: Any,
+        stack: contextlib.ExitStack,
+        least: int = 0,
+    ) -> None:
+        import pyarrow.parquet as pq
+
+        self._file = stack.enter_context(pq.ParquetWriter(path, schema))
+        self._least = least
+        self._waiting: list[Any] = []
+
+    def write(self, table: Any) -> None:
+        """Adds rows, if there are any."""
+        if table.num_rows:
+            self._waiting.append(table)
+        if sum(each.nbytes for each in self._waiting) >= self._least:
+            self._flush()
+
+    def end(self, record: dict[str, Any]) -> None:
+        """Writes what is left, and what is noted of the file."""
+        self._flush()
+        self._file.add_key_value_metadata({_KEY: json.dumps(record).encode()})
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._file.write_table(
+                require_pyarrow().concat_tables(self._waiting)
+            )
+            self._waiting = []
 
 
 def _of_fragment(fragment: Fragment, work: Callable[[], Any]) -> Any:

@@ -2,6 +2,10 @@
 
 import argparse
 import json
+import sys
+import types
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
@@ -21,7 +25,7 @@ def add(commands: "Commands") -> None:
         summary="write an artifact's answers to files of rows",
         description="Answers each row of Parquet, CSV, JSON lines or TFRecord "
         "files by a verified artifact. Writes a Parquet file for each, and one "
-        "of its bad rows; a run that was ended goes on where it was.",
+        "of its bad rows in _bad; a run that was ended goes on where it was.",
         usage="ARTIFACT --in PATH --out FOLDER [option ...]",
         example="keras-posenc score serving/judge --in data --column text "
         "--out scored",
@@ -94,6 +98,12 @@ def run(options: argparse.Namespace) -> int:
             f"'{options.artifact}' is a checkpoint. Export it first: "
             f"keras-posenc export saved-model {options.artifact} --out FOLDER"
         )
+    out = options.out
+    if out.is_file():
+        raise UsageError(f"--out must be a folder, and '{out}' is a file")
+    if any(Path(each).resolve() == out.resolve() for each in options.inputs):
+        raise UsageError("--out must be another folder than --in")
+    _without_keras()
     import dataclasses
 
     from keras_posenc.scoring.files import score_files
@@ -117,3 +127,13 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(report)
     return EXIT_OK if report.passed else EXIT_FAILED
+
+
+def _without_keras() -> None:
+    """Lets the package be imported without Keras, which takes seconds."""
+    if "keras_posenc" not in sys.modules:
+        spec = find_spec("keras_posenc")
+        assert spec is not None
+        package = types.ModuleType("keras_posenc")
+        package.__path__ = [*(spec.submodule_search_locations or [])]
+        sys.modules["keras_posenc"] = package

@@ -93,12 +93,12 @@ def check(out):
     for index in range(FILES):
         ids = range(index * ROWS, (index + 1) * ROWS)
         good = pq.read_table(out / f"{index:02}.parquet")
-        bad = pq.read_table(out / f"{index:02}.bad.parquet")
+        bad = pq.read_table(out / "_bad" / f"{index:02}.parquet")
         if good["id"].to_pylist() != [i for i in ids if i % 5]:
             wrong.append(f"good rows of {index}")
         if bad["id"].to_pylist() != [i for i in ids if not i % 5]:
             wrong.append(f"bad rows of {index}")
-    rest = len([*out.iterdir()]) - 2 * FILES
+    rest = len([*out.iterdir(), *(out / "_bad").iterdir()]) - 2 * FILES - 1
     return [*wrong, *["something is left behind"] * bool(rest)]
 
 
@@ -142,8 +142,6 @@ def run(folder, kills, seed):
             {path.name for path in out.glob("[0-9]*")} if out.exists() else ()
         )
         for name in names:
-            if name.endswith(".bad.parquet"):
-                continue
             import pyarrow.parquet as pq
 
             if pq.read_metadata(out / name).num_rows != ROWS * 4 // 5:

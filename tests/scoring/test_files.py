@@ -12,13 +12,14 @@ import threading
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from filelock import FileLock
+from filelock import FileLock, Timeout, lock_descriptor
 
 import keras_posenc as kp
 from keras_posenc.artifacts.ground import staging
 from keras_posenc.scoring import files as scoring_files
-from keras_posenc.scoring import worker, writing
+from keras_posenc.scoring import reading, worker, writing
 from keras_posenc.scoring.fragments import Fragment, find_fragments
+from keras_posenc.scoring.processes import Worker
 
 pytestmark = pytest.mark.tensorflow
 TEXTS = ["ab", None, "abc", "a" * 50, "", "hea"]
@@ -61,17 +62,16 @@ def names(folder):
     )
 
 
-OUTPUTS = [
-    *("a.bad.parquet", "a.parquet", "b/c.bad.parquet", "b/c.parquet"),
-    *("d.bad.parquet", "d.parquet"),
-]
+GOOD = ["a.parquet", "b/c.parquet", "d.parquet"]
+BAD = [f"_bad/{name}" for name in GOOD]
+OUTPUTS = [*BAD, *GOOD]
 
 
 def check_outputs(out):
     """All rows of `data` are there, each once, and nothing else."""
     assert names(out) == OUTPUTS
-    good = [pq.read_table(out / name) for name in OUTPUTS[1::2]]
-    bad = [pq.read_table(out / name) for name in OUTPUTS[::2]]
+    good = [pq.read_table(out / name) for name in GOOD]
+    bad = [pq.read_table(out / name) for name in BAD]
     for begin, table in zip((0, 100, 200), good, strict=True):
         ids = [begin + row for row in range(10) if row != 2]
         assert table["id"].to_pylist() == ids
@@ -114,7 +114,7 @@ def test_another_run_is_refused(files, scorer, data, tmp_path):
     write(data / "a.parquet", rows=11)
     report = kp.score_files(scorer, data, out=out, verbose=False)
     assert not report.passed
-    assert "was changed since it was scored" in str(report)
+    assert "another one than when it was scored" in str(report)
     pq.write_table(pa.table({"id": [1]}), out / "a.parquet")
     with pytest.raises(ValueError, match="is no file of answers"):
         kp.score_files(scorer, data, out=out, verbose=False)
@@ -145,11 +145,11 @@ def test_broken_files_are_named_and_others_scored(scorer, data, tmp_path):
     ]
     assert "takes vectors: lists of numbers" in str(report)
     pq.write_table(pa.table({"vector": [1], "b": [1]}), data / "d.parquet")
-    report = kp.score_files(scorer, data / "d.parquet", out=out, verbose=False)
+    report = kp.score_files(scorer, data, out=out, verbose=False)
     assert "Column 'id' is not in the table. Its columns: vector, b" in str(
         report
     )
-    assert names(out) == ["a.bad.parquet", "a.parquet"]
+    assert names(out) == ["_bad/a.parquet", "a.parquet"]
 
 
 def test_a_file_that_changes_or_vanishes_meanwhile(scorer, data, tmp_path):
@@ -291,7 +291,7 @@ def test_formats_agree(files, tmp_path):
     bad = {
         name: {
             row["position"]: row["reason"]
-            for row in pq.read_table(out / f"{name}.bad.parquet").to_pylist()
+            for row in pq.read_table(out / f"_bad/{name}.parquet").to_pylist()
         }
         for name in ("p", "c.csv", "j.jsonl", "t.tfrecord")
     }
@@ -329,60 +329,277 @@ def test_lines_that_lack_a_column(scorer, tmp_path):
     report = kp.score_files(scorer, path, out=out, verbose=False)
     assert (report.good, report.bad) == (4, 4)
     path.write_text(f"{{{vector}}}\n")
-    report = kp.score_files(scorer, path, out=tmp_path / "two", verbose=False)
-    assert "Column 'id' is not in it. Its columns: vector" in str(report)
+    with pytest.raises(writing.FragmentError, match="'id' is not in it"):
+        writing.score_fragment(
+            scorer, Fragment(path, "x.jsonl", "jsonl"), tmp_path / "two"
+        )
+
+
+def test_columns_are_looked_for_before_work_begins(scorer, data, tmp_path):
+    lines = tmp_path / "x.jsonl"
+    lines.write_text('{"vector": [1, 2, 3]}\n')
+    texts = tmp_path / "x.csv"
+    texts.write_text("vector,b\n")
+    wanted = kp.Scorer(scorer.path, keep=["nope"])
+    for given, names in [
+        ([data], "id, vector"),
+        ([lines], "vector"),
+        ([texts], "vector, b"),
+    ]:
+        with pytest.raises(ValueError, match=f"'nope' is not in .*: {names}$"):
+            kp.score_files(wanted, given, out=tmp_path / "out", verbose=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_folder_is_read_as_one_table(scorer, data, tmp_path):
+    out = tmp_path / "out"
+    kp.score_files(scorer, data, out=out, verbose=False)
+    table = pq.read_table(out)
+    assert table.column_names == ["id", "out"]
+    assert table.num_rows == 27
+    # A name that bad rows would have had beside the good ones.
+    path = write(tmp_path / "a.bad.parquet", begin=500)
+    kp.score_files(scorer, path, out=out, verbose=False)
+    os.unlink(out / "a.parquet")
+    kp.score_files(scorer, data, out=out, verbose=False)
+    assert pq.read_table(out).num_rows == 36
+
+
+def test_bad_rows_that_are_gone_are_made_again(scorer, data, tmp_path):
+    out = tmp_path / "out"
+    kp.score_files(scorer, data, out=out, verbose=False)
+    os.unlink(out / "_bad" / "a.parquet")
+    report = kp.score_files(scorer, data, out=out, verbose=False)
+    assert (report.files, report.skipped) == (1, 2)
+    assert (report.good, report.bad, report.rows) == (27, 3, 10)
+    check_outputs(out)
+    report = kp.score_files(scorer, data, out=out, verbose=False)
+    assert str(report) == (
+        f"{out}: 3 files were scored before: nothing to do; 27 rows good, 3 bad"
+    )
+
+
+def test_an_input_is_known_by_its_path(scorer, data, tmp_path):
+    out, other = tmp_path / "out", tmp_path / "other"
+    kp.score_files(scorer, data, out=out, verbose=False)
+    shutil.copytree(data, other, copy_function=shutil.copy2)
+    with pytest.raises(ValueError, match=r"has the answers to '.*data.a\.p"):
+        kp.score_files(scorer, other, out=out, verbose=False)
+
+
+def kept(scorer, path, lines, out):
+    """Rows of `id` as good ones keep them, and positions of bad ones."""
+    path.write_text("".join(f'{{"vector": [1, 2, 3]{e}}}\n' for e in lines))
+    one = Fragment(path, path.name, "jsonl")
+    writing.score_fragment(scorer, one, out)
+    bad = out / one.bad
+    return (
+        pq.read_table(out / one.good)["id"].to_pylist(),
+        pq.read_table(bad)["position"].to_pylist() if bad.exists() else [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("later", "good"),
+    [
+        (["1", "1.9", "null", "2"], [1, None, 2]),
+        (['{"a": 1}', '{"a": 1, "b": 2}', "{}"], [{"a": 1}, {"a": None}]),
+        (["1.5", "2", '"x"'], [1.5, 2.0]),
+        (["[1]", "[1.5]", "[]"], [[1], []]),
+    ],
+)
+def test_kept_values_are_as_they_were(scorer, tmp_path, later, good):
+    first, *_ = later
+    lines = [f', "id": {value}' for value in [*[first] * 4, *later]]
+    found, bad = kept(scorer, tmp_path / "x.jsonl", lines, tmp_path / "out")
+    assert found[4:] == good
+    assert len(found) + len(bad) == len(lines)
+
+
+def test_kept_columns_that_begin_with_nulls(scorer, tmp_path):
+    path, out = tmp_path / "x.jsonl", tmp_path / "out"
+    for values in ([7, 8], [[1], []], [{"a": None}, {"a": 1.5}], [None]):
+        rows = [*([[]] if values == [[1], []] else [None]) * 5, *values]
+        lines = [f', "id": {json.dumps(value)}' for value in rows]
+        assert kept(scorer, path, lines, out) == (rows, [])
+
+
+def test_one_value_does_not_end_a_file(scorer, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_LINE", 200)
+    path, out = tmp_path / "x.jsonl", tmp_path / "out"
+    lines = [
+        f'{{"id": {row}, "vector": [{value}, 2, 3]}}'
+        for row, value in enumerate(
+            ["1", "9007199254740993", "1" + "0" * 100, "1" + " " * 500, "1"]
+        )
+    ]
+    path.write_text("\n".join(lines))
+    one = Fragment(path, "x.jsonl", "jsonl")
+    assert writing.score_fragment(scorer, one, out) == (2, 3)
+    reasons = pq.read_table(out / one.bad)["reason"].to_pylist()
+    assert reasons == [
+        "'vector' holds a number that is no float32",
+        "'vector' holds a number that is no float32",
+        "the line has more than 200 bytes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('id,text\n1,"a\n2,b\n3,c\n', "line 4: unexpected end of data"),
+        (f'id,text\n1,"a\n{"2,b" * 100}', "line 3: field larger than"),
+        ('id,text\n1,"a"b\n', "line 2: ',' expected after"),
+        ("id,text,text\n1,a,b\n", "its header names 'text' twice"),
+    ],
+)
+def test_a_stray_quote_takes_no_rows(
+    files, tmp_path, monkeypatch, content, reason
+):
+    monkeypatch.setattr(reading, "_LINE", 200)
+    path = tmp_path / "x.csv"
+    path.write_text(content)
+    scorer = kp.Scorer(files.texts, keep=["id"])
+    with pytest.raises(writing.FragmentError, match=reason):
+        writing.score_fragment(
+            scorer, Fragment(path, "x.csv", "csv"), tmp_path / "out"
+        )
+
+
+def test_blank_lines_of_one_column_are_rows(files, tmp_path):
+    path, out = tmp_path / "x.csv", tmp_path / "out"
+    path.write_text("text\na\n\n" + "a" * 50)
+    scorer = kp.Scorer(files.texts, max_bytes=20)
+    found = writing.score_fragment(scorer, Fragment(path, "x.csv", "csv"), out)
+    assert found == (2, 1)
+    bad = pq.read_table(out / "_bad" / "x.csv.parquet")
+    assert bad["position"].to_pylist() == [2]
+
+
+def test_a_json_file_that_is_no_json_lines(scorer, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('[\n {"id": 1,\n  "vector": [1, 2, 3]}\n]\n')
+    report = kp.score_files(scorer, path, out=tmp_path / "out", verbose=False)
+    assert "it is not JSON lines" in str(report)
+
+
+def test_a_file_of_which_no_row_is_good(scorer, data, tmp_path):
+    out = tmp_path / "out"
+    path = data / "a.parquet"
+    pq.write_table(pq.read_table(path).slice(2, 1), path)
+    for _ in range(2):  # scored, and there before
+        report = kp.score_files(scorer, data, out=out, verbose=False)
+        assert not report.passed
+        assert f"{path}: none of its rows is good" in str(report)
+    assert (report.skipped, report.good, report.bad) == (3, 18, 3)
 
 
 def test_what_inputs_name(tmp_path):
-    for name in ("a/x.csv", "a/b/x.csv", "a/_SUCCESS", "a/.x.csv", "a/n.txt"):
+    for name in (
+        *("a/x.csv", "a/b/x.csv", "a/_SUCCESS", "a/.x.csv", "a/n.txt"),
+        *("a/y.csv.gz", "a/y.json", "a/_bad/x.csv", "z/x.csv", "_x.csv"),
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    os.symlink(tmp_path / "z", tmp_path / "a" / "z")
+    os.symlink(tmp_path / "a", tmp_path / "z" / "a")
     out = tmp_path / "a" / "out"
     out.mkdir()
     (out / "x.parquet").touch()
 
     def found(*given):
-        return [each.name for each in find_fragments(given, out)]
+        fragments, left_out = find_fragments(given, out)
+        return [each.name for each in fragments], left_out
 
-    assert found(tmp_path / "a") == ["b/x.csv", "x.csv"]
-    assert found(f"{tmp_path}/a/**/x.csv") == ["b/x.csv", "x.csv"]
-    assert found(tmp_path / "a" / "b" / "x.csv", f"{tmp_path}/*/*/x.csv") == [
-        "x.csv"
-    ]
+    assert found(tmp_path / "a") == (["b/x.csv", "x.csv", "z/x.csv"], 3)
+    one = tmp_path / "a" / "b" / "x.csv"
+    assert found(f"{tmp_path}/a/*/x.csv") == (["b/x.csv", "z/x.csv"], 0)
+    assert found(one, f"{tmp_path}/*/b/x.csv") == (["x.csv"], 0)
     for given, reason in [
-        ([tmp_path / "a" / "x.csv", tmp_path / "a" / "b" / "x.csv"], "both be"),
+        ([tmp_path / "a" / "x.csv", one], "both be"),
         ([tmp_path / "a" / "n.txt"], "must be a .parquet"),
         ([tmp_path / "no.csv"], "does not exist"),
-        ([f"{tmp_path}/*.csv"], "no file matches"),
-        ([out], "no file to score"),
+        ([f"{tmp_path}/*[.csv"], "no file matches .*; glob.escape"),
+        ([out], "`out` must be another folder"),
+        ([one, out / "x.parquet"], "`out` must be another folder"),
+        ([f"{out}/*"], "no file to score"),
+        ([f"{tmp_path}/a/*/../x.csv"], "must not go up"),
+        ([tmp_path / "_x.csv"], "must not begin with '_'"),
     ]:
         with pytest.raises(ValueError, match=reason):
             found(*given)
 
 
-def test_memory_is_that_of_a_window(scorer, tmp_path):
-    """However large a file is, and in one group of rows."""
-    rows, path = 16_000, tmp_path / "large.parquet"
-    table = pa.table(
-        {
-            "id": [os.urandom(1000) for _ in range(rows)],
-            "vector": [[0.0, 1.0, 2.0]] * rows,
-        }
-    )
-    pq.write_table(table, path, compression="none", use_dictionary=False)
-    assert pq.read_metadata(path).num_row_groups == 1
-    del table
-    before, found = pa.total_allocated_bytes(), []
+@pytest.mark.skipif(sys.platform != "linux", reason="has no /proc")
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_memory_is_that_of_a_window(files, tmp_path, format):
+    """However large a file is, and its rows, in one group of them."""
+    for name, times in (("small", 1), ("large", 20)):
+        path = tmp_path / f"{name}.{format}"
+        texts = [str(row) * 500_000 for row in range(10)] * times
+        if format == "parquet":
+            # Else all rows are in one page, which is read as a whole.
+            options = {"use_dictionary": False, "write_batch_size": 1}
+            pq.write_table(pa.table({"text": texts}), path, **options)
+            assert pq.read_metadata(path).num_row_groups == 1
+        else:
+            lines = [f'{{"text": "{text}"}}\n' for text in texts]
+            path.write_text("".join(lines))
+    code = f"""
+import sys, types
+from pathlib import Path
+sys.modules["keras_posenc"] = types.ModuleType("keras_posenc")
+sys.modules["keras_posenc"].__path__ = {list(kp.__path__)!r}
+from keras_posenc.scoring import reading, writing
+from keras_posenc.scoring.fragments import Fragment
+from keras_posenc.scoring.scorer import Scorer
+scorer = Scorer({str(files.texts)!r}, column="text")
+reading._WINDOW = 2**22
+for name in ("small", "large"):
+    path = Path({str(tmp_path)!r}, name + ".{format}")
     writing.score_fragment(
-        kp.Scorer(scorer.path, keep=["id"], window=500),
-        fragment(path),
-        tmp_path / "out",
-        lambda *_: found.append(pa.total_allocated_bytes() - before),
+        scorer, Fragment(path, name, {format!r}), path.parent / "out"
     )
-    # A window of 0.5 MB twice, read and answered, and a buffer of 1 MiB for
-    # each column that is read and for each that is written.
-    assert max(found) < 6e6 < 15e6 < path.stat().st_size
+    # Not getrusage, which begins with the peak of who started this.
+    status = Path("/proc/self/status").read_text()
+    print(status.partition("VmHWM:")[2].split()[0])
+"""
+    process = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    small, large = map(int, process.stdout.split())
+    # In KiB: some copies of 4 MiB, and not of the file's 100 MB.
+    assert large - small < 80_000, (small, large)
+
+
+def test_bad_rows_are_gathered(scorer, tmp_path):
+    path = tmp_path / "x.parquet"
+    table = pa.table({"id": range(100), "vector": [[1.0, 2.0, 3.0]] * 100})
+    vectors = [None if row % 4 else [1.0] * 3 for row in range(100)]
+    pq.write_table(table.set_column(1, "vector", pa.array(vectors)), path)
+    writing.score_fragment(scorer, fragment(path), tmp_path / "out")
+    bad = pq.read_metadata(tmp_path / "out" / "_bad" / "x.parquet")
+    assert (bad.num_rows, bad.num_row_groups) == (75, 1)
+
+
+def test_workers_hold_the_folder(scorer, tmp_path):
+    """Whoever started them may be killed: it is free when they have ended."""
+    path = tmp_path / "lock"
+    lock = os.open(path, os.O_RDWR | os.O_CREAT)
+    assert lock_descriptor(lock, blocking=False)
+    process = Worker(scorer, 1, lock)
+    try:
+        os.close(lock)
+        with pytest.raises(Timeout), FileLock(path, blocking=False):
+            pass
+    finally:
+        process.end()
+    with FileLock(path, blocking=False):
+        pass
 
 
 def test_a_worker_needs_no_keras_and_ends_with_its_input(scorer):
@@ -421,3 +638,33 @@ def test_an_interrupted_run_leaves_nothing_half_made(
     monkeypatch.undo()
     kp.score_files(scorer, data, out=out, verbose=False)
     check_outputs(out)
+
+
+def test_a_second_interrupt_leaves_nothing_either(
+    scorer, data, tmp_path, monkeypatch
+):
+    out, rest = tmp_path / "out", [2, 1]
+    write(data / "a.parquet", rows=20_000)
+    score, kill = Worker.score, Worker.kill
+
+    def interrupt(count):
+        if rest[-1:] == [count]:
+            rest.pop()
+            signal.raise_signal(signal.SIGINT)
+
+    def first(self, fragment, out, tell):
+        return score(self, fragment, out, lambda *_: interrupt(1))
+
+    def second(self):
+        interrupt(2)
+        kill(self)
+
+    monkeypatch.setattr(Worker, "score", first)
+    monkeypatch.setattr(Worker, "kill", second)
+    with pytest.raises(KeyboardInterrupt):
+        kp.score_files(scorer, data, out=out, verbose=False)
+    for thread in threading.enumerate():
+        if "_clean" in thread.name:
+            thread.join()
+    assert not rest
+    assert {*names(out)} <= {*OUTPUTS}

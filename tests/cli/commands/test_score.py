@@ -14,6 +14,8 @@ MODEL = "model.tflite"
 @pytest.fixture
 def data(folder, tmp_path):
     """Two files of ids, with a row that is none of the model's."""
+    # What other commands verify leaves a record.
+    (folder / f"{MODEL}.verified.json").unlink(missing_ok=True)
     for name, rows in (("a", [[1, 2], [3], [99]]), ("b", [[4, 5, 6]])):
         table = pa.table({"ids": rows, "name": [name] * len(rows)})
         pq.write_table(table, tmp_path / f"{name}.parquet")
@@ -28,14 +30,16 @@ def test_answers_beside_the_rows(cli, data):
     score = (*score, "--allow-unverified", "--keep", "name")
     result = cli(*score)
     assert result.code == 0, result.err
-    assert "out: 3 rows good, 1 bad, of 2 files; 0 files failed" in result.out
+    assert "out: 2 files scored; 3 rows good, 1 bad; " in result.out
     good = pq.read_table(data / "out" / "a.parquet")
     assert good.column_names == ["name", "scores"]
     assert good["name"].to_pylist() == ["a", "a"]
-    bad = pq.read_table(data / "out" / "a.bad.parquet").to_pylist()
+    bad = pq.read_table(data / "out" / "_bad" / "a.parquet").to_pylist()
     assert [row["position"] for row in bad] == [2]
     result = cli(*score, "--json")
     assert json.loads(result.out)["skipped"] == 2
+    result = cli(*score)
+    assert "2 files were scored before: nothing to do; 3 rows" in result.out
     result = cli(*score, "--max-bytes", "8")
     assert result.code == 2
     assert "was scored by another run: its max_bytes is 20000" in result.err
@@ -49,7 +53,7 @@ def test_a_broken_file_is_named(cli, data):
         "--allow-unverified",
     )
     assert result.code == 1
-    assert "of 2 files; 1 files failed" in result.out
+    assert "2 files scored, 1 failed; 4 rows good, 2 bad" in result.out
     assert f"{data / 'b.parquet'}: " in result.out
 
 
@@ -60,11 +64,22 @@ def test_a_broken_file_is_named(cli, data):
         ([MODEL, "--in", "nowhere"], "'nowhere' does not exist"),
         ([MODEL, "--in", "*.csv"], "no file matches '*.csv'"),
         ([MODEL, "--in", MODEL], "must be a .parquet, .csv, .jsonl"),
+        ([MODEL, "--in", "{out}"], "--out must be another folder than --in"),
+        ([MODEL, "--in", "{data}", "--column", "txt"], "Column 'txt' is not"),
+        ([MODEL, "--in", "{data}", "--keep", "nope"], "Column 'nope' is not"),
     ],
 )
-def test_usage(cli, tmp_path, arguments, reason):
+def test_usage(cli, data, tmp_path, arguments, reason):
     out = tmp_path / "out"
+    arguments = [each.format(out=out, data=data) for each in arguments]
     result = cli("score", *arguments, "--out", out, "--allow-unverified")
     assert result.code == 2
     assert reason in result.err
     assert not out.exists()
+
+
+def test_out_is_no_file(cli, data):
+    out = data / "a.parquet"
+    result = cli("score", MODEL, "--in", data / "b.parquet", "--out", out)
+    assert result.code == 2
+    assert f"--out must be a folder, and '{out}' is a file" in result.err
