@@ -620,6 +620,15 @@ runpy.run_path({worker.__file__!r}, run_name="__main__")
     assert process.stderr == ""
 
 
+@pytest.fixture
+def can_interrupt():
+    """In the background of some shells, SIGINT is ignored: not so here."""
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, earlier)
+
+
+@pytest.mark.usefixtures("can_interrupt")
 def test_an_interrupted_run_leaves_nothing_half_made(
     scorer, data, tmp_path, monkeypatch
 ):
@@ -640,6 +649,7 @@ def test_an_interrupted_run_leaves_nothing_half_made(
     check_outputs(out)
 
 
+@pytest.mark.usefixtures("can_interrupt")
 def test_a_second_interrupt_leaves_nothing_either(
     scorer, data, tmp_path, monkeypatch
 ):
