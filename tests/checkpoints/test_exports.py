@@ -42,9 +42,9 @@ def model():
 @pytest.mark.parametrize(
     ("export", "name"),
     [
-        (kp.export_saved_model, "families"),
+        pytest.param(kp.export_saved_model, "families", marks=pytest.mark.slow),
         (kp.export_litert, "families.tflite"),
-        (kp.export_onnx, "families.onnx"),
+        pytest.param(kp.export_onnx, "families.onnx", marks=pytest.mark.slow),
     ],
     ids=["saved-model", "litert", "onnx"],
 )

@@ -60,6 +60,7 @@ def test_conversion(tmp_path, monkeypatch):
     kp.load_hugging_face(folder, from_ids=True, verbose=False)
 
 
+@pytest.mark.slow
 def test_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = Path(shutil.copytree(BERT, "all-MiniLM-L6-v2"))

@@ -202,7 +202,7 @@ class TestModelsThatDoNotKnowTheirInputs:
         assert result.code == 2
         assert "--input ids:int32:?x?" in result.err.splitlines()[-1]
         given = (*imported, "--input", "ids:int32:?x?")
-        result = cli(*to, *given)
+        result = cli(*to, *given, "--no-verify")
         assert result.code == 0, result.err
         inputs = kp.inspect(path).signatures["serving_default"]["inputs"]
         assert str(inputs["ids"]) == "int32 (None, None)"
@@ -305,14 +305,12 @@ class TestImport:
         assert "name the module that registers it: --import MODULE" in last
 
     def test_module_of_the_working_directory(self, own, run_script):
-        out = own / "own.tflite"
         process = run_script(
-            *("export", "litert", "own.keras", "--out", out),
-            *("--import", "own_layers"),
+            *("inspect", "own.keras", "--import", "own_layers", "--details"),
             cwd=own,
         )
         assert process.returncode == 0, process.stderr
-        assert process.stdout.startswith(f"{out}: verified")
+        assert "Doubled" in process.stdout
 
     @pytest.mark.parametrize(
         ("module", "source", "reason"),

@@ -44,7 +44,6 @@ def n_best(rows):
 @pytest.mark.parametrize(
     ("make", "options"),
     [
-        pytest.param(translator, {}, marks=HOME),
         (translator, {"beams": 3, "n_best": 3}),
         (continuer, {"temperature": 1.5, "seed": 1}),
         pytest.param(
@@ -287,16 +286,12 @@ def test_models_of_nan_are_named(make, options):
 @pytest.mark.parametrize(
     ("make", "options"),
     [
-        pytest.param(continuer, {}, marks=HOME),
         pytest.param(translator, {"prefix_ids": [7]}, marks=HOME),
         (translator, {"temperature": 2.0, "top_k": 5, "seed": 3}),
         pytest.param(
             continuer,
             {"prefix_ids": [7], "repetition_penalty": 2.0, "min_length": 3},
             marks=HOME,
-        ),
-        pytest.param(
-            translator, {"repetition_penalty": 2.0, "min_length": 3}, marks=HOME
         ),
     ],
 )
@@ -440,7 +435,10 @@ def test_ids_and_sources_that_do_not_fit_are_named():
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("make", "options"),
-    [(translator, {"beams": 3, "length_penalty": 0.6}), (continuer, {})],
+    [
+        (translator, {"beams": 3, "length_penalty": 0.6}),
+        pytest.param(continuer, {}, marks=pytest.mark.slow),
+    ],
 )
 def test_the_compiler_finds_the_same(make, options):
     """XLA, which knows every shape and keeps every buffer where it is."""

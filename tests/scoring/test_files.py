@@ -532,7 +532,9 @@ def test_what_inputs_name(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="has no /proc")
-@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+@pytest.mark.parametrize(
+    "format", ["parquet", pytest.param("jsonl", marks=pytest.mark.slow)]
+)
 def test_memory_is_that_of_a_window(files, tmp_path, format):
     """However large a file is, and its rows, in one group of them."""
     for name, times in (("small", 1), ("large", 20)):

@@ -563,37 +563,44 @@ def run_fresh(source, *arguments, **environment):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"sequence_length": 6},
-        {"normalization": "bert", "strip_accents": False},
-    ],
-)
-def test_saved_model_answers_without_keras(arguments, tmp_path):
+def save_both_ways(tokenizer, exported, plain):
+    """As Keras exports it, and in a plain module that does not track it."""
     text = keras.Input((), dtype="string")
-    tokenizer = WordpieceTokenizer(VOCABULARY, **arguments)
     model = keras.Model(text, tokenizer(text))
-    model.export(tmp_path / "exported", verbose=False)
-    # A plain module that does not track the layer.
-    plain = tf.Module()
-    plain.serve = tf.function(
+    model.export(exported, verbose=False)
+    module = tf.Module()
+    module.serve = tf.function(
         lambda text: {"ids": model(text)},
         input_signature=[tf.TensorSpec((None,), tf.string, "text")],
     )
-    tf.saved_model.save(plain, tmp_path / "plain", signatures=plain.serve)
-    ops = pathlib.Path(tensorflow_text.__file__).parent / "python" / "ops"
+    tf.saved_model.save(module, plain, signatures=module.serve)
+
+
+def test_saved_model_answers_without_keras(tmp_path):
     # In Turkey, "I" and "i" are two letters.
     texts = [*TEXTS, "I", "İ"]
+    paths = [str(tmp_path / name) for name in "abcd"]
+    expected = []
+    for tokenizer, pair in (
+        (WordpieceTokenizer(VOCABULARY, sequence_length=6), paths[:2]),
+        (
+            WordpieceTokenizer(
+                VOCABULARY, normalization="bert", strip_accents=False
+            ),
+            paths[2:],
+        ),
+    ):
+        save_both_ways(tokenizer, *pair)
+        expected += [tokenizer(texts).numpy().tolist()] * 2
+    ops = pathlib.Path(tensorflow_text.__file__).parent / "python" / "ops"
     answers = run_fresh(
         EXPORT_WORKER,
         str(ops),
         json.dumps(texts),
-        str(tmp_path / "exported"),
-        str(tmp_path / "plain"),
+        *paths,
         LC_ALL="tr_TR.UTF-8",
     )
-    assert answers == [tokenizer(texts).numpy().tolist()] * 2
+    assert answers == expected
 
 
 class TestLearn:

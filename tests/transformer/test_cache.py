@@ -258,10 +258,7 @@ LOOPED = {
 
 
 @pytest.fixture(
-    params=[
-        LOOPED["the-paper"],
-        pytest.param(LOOPED["rotary"], marks=pytest.mark.slow),
-    ],
+    params=LOOPED.values(),
     ids=LOOPED,
     scope="module",
 )
@@ -275,6 +272,8 @@ def looped(request):
     return model, expected
 
 
+# What a generator makes of a cache is tested with each change.
+@pytest.mark.slow
 def test_loops(looped):
     model, expected = looped
     answer = greedy(model, 7)
@@ -297,6 +296,7 @@ def test_loops(looped):
         np.testing.assert_array_equal(ops.convert_to_numpy(each), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_loop_in_litert_of_any_batch_and_length(looped):
     """With builtin operators alone, which is all the converter may use."""

@@ -322,7 +322,8 @@ def test_scales_of_what_was_measured(files, compare, edited):
 
 @pytest.mark.parametrize(
     "mode",
-    [None, pytest.param("float16", marks=pytest.mark.slow), *MODES[2:]],
+    # The one of floats is in test_verification.py, too.
+    [*(pytest.param(m, marks=pytest.mark.slow) for m in MODES[:2]), *MODES[2:]],
 )
 def test_verify_converts_anew(model, files, mode):
     """Then nothing differs, in any mode's file."""
@@ -420,7 +421,9 @@ def test_verify_refuses_another_graph(model, files, edited):
     assert "answers and weights alone" in str(report).splitlines()[0]
 
 
-@pytest.mark.parametrize("mode", [None, "int8"])
+@pytest.mark.parametrize(
+    "mode", [None, pytest.param("int8", marks=pytest.mark.slow)]
+)
 def test_verify_finds_what_no_answer_tells(model, files, edited, mode):
     report = kp.verify(
         model, edited(files[mode], low_bits, another_row), max_length=4

@@ -140,48 +140,40 @@ def test_failure_of_a_case_is_an_answer(answered):
     assert missing["outputs"] == other_input["outputs"] == {}
 
 
-def run_prepared(folder, artifact):
-    """Loads an artifact ahead, takes it away, and then asks for it."""
-    request = json.loads((folder / "request.json").read_text())
-    loaded = subprocess.run(
-        [
-            *(sys.executable, "-P", "-c", PREPARED, worker.__file__),
-            *(request["artifact"], folder),
-        ],
-        check=False,
-    )
-    assert loaded.returncode == 0
-    return read_response(folder)
-
-
+# Loads artifacts ahead, takes them away, and then asks for them.
 PREPARED = """
 import runpy, shutil, sys
 
-script, artifact, folder = sys.argv[1:]
+script, *folders = sys.argv[1:]
 names = runpy.run_path(script)
-names["prepare"]("saved_model", artifact)
-shutil.rmtree(artifact)
-names["main"](folder)
+for folder in folders:
+    names["prepare"]("saved_model", folder + "/1")
+    shutil.rmtree(folder + "/1")
+for folder in folders:
+    names["main"](folder + "/request")
 """
 
 
-def test_saved_model_that_was_loaded_ahead(saved_model, model, tmp_path):
-    artifact, folder = tmp_path / "1", tmp_path / "request"
-    shutil.copytree(saved_model.path, artifact)
-    write_request(folder, "saved_model", artifact, CASES[:1], **IDS)
-    assert run_prepared(folder, artifact)["load_seconds"] > 0
-    with np.load(folder / "outputs.npz") as outputs:
+def test_saved_models_that_were_loaded_ahead(saved_model, model, tmp_path):
+    """What does not load then is told when it is asked for."""
+    right, wrong = (tmp_path / name for name in ("right", "wrong"))
+    for folder in (right, wrong):
+        shutil.copytree(saved_model.path, folder / "1")
+        write_request(
+            folder / "request", "saved_model", folder / "1", CASES[:1], **IDS
+        )
+    (wrong / "1" / "saved_model.pb").write_bytes(b"no message")
+    subprocess.run(
+        [sys.executable, "-P", "-c", PREPARED, worker.__file__, right, wrong],
+        check=True,
+    )
+    assert read_response(right / "request")["load_seconds"] > 0
+    with np.load(right / "request" / "outputs.npz") as outputs:
         expected = model(IDS["0/ids"]).numpy()
         actual = outputs["0/scores"]
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
-
-
-def test_what_does_not_load_ahead_is_told_when_asked(saved_model, tmp_path):
-    artifact, folder = tmp_path / "1", tmp_path / "request"
-    shutil.copytree(saved_model.path, artifact)
-    (artifact / "saved_model.pb").write_bytes(b"no message")
-    write_request(folder, "saved_model", artifact, CASES[:1], **IDS)
-    assert "FileNotFoundError" in run_prepared(folder, artifact)["error"]
+    error = read_response(wrong / "request")["error"]
+    assert "FileNotFoundError" in error
 
 
 def test_artifact_that_does_not_load_is_an_answer(tmp_path):

@@ -52,17 +52,23 @@ def batches():
 @pytest.fixture(scope="module")
 def files(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("quantized")
+    options = {
+        None: {"verify": False},  # to be compared with the others alone
+        "float16": {"samples": batches()},
+        "int8": {"samples": batches()},
+        "int8-static": {"representative": batches()},
+    }
+    assert options.keys() == {None, *MODES}
     return {
         mode: kp.export_litert(
             model,
             folder / f"{mode}.tflite",
             quantization=mode,
-            representative=batches() if mode == "int8-static" else None,
-            samples=None if mode == "int8-static" else batches(),
             max_length=40,
             verbose=False,
+            **options[mode],
         )
-        for mode in (None, *MODES)
+        for mode in options
     }
 
 
@@ -481,7 +487,11 @@ def tied():
 
 
 @pytest.mark.parametrize(
-    "make_model", [einsums, pytest.param(nested, marks=pytest.mark.slow), tied]
+    "make_model",
+    [
+        *(pytest.param(m, marks=pytest.mark.slow) for m in (nested, tied)),
+        einsums,
+    ],
 )
 def test_models_of_keras_int8_answer_as_keras(tmp_path, make_model, run_litert):
     keras.utils.set_random_seed(0)

@@ -113,6 +113,7 @@ def test_numbers_that_a_layer_holds(onnxruntime, tmp_path):
     assert selected.tolist() == [[0.0, 0.0, 0.5]]
 
 
+@pytest.mark.slow
 def test_models_of_keras_hub(onnxruntime, tmp_path):
     models = pytest.importorskip("keras_hub").models
     vit = models.ViTBackbone(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import keras_posenc
 from keras_posenc.artifacts.processes import (
     isolation,
     processes,
@@ -180,6 +181,13 @@ def test_order_that_is_never_read_leaves_no_pipe(tmp_path):
     assert process._process.input.closed
 
 
+# The package without its layers, as Keras takes seconds to be imported.
+PARTS = f"""
+import sys, types
+
+sys.modules["keras_posenc"] = package = types.ModuleType("keras_posenc")
+package.__path__ = {list(keras_posenc.__path__)!r}
+"""
 STARTS = """
 import signal, sys
 from keras_posenc.artifacts.processes.isolation import Isolated
@@ -403,7 +411,7 @@ def test_idle_process_is_ended(served, monkeypatch):
         "def prepare(x): pass\n"
         "def main(what):\n"
         "    if what == 'waits': threading.Event().wait()\n"
-        "    end = time.monotonic() + 3\n"
+        "    end = time.monotonic() + 2\n"
         "    while time.monotonic() < end: pass\n"
     )
     with pytest.raises(IsolationError, match="did nothing for 1 s"):
@@ -423,8 +431,7 @@ def test_copies_end_with_who_started_them(tmp_path):
         "    time.sleep(300)\n"
     )
     start = (
-        "import sys\n"
-        "from keras_posenc.artifacts.processes.isolation import "
+        PARTS + "from keras_posenc.artifacts.processes.isolation import "
         "Limits, run_isolated\n"
         "run_isolated(sys.argv[1], limits=Limits(), prepared=[7])\n"
     )
@@ -448,7 +455,7 @@ def test_process_ends_with_who_started_it(tmp_path):
         f"    atexit.register(pathlib.Path({str(ended)!r}).touch)\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", STARTS, script], stdout=subprocess.PIPE
+        [sys.executable, "-c", PARTS + STARTS, script], stdout=subprocess.PIPE
     ) as starter:
         assert starter.stdout.readline() == b"started\n"
         starter.kill()

@@ -428,6 +428,7 @@ print("outcomes:", *outcomes)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
+@pytest.mark.slow
 def test_full_disk(tmp_path):
     base, scratch = tmp_path / "base", tmp_path / "scratch"
     base.mkdir()

@@ -674,6 +674,7 @@ kp.export_litert(model, sys.argv[2], verbose=False)
 """
 
 
+@pytest.mark.slow
 def test_what_the_killed_left_is_removed_by_the_next(
     model, litert, tmp_path, contents, monkeypatch
 ):
