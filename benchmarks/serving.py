@@ -1,9 +1,10 @@
-"""What an export for TensorFlow Serving costs, beside plain Keras's own.
+"""What an export for a server costs, beside plain Keras's own, and a request.
 
     python benchmarks/serving.py
 
 Everything in one run, in turns, and as ratios: a busy machine slows both
-sides. Needs gcc: cold loads are those of a C program, tests/c/serve.c.
+sides. Needs gcc: cold loads are those of a C program, tests/c/serve.c. Requests
+are answered by KServe's model server, around each format (`--only requests`).
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _contest import take_turns
+from _kserve import behind_kserve
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -107,69 +109,79 @@ def size(folder):
 
 
 def main():
-    argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args()
+    )
+    parser.add_argument("--only", choices=("exports", "requests"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        if options.only != "requests":
+            exports(Path(name))
+        if options.only != "exports":
+            for line in behind_kserve(Path(name)):
+                print(line)
+    return 0
+
+
+def exports(folder):
+    """The folder, a cold load, and a request of a string."""
     import numpy as np
     import tensorflow as tf
 
     import keras_posenc as kp
 
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model = build()
-        weights = 4 * model.count_params()
-        words = sum(len(word.encode()) + 1 for word in vocabulary())
-        began = time.perf_counter()
-        ours = kp.export_saved_model(model, folder / "ours", verbose=False).path
-        seconds = time.perf_counter() - began
-        bound = 1.1 * weights + words + 2e6
-        print(f"model: {model.count_params() / 1e6:.1f} M parameters")
-        print(f"export with verification: {seconds:.1f} s (promised: 15)")
-        print(
-            f"folder: {size(ours) / 1e6:.1f} MB, weights {weights / 1e6:.1f} "
-            f"MB: {size(ours) / bound:.2f} of 1.1 x weights + vocabulary + 2 MB"
-        )
-        plain = folder / "plain"
-        model.export(plain, verbose=False)
-        print(f"folder of plain Keras: {size(plain) / 1e6:.1f} MB")
-        program, libraries = compile_program(folder), operator_libraries()
-        records = folder / "records"
-        records.write_bytes(b"")
-        loads = {ours: [], plain: []}
-        for _ in range(LOADS):
-            for path, found in loads.items():
-                found.append(load_seconds(program, path, records, libraries))
-        # The fastest: what else the machine does only adds to a load.
-        fastest = [min(found) for found in loads.values()]
-        print(
-            f"cold load in C, three signatures: {fastest[0] * 1e3:.0f} ms, "
-            f"plain Keras, one: {fastest[1] * 1e3:.0f} ms: "
-            f"{fastest[0] / fastest[1]:.2f} x (promised: 1.2)"
-        )
-        signatures = tf.saved_model.load(ours).signatures
-        ids = np.asarray(model.layers[0](tf.constant([SENTENCE])))
-        requests = {
-            "serving_default": {"text": tf.constant([SENTENCE])},
-            "from_ids": {
-                "ids": tf.constant(ids),
-                "lengths": tf.constant([ids.shape[1]]),
-            },
-        }
-        strings, numbers = take_turns(
-            {
-                name: functools.partial(signatures[name], **inputs)
-                for name, inputs in requests.items()
-            },
-            ROUNDS,
-        ).values()
-        print(
-            f"one sentence of {ids.shape[1]} ids: strings "
-            f"{strings:.2f} ms, ids {numbers:.2f} ms: "
-            f"{strings / numbers:.3f} x (promised: 1.15)"
-        )
-    return 0
+    model = build()
+    weights = 4 * model.count_params()
+    words = sum(len(word.encode()) + 1 for word in vocabulary())
+    began = time.perf_counter()
+    ours = kp.export_saved_model(model, folder / "ours", verbose=False).path
+    seconds = time.perf_counter() - began
+    bound = 1.1 * weights + words + 2e6
+    print(f"model: {model.count_params() / 1e6:.1f} M parameters")
+    print(f"export with verification: {seconds:.1f} s (promised: 15)")
+    print(
+        f"folder: {size(ours) / 1e6:.1f} MB, weights {weights / 1e6:.1f} "
+        f"MB: {size(ours) / bound:.2f} of 1.1 x weights + vocabulary + 2 MB"
+    )
+    plain = folder / "plain"
+    model.export(plain, verbose=False)
+    print(f"folder of plain Keras: {size(plain) / 1e6:.1f} MB")
+    program, libraries = compile_program(folder), operator_libraries()
+    records = folder / "records"
+    records.write_bytes(b"")
+    loads = {ours: [], plain: []}
+    for _ in range(LOADS):
+        for path, found in loads.items():
+            found.append(load_seconds(program, path, records, libraries))
+    # The fastest: what else the machine does only adds to a load.
+    fastest = [min(found) for found in loads.values()]
+    print(
+        f"cold load in C, three signatures: {fastest[0] * 1e3:.0f} ms, "
+        f"plain Keras, one: {fastest[1] * 1e3:.0f} ms: "
+        f"{fastest[0] / fastest[1]:.2f} x (promised: 1.2)"
+    )
+    signatures = tf.saved_model.load(ours).signatures
+    ids = np.asarray(model.layers[0](tf.constant([SENTENCE])))
+    requests = {
+        "serving_default": {"text": tf.constant([SENTENCE])},
+        "from_ids": {
+            "ids": tf.constant(ids),
+            "lengths": tf.constant([ids.shape[1]]),
+        },
+    }
+    strings, numbers = take_turns(
+        {
+            name: functools.partial(signatures[name], **inputs)
+            for name, inputs in requests.items()
+        },
+        ROUNDS,
+    ).values()
+    print(
+        f"one sentence of {ids.shape[1]} ids: strings "
+        f"{strings:.2f} ms, ids {numbers:.2f} ms: "
+        f"{strings / numbers:.3f} x (promised: 1.15)"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,11 @@
-"""Serves a folder of SavedModel versions by KServe's model server.
+"""Serves an exported model by KServe's model server.
 
     python predictor.py --model_name judge --model_dir models/judge
+    python predictor.py --model_name judge --model_dir judge.tflite
+
+The first is a folder of SavedModel versions; a LiteRT or ONNX file takes its
+place, where the client sends ids and not texts. A short text is answered in
+less time then.
 
 Has KServe's V1 protocol: `/v1/models/judge:predict` takes and gives what
 TensorFlow Serving's does: `{"instances": [...], "signature_name": "..."}` gives
@@ -9,13 +14,13 @@ TensorFlow Serving's does: `{"instances": [...], "signature_name": "..."}` gives
 NaN is no answer, but a 400. Nothing else of that server's is here: no
 `/versions/N`, no `/metadata`, no gRPC, no batching.
 
-Takes the highest version there is, looks for a newer one every
+Takes the highest version there is, or the file, looks for a newer one every
 `--poll_seconds`, and swaps when that one is loaded and has answered its warm-up
 requests. What keeps a version from being served is logged once, and the version
 before goes on. Requests that the model cannot take are answered by a 400 that
-says why. Needs kserve and tensorflow, tensorflow-text where the model takes
-strings, and tensorflow-serving-api for warm-up requests; neither keras nor
-keras_posenc.
+says why. Needs kserve and what runs the model: ai-edge-litert or onnxruntime;
+or tensorflow, tensorflow-text where the model takes strings, and
+tensorflow-serving-api for warm-up requests. Neither keras nor keras_posenc.
 """
 
 import argparse
@@ -24,6 +29,8 @@ import base64
 import concurrent.futures
 import contextlib
 import ctypes
+import datetime
+import functools
 import gc
 import os
 import re
@@ -31,21 +38,148 @@ import socket
 import threading
 from importlib import util
 from pathlib import Path
+from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import kserve
 import numpy as np
 import orjson
-import tensorflow as tf
 from kserve.errors import InvalidInput
 from kserve.logging import logger
 from kserve.model_server import parser as kserve_parser
 from kserve.protocol.rest.server import RESTServer
 
+DEFAULT = "serving_default"
+# Of which kinds JSON's numbers may be, by the kind of an input.
+_KINDS = {"i": "iu", "u": "iu", "b": "b"}
 
+
+class Input(NamedTuple):
+    """What an input may be: None are sizes, or a shape, of any kind."""
+
+    shape: tuple | None
+    dtype: np.dtype
+
+
+class Signature(NamedTuple):
+    """What a model can be asked, whatever runs it.
+
+    `run` makes arrays of arrays, both by name, and raises one of `refusals`
+    for what the model does not take.
+    """
+
+    inputs: dict
+    run: object
+    refusals: tuple
+
+
+def load(path):
+    """The signatures of a model, by name."""
+    loaders = {".tflite": load_litert, ".onnx": load_onnx}
+    return loaders.get(path.suffix, load_saved_model)(path)
+
+
+def load_litert(path):
+    """Those of a LiteRT file."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    # Of its content: a file that is mapped follows whatever is written to it.
+    # Two threads would take longer for a short text than one does.
+    interpreter = Interpreter(model_content=path.read_bytes(), num_threads=1)
+    turn = threading.Lock()  # its tensors are one for all that ask
+
+    def signature(runner):
+        def run(inputs):
+            with turn:
+                return runner(**inputs)
+
+        inputs = {
+            name: Input(
+                tuple(
+                    None if size < 0 else int(size)
+                    for size in tensor["shape_signature"]
+                ),
+                np.dtype(tensor["dtype"]),
+            )
+            for name, tensor in runner.get_input_details().items()
+        }
+        return Signature(inputs, run, (RuntimeError, ValueError))
+
+    return {
+        name: signature(interpreter.get_signature_runner(name))
+        for name in interpreter.get_signature_list()
+    }
+
+
+def load_onnx(path):
+    """That of an ONNX file."""
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+    options = onnxruntime.SessionOptions()
+    # Its threads would wait for the next request by doing nothing, busily.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(
+        path.read_bytes(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+
+    def run(inputs):
+        return dict(zip(names, session.run(names, inputs), strict=True))
+
+    dtypes = {"float": "float32", "double": "float64", "string": "object"}
+    inputs = {}
+    for tensor in session.get_inputs():
+        name = tensor.type.removeprefix("tensor(").removesuffix(")")
+        inputs[tensor.name] = Input(
+            tuple(s if isinstance(s, int) else None for s in tensor.shape),
+            np.dtype(dtypes.get(name, name)),
+        )
+    refusals = errors.Fail, errors.InvalidArgument, errors.RuntimeException
+    return {DEFAULT: Signature(inputs, run, refusals)}
+
+
+def load_saved_model(path):
+    """Those of a version folder, which has answered its warm-up requests."""
+    import tensorflow as tf
+
+    load_text_operators()
+    module = tf.saved_model.load(path)
+    replay_warmup(path, module.signatures)
+
+    def signature(function):
+        _, specs = function.structured_input_signature
+
+        def run(inputs, _keep=module):
+            outputs = function(
+                **{
+                    name: tf.constant(value, specs[name].dtype)
+                    for name, value in inputs.items()
+                }
+            )
+            return {name: value.numpy() for name, value in outputs.items()}
+
+        inputs = {
+            name: Input(
+                None if spec.shape.rank is None else tuple(spec.shape),
+                np.dtype(spec.dtype.as_numpy_dtype),
+            )
+            for name, spec in specs.items()
+        }
+        return Signature(inputs, run, (tf.errors.InvalidArgumentError,))
+
+    return {
+        name: signature(function)
+        for name, function in module.signatures.items()
+    }
+
+
+@functools.cache
 def load_text_operators():
     """TF-Text's operators by their files: its package would need Keras."""
+    import tensorflow as tf
+
     spec = util.find_spec("tensorflow_text")
     if spec is not None:
         folder = Path(spec.submodule_search_locations[0], "python", "ops")
@@ -53,11 +187,17 @@ def load_text_operators():
             tf.load_op_library(str(path))
 
 
-def newest_version(folder):
-    """The highest version in a folder, as servers read them; or None."""
+def newest_version(model):
+    """The highest version in a folder, as servers read them; or None.
+
+    Of a file, when it was written.
+    """
+    if model.is_file():
+        written = model.stat().st_mtime
+        return datetime.datetime.fromtimestamp(written).isoformat()
     numbers = [
         int(path.name)
-        for path in Path(folder).iterdir()
+        for path in model.iterdir()
         if path.name.isascii() and path.name.isdigit()
     ]
     return max(numbers, default=None)
@@ -73,10 +213,12 @@ def replay_warmup(path, signatures):
     except ImportError:
         logger.warning("No warm-up: it needs tensorflow-serving-api")
         return
+    import tensorflow as tf
+
     for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
         request = log.predict_log.request
-        signatures[request.model_spec.signature_name or "serving_default"](
+        signatures[request.model_spec.signature_name or DEFAULT](
             **{
                 name: tf.constant(tf.make_ndarray(value), value.dtype)
                 for name, value in request.inputs.items()
@@ -85,30 +227,30 @@ def replay_warmup(path, signatures):
 
 
 class Predictor(kserve.Model):
-    """The newest version in a folder."""
+    """The newest version in a folder, or a file."""
 
-    def __init__(self, name, folder, poll_seconds, max_bytes):
+    def __init__(self, name, path, poll_seconds, max_bytes):
         super().__init__(name)
-        self.folder, self.poll_seconds = folder, poll_seconds
+        self.path, self.poll_seconds = Path(path), poll_seconds
         self.max_bytes = max_bytes
-        self.version = self.module = self.problem = None
+        self.version = self.signatures = self.problem = None
         self.executor = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
 
     def load(self):
         """Loads the newest version, and keeps looking for newer ones."""
-        load_text_operators()
         self.refresh()
         threading.Thread(target=self._poll, daemon=True).start()
         return self.ready
 
     def refresh(self):
         """Swaps to the newest version, if it is another one."""
-        version = newest_version(self.folder)
+        version = newest_version(self.path)
         if version is not None and version != self.version:
-            path = Path(self.folder, str(version))
+            is_file = self.path.is_file()
             try:
-                module = tf.saved_model.load(path)
-                replay_warmup(path, module.signatures)
+                signatures = load(
+                    self.path if is_file else self.path / str(version)
+                )
             except Exception as error:
                 reason = str(error).partition("\n")[0]
                 raise RuntimeError(
@@ -116,7 +258,7 @@ class Predictor(kserve.Model):
                     f"{type(error).__name__}: {reason}"
                 ) from error
             # One assignment: a request has the old version or the new one.
-            self.module, self.version = module, version
+            self.signatures, self.version = signatures, version
             self.ready = True
             logger.info("%s: version %s", self.name, version)
 
@@ -174,14 +316,14 @@ class Predictor(kserve.Model):
         )
 
     def _predict(self, payload):
-        signatures = self.module.signatures
-        name = payload.get("signature_name", "serving_default")
+        signatures = self.signatures
+        name = payload.get("signature_name", DEFAULT)
         if not isinstance(name, str) or name not in signatures:
             raise InvalidInput(
                 f"`signature_name` must be one of {', '.join(signatures)}"
             )
         signature = signatures[name]
-        _, specs = signature.structured_input_signature
+        specs = signature.inputs
         by_column = "inputs" in payload
         columns = (
             _named(payload["inputs"], specs)
@@ -193,15 +335,11 @@ class Predictor(kserve.Model):
             for (key, spec), rows in zip(specs.items(), columns, strict=True)
         }
         try:
-            outputs = signature(**inputs)
-        except tf.errors.InvalidArgumentError as error:
-            # The line before the one that names the node.
-            found = re.search(r"(\S[^\n]*)\n\s*\[\[", error.message)
-            reason = found[1] if found else error.message
+            outputs = signature.run(inputs)
+        except signature.refusals as error:
             raise InvalidInput(
-                f"The model does not take it: {reason}"
+                f"The model does not take it: {_reason(error)}"
             ) from None
-        outputs = {key: value.numpy() for key, value in outputs.items()}
         if not any(map(_has_nan, inputs.values())):
             for key, value in outputs.items():
                 if _has_nan(value):
@@ -223,7 +361,7 @@ class Predictor(kserve.Model):
         }
 
     def _tensor(self, name, spec, rows):
-        if spec.dtype == tf.string:
+        if spec.dtype == object:
             rows = _to_bytes(name, rows)
             longest = max(map(len, _flat(rows)), default=0)
             if longest > self.max_bytes:
@@ -239,30 +377,29 @@ class Predictor(kserve.Model):
                 raise InvalidInput(
                     f"`{name}` must have rows of one shape"
                 ) from None
-            if spec.dtype.is_floating and value.dtype == object:
+            kinds = _KINDS.get(spec.dtype.kind, "iuf")
+            if kinds == "iuf" and value.dtype == object:
                 # JSON has no NaN: null says so, as it does in answers.
                 numbers = (type(each) in (int, float) for each in value.flat)
                 is_null = np.equal(value, None)
                 if np.all(is_null | np.reshape([*numbers], value.shape)):
                     value = value.astype(float)
-            dtype = spec.dtype.as_numpy_dtype
-            kinds = "iu" if spec.dtype.is_integer else "iuf"
             if value.size and (
                 value.dtype.kind not in kinds
-                or (spec.dtype.is_integer and not _fits(value, dtype))
+                or (kinds == "iu" and not _fits(value, spec.dtype))
             ):
                 raise InvalidInput(f"`{name}` must be of {spec.dtype.name}")
             if value.nbytes > self.max_bytes * len(rows):
                 raise InvalidInput(
                     f"`{name}` may have {self.max_bytes} bytes a row"
                 )
-            value = value.astype(dtype)
-        if not spec.shape.is_compatible_with(value.shape):
+            value = value.astype(spec.dtype)
+        if not _is_of(spec.shape, value):
             raise InvalidInput(
                 f"`{name}` must be of shape {spec.shape}, and is of "
                 f"{value.shape}"
             )
-        return tf.constant(value, spec.dtype)
+        return value
 
 
 def _columns(instances, specs):
@@ -315,6 +452,24 @@ def _flat(value):
         yield value
 
 
+def _reason(error):
+    """What is wrong with a request, without where in the model it was seen."""
+    message = getattr(error, "message", str(error))
+    # TensorFlow names the node in the next line, and ONNX Runtime before it.
+    found = re.search(r"(\S[^\n]*)\n\s*\[\[", message)
+    return found[1] if found else message.rpartition("Status Message: ")[2]
+
+
+def _is_of(shape, value):
+    return shape is None or (
+        len(shape) == value.ndim
+        and all(
+            size in (None, found)
+            for size, found in zip(shape, value.shape, strict=True)
+        )
+    )
+
+
 def _fits(value, dtype):
     limits = np.iinfo(dtype)
     return limits.min <= value.min() and value.max() <= limits.max
@@ -337,7 +492,9 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], parents=[kserve_parser]
     )
-    parser.add_argument("--model_dir", required=True)
+    parser.add_argument(
+        "--model_dir", required=True, help="or a .tflite or .onnx file"
+    )
     parser.add_argument("--http_host", default="0.0.0.0")
     parser.add_argument("--poll_seconds", type=float, default=1.0)
     parser.add_argument(

@@ -17,20 +17,19 @@ import collections
 import json
 import os
 import random
-import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
+from kserve_server import start, stop
+
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
-PREDICTOR = Path(__file__).parents[2] / "export" / "kserve" / "predictor.py"
 THREADS = 8
 TOLERANCE = 1e-5
 WIDTH = 32
@@ -144,40 +143,6 @@ def export_versions(folder):
         difference = np.abs(np.subtract(*found)).max(axis=1).min()
         assert difference > 10 * TOLERANCE  # else no swap could be seen
     return (texts, rows, answers), (vectors, vector_answers)
-
-
-def start(folder, log):
-    """The server's process and its address, once it answers."""
-    process = subprocess.Popen(
-        [
-            *(sys.executable, PREDICTOR, "--model_name", "judge"),
-            *("--model_dir", folder, "--http_host", "127.0.0.1"),
-            *("--http_port", "0", "--enable_latency_logging", "false"),
-            *("--poll_seconds", "0.2"),
-        ],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-    for _ in range(1200):
-        found = re.search(
-            r"serving on port (\d+)", Path(log.name).read_text("utf-8")
-        )
-        if found:
-            return process, f"http://127.0.0.1:{found[1]}/v1/models/judge"
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    stop(process)
-    raise RuntimeError(Path(log.name).read_text("utf-8")[-2000:])
-
-
-def stop(process):
-    process.terminate()
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def resident(pid):

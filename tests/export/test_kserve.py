@@ -6,22 +6,28 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
+import numpy as np
 import pytest
 
 import keras_posenc as kp
+from tests.export import kserve_server
 from tests.generation import toy
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("kserve")
 pytest.importorskip("tensorflow_text")
 tf = pytest.importorskip("tensorflow")
+requests = pytest.importorskip("requests")
 InvalidInput = pytest.importorskip("kserve.errors").InvalidInput
 
 SOAK = Path(__file__).with_name("soak.py")
-PREDICTOR = Path(__file__).parents[2] / "export" / "kserve" / "predictor.py"
+PREDICTOR = kserve_server.PREDICTOR
 WARMUP = Path("assets.extra", "tf_serving_warmup_requests")
+TOLERANCE = 1e-5
+IDS = [[3, 4, 5, 0], [19, 1, 0, 0]]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +53,7 @@ def predictor(versions, tmp_path):
 
 
 def test_what_cannot_be_loaded_is_said_once(predictor, caplog):
-    broken = Path(predictor.folder, "2")
+    broken = Path(predictor.path, "2")
     broken.mkdir()
     for _ in range(3):
         predictor.try_refresh()
@@ -67,7 +73,7 @@ def test_what_cannot_be_loaded_is_said_once(predictor, caplog):
 
 
 def test_warmup_is_replayed(predictor, caplog):
-    one, two = (Path(predictor.folder, name) for name in "12")
+    one, two = (Path(predictor.path, name) for name in "12")
     shutil.copytree(one, two)
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -168,6 +174,118 @@ def test_what_a_generator_does_not_take_is_said(served, body, reason):
     with pytest.raises(InvalidInput, match=reason):
         served._predict(body)
     assert served._predict({"instances": ["abc"]})["predictions"]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A model of ids, of at most 12, and its exports in a folder."""
+    pytest.importorskip("onnx")
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            keras.layers.Embedding(20, 8, mask_zero=True),
+            kp.PositionEmbedding(12),
+            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=16),
+            kp.MaskedAveragePooling1D(),
+            keras.layers.Dense(2, name="scores"),
+        ]
+    )
+    folder = tmp_path_factory.mktemp("exported")
+    silent = {"verify": False, "verbose": False}
+    kp.export_saved_model(model, folder / "judge", **silent)
+    kp.export_litert(model, folder / "judge.tflite", **silent)
+    kp.export_onnx(model, folder / "judge.onnx", **silent)
+    return model, folder
+
+
+@pytest.mark.parametrize("name", ["judge", "judge.tflite", "judge.onnx"])
+def test_every_format_is_served_alike(exported, name):
+    model, folder = exported
+    served = predictor_of(folder / name, max_bytes=128)
+    wanted = model.predict(np.array(IDS), verbose=0)
+
+    def check():
+        for body in (
+            {"instances": IDS},
+            {"instances": [{"ids": row} for row in IDS]},
+        ):
+            found = served._predict(body)["predictions"]
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+        found = served._predict({"inputs": {"ids": IDS[:1]}})["outputs"]
+        np.testing.assert_allclose(found, wanted[:1], rtol=0, atol=TOLERANCE)
+
+    check()
+    for rows, reason in {
+        "an unknown id": ([[3, 20]], "does not take it: .*(20|out of bound)"),
+        "too long": ([[3] * 13], "no number|does not take it: "),
+        "too many bytes": ([[3] * 17], "may have 128 bytes a row"),
+        "no integer": ([[3.5]], "`ids` must be of int32"),
+        "a text": (["a text"], "`ids` must be of int32"),
+        "too large": ([[2**31]], "`ids` must be of int32"),
+        "another rank": ([3], r"must be of shape \(None, None\)"),
+        "several lengths": ([[3], [3, 4]], "rows of one shape"),
+        "no row": ([{"tokens": [3]}], "must have ids"),
+    }.values():
+        with pytest.raises(InvalidInput, match=reason):
+            served._predict({"instances": rows})
+        check()  # nothing of it is left behind
+
+
+def test_file_is_read_anew_where_it_is_replaced(exported, tmp_path, caplog):
+    _, folder = exported
+    path = shutil.copy(folder / "judge.tflite", tmp_path / "judge.tflite")
+    predictor = predictor_of(path)
+    first, signatures = predictor.version, predictor.signatures
+    predictor.try_refresh()
+    assert predictor.signatures is signatures
+    shutil.copy(folder / "judge.onnx", path)  # which is no LiteRT file
+    predictor.try_refresh()
+    (record,) = caplog.records
+    assert record.getMessage().endswith(f"version {first} goes on")
+    assert predictor._predict({"instances": IDS})
+    shutil.copy(folder / "judge.tflite", path)
+    predictor.try_refresh()
+    assert predictor.version != first
+    assert predictor.signatures is not signatures
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_taken"), [([True, False], True), ([1, 0], False)]
+)
+def test_booleans_are_taken_for_booleans(predictor, rows, is_taken):
+    spec = SimpleNamespace(shape=(None,), dtype=np.dtype(bool))
+    if is_taken:
+        found = predictor._tensor("tokens", spec, rows)
+        assert found.dtype == bool
+        assert found.tolist() == rows
+    else:
+        with pytest.raises(InvalidInput, match="must be of bool"):
+            predictor._tensor("tokens", spec, rows)
+
+
+def test_litert_server_needs_no_tensorflow(exported, tmp_path):
+    model, folder = exported
+    without = (
+        "import runpy, sys; sys.argv = sys.argv[1:]; "
+        "sys.modules.update(keras=None, keras_posenc=None, tensorflow=None); "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    with (tmp_path / "log").open("w") as log:
+        process, url = kserve_server.start(
+            folder / "judge.tflite", log, program=("-c", without, PREDICTOR)
+        )
+        try:
+            good, bad = (
+                requests.post(f"{url}:predict", json={"instances": rows})
+                for rows in (IDS, [[20]])
+            )
+        finally:
+            kserve_server.stop(process)
+    wanted = model.predict(np.array(IDS), verbose=0)
+    found = good.json()["predictions"]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+    assert bad.status_code == 400
+    assert "does not take it" in bad.json()["error"]
 
 
 @pytest.mark.slow
