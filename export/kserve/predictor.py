@@ -32,6 +32,8 @@ import threading
 from importlib import util
 from pathlib import Path
 
+# TensorFlow leaves oneDNN off on processors without AVX-512.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import kserve
