@@ -100,6 +100,8 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "rounds": options.rounds,
+        # Off by default on processors without AVX-512.
+        "oneDNN": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "not said"),
     }
     for dtype in ("float32", "bfloat16"):
         a, b = (

@@ -23,6 +23,7 @@ from pathlib import Path
 OWN = Path(__file__).parents[1]
 sys.path.insert(0, str(Path(__file__).parent))
 
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 

@@ -41,6 +41,7 @@ def main() -> None:
         "--rounds", type=int, default=60, help="turns of each contestant"
     )
     options = parser.parse_args()
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from rich.console import Console
     from rich.table import Column, Table

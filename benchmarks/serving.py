@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from _contest import take_turns
 from _kserve import behind_kserve
 
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 

@@ -63,6 +63,7 @@ def main() -> int:
     if options.quick:
         options.seeds, options.epochs = 1, 2
         options.schemes = options.schemes or ["none", "sinusoidal", "alibi"]
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with native_logs_silenced():
         run(options)

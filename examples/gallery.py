@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=64, help="positions")
     parser.add_argument("--dim", type=int, default=32, help="width")
     options = parser.parse_args()
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import keras
     from rich.console import Console

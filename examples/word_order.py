@@ -44,6 +44,7 @@ Sentence = list[str]
 
 def main() -> int:
     options = parse_arguments()
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         sentences = read_sentences(options.texts)

@@ -40,8 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, unknown = make_parser().parse_known_args(arguments)
         if unknown:  # as parse_args, but by the usage of the command
             options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        # Both before Keras is imported. Exports need TensorFlow, whatever
-        # backend the model was trained on.
+        # All before Keras is imported. Exports need TensorFlow, whatever
+        # backend the model was trained on. It leaves oneDNN off on processors
+        # without AVX-512, where products are a third faster with it.
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         os.environ["KERAS_BACKEND"] = "tensorflow"
         work = functools.partial(options.run, options)

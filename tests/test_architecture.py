@@ -420,3 +420,22 @@ def test_public_names_are_listed():
     # Rooms whose names stay in them.
     assert kp.analysis.SCHEMES
     assert kp.training.NoamSchedule
+
+
+def test_programs_turn_onednn_on_and_the_package_leaves_it():
+    """TensorFlow leaves it off on processors without AVX-512."""
+
+    def saying(name, *folders):
+        return {
+            path.relative_to(ROOT).as_posix()
+            for folder in folders
+            for path in (ROOT / folder).rglob("*.py")
+            if name in path.read_text()
+        }
+
+    programs = "benchmarks", "examples", "export", COMMAND
+    computing = saying('setdefault("TF_CPP_MIN_LOG_LEVEL"', *programs)
+    computing.remove("examples/serving_client.py")  # the server computes
+    assert saying("TF_ENABLE_ONEDNN_OPTS", *programs) >= computing
+    assert f"{COMMAND}/__init__.py" in computing
+    assert not saying("TF_ENABLE_ONEDNN_OPTS", PACKAGE)

@@ -40,6 +40,8 @@ from importlib import util
 from pathlib import Path
 from typing import NamedTuple
 
+# TensorFlow leaves oneDNN off on processors without AVX-512.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import kserve

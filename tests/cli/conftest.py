@@ -63,6 +63,7 @@ def run(monkeypatch, capfd):
     """Runs the command here; gives its exit code, output and errors."""
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def run(*arguments):
@@ -90,7 +91,12 @@ def shell():
     """Makes an environment as a shell has it: nothing said to TensorFlow."""
 
     def shell(**variables):
-        said = ("KERAS_BACKEND", "PYTHONUNBUFFERED", "TF_CPP_MIN_LOG_LEVEL")
+        said = (
+            "KERAS_BACKEND",
+            "PYTHONUNBUFFERED",
+            "TF_CPP_MIN_LOG_LEVEL",
+            "TF_ENABLE_ONEDNN_OPTS",
+        )
         environment = {k: v for k, v in os.environ.items() if k not in said}
         return {**environment, **variables}
 

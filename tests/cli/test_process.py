@@ -254,3 +254,14 @@ class TestStreams:
         assert process.stdout == ""
         said = "keras-posenc: ended by SIGTERM\n" if code == 143 else ""
         assert process.stderr == said
+
+
+@pytest.mark.parametrize(("said", "kept"), [(None, "1"), ("0", "0")])
+def test_onednn_is_on_unless_the_user_says_no(cli, monkeypatch, said, kept):
+    name = "TF_ENABLE_ONEDNN_OPTS"
+    if said is None:
+        monkeypatch.delenv(name)
+    else:
+        monkeypatch.setenv(name, said)
+    cli("inspect", "missing.tflite")
+    assert os.environ[name] == kept

@@ -35,6 +35,7 @@ SERVICE = closed(
         "pattern": r"^[\w./-]+:(\$\{\w+:-)?v?\d[\d.]+\}?$",
     },
     command=TEXTS,
+    environment={"type": "object", "additionalProperties": TEXT},
     ports={
         "type": "array",
         "items": {"type": "string", "pattern": r"^127\.0\.0\.1:\d+:\d+$"},
@@ -262,3 +263,12 @@ def test_inference_service_schema_refuses(
     place[path[-1]] = value
     with pytest.raises(AssertionError):
         check_inference_service(spoilt)
+
+
+def test_servers_have_onednn_on_any_processor(compose, service):
+    (given,) = service["spec"]["predictor"]["model"]["env"]
+    assert (
+        compose["services"]["serving"]["environment"]
+        == {given["name"]: given["value"]}
+        == {"TF_ENABLE_ONEDNN_OPTS": "1"}
+    )
