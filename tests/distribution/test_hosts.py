@@ -116,6 +116,7 @@ def check(reports, count):
             assert found["loss"] <= NEAR, name
             assert found["weights"] <= NEAR, name
             assert (found["sharded"] > 0) == (" data " not in name), name
+            assert found["astray"] == [], name
 
 
 @needs("jax")
@@ -217,6 +218,33 @@ def weights_of(path):
                 )
             )
     return found
+
+
+@pytest.mark.slow
+@needs("jax", "orbax")
+def test_restores_what_it_can_go_on_with(run, tmp_path):
+    (report,) = run("restore", {"folder": str(tmp_path)}, devices=1)
+    assert report.pop("epochs") == 3
+    for name, text in {
+        "batches": "behind 6 batches",
+        "weights": "Missing there: ['optimizer_variables/",
+        "width": "dense/kernel: (3, 4) float32",
+        "dtype": "dense/kernel: (3, 2) bfloat16",
+        "optimizer": "Missing there: ['optimizer_variables/loss_scale",
+        "unbuilt": "`model` must be built",
+    }.items():
+        assert text in report.pop(name), name
+    assert not report
+
+
+@pytest.mark.slow
+@needs("jax", "orbax")
+def test_processes_that_see_different_folders_all_hear_of_it(run, tmp_path):
+    """Else each would train from another epoch."""
+    (tmp_path / "0" / "3").mkdir(parents=True)
+    for report in run("restore_apart", {"folder": str(tmp_path)}, processes=2):
+        assert report.startswith("`directory` must be one that all")
+        assert report.endswith("[3, None]")
 
 
 @pytest.mark.slow
