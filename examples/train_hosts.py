@@ -21,6 +21,7 @@ file for one device. It needs `pip install jax orbax-checkpoint`.
 
 import argparse
 import os
+import shutil
 from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
@@ -113,9 +114,11 @@ def arguments():
 
 
 def is_one_of_several(options):
+    """Whether anything says so: what is missing then, JAX names."""
+    given = (options.coordinator, options.processes, options.process)
     return (
-        options.coordinator is not None
-        or "KERAS_DISTRIBUTION_JOB_ADDRESSES" in os.environ
+        any(value is not None for value in given)
+        or any(name.startswith("KERAS_DISTRIBUTION_") for name in os.environ)
         or int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
     )
 
@@ -128,8 +131,14 @@ def main():
         )
     devices = keras.distribution.list_devices()
     model_parallel = options.model_parallel
-    if len(devices) % model_parallel:
-        raise SystemExit(f"--model-parallel must divide {len(devices)} devices")
+    own = jax.local_device_count()
+    if len(devices) % model_parallel or max(own, model_parallel) % min(
+        own, model_parallel
+    ):
+        raise SystemExit(
+            f"--model-parallel must divide the {own} devices of a process, or "
+            f"be a multiple of them that divides all {len(devices)}"
+        )
     mesh = keras.distribution.DeviceMesh(
         (len(devices) // model_parallel, model_parallel),
         ["batch", "model"],
@@ -150,9 +159,12 @@ def main():
         "adam", "sparse_categorical_crossentropy", metrics=["accuracy"]
     )
     checkpoints = options.folder.absolute() / "checkpoints"
+    is_first = jax.process_index() == 0
+    if is_first:  # what was being saved when a run was killed
+        for left in checkpoints.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(left, ignore_errors=True)
     epoch = kp.restore_checkpoint(model, checkpoints)
     x, y = make_data(options.rows, options.seed)
-    is_first = jax.process_index() == 0
     model.fit(
         Batches(
             x,

@@ -42,8 +42,10 @@ def layout_map(
 
     What LoRA or int8 adds to them is sharded as they are. All else is
     replicated: norms, tables of positions and of distances, layers that are
-    not of this package, such as a head, and whatever the axis does not divide.
-    Numbers depend on none of this, but for the order of sums.
+    not of this package, such as a head, what a class of another's adds to an
+    embedding, and whatever the axis does not divide. Numbers depend on none of
+    this, but for the order of sums. An optimizer's variables follow those that
+    they are for.
 
     Args:
         model: A built model, or layer. Its values are not read: one that is
@@ -61,8 +63,9 @@ def layout_map(
         error there and not replicated in silence.
 
     Raises:
-        ValueError: The mesh has no such axis, a layer is not built, a variable
-            is of a quantization other than int8, or two have one path.
+        ValueError: The mesh is not Keras's or has no such axis, a layer is not
+            built, a variable is of a quantization other than int8, or two have
+            one path.
 
     Example:
     >>> import keras
@@ -83,6 +86,11 @@ def layout_map(
     References:
         - [Shoeybi et al., 2019](https://arxiv.org/abs/1909.08053)
     """
+    if not isinstance(mesh, keras.distribution.DeviceMesh):
+        raise ValueError(
+            "`mesh` must be a `keras.distribution.DeviceMesh`. "
+            f"Received: mesh={mesh!r}"
+        )
     if axis not in mesh.axis_names:
         raise ValueError(
             f"`axis` must be one of {list(mesh.axis_names)}, the axes of the "
@@ -154,15 +162,16 @@ def _axes_of(variable: Any, layer: Any, way: str, axis: str) -> tuple[Any, ...]:
         "kernel_scale": (columns,),
         "lora_kernel_a": (rows, None),
         "lora_kernel_b": (None, columns),
-        "embeddings": (None, columns),
-        "embeddings_scale": (None,),
-        "lora_embeddings_a": (None, None),
-        "lora_embeddings_b": (None, columns),
         "content_bias": (columns, None),
         "position_bias": (columns, None),
     }
     mode = layer.quantization_mode
     axes = known.get(variable.name)
+    if isinstance(layer, keras.layers.Embedding):
+        # Of which others make classes: what they add is replicated.
+        by_columns = variable.name in ("embeddings", "lora_embeddings_b")
+        axes = (None,) * (len(variable.shape) - by_columns)
+        axes = (*axes, columns) if by_columns else axes
     if axes is None or mode not in (None, "int8"):
         raise ValueError(
             "`model` has a variable of which nobody said how it is sharded: "
@@ -205,11 +214,12 @@ def _tail(path: str) -> list[str]:
 def save_gathered(model: Any, path: Any) -> Path:
     """Saves a model whose variables are sharded over several processes.
 
-    Every process calls it, at the same point. Each variable is gathered in its
-    turn, into memory of the host and never as a whole into that of a device;
-    process 0 writes the file beside its place and renames it, so that there is
-    all of it or what was there before; the others wait. It is an ordinary file,
-    which loads on every backend, on one device, with the optimizer's state.
+    Every process calls it, at the same point. One variable after another is
+    gathered: each device holds one as a whole for a moment, and the host of
+    process 0 all of them. Process 0 writes the file beside its place and
+    renames it, so that there is all of it or what was there before; the others
+    wait. It is an ordinary file, which loads on every backend, on one device,
+    with the optimizer's state.
 
     With one process, or without JAX, it writes what `model.save` writes.
 
@@ -316,7 +326,8 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
         model: The model that was trained, made and compiled again, as the
             first of a process if layers go without names: Keras counts them.
         directory: That of the callback, which saves at the end of each epoch
-            (`save_freq="epoch"`). All processes see it.
+            (`save_freq="epoch"`) all there is (not `save_weights_only`). All
+            processes see it.
 
     Returns:
         The epoch to go on from, for `fit(initial_epoch=...)`; 0 where there is
@@ -324,9 +335,9 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
 
     Raises:
         ImportError: The library `orbax-checkpoint` is missing.
-        ValueError: The backend is not JAX, the model is not compiled, or the
-            checkpoint is of another one; what is missing there, or in excess,
-            is named.
+        ValueError: The backend is not JAX, the model is not built or not
+            compiled, processes see different checkpoints, or the latest is of
+            another model, whose variables are named, or within an epoch.
 
     Example:
     >>> import keras
@@ -346,16 +357,24 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
             "`model` must be compiled: a checkpoint holds the optimizer's "
             f"state. Received: model={model.name!r}, which is not"
         )
+    if not model.built:
+        raise ValueError(
+            "`model` must be built: it has no weights yet. "
+            f"Received: model={model.name!r}"
+        )
     import jax
     from orbax.checkpoint import v1 as ocp
 
     directory = os.path.expanduser(os.fspath(directory))
     with ocp.training.Checkpointer(directory) as checkpointer:
         latest = checkpointer.latest
-    if latest is None:
+    step = None if latest is None else int(latest.step)
+    _check_shared(step, directory)
+    if step is None:
         return 0
-    path = os.path.join(directory, str(latest.step))
-    model.optimizer.build(model.trainable_variables)
+    path = os.path.join(directory, str(step))
+    if not model.optimizer.built:  # some would be built twice
+        model.optimizer.build(model.trainable_variables)
     state = model.get_state_tree()
     # Those of metrics begin anew with each epoch, or come with the first.
     del state["metrics_variables"]
@@ -373,14 +392,45 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
         lambda _: ocp.PLACEHOLDER, metrics
     )
     loaded = ocp.load_checkpointables(path, {"pytree": wanted})["pytree"]
+    _check_epoch(step, loaded["optimizer_variables"], path)
     model.set_state_tree({name: loaded[name] for name in state})
-    return int(latest.step) + 1
+    return step + 1
+
+
+def _check_shared(step: int | None, directory: str) -> None:
+    """Raises `ValueError`, on all processes, unless they see the same."""
+    if _process_count() == 1:
+        return
+    from jax.experimental import multihost_utils
+
+    own = np.int32(-1 if step is None else step)
+    found = multihost_utils.process_allgather(own).tolist()
+    if len(set(found)) > 1:
+        raise ValueError(
+            "`directory` must be one that all processes see. Received: "
+            f"directory={directory!r}, whose latest checkpoint is, by the "
+            f"number of the process, {[None if x < 0 else x for x in found]}"
+        )
+
+
+def _check_epoch(step: int, variables: Any, path: str) -> None:
+    """Raises `ValueError` for what `save_freq` of some batches has saved."""
+    for place, value in _leaves(variables):
+        if place.endswith("iteration") and int(value) == step:
+            raise ValueError(
+                f"The checkpoint '{path}' was saved behind {step} batches, and "
+                "not behind an epoch. `OrbaxCheckpoint` must have "
+                "`save_freq='epoch'`"
+            )
 
 
 def _check_same(state: Any, saved: Any, path: str) -> None:
     """Raises `ValueError` unless two trees have the same shapes by paths."""
     own, other = (
-        {f"{place}: {shape}" for place, shape in _shapes(tree)}
+        {
+            f"{place}: {tuple(value.shape)} {value.dtype}"
+            for place, value in _leaves(tree)
+        }
         for tree in (state, saved)
     )
     if own != other:
@@ -391,10 +441,10 @@ def _check_same(state: Any, saved: Any, path: str) -> None:
         )
 
 
-def _shapes(tree: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(tree: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
         here = f"{place}/{name}" if place else name
         if isinstance(value, dict):
-            yield from _shapes(value, here)
+            yield from _leaves(value, here)
         else:
-            yield here, tuple(value.shape)
+            yield here, value

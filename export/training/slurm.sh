@@ -15,7 +15,7 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 # A signal 120 s before the time is over, to the shell below.
-#SBATCH --signal=B:TERM@120
+#SBATCH --signal=B:USR1@120
 set -euo pipefail
 
 folder=${1:?"the folder, on a file system that all hosts share"}
@@ -27,10 +27,12 @@ again() {
         scontrol requeue "$SLURM_JOB_ID"
     fi
 }
-trap 'again; exit 0' TERM
+# Not TERM, which is what `scancel` sends: a job that was cancelled stays so.
+trap 'again; exit 0' USR1
 
-# In the background: bash hears signals only between commands.
-srun --kill-on-bad-exit=1 \
+# In the background: bash hears signals only between commands. Since Slurm 22.05
+# srun takes the job's CPUs for each task only if it is told.
+srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
     python examples/train_hosts.py --folder "$folder" "$@" &
 wait $! || {
     code=$?

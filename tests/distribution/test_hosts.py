@@ -116,6 +116,7 @@ def check(reports, count):
             assert found["loss"] <= NEAR, name
             assert found["weights"] <= NEAR, name
             assert (found["sharded"] > 0) == (" data " not in name), name
+            assert found["astray"] == [], name
 
 
 @needs("jax")
@@ -128,10 +129,10 @@ def test_a_step_on_four_devices_is_that_on_one(run):
 @needs("jax")
 def test_a_step_of_every_model_is_that_on_one_device(run):
     options = {
-        "kinds": ["encoder", "lora", "transformer"],
+        "kinds": ["encoder", "lora", "transformer", "decoder"],
         "distributions": ["data", (2, 2), (1, 4)],
     }
-    check(run("compare", options, devices=4), 9)
+    check(run("compare", options, devices=4), 12)
 
 
 @pytest.mark.slow
@@ -221,6 +222,33 @@ def weights_of(path):
 
 @pytest.mark.slow
 @needs("jax", "orbax")
+def test_restores_what_it_can_go_on_with(run, tmp_path):
+    (report,) = run("restore", {"folder": str(tmp_path)}, devices=1)
+    assert report.pop("epochs") == 3
+    for name, text in {
+        "batches": "behind 6 batches",
+        "weights": "Missing there: ['optimizer_variables/",
+        "width": "dense/kernel: (3, 4) float32",
+        "dtype": "dense/kernel: (3, 2) bfloat16",
+        "optimizer": "Missing there: ['optimizer_variables/loss_scale",
+        "unbuilt": "`model` must be built",
+    }.items():
+        assert text in report.pop(name), name
+    assert not report
+
+
+@pytest.mark.slow
+@needs("jax", "orbax")
+def test_processes_that_see_different_folders_all_hear_of_it(run, tmp_path):
+    """Else each would train from another epoch."""
+    (tmp_path / "0" / "3").mkdir(parents=True)
+    for report in run("restore_apart", {"folder": str(tmp_path)}, processes=2):
+        assert report.startswith("`directory` must be one that all")
+        assert report.endswith("[3, None]")
+
+
+@pytest.mark.slow
+@needs("jax", "orbax")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_was_killed_goes_on_as_if_nothing_had_been(
     start, processes, tmp_path
@@ -242,10 +270,13 @@ def test_what_was_killed_goes_on_as_if_nothing_had_been(
         process.communicate(timeout=300)
         assert process.returncode != 0
     assert not (tmp_path / "killed" / "model.keras").exists()
+    left = checkpoints / "9.orbax-checkpoint-tmp"
+    left.mkdir()
 
     (printed, *_) = finished(train(tmp_path / "killed"))
     assert "Epoch 1/" not in printed
     assert "Epoch 4/4" in printed
+    assert not left.exists()
     model = tmp_path / "killed" / "model.keras"
     whole = weights_of(tmp_path / "whole" / "model.keras")
     assert len(whole) > 20

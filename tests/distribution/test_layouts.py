@@ -119,6 +119,28 @@ def test_layers_of_others_are_replicated_but_for_embeddings():
     }
 
 
+def test_what_others_add_to_embeddings_is_replicated():
+    """Under whatever name: nobody else knows its axes."""
+
+    class Reversible(keras.layers.Embedding):
+        def build(self, input_shape):
+            super().build(input_shape)
+            self.add_weight(name="bias", shape=(self.input_dim,))
+            self.add_weight(name="kernel", shape=(3, 3, 3))
+
+    embedding = Reversible(51, 8, name="embedding")
+    model = keras.Sequential([keras.Input((None,), dtype="int32"), embedding])
+    assert sharded(model, 2) == {embedding.embeddings.path: COLUMNS}
+
+
+def test_blocks_that_share_their_weights():
+    encoder = kp.TransformerEncoder(
+        2, num_heads=4, intermediate_dim=12, share_blocks=True
+    )
+    encoder.build((None, None, 8))
+    assert sharded(encoder, 2) == {**ATTENTION, **FEED_FORWARD}
+
+
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 def test_lora_and_int8():
     model = kp.TransformerEncoderModel(50, **SIZES)
@@ -156,6 +178,8 @@ def test_refusals():
     model = kp.TransformerEncoderModel(50, **SIZES)
     with pytest.raises(ValueError, match=r"`axis` must be one of.*axis='rows'"):
         kp.layout_map(model, mesh(2), axis="rows")
+    with pytest.raises(ValueError, match=r"`mesh` must be .*mesh=\(1, 2\)"):
+        kp.layout_map(model, (1, 2))
     with pytest.raises(ValueError, match="Sequential 'unbuilt' is not"):
         kp.layout_map(
             keras.Sequential([kp.FeedForward(4)], name="unbuilt"), mesh(2)

@@ -69,10 +69,30 @@ def make_transformer():
     return model
 
 
+def make_decoder():
+    """Logits by the embeddings, of a vocabulary that no axis divides.
+
+    Its 2 heads of keys and values are fewer than a model axis of 4.
+    """
+    model = kp.TransformerDecoderModel(
+        41,
+        d_model=16,
+        num_layers=1,
+        num_heads=4,
+        num_key_value_heads=2,
+        intermediate_dim=32,
+        dropout=0.0,
+        name="decoder_model",
+    )
+    model.loss_of = TokenCrossentropy()
+    return model
+
+
 MODELS = {
     "encoder": make_encoder,
     "lora": lambda: make_encoder(lora=True),
     "transformer": make_transformer,
+    "decoder": make_decoder,
 }
 
 
@@ -85,10 +105,12 @@ def make_data(kind, rows=8):
         lengths = rng.integers(1, length + 1, (rows, 1))
         return np.where(np.arange(length) < lengths, found, 0).astype("int32")
 
-    if kind == "transformer":
-        target = ids(44, 7)
-        x = {"source": ids(40, 10), "target": target}
-        return x, np.pad(target[:, 1:], ((0, 0), (0, 1)))
+    if kind in ("transformer", "decoder"):
+        target = ids(41, 7)
+        following = np.pad(target[:, 1:], ((0, 0), (0, 1)))
+        if kind == "decoder":
+            return target, following
+        return {"source": ids(40, 10), "target": target}, following
     return ids(50, 10), rng.integers(0, 3, rows).astype("int32")
 
 
@@ -153,10 +175,11 @@ def one_step(kind, name, route="generator"):
     keras.utils.set_random_seed(0)
     model = make()
     x, y = make_data(kind)
-    rows = 1 if kind == "transformer" else len(y)
+    rows = 1 if kind in ("transformer", "decoder") else len(y)
     if rows > 1:
         model.loss_of.reduction = "sum"
-    model.compile(keras.optimizers.SGD(1 / rows), model.loss_of)
+    optimizer = keras.optimizers.SGD(1 / rows, momentum=0.5)
+    model.compile(optimizer, model.loss_of)
     data = fed(route, x, y, distribution)
     loss = model.fit(data, verbose=0, shuffle=False).history["loss"][0]
     keras.distribution.set_distribution(None)
@@ -182,6 +205,12 @@ def compare(kinds, distributions, routes=("generator",)):
             for route in routes:
                 found, model = one_step(kind, name, route)
                 pairs = zip(alone.weights, model.weights, strict=True)
+                momenta = zip(
+                    # Behind the number of steps and the learning rate.
+                    model.optimizer.variables[2:],
+                    model.trainable_variables,
+                    strict=True,
+                )
                 report[f"{kind} {name} {route}"] = {
                     "loss": abs(found - loss),
                     "weights": max(
@@ -192,6 +221,11 @@ def compare(kinds, distributions, routes=("generator",)):
                         not weight.value.sharding.is_fully_replicated
                         for weight in model.weights
                     ),
+                    "astray": [
+                        momentum.path
+                        for momentum, weight in momenta
+                        if momentum.value.sharding != weight.value.sharding
+                    ],
                 }
     return report
 
@@ -259,10 +293,69 @@ def load(path, export=None):
     return report
 
 
+# ---- Checkpoints
+
+
+def make_dense(width=2, dtype="float32", optimizer="sgd"):
+    keras.utils.clear_session()
+    layers = [keras.Input((3,)), keras.layers.Dense(width, dtype=dtype)]
+    model = keras.Sequential(layers)
+    model.compile(optimizer, "mse")
+    return model
+
+
+def said(model, folder):
+    """What `restore_checkpoint` answers, or what its error says."""
+    try:
+        return kp.restore_checkpoint(model, folder)
+    except ValueError as error:
+        return str(error)
+
+
+def restore(folder):
+    """What comes of checkpoints, by what is done with them."""
+
+    def train(name, **options):
+        x, y = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
+        path = os.path.join(folder, name)
+        saving = keras.callbacks.OrbaxCheckpoint(path, **options)
+        model = make_dense(optimizer="adam")
+        model.fit(x, y, 2, epochs=3, verbose=0, callbacks=[saving])
+        return path
+
+    path = train("epochs")
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+    built = make_dense(optimizer=scaled)
+    scaled.build(built.trainable_variables)
+    unbuilt = keras.Sequential([keras.layers.Dense(2)])
+    unbuilt.compile("sgd", "mse")
+    return {
+        "epochs": said(make_dense(optimizer="adam"), path),
+        "batches": said(
+            make_dense(optimizer="adam"), train("batches", save_freq=2)
+        ),
+        "weights": said(
+            make_dense(optimizer="adam"),
+            train("weights", save_weights_only=True),
+        ),
+        "width": said(make_dense(4, optimizer="adam"), path),
+        "dtype": said(make_dense(dtype="bfloat16", optimizer="adam"), path),
+        "optimizer": said(built, path),
+        "unbuilt": said(unbuilt, path),
+    }
+
+
+def restore_apart(folder):
+    """Each process has a folder of its own; process 0 finds something there."""
+    import jax
+
+    return said(make_dense(), os.path.join(folder, str(jax.process_index())))
+
+
 if __name__ == "__main__":
     case, options = sys.argv[1], json.loads(sys.argv[2])
     if "KERAS_DISTRIBUTION_JOB_ADDRESSES" in os.environ:
         keras.distribution.initialize()
-    cases = (compare, mirrored, save, load)
+    cases = (compare, mirrored, save, load, restore, restore_apart)
     report = {each.__name__: each for each in cases}[case](**options)
     print("\n" + json.dumps(report))  # behind what Gloo prints

@@ -88,6 +88,7 @@ def slurm(tmp_path):
                 "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
                 "SLURM_JOB_ID": "7",
                 "SLURM_RESTART_COUNT": restarts,
+                "SLURM_CPUS_PER_TASK": "8",
             },
             stderr=subprocess.DEVNULL,
         )
@@ -109,16 +110,27 @@ def test_slurm_queues_again_what_failed(
     assert slurm(srun, restarts).wait(30) == code
     first, *others = (tmp_path / "calls").read_text().splitlines()
     assert first.endswith(f"python {EXAMPLE} --folder /shared/run --epochs 3")
+    assert " --cpus-per-task=8 " in first
     assert others == ["scontrol requeue 7"] * requeued
 
 
-def test_slurm_queues_again_when_its_time_is_over(slurm, tmp_path):
+@pytest.mark.parametrize(
+    ("sent", "code", "requeued"),
+    [(signal.SIGUSR1, 0, True), (signal.SIGTERM, -signal.SIGTERM, False)],
+)
+def test_slurm_queues_again_when_its_time_is_over(
+    slurm, tmp_path, sent, code, requeued
+):
+    """But not when it was cancelled, by SIGTERM."""
+    lines = (RECIPES / "slurm.sh").read_text().splitlines()
+    assert "#SBATCH --signal=B:USR1@120" in lines
     process = slurm("exec sleep 5")
     calls = tmp_path / "calls"
     deadline = time.monotonic() + 20
     while not (calls.exists() and calls.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
-    assert calls.read_text().splitlines()[1:] == ["scontrol requeue 7"]
+    process.send_signal(sent)
+    assert process.wait(10) == code
+    others = calls.read_text().splitlines()[1:]
+    assert others == ["scontrol requeue 7"] * requeued
