@@ -1,5 +1,6 @@
 """The works that `speed.py` times: who does each, and what is aimed at."""
 
+import compileall
 import functools
 import statistics
 import subprocess
@@ -261,7 +262,13 @@ WORKS: tuple[Callable[[Peer | None, Path], Iterator[Contest]], ...] = (
 
 
 def first_calls() -> Iterator[dict[str, Any]]:
-    """What a user waits for once, in fresh processes."""
+    """What a user waits for once, in fresh processes.
+
+    With the bytecode that pip leaves where it installs.
+    """
+    import keras_posenc as kp
+
+    compileall.compile_dir(Path(kp.__file__).parent, quiet=1)
     code = """
 import time
 import keras
