@@ -5,28 +5,10 @@ __version__ = "0.1.0"
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# A room whose names stay in it; `.keras` files hold its losses.
+# What `.keras` files hold beside layers with a name here.
 from keras_posenc import training  # noqa: F401
-from keras_posenc.checkpoints.hugging_face import (
-    load_hugging_face as load_hugging_face,
-)
-from keras_posenc.checkpoints.keras_hub import (
-    from_keras_hub as from_keras_hub,
-)
 from keras_posenc.checkpoints.pretrained_model import (
     PretrainedModel as PretrainedModel,
-)
-from keras_posenc.checkpoints.saving import (
-    save_hugging_face as save_hugging_face,
-)
-from keras_posenc.distribution import (
-    layout_map as layout_map,
-)
-from keras_posenc.distribution import (
-    restore_checkpoint as restore_checkpoint,
-)
-from keras_posenc.distribution import (
-    save_gathered as save_gathered,
 )
 from keras_posenc.generation.generator import (
     Generator as Generator,
@@ -103,6 +85,7 @@ from keras_posenc.text.sentencepiece_tokenizer import (
 from keras_posenc.text.wordpiece_tokenizer import (
     WordpieceTokenizer as WordpieceTokenizer,
 )
+from keras_posenc.transformer import _first_and_average_pooling  # noqa: F401
 from keras_posenc.transformer.cross_attention import (
     CrossAttention as CrossAttention,
 )
@@ -186,12 +169,31 @@ if TYPE_CHECKING:
         VerificationReport as VerificationReport,
     )
     from keras_posenc.artifacts.verify import verify as verify
+    from keras_posenc.checkpoints.hugging_face import (
+        load_hugging_face as load_hugging_face,
+    )
+    from keras_posenc.checkpoints.keras_hub import (
+        from_keras_hub as from_keras_hub,
+    )
+    from keras_posenc.checkpoints.saving import (
+        save_hugging_face as save_hugging_face,
+    )
+    from keras_posenc.distribution import (
+        layout_map as layout_map,
+    )
+    from keras_posenc.distribution import (
+        restore_checkpoint as restore_checkpoint,
+    )
+    from keras_posenc.distribution import (
+        save_gathered as save_gathered,
+    )
     from keras_posenc.scoring.files import ScoringReport as ScoringReport
     from keras_posenc.scoring.files import score_files as score_files
     from keras_posenc.scoring.scorer import Scorer as Scorer
 
-# Where the exports are, and what runs them. They take longer to import than all
-# the layers, and most programs that import the layers export nothing.
+# Where that is which no `.keras` file holds: exports and what runs them, files
+# of other libraries, several devices. It takes longer to import than all the
+# layers, and most programs that import the layers use none of it.
 _LATE = {
     "Benchmark": "artifacts.litert.benchmark",
     "benchmark_litert": "artifacts.litert.benchmark",
@@ -206,15 +208,23 @@ _LATE = {
     "predict_texts": "artifacts.signatures.text_predictions",
     "verify": "artifacts.verify",
     "rollback": "artifacts.saved_model.rollback",
+    "load_hugging_face": "checkpoints.hugging_face",
+    "from_keras_hub": "checkpoints.keras_hub",
+    "save_hugging_face": "checkpoints.saving",
+    "layout_map": "distribution",
+    "restore_checkpoint": "distribution",
+    "save_gathered": "distribution",
     "Scorer": "scoring.scorer",
     "ScoringReport": "scoring.files",
     "score_files": "scoring.files",
 }
+# The same of rooms whose names stay in them.
+_ROOMS = ("analysis", "distribution")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "analysis":  # a room of its own, whose names stay in it
-        return importlib.import_module(f"{__name__}.analysis")
+    if name in _ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.{_LATE[name]}")

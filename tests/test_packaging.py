@@ -1,5 +1,6 @@
 """The wheel holds the package alone; the locks agree with pyproject.toml."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -93,25 +94,51 @@ def test_lock_names_no_host_and_no_path(lock):
         assert not re.search(r"(^|[\s(])[/~]|^-", line), line
 
 
-def test_layers_come_without_the_exports():
-    """Which take longer to import than all layers, and come when asked for."""
+def registered_names():
+    """What the files of the whole package register with Keras."""
+    for path in (ROOT / "keras_posenc").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for each in getattr(node, "decorator_list", []):
+                match each:
+                    case ast.Call(
+                        func=ast.Attribute(attr="register_keras_serializable")
+                    ):
+                        said = {k.arg: k.value.value for k in each.keywords}
+                        name = said.get("name", node.name)
+                        yield f"{said['package']}>{name}"
+
+
+def test_import_brings_what_files_hold_and_no_more():
+    """All that `load_model` looks for; what is late, when asked for.
+
+    Nothing but the package comes with it, once Keras is there.
+    """
     code = """
 import sys
+import keras, numpy
+
+others = {*sys.modules}
 import keras_posenc as kp
 
-def exports():
-    return [name for name in sys.modules if "keras_posenc.artifacts" in name]
-
-assert exports() == [], exports()
+brought = {name.split(".")[0] for name in {*sys.modules} - others}
+brought -= sys.stdlib_module_names
+assert brought == {"keras_posenc"}, brought
+print(*keras.saving.get_custom_objects(), sep="\\n")
+late = {f"keras_posenc.{module}" for module in kp._LATE.values()}
+late |= {f"keras_posenc.{room}" for room in ("artifacts", *kp._ROOMS)}
+assert not late & {*sys.modules}, late & {*sys.modules}
 names = [name for name in dir(kp) if not name.startswith("_")]
 assert {"PositionalEncoding", "export_litert", "verify"} <= {*names}, names
-for name in names:
+for name in (*names, *kp._ROOMS):
     getattr(kp, name)
-assert exports()
-try:
-    kp.export_tflite
-except AttributeError as error:
-    print(error)
+for name in dir(kp.training):
+    getattr(kp.training, name)
+assert late <= {*sys.modules}, late - {*sys.modules}
+for module in (kp, kp.training):
+    try:
+        module.export_tflite
+    except AttributeError as error:
+        print(error)
 """
     found = subprocess.run(
         [sys.executable, "-c", code],
@@ -120,4 +147,7 @@ except AttributeError as error:
         check=False,
     )
     assert found.returncode == 0, found.stderr
-    assert "'keras_posenc' has no attribute 'export_tflite'" in found.stdout
+    *registered, error, of_training = found.stdout.splitlines()
+    assert {*registered} == {*registered_names()}
+    assert error == "module 'keras_posenc' has no attribute 'export_tflite'"
+    assert of_training.startswith("module 'keras_posenc.training' has no")

@@ -15,8 +15,6 @@ from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
-from keras_posenc.generation.step import First, Step
-from keras_posenc.generation.token_steps import step_models
 from keras_posenc.generation.tokenizing import Tokenizing
 
 # What else has a name in the graph.
@@ -281,6 +279,8 @@ class Generator(keras.Model):
             >>> tuple(steps["decode"](state)["logits"].shape)
             (1, 9)
         """
+        from keras_posenc.generation.token_steps import step_models
+
         return step_models(self.search, self.name)
 
     def _with_noise(self, texts: bool = True) -> keras.Model:
@@ -505,7 +505,9 @@ class Generator(keras.Model):
             state.update(found)
 
     @functools.cached_property
-    def _steps(self) -> tuple[First, Step]:
+    def _steps(self) -> tuple[keras.Model, keras.Model]:
+        from keras_posenc.generation.step import First, Step
+
         return First(self.search), Step(self.search)
 
     def _pieces(self, tokens: Iterator[int]) -> Iterator[str]:

@@ -9,7 +9,6 @@ import keras
 
 from keras_posenc.ops.arguments import check_bool, check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
-from keras_posenc.text.byte_pair_file import read_tokenizer
 from keras_posenc.text.byte_pair_words import (
     CUT,
     PATTERNS,
@@ -198,6 +197,8 @@ class BytePairTokenizer(Tokenizer):
             ValueError: if the file says what is not known here, or no
                 padding.
         """
+        from keras_posenc.text.byte_pair_file import read_tokenizer
+
         options = {**read_tokenizer(path), **kwargs}
         if "pad_token" not in options:
             raise ValueError(

@@ -8,7 +8,6 @@ import keras
 
 from keras_posenc.ops.arguments import check_positive_int
 from keras_posenc.text._framed_tokenizer import FramedTokenizer
-from keras_posenc.text.corpus import texts_of
 
 _REPLACEMENT = "\ufffd"
 
@@ -116,6 +115,8 @@ class CharacterTokenizer(FramedTokenizer):
             >>> CharacterTokenizer.learn(["to be", "or not"]).vocabulary
             (' ', 'b', 'e', 'n', 'o', 'r', 't')
         """
+        from keras_posenc.text.corpus import texts_of
+
         room = None
         if vocabulary_size is not None:
             size = check_positive_int("vocabulary_size", vocabulary_size)

@@ -9,7 +9,6 @@ from typing import Any, Self
 import keras
 
 from keras_posenc.ops.arguments import check_bool, check_choice
-from keras_posenc.progress import progress
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.bert_words import NO_WORD, bert_words, marked
 from keras_posenc.text.wordpiece_vocabulary import (
@@ -19,7 +18,6 @@ from keras_posenc.text.wordpiece_vocabulary import (
     SUFFIX,
     UNK,
     check_vocabulary,
-    learn_vocabulary,
     read_vocabulary,
 )
 
@@ -231,6 +229,9 @@ class WordpieceTokenizer(Tokenizer):
             >>> print(tokenizer.detokenize(ids).numpy())
             [b'to be [UNK] or to see [UNK]']
         """
+        from keras_posenc.progress import progress
+        from keras_posenc.text.wordpiece_learning import learn_vocabulary
+
         import_tensorflow_text("WordpieceTokenizer")
         words_of = _words_of(lowercase, **kwargs)
         with progress(verbose) as step:

@@ -6,13 +6,18 @@ The paper's schedule, a loss and accuracies that know padding, the inputs of
 teacher forcing, batches of texts of like length, and LoRA.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from keras_posenc.training.accuracies import SequenceAccuracy, TokenAccuracy
-from keras_posenc.training.batches import batch_by_length
-from keras_posenc.training.lora import enable_lora
 from keras_posenc.training.noam_schedule import NoamSchedule, noam_adam
-from keras_posenc.training.packing import pack_sequences
 from keras_posenc.training.teacher_forcing import TeacherForcing
 from keras_posenc.training.token_crossentropy import TokenCrossentropy
+
+if TYPE_CHECKING:
+    from keras_posenc.training.batches import batch_by_length
+    from keras_posenc.training.lora import enable_lora
+    from keras_posenc.training.packing import pack_sequences
 
 __all__ = [
     "NoamSchedule",
@@ -25,3 +30,22 @@ __all__ = [
     "noam_adam",
     "pack_sequences",
 ]
+
+# Where that is which no `.keras` file holds.
+_LATE = {
+    "batch_by_length": "batches",
+    "enable_lora": "lora",
+    "pack_sequences": "packing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_LATE[name]}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
