@@ -170,6 +170,10 @@ def convert_tokenizer(content: str) -> tuple[bytes, dict[str, Any]]:
     model.trainer_spec.model_type = _UNIGRAM
     model.trainer_spec.unk_id = unigram["unk_id"]
     charsmap, whitespace = _normalization(tokenizer)
+    for each in added:
+        # They stand between spaces that are pieces already.
+        if each["normalized"] and whitespace == "model":
+            raise _unsupported("added_tokens", each)
     spec = model.normalizer_spec
     spec.precompiled_charsmap = charsmap
     spec.add_dummy_prefix = spec.escape_whitespaces = True

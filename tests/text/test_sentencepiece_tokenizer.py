@@ -100,6 +100,18 @@ class TestParity:
         assert different(tokenizer, expected) == otherwise
 
 
+def test_a_token_that_is_looked_for_in_normalized_texts(file):
+    """It is found where it is spelled, which the last four texts do not."""
+    said = tokenizer_json("split")
+    said["added_tokens"][-1]["normalized"] = True
+    tokenizer = SentencepieceTokenizer.from_tokenizer_json(file(said))
+    content = (FIXTURES / "normalized_tokens.json").read_text(encoding="utf-8")
+    texts, expected = zip(*json.loads(content), strict=True)
+    found = tokenizer.split(list(texts)).to_list()
+    same = [a == b for a, b in zip(found, expected, strict=True)]
+    assert same == [True] * (len(texts) - 4) + [False] * 4
+
+
 @pytest.mark.parametrize("length", [23, 24, 60])
 def test_pairs(file, length):
     """As `XLMRobertaTokenizer` of transformers numbers and cuts them."""
@@ -222,6 +234,12 @@ class TestRefusals:
         path = file({**tokenizer_json(), key: [{}]})
         with pytest.raises(ValueError, match=r"is no whole tokenizer\.json"):
             SentencepieceTokenizer.from_tokenizer_json(path)
+
+    def test_a_token_between_pieces_of_spaces(self, file):
+        said = tokenizer_json("model")
+        said["added_tokens"][-1]["normalized"] = True
+        with pytest.raises(ValueError, match=r"Received: added_tokens=.*mask"):
+            SentencepieceTokenizer.from_tokenizer_json(file(said))
 
     @pytest.mark.parametrize(
         ("key", "value"),
