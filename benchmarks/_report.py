@@ -23,6 +23,7 @@ GROWTH = (
 )
 POSITIONS = "loop", "tokens before it", "ms"
 SIZES = "short rows", "workers", "seconds", "rows/s", "peak, GB"
+MEMORY = "work", "format", "seconds", "peak, GB", "of the weights"
 GPU = (
     "work",
     "of",
@@ -150,6 +151,15 @@ def markdown(results: dict[str, Any]) -> str:
                 f"{sizes['time_power']:.2f} of the rows, memory by "
                 f"{sizes['memory_power']:.2f}.",
             ]
+    if memory := results.get("memory"):
+        lines += [
+            *("", "## Memory", "", _facts(memory["machine"]), ""),
+            f"An encoder of BERT's size, {memory['weights']:.0f} MB of",
+            "weights, verified as it leaves; of all processes, beyond what",
+            "the libraries take. Written by `benchmarks/memory.py`.",
+            "",
+            *_table(MEMORY, memory_rows(memory["rows"])),
+        ]
     if gpu := results.get("gpu"):
         lines += [
             *("", "## On a GPU", "", _facts(gpu["machine"]), ""),
@@ -229,6 +239,19 @@ def size_rows(sizes: dict[str, Any]) -> list[list[str]]:
             *(sizes[name] for name in ("sizes", "seconds", "rates", "peaks")),
             strict=True,
         )
+    ]
+
+
+def memory_rows(rows: Sequence[Any]) -> list[list[str]]:
+    return [
+        [
+            row["work"],
+            row["format"],
+            f"{row['seconds']:.0f}",
+            f"{row['peak']:.2f}",
+            f"{row['ratio']:.2f}",
+        ]
+        for row in rows
     ]
 
 

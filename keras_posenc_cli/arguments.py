@@ -141,9 +141,9 @@ def add_verification(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-length",
         type=length,
-        default=512,
         metavar="N",
-        help="longest sequence to verify with (default: %(default)s)",
+        help="longest sequence to verify with (default: 512, or what the "
+        "model's tokenizer makes of a text at most, if that is less)",
     )
     parser.add_argument(
         "--tolerance",

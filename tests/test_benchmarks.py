@@ -1,7 +1,10 @@
 """What the benchmarks conclude from times, and what they keep of them."""
 
 import json
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ import _command
 import _contest
 import _report
 import growth
+import memory
 
 BENCHMARKS = Path(sys.path.pop(0))
 SIZES = [1, 10, 100, 1000, 10_000]
@@ -160,6 +164,35 @@ def test_sizes_are_shown(tmp_path, capsys):
     assert "by the power\n0.90 of the rows, memory by 0.10." in page
     assert "12.3 s" in page
     assert "scoring.png" in page
+
+
+def test_memory_is_shown(tmp_path, capsys):
+    row = {"work": "export", "format": "LiteRT"}
+    row |= {"seconds": 99.6, "peak": 1.25, "ratio": 2.875}
+    found = {"machine": {}, "weights": 437.9, "rows": [row]}
+    _report.report("memory", found, tmp_path)
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert "| export | LiteRT | 100 | 1.25 | 2.88 |" in page
+    assert "438 MB of\nweights" in page
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells it")
+def test_memory_is_that_of_children_too():
+    size = 2**26
+    code = f"x = bytearray(b'x') * {size}; print(len(x), flush=True); input()"
+    before = memory.held(os.getpid())
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        with memory.watching(os.getpid()) as peak:
+            process.stdout.readline()
+            time.sleep(3 * memory.EVERY)
+        process.stdin.write("\n")
+    assert size <= peak[0] - before < 1.5 * size
+    assert memory.held(os.getpid()) - before < size / 2
 
 
 def test_part_of_a_run_is_not_kept(monkeypatch, capsys):

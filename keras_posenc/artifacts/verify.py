@@ -48,7 +48,6 @@ from keras_posenc.artifacts.verification.asking import (
     start_tensorflow,
 )
 from keras_posenc.artifacts.verification.judging import verify_expectations
-from keras_posenc.artifacts.verification.notes import FOLDING
 from keras_posenc.artifacts.verification.record import (
     make_record,
     try_to_record,
@@ -64,7 +63,7 @@ def verify(
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
     samples: Any = None,
-    max_length: int = 512,
+    max_length: int | None = None,
     tolerance: float | None = None,
     agreement: float | None = None,
     allow_operators: Sequence[str] = (),
@@ -115,10 +114,12 @@ def verify(
         samples: Further inputs: an array, a dict of arrays by input name, a
             text, or a list of these. They are required where the model takes
             integers and has neither `Embedding` nor lookup to say which.
-        max_length: The longest sequence. Inputs with several dynamic axes
-            besides the batch (images, volumes) go as far along each of them,
-            or until they hold 2**23 numbers: 512 by 512 pixels of 3 channels,
-            but 35 by 35 by 35 cells of 64.
+        max_length: The longest sequence. By default 512, or what the model's
+            tokenizer makes of a text at most, if that is less: its `max_length`
+            or `sequence_length`. Inputs with several dynamic axes besides the
+            batch (images, volumes) go as far along each of them, or until they
+            hold 2**23 numbers: 512 by 512 pixels of 3 channels, but 35 by 35 by
+            35 cells of 64.
         tolerance: The largest difference that passes: relative to the model's
             number where that is above 1, else to the largest number of that
             output (or 1, or 0.01). Integers and strings must be equal, but
@@ -226,9 +227,9 @@ def verify(
             )
         if task is not None and report.passed:
             step("Asking MediaPipe")
-            count = verify_in_mediapipe(task, path, expectations)
+            count, noted = verify_in_mediapipe(task, path, expectations)
             report = dataclasses.replace(
-                report, mediapipe=count, notes=[*report.notes, FOLDING]
+                report, mediapipe=count, notes=[*report.notes, *noted]
             )
         report = dataclasses.replace(
             report, unverified=[*report.unverified, *unverified]

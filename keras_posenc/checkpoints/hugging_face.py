@@ -44,6 +44,7 @@ from keras_posenc.checkpoints.tokenizers import (
     text_padding,
     tokenizer_of,
 )
+from keras_posenc.keras_internals import layers_within
 from keras_posenc.ops.arguments import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import progress
@@ -73,6 +74,12 @@ FAMILIES: dict[str, type[Family]] = {
     "roformer": RoFormer,
     "vit": ViT,
     "xlm-roberta": Roberta,
+}
+
+# Those of models, by default.
+_INITIALIZERS = {
+    "kernel_initializer": "glorot_uniform",
+    "embeddings_initializer": "uniform",
 }
 
 
@@ -210,7 +217,7 @@ def load_hugging_face(
             if is_typed and family.tells_texts_apart:
                 options["separator_id"] = tokenizer.end_id
         try:
-            encoder = family.model(**options, dtype=dtype, name="encoder")
+            encoder = _blank(family, **options, dtype=dtype, name="encoder")
         except ValueError as error:
             raise ValueError(f"'{path}' makes no model: {error}") from error
         family.fill(encoder, tensors)
@@ -253,6 +260,25 @@ def load_hugging_face(
             origin=origin,
             name=name or _name_of(opened),
         )
+
+
+class _Awaited(keras.initializers.Zeros):
+    """Zeros, where a checkpoint's numbers are going to be."""
+
+
+def _blank(family: Family, **options: Any) -> Any:
+    """A family's model without random numbers, which take long to draw.
+
+    Its layers have the usual initializers again, for whoever makes others of
+    their configs.
+    """
+    awaited = dict.fromkeys(_INITIALIZERS, _Awaited())
+    model = family.model(**options, **awaited)
+    for layer in layers_within(model):
+        for key, usual in _INITIALIZERS.items():
+            if isinstance(getattr(layer, key, None), _Awaited):
+                setattr(layer, key, keras.initializers.get(usual))
+    return model
 
 
 def _check_dtype(dtype: Any) -> None:

@@ -171,6 +171,7 @@ def tokenizer_of(
             layer = _byte_pairs(folder, settings, encoder, named)
         else:
             layer = _wordpieces(folder, whole, settings, encoder, named)
+        _check_frame(folder, settings, layer)
         if whole is not None:
             listed = whole.values.get("added_tokens") or []
             _check_added(folder, settings, listed)
@@ -278,13 +279,8 @@ def _byte_pairs(
                 )
     settings.expect("split_special_tokens", False)
     spaced = options["add_prefix_space"]
-    answers = {"add_prefix_space": (spaced, not is_roberta and spaced)}
-    if {"add_bos_token", "add_eos_token"} & {*settings.values}:
-        answers["add_bos_token"] = options["start_token"] is not None, False
-        answers["add_eos_token"] = options["end_token"] is not None, False
-    for key, (known, default) in answers.items():
-        if settings.take(key, default) != known:
-            raise settings.wrong(key, f"{WHOLE} says {known}")
+    if settings.take("add_prefix_space", not is_roberta and spaced) != spaced:
+        raise settings.wrong("add_prefix_space", f"{WHOLE} says {spaced}")
     pad_id = text_padding(folder, encoder.pad_id)
     options["pad_token"] = _padding(options["vocabulary"], pad_id)
     return BytePairTokenizer(**{**options, **named})
@@ -332,7 +328,9 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
     }
 
 
-def _named(folder: Folder, settings: Config, key: str, usual: str) -> Config:
+def _named(
+    folder: Folder, settings: Config, key: str, usual: str | None
+) -> Config:
     """A token that has a name, as the file says that says most of it."""
     said = [
         each if isinstance(each, dict) else {"content": each}
@@ -349,6 +347,44 @@ def _named(folder: Folder, settings: Config, key: str, usual: str) -> Config:
     ]
     told = next((each for each in same if len(each) > 1), same[0])
     return Config(told, f"{settings.path}', '{key}")
+
+
+def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
+    """Refuses settings that put other tokens around a text than the layer.
+
+    Some versions of transformers read these, and others the frame that stands
+    in the tokenizer's own file.
+    """
+    told = {"add_bos_token", "add_eos_token"} & {*settings.values}
+    if told and layer.num_separators is not None:
+        raise settings.wrong(
+            min(told), f"pairs of texts stand in another frame than in {WHOLE}"
+        )
+    # What classes are that build a frame of their own.
+    is_own = not isinstance(layer, BytePairTokenizer) and (
+        settings.values.get("tokenizer_class") not in _AS_THE_FILE_SAYS
+    )
+    is_bert = isinstance(layer, WordpieceTokenizer)
+    for added, other, token in (
+        ("bos", "cls", layer.start_token),
+        ("eos", "sep", layer.end_token),
+    ):
+        said = {}
+        if told:
+            key, usual = f"add_{added}_token", None if is_bert else token
+            found = _named(folder, settings, f"{added}_token", usual)
+            adds = settings.take(key, False, *_PERHAPS)
+            said[key] = found.take("content") if adds else None
+        if is_own:
+            key = f"{other}_token"
+            said[key] = _named(folder, settings, key, token).take("content")
+        for key, content in said.items():
+            if content != token:
+                raise settings.wrong(
+                    key,
+                    f"{content!r:.60} would stand around each text, where "
+                    f"{token!r} does by the tokenizer's own file",
+                )
 
 
 def _check_added(
@@ -465,7 +501,7 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
         token.expect("single_word", False)
         if ids.setdefault(added[-1], token.take("id")) != token.values["id"]:
             raise token.wrong("id", "the vocabulary has another one")
-    start, end = _frame(whole.part("post_processor"))
+    start, end = _frame(whole.part("post_processor"), ids)
     return {
         "vocabulary": _in_order(ids, whole.path),
         "lowercase": normalizer.take("lowercase", True, bool),
@@ -488,17 +524,20 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"'{path}' is no text in UTF-8: {error}") from error
 
-    for file, added in (
-        (_opened(folder, ADDED), _opened(folder, ADDED).values.values()),
-        (
-            settings,
-            map(_number, settings.part(DECODER, {}).values),
-        ),
-    ):
-        if any(number not in range(len(vocabulary)) for number in added):
+    added = _opened(folder, ADDED)
+    told: list[tuple[Config, Any, Any]] = [
+        (added, *each) for each in added.values.items()
+    ]
+    for number, each in settings.part(DECODER, {}).values.items():
+        content = each.get("content") if isinstance(each, dict) else each
+        told.append((settings, content, _number(number)))
+    known = {token: index for index, token in enumerate(vocabulary)}
+    for file, content, index in told:
+        if not isinstance(content, str) or known.get(content) != index:
             raise ValueError(
-                f"'{file.path}' adds tokens that {VOCABULARY} has not, which "
-                f"is not supported without {WHOLE}"
+                f"'{file.path}' has the token {content!r:.60} with the id "
+                f"{index}, which {VOCABULARY} has not: this is not supported "
+                f"without {WHOLE}"
             )
 
     def named(key: str, usual: str) -> str:
@@ -540,23 +579,33 @@ def _longest(folder: Folder, settings: Config, encoder: Any) -> int | None:
     return min(known, default=None)
 
 
-def _frame(processor: Config) -> tuple[str, str]:
-    """The tokens that stand before and behind those of a text."""
+def _frame(processor: Config, ids: Mapping[str, Any]) -> tuple[str, str]:
+    """The tokens that stand before and behind those of a text.
+
+    The file numbers them once more, and its numbers must be those of the
+    vocabulary.
+    """
     kinds = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
     try:
         if processor.expect("type", None, *kinds) == kinds[0]:
             first, text, last = processor.values["single"]
             is_text = "Sequence" in text
             start, end = (each["SpecialToken"]["id"] for each in (first, last))
+            special = processor.values["special_tokens"]
+            numbers = [special[token]["ids"] for token in (start, end)]
         else:
-            start, end = (processor.values[key][0] for key in ("cls", "sep"))
+            (start, *first), (end, *last) = (
+                processor.values[key] for key in ("cls", "sep")
+            )
+            numbers = [first, last]
             is_text = True
-        if is_text and isinstance(start, str) and isinstance(end, str):
+        if is_text and numbers == [[ids[start]], [ids[end]]]:
             return start, end
     except (IndexError, KeyError, TypeError, ValueError):
         pass
     raise ValueError(
-        f"'{processor.path}': a text must stand between one token and another"
+        f"'{processor.path}': a text must stand between one token and another, "
+        "each with the id that the vocabulary gives it"
     )
 
 

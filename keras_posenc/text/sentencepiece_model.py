@@ -170,11 +170,16 @@ def convert_tokenizer(content: str) -> tuple[bytes, dict[str, Any]]:
     model.trainer_spec.model_type = _UNIGRAM
     model.trainer_spec.unk_id = unigram["unk_id"]
     charsmap, whitespace = _normalization(tokenizer)
+    for each in added:
+        # They stand between spaces that are pieces already.
+        if each["normalized"] and whitespace == "model":
+            raise _unsupported("added_tokens", each)
     spec = model.normalizer_spec
     spec.precompiled_charsmap = charsmap
     spec.add_dummy_prefix = spec.escape_whitespaces = True
     spec.remove_extra_whitespaces = whitespace in ("model", "split")
-    start, end = _frame(tokenizer.get("post_processor"))
+    ids = {piece: index for index, (piece, _) in scores.items()}
+    start, end = _frame(tokenizer.get("post_processor"), ids)
     return model.SerializeToString(), {
         "start_token": start,
         "end_token": end,
@@ -222,16 +227,24 @@ def _padding(tokenizer: Mapping[str, Any], names: Collection[str]) -> str:
     return "[PAD]" if "[PAD]" in names else "<pad>"
 
 
-def _frame(processor: Any) -> tuple[str | None, str | None]:
-    """The tokens before and behind a text."""
+def _frame(
+    processor: Any, ids: Mapping[str, int]
+) -> tuple[str | None, str | None]:
+    """The tokens before and behind a text, which have the ids of pieces."""
     match processor:
         case None:
             return None, None
         case {"type": "TemplateProcessing", "single": template}:
+            special = processor.get("special_tokens")
             names = [
                 each["SpecialToken"]["id"] if "SpecialToken" in each else None
                 for each in template
             ]
+            for name in names:
+                if name is not None and (
+                    special[name]["ids"] != [ids.get(name)]
+                ):
+                    raise _unsupported("post_processor", processor)
             match names:
                 case [None]:
                     return None, None

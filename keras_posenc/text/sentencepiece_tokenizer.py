@@ -166,9 +166,11 @@ class SentencepieceTokenizer(Tokenizer):
     ) -> Self:
         """A tokenizer that gives the ids of Hugging Face's file.
 
-        Of those two things are otherwise: of two ways to cut a word that are
-        equally likely the other one may be taken, and several marks on one
-        letter are composed as SentencePiece composes them.
+        Of those three things are otherwise: of two ways to cut a word that are
+        equally likely the other one may be taken, several marks on one letter
+        are composed as SentencePiece composes them, and a token that is looked
+        for in the normalized text (`normalized`) is found where it is spelled,
+        and not in characters that only become it.
 
         Args:
             path: a `tokenizer.json` of the kind Unigram.

@@ -180,6 +180,15 @@ class TestWhatTheTokenizerSays:
         with pytest.raises(ValueError, match="of a pair of texts, as of one"):
             loaded(folder)
 
+    def test_settings_that_frame_otherwise(self, changed):
+        """As versions of transformers read them: `<s> a </s> <s> b </s>`."""
+        adds = {"add_bos_token": True, "add_eos_token": True}
+        folder = changed(
+            "roberta", tokenizer_config=lambda said: said.update(adds)
+        )
+        with pytest.raises(ValueError, match="'add_bos_token': pairs of texts"):
+            loaded(folder)
+
 
 class TestAsAModel:
     def test_keras_file_and_saved_model(self, cross_encoder, tmp_path):

@@ -10,6 +10,10 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.checkpoints.bicubic import resized
+from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.families.vit import ViT
+from keras_posenc.checkpoints.hugging_face import _blank
+from keras_posenc.keras_internals import layers_within
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
 IMAGES = {"deit", "dinov2", "vit"}
@@ -64,6 +68,40 @@ def test_computes_what_transformers_does(name):
     model = kp.load_hugging_face(folder, from_ids=True, verbose=False)
     answers = keras.ops.convert_to_numpy(model(arrays["ids"]))
     check_answers(model, answers, arrays)
+
+
+SIZES = {"d_model": 8, "num_layers": 2, "num_heads": 2, "intermediate_dim": 6}
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        (Bert(), {"vocabulary_size": 9, "embedding_dim": 4}),
+        (ViT(), {"image_size": 8, "patch_size": 4}),
+    ],
+    ids=["texts", "images"],
+)
+def test_no_numbers_are_drawn_that_a_checkpoint_replaces(family, options):
+    """And yet the model is one like any other, and so is a copy."""
+    options = {**SIZES, **options, "name": "encoder"}
+    blank, plain = _blank(family, **options), family.model(**options)
+
+    def drawn(model):
+        return [
+            weight.path.split("/")[-1]
+            for weight in model.weights
+            if weight.path.endswith(("/kernel", "/embeddings"))
+            and np.ptp(keras.ops.convert_to_numpy(weight))
+        ]
+
+    assert drawn(blank) == []
+    assert {*drawn(plain)} == {"kernel", "embeddings"}
+    assert drawn(type(blank).from_config(blank.get_config())) == drawn(plain)
+    found, usual = (
+        [layer.get_config() for layer in layers_within(model)]
+        for model in (blank, plain)
+    )
+    assert found == usual
 
 
 @pytest.mark.parametrize(

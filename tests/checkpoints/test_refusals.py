@@ -403,6 +403,7 @@ TOKENIZER = {
             {"Sequence": {"id": "A"}},
             {"SpecialToken": {"id": "[SEP]"}},
         ],
+        "special_tokens": {"[CLS]": {"ids": [2]}, "[SEP]": {"ids": [3]}},
     },
     "model": {
         "type": "WordPiece",
@@ -465,6 +466,26 @@ class TestTokenizer:
             ("post_processor single", None, "'post_processor'"),
             ("post_processor single", [{}, {}, {}], "'post_processor'"),
             ("post_processor single", [None] * 3, "'post_processor'"),
+            (
+                "post_processor special_tokens [SEP] ids",
+                [4],
+                "'post_processor': a text must stand between one token and "
+                "another, each with the id",
+            ),
+            (
+                "post_processor",
+                {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["x"]},
+                "'post_processor'",
+            ),
+            (
+                "post_processor",
+                {
+                    "type": "BertProcessing",
+                    "cls": ["[CLS]", 4],
+                    "sep": ["[SEP]", 3],
+                },
+                "each with the id",
+            ),
             ("added_tokens", 3, "'added_tokens'"),
             ("added_tokens", [None], "'added_tokens', '0'"),
             ("added_tokens", [{"id": 1}], "'content'"),
@@ -500,6 +521,10 @@ class TestTokenizer:
             ({"truncation_side": "left"}, "'truncation_side'"),
             ({"padding_side": "left"}, "'padding_side'"),
             ({"added_tokens_decoder": {"48": {}}}, "vocab.txt has not"),
+            (
+                {"added_tokens_decoder": {"3": {"content": "[CLS]"}}},
+                "'[CLS]' with the id 3, which vocab.txt has not",
+            ),
         ],
     )
     def test_settings(self, made, settings, word):
@@ -517,6 +542,40 @@ class TestTokenizer:
     def test_what_two_files_say_otherwise(self, made, other, said):
         files = {"tokenizer": TOKENIZER, "tokenizer_config": {other: said}}
         refused(lambda: made(**files), f"'{other}'")
+
+    @pytest.mark.parametrize(
+        ("settings", "word"),
+        [
+            ({"cls_token": "[UNK]"}, "'cls_token': '[UNK]' would stand"),
+            ({"sep_token": {"content": "[PAD]"}}, "'sep_token': '[PAD]'"),
+            # Of which BERT has none, and then none around a text.
+            ({"add_bos_token": True}, "'add_bos_token': None would stand"),
+            ({"add_eos_token": True}, "'add_bos_token': None would stand"),
+            (
+                {"add_bos_token": True, "bos_token": "[CLS]"},
+                "'add_eos_token': None would stand",
+            ),
+            (
+                {"add_bos_token": True, "bos_token": "[MASK]"},
+                "'add_bos_token': '[MASK]' would stand",
+            ),
+            ({"add_bos_token": 3}, "'add_bos_token'"),
+        ],
+    )
+    def test_settings_that_frame_otherwise(self, made, settings, word):
+        """As versions of transformers read them beside the file."""
+        files = {"tokenizer": TOKENIZER, "tokenizer_config": settings}
+        refused(lambda: made(**files), word)
+
+    def test_settings_that_frame_alike(self, made):
+        frame = {"bos_token": "[CLS]", "eos_token": "[SEP]"}
+        adds = {"add_bos_token": True, "add_eos_token": True}
+        whole = {"tokenizer": TOKENIZER}
+        assert made(**whole, tokenizer_config={**frame, **adds}).end_id == 3
+        # A class that does what the file says takes no name for the frame.
+        kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        settings = {**kind, "cls_token": "[MASK]"}
+        assert made(**whole, tokenizer_config=settings).start_id == 2
 
     def test_how_long_texts_may_be(self, made):
         """Of what sentence-transformers reads, the first that says so."""

@@ -3,6 +3,7 @@ import copy
 import gzip
 import json
 import pathlib
+import types
 
 import keras
 import numpy as np
@@ -12,12 +13,18 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
+from keras_posenc.checkpoints.folder import Folder  # noqa: E402
+from keras_posenc.checkpoints.tokenizers import (  # noqa: E402
+    pairing_of,
+    tokenizer_of,
+)
 from keras_posenc.text import SentencepieceTokenizer  # noqa: E402
 from keras_posenc.text.sentencepiece_model import (  # noqa: E402
     model_class,
 )
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
+PAIRS = FIXTURES / "pairs"
 
 
 def content(name):
@@ -91,6 +98,47 @@ class TestParity:
         assert tokenizer.whitespace == whitespace
         expected = CONTENT["tokenizers"][whitespace]["ids"]
         assert different(tokenizer, expected) == otherwise
+
+
+def test_a_token_that_is_looked_for_in_normalized_texts(file):
+    """It is found where it is spelled, which the last four texts do not."""
+    said = tokenizer_json("split")
+    said["added_tokens"][-1]["normalized"] = True
+    tokenizer = SentencepieceTokenizer.from_tokenizer_json(file(said))
+    content = (FIXTURES / "normalized_tokens.json").read_text(encoding="utf-8")
+    texts, expected = zip(*json.loads(content), strict=True)
+    found = tokenizer.split(list(texts)).to_list()
+    same = [a == b for a, b in zip(found, expected, strict=True)]
+    assert same == [True] * (len(texts) - 4) + [False] * 4
+
+
+@pytest.mark.parametrize("length", [23, 24, 60])
+def test_pairs(file, length):
+    """As `XLMRobertaTokenizer` of transformers numbers and cuts them."""
+    texts = json.loads((PAIRS / "texts.json").read_text(encoding="utf-8"))
+    with np.load(PAIRS / "xlm_roberta" / "expected.npz") as arrays:
+        expected = arrays[f"ids_{length}"]
+    said = tokenizer_json("split")
+    single = said["post_processor"]["single"]
+    end = single[-1]
+    said["post_processor"]["pair"] = [
+        *single,
+        end,
+        {"Sequence": {"id": "B", "type_id": 0}},
+        end,
+    ]
+    folder = Folder(file(said).parent)
+    settings = {"tokenizer_class": "XLMRobertaTokenizer"}
+    (folder.path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert pairing_of(folder) == (2, False)
+    encoder = types.SimpleNamespace(
+        pad_id=1, vocabulary_size=4000, input_position=None
+    )
+    tokenizer = tokenizer_of(folder, encoder, num_separators=2)
+    tokenizer = type(tokenizer).from_config(
+        tokenizer.get_config() | {"max_length": length}
+    )
+    np.testing.assert_array_equal(tokenizer(texts[: len(expected)]), expected)
 
 
 class TestAsALayer:
@@ -186,6 +234,12 @@ class TestRefusals:
         path = file({**tokenizer_json(), key: [{}]})
         with pytest.raises(ValueError, match=r"is no whole tokenizer\.json"):
             SentencepieceTokenizer.from_tokenizer_json(path)
+
+    def test_a_token_between_pieces_of_spaces(self, file):
+        said = tokenizer_json("model")
+        said["added_tokens"][-1]["normalized"] = True
+        with pytest.raises(ValueError, match=r"Received: added_tokens=.*mask"):
+            SentencepieceTokenizer.from_tokenizer_json(file(said))
 
     @pytest.mark.parametrize(
         ("key", "value"),

@@ -13,10 +13,11 @@ from keras_posenc.artifacts.expectations.id_ranges import (
     id_limits,
     unknown_integers,
 )
-from keras_posenc.artifacts.expectations.questions import Question
+from keras_posenc.artifacts.expectations.questions import LONGEST, Question
 from keras_posenc.artifacts.expectations.samples import Inputs
 from keras_posenc.artifacts.signatures.lookups import vocabularies
 from keras_posenc.artifacts.signatures.signature import Signature
+from keras_posenc.artifacts.signatures.strings import longest_text
 
 _BATCHES = (1, 3)
 
@@ -26,13 +27,24 @@ _LENGTHS = (1, 2, 17)
 # each would make too many: 32 MB of float32.
 _GRID_NUMBERS = 2**23
 
+_WORDS = "one two three four five six seven eight nine ten "
+
 # The first is the batch of one; the batch of three is the others.
-TEXTS = (
+_TEXTS = (
     "A short sentence, with punctuation.",
     "",
     "\t Ünïcödé \u4f60\u597d \n \U0001f642 caf\u00e9 ",
-    "one two three four five six seven eight nine ten " * 20,
+    _WORDS * 20,
 )
+
+
+def texts_beyond(length: int | None) -> Sequence[str]:
+    """Texts, one of which has more words than a length.
+
+    It has 200 at least, and no more than `LONGEST` calls for.
+    """
+    repeats = min(length or 0, LONGEST) // 10 + 1
+    return (*_TEXTS[:-1], _WORDS * max(repeats, 20))
 
 
 def make_questions(
@@ -47,7 +59,8 @@ def make_questions(
     batches of 1 and 3 (or the signature's own), each length of 1, 2, an odd one
     and the longest (or its own; `_longest` says what that is for a grid); rows
     with padding at their end, and rows of nothing else; the lowest and the
-    highest id. What the model looks up is of its own vocabulary.
+    highest id. What the model looks up is of its own vocabulary. Of texts one
+    is longer than its tokenizer leaves it.
     Samples and the longest are asked for; a shorter length a model may refuse.
     Integers that go to no embedding, and floats that are called a mask, are 1
     where there is a token and 0 where there is padding, or count the tokens.
@@ -90,6 +103,7 @@ def make_questions(
                 f"(--samples FILE.npz), such as {_example(signature)}"
             )
         return
+    texts = texts_beyond(longest_text(signature))
     limits = id_limits(signature, sizes, known, max_length, takes)
     rng = np.random.default_rng(0)
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
@@ -109,6 +123,7 @@ def make_questions(
                     shape,
                     signature.specs[name].dtype,
                     limits.get(name),
+                    texts,
                     is_mask=name in limits or "mask" in name,
                 )
                 for name, shape in shapes.items()
@@ -153,14 +168,15 @@ def _invent(
     shape: tuple[int, ...],
     dtype: str,
     limit: int | None,
+    texts: Sequence[str],
     is_mask: bool,
 ) -> np.ndarray:
     if dtype == "string":
         count = int(np.prod(shape, dtype=int))
-        texts = [
-            TEXTS[(index + (count > 1)) % len(TEXTS)] for index in range(count)
+        chosen = [
+            texts[(index + (count > 1)) % len(texts)] for index in range(count)
         ]
-        return np.array(texts, dtype=object).reshape(shape)
+        return np.array(chosen, dtype=object).reshape(shape)
     if limit is None and is_mask and dtype != "bool" and len(shape) < 3:
         return _count(shape, dtype)
     if dtype == "bool":

@@ -10,6 +10,10 @@ from keras_posenc.artifacts.expectations.expectations import Case
 from keras_posenc.artifacts.expectations.id_ranges import can_be_asked
 from keras_posenc.artifacts.expectations.samples import Inputs, fit_samples
 from keras_posenc.artifacts.signatures.signature import Signature
+from keras_posenc.artifacts.signatures.strings import longest_text
+
+# Of a sequence, where nothing says what the model takes.
+LONGEST = 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Questions:
 
     signatures: list[Signature]
     given: Mapping[str, Sequence[Inputs]]
-    max_length: int = 512
+    max_length: int = LONGEST
     tolerance: float | None = None
     agreement: float | None = None
     extra: Iterable[Case] = ()
@@ -54,7 +58,7 @@ class Questions:
         cls,
         signatures: Sequence[Signature],
         samples: Any = None,
-        max_length: int = 512,
+        max_length: int | None = None,
         tolerance: float | None = None,
         agreement: float | None = None,
         *,
@@ -78,6 +82,10 @@ class Questions:
         Raises:
             ValueError: Arguments that nobody can be asked with.
         """
+        if max_length is None:
+            limits = map(longest_text, signatures)
+            known = [limit for limit in limits if limit is not None]
+            max_length = min([*known, LONGEST])
         if (
             isinstance(max_length, bool)
             or not isinstance(max_length, numbers.Integral)

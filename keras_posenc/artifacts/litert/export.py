@@ -62,7 +62,7 @@ def export_litert(
     allow_operators: Sequence[str] = (),
     verify: bool = True,
     samples: Any = None,
-    max_length: int = 512,
+    max_length: int | None = None,
     tolerance: float | None = None,
     agreement: float | None = None,
     verbose: int = True,
@@ -115,7 +115,7 @@ def export_litert(
             may have; see `export_saved_model`.
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
-        max_length: The longest sequence to verify with.
+        max_length: The longest sequence to verify with; see `verify`.
         tolerance: The largest difference from the model's own answer; by
             default 1e-5, and more for a quantized file: see `verify`.
         agreement: How often a quantized file's largest score must be the

@@ -20,14 +20,14 @@ from keras_posenc.artifacts.processes.isolation import (
 
 def verify_in_mediapipe(
     task: TextTask, file: Path, expectations: Expectations
-) -> int:
+) -> tuple[int, list[str]]:
     """Asks a file in MediaPipe from raw text.
 
     Texts of ASCII, which are cut alike there and here; where ranges were fixed
     by batches, what is far from these is only asked, as it is in LiteRT.
 
     Returns:
-        How many texts it was asked.
+        How many texts it was asked, and which others have other ids there.
 
     Raises:
         ExportVerificationError: MediaPipe does not take the file, or finds
@@ -82,4 +82,4 @@ def verify_in_mediapipe(
                 f"in {differs.where} for {case.text!r}, and "
                 f"{expectations.tolerance:.3g} is allowed"
             )
-    return len(cases)
+    return len(cases), task.differing

@@ -93,6 +93,24 @@ def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
         )
 
 
+def differing(layer: Any) -> list[str]:
+    """Which texts beyond ASCII have other ids in MediaPipe than here."""
+    keeps, others = " and keeps accents", "capitals or accents"
+    if getattr(layer, "strip_accents", None) is False:  # as MediaPipe does
+        keeps, others = "", "capitals"
+    found = [
+        f"MediaPipe lowers letters of ASCII alone{keeps}: a text with other "
+        f"{others} gets other ids there, unless the application folds it first "
+        "(docs/limits.md)"
+    ]
+    if getattr(layer, "split_on_cjk", None) is False:
+        found.append(
+            "MediaPipe makes a word of each Chinese character, and "
+            f"'{layer.name}' does not: a text with some gets other ids there"
+        )
+    return found
+
+
 def check_output(task: str, signature: Signature, labels: Any) -> None:
     """Raises `ValueError` for outputs that do not fit the task or labels."""
     outputs = outputs_of(signature)

@@ -13,13 +13,14 @@ import keras
 import numpy as np
 
 from keras_posenc.artifacts.expectations.expectations import Case
-from keras_posenc.artifacts.expectations.invention import TEXTS
+from keras_posenc.artifacts.expectations.invention import texts_beyond
 from keras_posenc.artifacts.expectations.reference_outputs import answers_of
 from keras_posenc.artifacts.expectations.samples import split_texts
 from keras_posenc.artifacts.mediapipe.requirements import (
     check_output,
     check_tokenizer,
     check_tokens,
+    differing,
     is_tokenizer,
 )
 from keras_posenc.artifacts.signatures.naming import narrowed
@@ -33,11 +34,14 @@ from keras_posenc.artifacts.signatures.signature import (
     Origin,
     Signature,
 )
-from keras_posenc.artifacts.signatures.strings import from_ids
+from keras_posenc.artifacts.signatures.strings import (
+    LIMITS,
+    from_ids,
+    limit_of,
+)
 from keras_posenc.keras_internals import layer_behind
 
 IDS, MASK, SEGMENTS = "ids", "mask", "segment_ids"
-_LIMITS = ("sequence_length", "max_length")  # of a tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +56,7 @@ class TextTask:
         text: The signature of the model itself.
         tokenize: From a text to all of its ids.
         limit: How many ids the model takes of a text; None for all.
+        differing: Which texts have other ids in MediaPipe, in words.
     """
 
     name: str
@@ -61,6 +66,7 @@ class TextTask:
     text: Signature
     tokenize: Callable[[str], np.ndarray]
     limit: int | None
+    differing: list[str]
 
     def questions(self, samples: Any) -> tuple[list[Any], Iterator[Case]]:
         """Samples without their texts, and what those are to be answered.
@@ -73,7 +79,8 @@ class TextTask:
 
     def _cases(self, texts: Sequence[str]) -> Iterator[Case]:
         answer = answers_of(self.text)
-        for is_sample, group in ((False, TEXTS), (True, texts)):
+        invented = texts_beyond(self.limit)
+        for is_sample, group in ((False, invented), (True, texts)):
             for text, inputs, given in self._rows(group):
                 answers = answer(given)
                 name = self.signature.name
@@ -152,7 +159,7 @@ def resolve_task(
     check_output(task, whole, labels)
     # MediaPipe cuts where its input ends, which need not be where ours does.
     config = tokenizer.get_config()
-    config |= {name: None for name in _LIMITS if name in config}
+    config |= {name: None for name in LIMITS if name in config}
     uncut = type(tokenizer).from_config(config)
 
     def tokenize(text: str) -> np.ndarray:
@@ -178,7 +185,8 @@ def resolve_task(
         labels=None if labels is None else list(labels),
         text=whole,
         tokenize=tokenize,
-        limit=_limit(tokenizer),
+        limit=limit_of(tokenizer),
+        differing=differing(tokenizer),
     )
 
 
@@ -206,18 +214,12 @@ def _shape(
     return shape
 
 
-def _limit(tokenizer: Any) -> int | None:
-    """How many ids a tokenizer makes of a text at most; None for any."""
-    found = (getattr(tokenizer, name, None) for name in _LIMITS)
-    return next((limit for limit in found if limit is not None), None)
-
-
 def _of_bert(
     name: str, cut: Signature, shape: tuple[int | None, ...], tokenizer: Any
 ) -> Signature:
     """The signature of ids, mask and segments, from that of ids."""
     ((cut_name, cut_spec),) = cut.specs.items()
-    limit, fixed = _limit(tokenizer), tokenizer.sequence_length
+    limit, fixed = limit_of(tokenizer), tokenizer.sequence_length
     if fixed is not None and shape[1] not in (None, fixed):
         raise ValueError(
             f"Signature '{name}': '{tokenizer.name}' makes {fixed} ids of "

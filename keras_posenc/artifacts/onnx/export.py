@@ -35,7 +35,7 @@ def export_onnx(
     signatures: Mapping[str, Any] | None = None,
     verify: bool = True,
     samples: Any = None,
-    max_length: int = 512,
+    max_length: int | None = None,
     tolerance: float | None = None,
     verbose: int = True,
 ) -> Artifact:
@@ -60,7 +60,7 @@ def export_onnx(
             importers want it that plan for one.
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
-        max_length: The longest sequence to verify with.
+        max_length: The longest sequence to verify with; see `verify`.
         tolerance: The largest difference from the model's own answer; see
             `verify`.
         verbose: Whether to show progress; 2 also shows what native code logs.

@@ -74,7 +74,7 @@ def export_saved_model(
     allow_operators: Sequence[str] = (),
     verify: bool = True,
     samples: Any = None,
-    max_length: int = 512,
+    max_length: int | None = None,
     tolerance: float | None = None,
     verbose: int = True,
 ) -> Artifact:
@@ -135,7 +135,7 @@ def export_saved_model(
             are known to compute and do nothing else; see `operators.py`.
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
-        max_length: The longest sequence to verify with.
+        max_length: The longest sequence to verify with; see `verify`.
         tolerance: The largest difference from the model's own answer.
         verbose: Whether to show progress; 2 also shows what native code logs.
 

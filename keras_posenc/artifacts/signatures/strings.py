@@ -20,6 +20,8 @@ from keras_posenc.keras_internals import (
     tensors_behind,
 )
 
+LIMITS = ("sequence_length", "max_length")  # of a tokenizer
+
 
 def from_ids(signature: Signature) -> Signature | None:
     """The signature cut at its first numeric tensor, if it takes a string."""
@@ -113,6 +115,27 @@ def cut_strings(signature: Signature) -> Signature:
         cut_at=cuts[0] if is_one else None,
         whole=Whole(signature, _cutter(tensors, sources)),
     )
+
+
+def longest_text(signature: Signature) -> int | None:
+    """How many ids the tokenizers of a model make of a text at most.
+
+    By their `sequence_length` or `max_length`; None where nothing says so.
+    """
+    if signature.whole is not None:
+        signature = signature.whole.signature
+    cuts = [signature.cut_at]
+    if signature.cut_at is None:
+        outputs = getattr(signature.model, "outputs", None) or []
+        cuts, _ = _first_numeric_tensors(keras.tree.flatten(outputs))
+    found = (limit_of(layer_behind(cut)) for cut in cuts)
+    return min((limit for limit in found if limit is not None), default=None)
+
+
+def limit_of(tokenizer: Any) -> int | None:
+    """How many ids a tokenizer makes of a text at most; None for any."""
+    found = (getattr(tokenizer, name, None) for name in LIMITS)
+    return next((limit for limit in found if isinstance(limit, int)), None)
 
 
 def _named(

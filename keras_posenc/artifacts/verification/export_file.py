@@ -15,7 +15,6 @@ from keras_posenc.artifacts.ground.staging import (
 )
 from keras_posenc.artifacts.inspection.safety import inspect_safe
 from keras_posenc.artifacts.verification.judging import verify_expectations
-from keras_posenc.artifacts.verification.notes import FOLDING
 from keras_posenc.artifacts.verification.record import (
     make_record,
     record_path,
@@ -41,7 +40,7 @@ def export_file(
     path: Path,
     questions: Questions | None,
     write: Callable[[Path], object],
-    also: Callable[[Path, Expectations], int] | None = None,
+    also: Callable[[Path, Expectations], tuple[int, list[str]]] | None = None,
     *,
     format_name: str,
     in_float32: bool,
@@ -58,7 +57,7 @@ def export_file(
             model has answered, since samples may turn out to be none of its
             inputs.
         also: Asks a further runtime, which raises where it is answered
-            wrongly, and returns how often it was asked.
+            wrongly, and returns how often it was asked and what to note.
         format_name: Of the file.
         in_float32: Whether the model stands in float32 instead of its own
             mixed precision.
@@ -85,9 +84,9 @@ def export_file(
             report.require_success()
             if also is not None:
                 step("Asking MediaPipe")
-                count = also(staged, expected)
+                count, noted = also(staged, expected)
                 report = dataclasses.replace(
-                    report, mediapipe=count, notes=[*report.notes, FOLDING]
+                    report, mediapipe=count, notes=[*report.notes, *noted]
                 )
             record = make_record(report, staged)
         publish_file(staged, path)

@@ -9,11 +9,6 @@ from keras_posenc.artifacts.inspection.inspection import Inspection
 from keras_posenc.artifacts.signatures.signature import Signature
 
 _FORMATS = {"litert": "LiteRT", "onnx": "ONNX"}
-FOLDING = (
-    "MediaPipe lowers letters of ASCII alone and keeps accents: a text with "
-    "other capitals or accents gets other ids there, unless the application "
-    "folds it first (docs/limits.md)"
-)
 
 
 def notes(

@@ -8,9 +8,14 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
+import keras_posenc as kp
 from keras_posenc.artifacts.expectations.invention import make_questions
+from keras_posenc.artifacts.expectations.questions import Questions
 from keras_posenc.artifacts.expectations.samples import fit_samples
-from keras_posenc.artifacts.signatures.resolving import resolve_signatures
+from keras_posenc.artifacts.signatures.resolving import (
+    resolve_numeric_signatures,
+    resolve_signatures,
+)
 from keras_posenc.artifacts.signatures.serving_signatures import (
     resolve_serving_signatures,
 )
@@ -402,6 +407,32 @@ def test_integers_without_an_embedding_need_samples(make):
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             grid(model, samples=samples)
+
+
+@pytest.mark.parametrize(
+    ("options", "longest", "words"),
+    [
+        ({}, 512, 200),
+        ({"sequence_length": 16}, 16, 200),
+        ({"max_length": 300}, 300, 310),
+        ({"max_length": 9000}, 512, 520),
+    ],
+)
+def test_what_a_tokenizer_cuts_is_asked(options, longest, words):
+    """A text that is cut, and as many ids as the text has then."""
+    text = keras.Input((), dtype="string", name="text")
+    tokenizer = kp.CharacterTokenizer(["a", "b"], **options)
+    size = tokenizer.vocabulary_size()
+    vectors = layers.Embedding(size, 2, mask_zero=True)(tokenizer(text))
+    model = keras.Model(text, vectors)
+    resolved = resolve_serving_signatures(model)
+    assert Questions.fit(resolved).max_length == longest
+    assert Questions.fit(resolved, max_length=7).max_length == 7
+    numeric = resolve_numeric_signatures(model)
+    assert Questions.fit(numeric).max_length == longest
+    asked = [case["text"] for case in grid(model)]
+    found = max(len(each.split()) for texts in asked for each in texts)
+    assert found == words
 
 
 def test_samples_of_strings():

@@ -220,6 +220,47 @@ def test_tokens_are_mediapipes_id_for_id(mediapipe, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "same", "other", "said"),
+    [
+        ({}, "the cat", "the c\u00e1t", "alone and keeps accents: a text"),
+        ({"strip_accents": False}, "the c\u00e1t", "\u00c9t", "alone: a text"),
+        ({}, "\u4f60\u597d cat", "\u00c9t", "capitals or accents gets"),
+        (
+            {"split_on_cjk": False},
+            "the cat",
+            "\u4f60\u597d cat",
+            "a word of each Chinese character, and 'tokens' does not",
+        ),
+    ],
+)
+def test_what_differs_beyond_ascii_is_said(
+    mediapipe, tmp_path, options, same, other, said
+):
+    words = ["the", "cat", "c\u00e1t", "\u00e9t", "et", "\u4f60", "\u597d"]
+    tokens = kp.WordpieceTokenizer(
+        [*FOUR, *words, "##\u597d", "\u4f60\u597d"],
+        sequence_length=8,
+        normalization="bert",
+        name="tokens",
+        **options,
+    )
+    text = keras.Input((), dtype="string", name="text")
+    model = keras.Model(text, layers.Rescaling(1.0)(tokens(text)))
+    names = ("ids", "mask", "segment_ids")
+    artifact = export(
+        model,
+        tmp_path / "ids.tflite",
+        task="text_embedder",
+        signatures={"serving_default": (model, {"ids": (1, 8)})},
+        samples=dict.fromkeys(names, np.ones((1, 8), "int32")),
+    )
+    assert said in artifact.report.details()
+    found = embed(artifact.path, [same, other])
+    ids = np.asarray(tokens([same, other]))
+    assert (found == ids).all(axis=1).tolist() == [True, False]
+
+
 def test_accents_are_what_mediapipe_keeps(mediapipe, tmp_path):
     # It lowercases ASCII alone, so that such a word is another, or [UNK].
     model = classifier()
