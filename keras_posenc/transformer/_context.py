@@ -101,17 +101,34 @@ class Context:
         A token that an attention mask lets attend to nothing attends to
         everything alike, and so to padding, which must then be there.
         """
-        if (
-            self.queries.tokens is not None
-            and self.attention_mask is None
-            and keras.config.backend() == "tensorflow"
+        if not (
+            keras.config.backend() == "tensorflow"
             and self.data_dependent_shapes
         ):
+            return
+
+        def packing_of(tokens: Any, side: Side) -> Packing:
             # One row may stand for all rows of the batch.
-            tokens = ops.broadcast_to(
-                self.queries.tokens, (self.batch, self.queries.length)
-            )
-            self.packing = Packing(tokens, training=training)
+            shape = self.batch, side.length
+            return Packing(ops.broadcast_to(tokens, shape), training=training)
+
+        tokens = self.queries.tokens
+        if tokens is not None and self.attention_mask is None:
+            self.packing = packing_of(tokens, self.queries)
+        if self.memory is None:
+            return
+        across, keys = self.memory.context, self.memory.context.keys
+        across.packing = self.packing
+        if (
+            keys.tokens is not None
+            and across.attention_mask is None
+            and keys.segment_ids is None
+        ):
+            # Of a memory without tokens all is attended to.
+            some = ops.any(keys.tokens, axis=1, keepdims=True)
+            tokens = ops.logical_or(keys.tokens, ops.logical_not(some))
+            packing = packing_of(tokens, keys)
+            self.memory = Memory(across, packing.pack(self.memory.x), packing)
 
     def pack(self, x: Any) -> Any:
         """`(batch, seq, dim)` -> `(1, tokens, dim)`, if padding is skipped."""
@@ -143,7 +160,9 @@ class Memory:
     Attributes:
         context: The inputs as queries, and the memory's tokens as keys.
         x: `(batch, source, dim)`, or None where its keys and values are kept.
+        packing: How `x` is packed, if it is.
     """
 
     context: Context
     x: Any = None
+    packing: Packing | None = None

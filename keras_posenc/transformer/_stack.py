@@ -33,6 +33,7 @@ class Stack(AttentionLayer):
         of_blocks: More that all blocks are made with.
         by_block: More that they are made with, a list of one for each.
         share_blocks: Whether one block stands for all of them.
+        skip_padding: Whether they leave padding out of their computation.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class Stack(AttentionLayer):
         of_blocks: dict[str, Any] | None = None,
         by_block: dict[str, list[Any]] | None = None,
         share_blocks: bool = False,
+        skip_padding: bool,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.num_layers = count = check_positive_int("num_layers", num_layers)
         self.normalize_first = check_bool("normalize_first", normalize_first)
+        self.skip_padding = check_bool("skip_padding", skip_padding)
         by_block = dict(by_block or {})
         for name, value in positions.items():
             value = check_positions(name, value, count)
@@ -129,6 +132,7 @@ class Stack(AttentionLayer):
             **self.blocks[0].get_config(),
             **super().get_config(),
             "num_layers": self.num_layers,
+            "skip_padding": self.skip_padding,
             "attention_position": keras.saving.serialize_keras_object(
                 self.attention_position
             ),

@@ -12,6 +12,7 @@ from keras_posenc.ops.arguments import (
     check_sequence_shape,
 )
 from keras_posenc.ops.attention import swap_heads
+from keras_posenc.ops.packing import Packing
 from keras_posenc.ops.sides import Side
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attending import attend_between, rotated
@@ -246,27 +247,32 @@ class CrossAttention(DecodingLayer):
         return self.read(
             x,
             memory,
-            self.remember(memory.x, memory.context.keys),
+            self.remember(memory.x, memory.context.keys, memory.packing),
             return_attention_scores=return_attention_scores,
             training=training,
         )
 
-    def remember(self, memory: Any, keys: Side) -> dict[str, Any]:
+    def remember(
+        self, memory: Any, keys: Side, packing: Packing | None = None
+    ) -> dict[str, Any]:
         """The keys and values of a memory, as rotated: once for all steps.
 
         Args:
             memory: `(batch, source, memory_dim)`, in the compute dtype.
             keys: Its tokens.
+            packing: How it is packed, if it is.
 
         Returns:
             `"key"` and `"value"`, `(batch, key_value_heads, source, head_dim)`.
         """
-        batch, source, _ = ops.shape(memory)
+        projected = project(self.key_value, memory)
+        if packing is not None:
+            projected = packing.unpack(projected)
+        batch, source, _ = ops.shape(projected)
         kv_heads = self.num_key_value_heads
         head_dim = self.output_projection.units // self.num_heads
         projected = ops.reshape(
-            project(self.key_value, memory),
-            (batch, source, 2 * kv_heads, head_dim),
+            projected, (batch, source, 2 * kv_heads, head_dim)
         )
         key, value = ops.split(swap_heads(projected), 2, axis=1)
         key = rotated(self.attention_position, key, keys)
@@ -285,7 +291,7 @@ class CrossAttention(DecodingLayer):
         context = memory.context
         head_dim = x.shape[-1] // self.num_heads
         query = ops.reshape(
-            project(self.query, x),
+            context.unpack(project(self.query, x)),
             (
                 context.batch,
                 context.queries.length,

@@ -209,12 +209,12 @@ class Transformer(DecodingModel):
             "use_bias": use_bias,
             "use_gate": use_gate,
             "num_key_value_heads": num_key_value_heads,
+            "skip_padding": skip_padding,
             "dtype": dtype,
         }
         encoder = TransformerEncoder(
             num_layers,
             attention_position=attention_position,
-            skip_padding=skip_padding,
             name="encoder",
             **common,
             **options_of(options, "encoder"),

@@ -48,6 +48,7 @@ class TransformerDecoder(Stack, DecodingLayer):
         bias_initializer: Initializer of their biases.
         kernel_regularizer: Regularizer of their kernels.
         bias_regularizer: Regularizer of their biases.
+        skip_padding: That of `TransformerEncoder`.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments: those of `TransformerDecoderBlock`.
@@ -99,6 +100,7 @@ class TransformerDecoder(Stack, DecodingLayer):
         bias_initializer: Any = "zeros",
         kernel_regularizer: Any = None,
         bias_regularizer: Any = None,
+        skip_padding: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -126,6 +128,7 @@ class TransformerDecoder(Stack, DecodingLayer):
             bias_initializer=bias_initializer,
             kernel_regularizer=kernel_regularizer,
             bias_regularizer=bias_regularizer,
+            skip_padding=skip_padding,
             **kwargs,
         )
         self.use_cross_attention = use_cross_attention
@@ -139,6 +142,9 @@ class TransformerDecoder(Stack, DecodingLayer):
         return_attention_scores: bool,
         training: bool | None,
     ) -> Any:
+        if self.skip_padding and not return_attention_scores:
+            context.skip_padding(training)
+        x = context.pack(x)
         scores: list[Any] = []
         for block in self.blocks:
             x = block(
@@ -206,7 +212,7 @@ class TransformerDecoder(Stack, DecodingLayer):
     def _finish(self, x: Any, context: Context) -> Any:
         if self.final_norm is not None:
             x = self.final_norm(x)
-        return context.hide_padding(x)
+        return context.hide_padding(context.unpack(x))
 
     def get_config(self) -> dict[str, Any]:
         return {

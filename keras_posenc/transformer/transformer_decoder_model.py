@@ -66,6 +66,7 @@ class TransformerDecoderModel(DecodingModel):
         bias_regularizer: Regularizer of their biases.
         embeddings_initializer: Initializer of the embeddings of the ids.
         embeddings_regularizer: Regularizer of the embeddings of the ids.
+        skip_padding: That of `TransformerEncoder`.
         dtype: Dtype or dtype policy of every layer; Keras's by default.
         name: Name of the model.
         trainable: Whether its weights train.
@@ -124,6 +125,7 @@ class TransformerDecoderModel(DecodingModel):
         bias_regularizer: Any = None,
         embeddings_initializer: Any = "uniform",
         embeddings_regularizer: Any = None,
+        skip_padding: bool = True,
         dtype: Any = None,
         name: str | None = None,
         trainable: bool = True,
@@ -154,6 +156,7 @@ class TransformerDecoderModel(DecodingModel):
             bias_initializer=bias_initializer,
             kernel_regularizer=kernel_regularizer,
             bias_regularizer=bias_regularizer,
+            skip_padding=skip_padding,
             dtype=dtype,
             name="decoder",
         )
@@ -193,6 +196,7 @@ class TransformerDecoderModel(DecodingModel):
         self.keep_options(decoder)
         self.embeddings_initializer = embedding.embeddings_initializer
         self.embeddings_regularizer = embedding.embeddings_regularizer
+        self.skip_padding = decoder.skip_padding
 
     def build_cache(
         self, batch_size: Any, max_length: Any, *, max_tokens: Any = None
@@ -225,4 +229,5 @@ class TransformerDecoderModel(DecodingModel):
             self.decoder,
             embeddings=self.embeddings,
             scale_inputs=self.scale_inputs,
+            skip_padding=self.skip_padding,
         )

@@ -156,6 +156,7 @@ class TransformerEncoder(Stack):
             bias_initializer=bias_initializer,
             kernel_regularizer=kernel_regularizer,
             bias_regularizer=bias_regularizer,
+            skip_padding=skip_padding,
             **kwargs,
         )
         self.attention_window = (
@@ -165,7 +166,6 @@ class TransformerEncoder(Stack):
         )
         self.use_first_norm = use_first_norm
         self.share_blocks = share_blocks
-        self.skip_padding = check_bool("skip_padding", skip_padding)
 
     def attend(
         self,
@@ -200,7 +200,6 @@ class TransformerEncoder(Stack):
             "attention_window": self.attention_window,
             "use_first_norm": self.use_first_norm,
             "share_blocks": self.share_blocks,
-            "skip_padding": self.skip_padding,
         }
         del config["use_attention_norm"]  # of a block
         return config

@@ -44,6 +44,19 @@ def mask_of_all_kinds(seq: int = SEQ) -> np.ndarray:
 
 MASK = mask_of_all_kinds()
 NOTHING = np.zeros_like(MASK)
+# What a stack is called with besides: a memory with padding, and without.
+STACKS = {
+    "encoder": (kp.TransformerEncoder, {}),
+    "decoder": (
+        kp.TransformerDecoder,
+        {
+            "memory": np.random.default_rng(6)
+            .normal(size=(len(MASK), 5, DIM))
+            .astype("float32"),
+            "memory_mask": mask_of_all_kinds(5),
+        },
+    ),
+}
 
 
 def inputs(seq: int = SEQ) -> np.ndarray:
@@ -56,10 +69,10 @@ def with_garbage(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.where(mask[..., np.newaxis], x, np.nan).astype("float32")
 
 
-def encoders(position, **options):
+def encoders(position, kind=kp.TransformerEncoder, **options):
     """Two that differ in `skip_padding` alone."""
     pair = [
-        kp.TransformerEncoder(
+        kind(
             2,
             num_heads=HEADS,
             intermediate_dim=32,
@@ -83,15 +96,23 @@ def encoders(position, **options):
 
 
 @pytest.mark.parametrize("normalize_first", [False, True])
-@pytest.mark.parametrize("position", POSITIONS)
-def test_tokens_are_answered_alike(position, normalize_first):
+@pytest.mark.parametrize(
+    ("stack", "position"),
+    [
+        *(("encoder", position) for position in POSITIONS),
+        ("decoder", "rotary"),
+        ("decoder", "shaw"),
+    ],
+)
+def test_tokens_are_answered_alike(stack, position, normalize_first):
+    kind, given = STACKS[stack]
     skipping, dense = encoders(
-        POSITIONS[position], normalize_first=normalize_first
+        POSITIONS[position], kind, normalize_first=normalize_first
     )
     for mask in (MASK, NOTHING):
         x = with_garbage(inputs(), mask)
-        got = ops.convert_to_numpy(skipping(x, mask=mask))
-        want = ops.convert_to_numpy(dense(x, mask=mask))
+        got = ops.convert_to_numpy(skipping(x, mask=mask, **given))
+        want = ops.convert_to_numpy(dense(x, mask=mask, **given))
         assert np.isfinite(want).all()
         # Sums of up to 32 products of numbers near 1, in another order.
         np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
@@ -110,16 +131,20 @@ def test_batch_without_tokens(skip_padding, shape):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    ("position", "jit_compile"),
+    ("stack", "position", "jit_compile"),
     [
-        ("none", False),
-        ("xl", False),
-        pytest.param("shaw", False, marks=pytest.mark.slow),
-        pytest.param("none", True, marks=pytest.mark.slow),
+        ("encoder", "none", False),
+        ("encoder", "xl", False),
+        ("decoder", "none", False),
+        pytest.param("encoder", "shaw", False, marks=pytest.mark.slow),
+        pytest.param("encoder", "none", True, marks=pytest.mark.slow),
+        pytest.param("decoder", "none", True, marks=pytest.mark.slow),
     ],
 )
-def test_gradients_are_the_dense_ones(position, jit_compile):
+def test_gradients_are_the_dense_ones(stack, position, jit_compile):
     import tensorflow as tf
+
+    kind, given = STACKS[stack]
 
     goal = np.random.default_rng(3).normal(size=(*MASK.shape, DIM))
     goal = goal.astype("float32")
@@ -130,7 +155,7 @@ def test_gradients_are_the_dense_ones(position, jit_compile):
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 loss = tf.reduce_sum(
-                    goal * encoder(x, mask=mask, training=True)
+                    goal * encoder(x, mask=mask, training=True, **given)
                 )
             return tape.gradient(loss, [x, *encoder.trainable_variables])
 
@@ -151,7 +176,7 @@ def test_gradients_are_the_dense_ones(position, jit_compile):
         ]
 
     for got, want in zip(
-        *map(gradients, encoders(POSITIONS[position])), strict=True
+        *map(gradients, encoders(POSITIONS[position], kind)), strict=True
     ):
         assert np.isfinite(want).all()
         largest = np.max(np.abs(want))
@@ -189,14 +214,16 @@ def test_one_row_of_a_mask_stands_for_all():
 
 
 @pytest.mark.tensorflow
-def test_padding_is_no_work():
+@pytest.mark.parametrize("stack", STACKS)
+def test_padding_is_no_work(stack):
     """The products of the blocks have as many rows as there are tokens.
 
     And one more for each row of the batch that begins with padding.
     """
     import tensorflow as tf
 
-    encoder, _ = encoders(POSITIONS["none"])
+    kind, given = STACKS[stack]
+    encoder, _ = encoders(POSITIONS["none"], kind)
     rows = []
 
     def watch(layer, call):
@@ -211,9 +238,14 @@ def test_padding_is_no_work():
             layer, keras.layers.Dense | keras.layers.LayerNormalization
         ):
             watch(layer, layer.call)
-    encoder(tf.constant(inputs()), mask=MASK)
-    assert len(rows) == 2 * 6
-    assert set(rows) == {(MASK | (np.arange(SEQ) == 0)).sum()}
+    encoder(tf.constant(inputs()), mask=MASK, **given)
+    tokens = {(MASK | (np.arange(SEQ) == 0)).sum()}
+    if given:  # of whose memory all is attended to where it has no token
+        mask = given["memory_mask"]
+        mask = mask | ~mask.any(axis=1, keepdims=True)
+        tokens.add((mask | (np.arange(5) == 0)).sum())
+    assert len(rows) == 2 * (10 if given else 6)
+    assert set(rows) == tokens
 
 
 @pytest.mark.slow
