@@ -238,7 +238,8 @@ def packed(scorer: Any, texts: Sequence[bytes]) -> list[list[bytes]]:
     for begin in range(0, len(texts), scorer.window):
         window = texts[begin : begin + scorer.window]
         lengths = [len(text) for text in window]
-        for batch in pack(lengths, budget=scorer.budget, most=1024):
+        alike = [()] * len(window)
+        for batch in pack(lengths, alike, budget=scorer.budget, most=1024):
             batches.append([window[index] for index in batch])
     return batches
 

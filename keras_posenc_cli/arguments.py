@@ -142,8 +142,8 @@ def add_verification(parser: argparse.ArgumentParser) -> None:
         "--max-length",
         type=length,
         metavar="N",
-        help="longest sequence to verify with (default: 512, or what the "
-        "model's tokenizer makes of a text at most, if that is less)",
+        help="longest sequence to verify with (default: 512, or the "
+        "tokenizer's limit if that is less)",
     )
     parser.add_argument(
         "--tolerance",

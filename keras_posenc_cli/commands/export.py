@@ -107,7 +107,7 @@ def _add_litert(kinds: "Commands") -> None:
         "--representative",
         type=arguments.path,
         metavar="FILE.npz",
-        help="inputs to calibrate int8-static with, arrays by input name",
+        help="arrays to calibrate int8-static with, by input",
     )
     arguments.add_agreement(parser)
     parser.add_argument(

@@ -25,6 +25,7 @@ import threading
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 from kserve_server import start, stop
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
