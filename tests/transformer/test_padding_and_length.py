@@ -53,7 +53,8 @@ STACKS = {
             "memory": np.random.default_rng(6)
             .normal(size=(len(MASK), 5, DIM))
             .astype("float32"),
-            "memory_mask": mask_of_all_kinds(5),
+            # Reversed: rows with tokens read a memory that has none, too.
+            "memory_mask": mask_of_all_kinds(5)[::-1],
         },
     ),
 }
