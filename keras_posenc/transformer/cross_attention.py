@@ -266,9 +266,11 @@ class CrossAttention(DecodingLayer):
             `"key"` and `"value"`, `(batch, key_value_heads, source, head_dim)`.
         """
         projected = project(self.key_value, memory)
+        batch, source = ops.shape(memory)[:2]
         if packing is not None:
             projected = packing.unpack(projected)
-        batch, source, _ = ops.shape(projected)
+            # Not its own: tf2onnx 1.17 would read that of the packed rows.
+            batch, source = packing.shape
         kv_heads = self.num_key_value_heads
         head_dim = self.output_projection.units // self.num_heads
         projected = ops.reshape(

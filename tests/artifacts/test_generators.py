@@ -139,15 +139,14 @@ def onnx():
 
 
 @pytest.fixture(scope="module")
-def continuer(onnx, tmp_path_factory):
+def translator(onnx, tmp_path_factory):
     """Of texts; beams over turned keys, whose tables the loop reads."""
     keras.utils.set_random_seed(0)
-    model = kp.TransformerDecoderModel(
-        12, **SMALL, attention_position=kp.RotaryEmbedding()
-    )
+    model = kp.Transformer(12, **SMALL, attention_position=kp.RotaryEmbedding())
     made = kp.Generator(
         shaken(model),
-        source_tokenizer=kp.CharacterTokenizer("abcdefgh"),
+        source_tokenizer=kp.CharacterTokenizer("abcdefgh", name="source"),
+        target_tokenizer=kp.CharacterTokenizer("abcdefgh", name="target"),
         max_length=5,
         beams=2,
         length_penalty=0.6,
@@ -164,8 +163,8 @@ def run_onnx(path, ids):
     return dict(zip(names, session.run(names, {"ids": ids}), strict=True))
 
 
-def test_onnx_files_have_the_whole_loop(continuer):
-    made, artifact = continuer
+def test_onnx_files_have_the_whole_loop(translator):
+    made, artifact = translator
     assert "Loop" in kp.inspect(artifact.path).operators
     expected = made.search(SOURCES)
     found = run_onnx(artifact.path, SOURCES)
@@ -185,9 +184,9 @@ def inside(message):
                 yield from inside(attribute.g)
 
 
-def test_what_differs_in_a_loop_of_onnx(onnx, continuer, tmp_path, capsys):
+def test_what_differs_in_a_loop_of_onnx(onnx, translator, tmp_path, capsys):
     """A number, an operator, a weight, what is read: each is found."""
-    _, artifact = continuer
+    _, artifact = translator
     original = onnx.load(artifact.path)
     weights = [
         each.name for each in original.graph.initializer if "/" in each.name
@@ -284,7 +283,7 @@ def test_what_differs_in_a_loop_of_onnx(onnx, continuer, tmp_path, capsys):
     ],
 )
 def test_generators_as_onnx_files(onnx, tmp_path, make, options):
-    made = generator(make, sizes=SIZES, **options)
+    made = generator(make, **options)
     path = tmp_path / "generator.onnx"
     kp.export_onnx(made, path, verify=False, verbose=False)
     report = kp.verify(made, path, samples=None, max_length=9, verbose=False)
@@ -292,9 +291,9 @@ def test_generators_as_onnx_files(onnx, tmp_path, make, options):
     assert report.rewritten == report.folded == []
 
 
-def test_texts_become_ids_in_onnx(continuer):
+def test_texts_become_ids_in_onnx(translator):
     """What goes out is `from_ids`: ONNX has no strings here."""
-    _, artifact = continuer
+    _, artifact = translator
     ((_, sides),) = kp.inspect(artifact.path).signatures.items()
     assert list(sides["inputs"]) == ["ids"]
     assert list(sides["outputs"]) == ["output_ids", "score", "token_score"]

@@ -99,18 +99,18 @@ def export_saved_model(
             inputs) by input name. By default `serving_default`, the model;
             `from_ids`, from `ids` and `lengths`, where the model takes strings
             (it is cut at its first numeric tensor) or a sequence of ids and
-            nothing else: ids at or past their row's length become 0, so that
-            a server may pad with anything; and `encode`, the `contextual` and
-            `pooled` embeddings from the inputs of the model (with the `mask` of
-            the former, if Keras gives it one), where one operation of it makes
-            a `(batch, dim)` out of a `(batch, seq, dim)`. The last two are left
-            out where no `Embedding` nor `samples` say which ids there are. A
-            model that is no graph is given its inputs by the names of its
-            `call`'s arguments where they are such, else as it was built: one
-            tensor, or a dict. The names of a model's inputs, and the keys of
-            its output dict (else the names of its output layers), are the names
-            in the artifact. Batch and length stay dynamic unless the model or a
-            shape fixes them.
+            nothing else: ids at or past their row's length become padding, so
+            that a server may pad with anything; and `encode`, the `contextual`
+            and `pooled` embeddings from the inputs of the model (with the
+            `mask` of the former, if Keras gives it one), where one operation of
+            it makes a `(batch, dim)` out of a `(batch, seq, dim)`. The last two
+            are left out where no `Embedding` nor `samples` say which ids there
+            are. A model that is no graph is given its inputs by the names of
+            its `call`'s arguments where they are such, else as it was built:
+            one tensor, or a dict. The names of a model's inputs, and the keys
+            of its output dict (else the names of its output layers), are the
+            names in the artifact. Batch and length stay dynamic unless the
+            model or a shape fixes them.
         labels: The names of a classifier's classes, in the order of its
             scores, `(batch, classes)` or `(batch, seq, classes)`; a dict of
             such lists by output where it has several. They become two outputs

@@ -1,8 +1,8 @@
 """Ids with their lengths, for servers that pad with any value.
 
 TensorFlow Serving pads the rows of a batch with the first element of each
-request's tensor, not with 0, so that neither `ids != 0` nor a mask sent along
-says which ids are real. A length for each row does.
+request's tensor, not with the id of padding, so that neither `ids != pad_id`
+nor a mask sent along says which ids are real. A length for each row does.
 """
 
 import dataclasses
@@ -17,13 +17,14 @@ from keras_posenc.artifacts.signatures.signature import (
     Origin,
     Signature,
 )
+from keras_posenc.keras_internals import layer_behind, layers_within
 
 IDS, LENGTHS = "ids", "lengths"
 _RULE = "from_ids: `lengths` must hold one number for each row of `ids`"
 
 
 def with_lengths(signature: Signature) -> Signature | None:
-    """The same from ids and lengths: ids at or past its length become 0.
+    """The same from ids and lengths: ids at or past its length become padding.
 
     A length below 0 is 0, and one beyond the row is the row's own.
 
@@ -37,6 +38,7 @@ def with_lengths(signature: Signature) -> Signature | None:
     ((name, spec),) = signature.specs.items()
     if "int" not in spec.dtype or len(spec.shape) != 2:
         return None
+    padding = _padding(signature)
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         import tensorflow as tf
@@ -54,7 +56,7 @@ def with_lengths(signature: Signature) -> Signature | None:
             lengths = tf.identity(lengths)
         places = ops.arange(ops.shape(ids)[1], dtype="int32")
         is_real = ops.less(places, ops.expand_dims(lengths, -1))
-        ids = ops.where(is_real, ids, ops.zeros_like(ids))
+        ids = ops.where(is_real, ids, ops.full_like(ids, padding))
         return signature.call({name: ids})
 
     def ask(inputs: Arrays) -> Arrays:
@@ -65,13 +67,16 @@ def with_lengths(signature: Signature) -> Signature | None:
                 f"{len(ids)} rows"
             )
         for row, length in zip(ids, inputs[LENGTHS], strict=True):
-            row[max(length, 0) :] = 0
+            row[max(length, 0) :] = padding
         return {name: ids}
 
     def widen(inputs: Arrays) -> Arrays:
         """Inputs as a server pads rows that differ in length."""
         ids = inputs[name].copy()
-        lengths = [np.max(np.flatnonzero(row), initial=-1) + 1 for row in ids]
+        is_real = ids != padding
+        lengths = [
+            np.max(np.flatnonzero(row), initial=-1) + 1 for row in is_real
+        ]
         for row, length in zip(ids, lengths, strict=True):
             if ids.size:
                 row[length:] = inputs[name].flat[0]
@@ -87,3 +92,15 @@ def with_lengths(signature: Signature) -> Signature | None:
         call=call,
         origin=Origin(signature, ask=ask, widen=widen),
     )
+
+
+def _padding(signature: Signature) -> int:
+    """The id of padding: the tokenizer's, else that of all embeddings, or 0."""
+    if signature.cut_at is not None:
+        return int(getattr(layer_behind(signature.cut_at), "pad_id", 0))
+    found = {
+        getattr(layer, "pad_id", 0)
+        for layer in layers_within(signature.model)
+        if isinstance(layer, keras.layers.Embedding) and layer.mask_zero
+    }
+    return int(found.pop()) if len(found) == 1 else 0

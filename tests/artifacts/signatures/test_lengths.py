@@ -60,6 +60,28 @@ def test_what_is_past_a_length_is_0(make, length, real, padding):
     np.testing.assert_array_equal(asked["ids"], expected)
 
 
+def test_padding_is_what_the_model_calls_so():
+    """RoBERTa's is 1, and 0 begins its texts."""
+    model = kp.TransformerEncoderModel(
+        9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=16, pad_id=1
+    )
+    tokenizer = kp.WordpieceTokenizer(
+        ["[CLS]", "[PAD]", "[UNK]", "[SEP]", "a", "b"],
+    )
+    assert tokenizer.pad_id == 1
+    ids = np.array([[0, 4, 5, 3], [0, 5, 3, 0]], "int32")
+    padded = np.array([[0, 4, 5, 3], [0, 5, 3, 1]], "int32")
+    expected = np.asarray(model(padded))[1, :3]
+    text = keras.Input((), dtype="string", name="text")
+    of_texts = keras.Model(text, model(tokenizer(text)))
+    for whole in (model, of_texts):
+        from_ids = resolve(whole)["from_ids"]
+        (found,) = ask(from_ids, ids=ids, lengths=[4, 3]).values()
+        np.testing.assert_allclose(found[1, :3], expected, rtol=0, atol=1e-6)
+        widened = from_ids.origin.widen({"ids": padded})
+        assert widened["lengths"].tolist() == [4, 3]
+
+
 @pytest.mark.parametrize("lengths", [[2], [2, 3, 4], [[2], [3]]])
 def test_lengths_of_other_rows(make, lengths):
     inputs = make.ids()
