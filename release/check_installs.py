@@ -27,7 +27,10 @@ def try_alone(wheel, name):
         venv.create(Path(place, "venv"), with_pip=True)
         python = Path(place, "venv", "bin", "python")
         pip = [python, "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", "-q", f"{wheel}{extra}"], check=True)
+        subprocess.run(
+            [*pip, "install", "-q", "--no-compile", f"{wheel}{extra}"],
+            check=True,
+        )
         subprocess.run([*pip, "check"], check=True)
         work = Path(place, "work")
         work.mkdir()

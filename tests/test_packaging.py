@@ -105,15 +105,33 @@ NAMES_OF_PACKAGES = {
 }
 
 
+TESTED_ONCE = {
+    "JAX, as Keras's backend": ("jax.txt", "jax"),
+    "PyTorch, as Keras's backend": ("torch.txt", "torch"),
+    "OpenVINO": ("dev.txt", "openvino"),
+    "KServe's model server": ("dev.txt", "kserve"),
+    "PySpark": ("../export/spark/requirements.txt", "pyspark"),
+    "Apache Beam": ("../export/beam/requirements.txt", "apache-beam"),
+    "Ray": ("../export/ray/requirements.txt", "ray"),
+}
+
+
+def minor(versions, choose):
+    chosen = choose(map(Version, versions))
+    return f"{chosen.major}.{chosen.minor}"
+
+
 @pytest.mark.parametrize("row", NAMES_OF_PACKAGES)
 def test_support_table_is_that_of_the_locks(row):
-    def minor(versions, choose):
-        chosen = choose(map(Version, versions))
-        return f"{chosen.major}.{chosen.minor}"
-
     name = NAMES_OF_PACKAGES[row]
     oldest, newest = (pins(f"{lock}.txt")[name] for lock in ("oldest", "dev"))
     assert SUPPORTED[row][:2] == [minor(oldest, min), minor(newest, max)]
+
+
+@pytest.mark.parametrize("row", TESTED_ONCE)
+def test_support_table_names_what_is_tested_in_one_version(row):
+    lock, name = TESTED_ONCE[row]
+    assert SUPPORTED[row][0] == minor(pins(lock)[name], max)
 
 
 def test_support_table_names_all_pythons_and_extras():

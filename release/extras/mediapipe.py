@@ -16,7 +16,7 @@ model = keras.Sequential(
         keras.layers.Dense(2, activation="softmax", name="scores"),
     ]
 )
-report = kp.export_litert(
+artifact = kp.export_litert(
     model, "judge.tflite", task="text_classifier", labels=["no", "yes"]
 )
-assert report.passed
+assert artifact.report.passed

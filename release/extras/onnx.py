@@ -13,4 +13,4 @@ model = keras.Sequential(
         kp.MaskedAveragePooling1D(),
     ]
 )
-assert kp.export_onnx(model, "judge.onnx").passed
+assert kp.export_onnx(model, "judge.onnx").report.passed

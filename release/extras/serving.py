@@ -7,6 +7,6 @@ import keras
 import keras_posenc as kp
 
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-assert kp.export_saved_model(model, "judge", warmup=True).passed
+assert kp.export_saved_model(model, "judge", warmup=True).report.passed
 (warmup,) = Path("judge", "1", "assets.extra").iterdir()
 assert warmup.stat().st_size > 0

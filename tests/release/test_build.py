@@ -65,9 +65,8 @@ def test_two_builds_are_the_same(checkout, tmp_path):
     }
     other = build(checkout, tmp_path / "dist", 0o077, **elsewhere)
     assert one == other
-    sdist, wheel = sorted((tmp_path / "dist").iterdir(), reverse=True)
-    if sdist.suffix == ".whl":
-        sdist, wheel = wheel, sdist
+    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     with tarfile.open(sdist) as members:
         root, *_ = members.getnames()
