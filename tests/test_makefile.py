@@ -48,6 +48,14 @@ def test_spark_without_java(run):
     assert not (ROOT / "none").exists()
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
+def test_images_without_docker(run):
+    process = run(["make", "test-images", "VENV=none"])
+    assert process.returncode == 2
+    assert "Docker is missing: https://docs.docker.com" in process.stdout
+    assert not (ROOT / "none").exists()
+
+
 def test_arm_without_qemu(run, tmp_path):
     script = ROOT / "tests" / "arm" / "make_root.sh"
     folder = tmp_path / "arm"

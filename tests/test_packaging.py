@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -20,6 +21,7 @@ LOCKS = sorted(
     [
         *(ROOT / "requirements").glob("*.txt"),
         *(ROOT / "export").glob("*/requirements.txt"),
+        ROOT / "export" / "kserve" / "tensorflow.txt",
     ]
 )
 
@@ -66,6 +68,82 @@ def test_wheel_holds_the_package_alone(tmp_path):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert any(name.endswith("LICENSE") for name in names)
+
+
+def test_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    source = (ROOT / "keras_posenc" / "__init__.py").read_text()
+    assert f'__version__ = "{citation["version"]}"' in source
+    assert citation["authors"] == PROJECT["authors"]
+    assert citation["license"] == PROJECT["license"]
+    assert citation["keywords"] == PROJECT["keywords"]
+
+
+def test_each_extra_is_tried_by_a_script():
+    scripts = {path.stem for path in (ROOT / "release/extras").glob("*.py")}
+    assert scripts == {"core", *PROJECT["optional-dependencies"]}
+
+
+def cells(page):
+    """The rows of a page's tables, by their first cell."""
+    rows = re.findall(r"(?m)^\| (.+) \|$", (ROOT / page).read_text())
+    return {key: rest for key, *rest in (row.split(" | ") for row in rows)}
+
+
+SUPPORTED = cells("docs/support.md")
+NAMES_OF_PACKAGES = {
+    "Keras": "keras",
+    "TensorFlow, TF-Text": "tensorflow",
+    "LiteRT (`ai-edge-litert`)": "ai-edge-litert",
+    "NumPy": "numpy",
+    "ONNX": "onnx",
+    "ONNX Runtime": "onnxruntime",
+    "tf2onnx": "tf2onnx",
+    "MediaPipe": "mediapipe",
+    "PyArrow": "pyarrow",
+    "keras-hub": "keras-hub",
+}
+
+
+TESTED_ONCE = {
+    "JAX, as Keras's backend": ("jax.txt", "jax"),
+    "PyTorch, as Keras's backend": ("torch.txt", "torch"),
+    "OpenVINO": ("dev.txt", "openvino"),
+    "KServe's model server": ("dev.txt", "kserve"),
+    "PySpark": ("../export/spark/requirements.txt", "pyspark"),
+    "Apache Beam": ("../export/beam/requirements.txt", "apache-beam"),
+    "Ray": ("../export/ray/requirements.txt", "ray"),
+}
+
+
+def minor(versions, choose):
+    chosen = choose(map(Version, versions))
+    return f"{chosen.major}.{chosen.minor}"
+
+
+@pytest.mark.parametrize("row", NAMES_OF_PACKAGES)
+def test_support_table_is_that_of_the_locks(row):
+    name = NAMES_OF_PACKAGES[row]
+    oldest, newest = (pins(f"{lock}.txt")[name] for lock in ("oldest", "dev"))
+    assert SUPPORTED[row][:2] == [minor(oldest, min), minor(newest, max)]
+
+
+@pytest.mark.parametrize("row", TESTED_ONCE)
+def test_support_table_names_what_is_tested_in_one_version(row):
+    lock, name = TESTED_ONCE[row]
+    assert SUPPORTED[row][0] == minor(pins(lock)[name], max)
+
+
+def test_support_table_names_all_pythons_and_extras():
+    pythons = [
+        line.rpartition(" ")[2]
+        for line in PROJECT["classifiers"]
+        if re.search(r":: 3\.\d", line)
+    ]
+    assert SUPPORTED["Python"][:2] == [pythons[0], pythons[-1]]
+    assert PROJECT["requires-python"] == f">={pythons[0]}"
+    extras = set(re.findall(r"`(\w+)`", " ".join(SUPPORTED)))
+    assert extras >= set(PROJECT["optional-dependencies"])
 
 
 def test_dev_lock_meets_every_requirement():

@@ -1,0 +1,20 @@
+"""Checkpoints of Hugging Face are written and read."""
+
+import numpy as np
+
+import keras_posenc as kp
+
+model = kp.TransformerEncoderModel(
+    12,
+    d_model=8,
+    num_layers=1,
+    num_heads=2,
+    intermediate_dim=6,
+    input_position=kp.PositionEmbedding(10),
+    embedding_norm=True,
+)
+ids = np.array([[3, 4, 5]])
+answer = np.asarray(model(ids))
+kp.save_hugging_face(model, "saved")
+again = kp.load_hugging_face("saved")
+np.testing.assert_array_equal(np.asarray(again(ids)), answer)

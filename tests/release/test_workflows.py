@@ -1,0 +1,86 @@
+"""The public workflows: what they may do, and what they name."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = {
+    path.stem: yaml.safe_load(path.read_text())
+    for path in (ROOT / ".github" / "workflows").glob("*.yml")
+}
+JOBS = {
+    f"{workflow}-{name}": job
+    for workflow, content in WORKFLOWS.items()
+    for name, job in content["jobs"].items()
+}
+# All else may only read.
+MAY = {
+    "release-attest": {"attestations": "write", "id-token": "write"},
+    "release-publish": {"id-token": "write"},
+    "release-github": {"contents": "write"},
+}
+OURS = {"ci", "nightly", "release"}
+
+
+@pytest.mark.parametrize("workflow", OURS)
+def test_token_reads_only(workflow):
+    assert WORKFLOWS[workflow]["permissions"] == {"contents": "read"}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_job(name):
+    job = JOBS[name]
+    if name.split("-")[0] in OURS:
+        assert job.get("permissions", {}) == MAY.get(name, {})
+    if "uses" in job:
+        assert (ROOT / job["uses"]).is_file()
+        return
+    assert job["timeout-minutes"] <= 180
+    makefile = (ROOT / "Makefile").read_text()
+    for step in job["steps"]:
+        if "uses" in step:
+            assert re.search(r"@(release/)?v\d+$", step["uses"]), step
+        # What others choose, such as a tag's name, is no part of a script.
+        script = step.get("run", "")
+        for value in re.findall(r"\$\{\{ *(\S+)", script):
+            assert value.startswith("matrix."), script
+        for target in re.findall(r"\bmake ([a-z-]+)", script):
+            target = target.rstrip("-")
+            assert re.search(rf"(?m)^{target}", makefile), script
+        for path in re.findall(r"(?m)\b(?:release|tests)/\S+", script):
+            assert (ROOT / path).exists(), script
+
+
+def test_each_extra_is_installed_at_night():
+    matrix = JOBS["nightly-installs"]["strategy"]["matrix"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert matrix["extra"] == ["core", *sorted(extras)]
+
+
+def test_nothing_is_released_that_was_not_checked():
+    jobs = WORKFLOWS["release"]["jobs"]
+    before, last = {"github"}, set()
+    while before != last:
+        last = before
+        needs = (jobs[name].get("needs", []) for name in before)
+        before = before.union(
+            *([need] if isinstance(need, str) else need for need in needs)
+        )
+    assert before == set(jobs)
+
+
+def test_every_lock_is_audited():
+    audited = set(JOBS["nightly-audit"]["strategy"]["matrix"]["lock"])
+    hashed = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("requirements", "export")
+        for path in (ROOT / folder).rglob("*.txt")
+        if "--hash=" in path.read_text()
+    }
+    apart = {"oldest", "jax", "weights"}  # old on purpose; in others; data
+    assert audited == hashed - {f"requirements/{name}.txt" for name in apart}
