@@ -88,6 +88,7 @@ html_sidebars = {
 }
 html_math_renderer = "mathml"
 html_copy_source = False
+html_show_sourcelink = False
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
 copybutton_exclude = ".linenos, .gp, .go"

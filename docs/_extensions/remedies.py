@@ -66,6 +66,5 @@ def page() -> Iterator[str]:
             for message, kind in sorted(
                 {(there[n].message, there[n].kind) for _, n in group}
             ):
-                shown = " ".join(message.split()).replace("`", "'")
-                yield f"- `{kind}`: ` {shown} `"
+                yield f"- `{kind}`: `` {' '.join(message.split())} ``"
         yield ""

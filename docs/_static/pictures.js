@@ -56,7 +56,8 @@ function heat(canvas, rows, columns, value, [row, column]) {
 
 /** Lines over a common axis: {name, values, class} each, with a mark at one place. */
 function plot(place, lines, { low, high, labels, mark, bars = false }) {
-  const [width, height, left, bottom] = [560, 190, 44, 26];
+  const [height, left, bottom] = [190, 44, 26];
+  const width = Math.min(560, place.clientWidth || 560);
   const count = lines[0].values.length;
   const x = (i) => left + ((i + (bars ? 0.5 : 0)) / (count - (bars ? 0 : 1))) * (width - left - 8);
   const y = (v) => 8 + ((high - v) / (high - low)) * (height - bottom - 8);
@@ -112,9 +113,9 @@ function sinusoid(place) {
   const says = make("p", { class: "says", "aria-live": "polite" });
   place.append(
     controls, says, canvas,
-    make("p", { class: "caption" }, "All values: a row for each position, a column for each dimension; red is above 0, blue below."),
-    wave, make("p", { class: "caption" }, "The chosen dimension over the positions."),
-    near, make("p", { class: "caption" }, "How alike the chosen position is to each other one: the scalar product, by its largest value."),
+    make("p", { class: "about" }, "All values: a row for each position, a column for each dimension; red is above 0, blue below."),
+    wave, make("p", { class: "about" }, "The chosen dimension over the positions."),
+    near, make("p", { class: "about" }, "How alike the chosen position is to each other one: the scalar product, by its largest value."),
   );
   const draw = () => {
     const dim = Number(width.value);
@@ -167,8 +168,8 @@ function attention(place) {
   const says = make("p", { class: "says", "aria-live": "polite" });
   place.append(
     controls, says, bars,
-    make("p", { class: "caption" }, "How much the query attends to each key."),
-    canvas, make("p", { class: "caption" }, "All queries (rows) and keys (columns), by the largest weight."),
+    make("p", { class: "about" }, "How much the query attends to each key."),
+    canvas, make("p", { class: "about" }, "All queries (rows) and keys (columns), by the largest weight."),
   );
   const weights = (q) => {
     const line = scores[scheme.value]?.[Number(head.value)];
@@ -221,7 +222,7 @@ function extrapolation(place) {
     });
     controls.append(make("label", { class: `key line-${i}` }, box, line.name));
   });
-  place.append(controls, drawn, make("p", { class: "caption" }, "Accuracy in % by the number of words; 50 is chance."));
+  place.append(controls, drawn, make("p", { class: "about" }, "Accuracy in % by the number of words; 50 is chance."));
   draw();
 }
 
