@@ -84,7 +84,8 @@ async function tab(page, most) {
         return {
           what: at.className || at.id || at.tagName,
           text: at.innerText?.trim().slice(0, 40) ?? "",
-          seen: box.right > 0 && box.left < innerWidth && box.bottom > 0,
+          // What slides in from above is on its way.
+          seen: box.right > 0 && box.left < innerWidth,
         };
       }),
     );
