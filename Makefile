@@ -11,6 +11,7 @@ HOSTS ?= .venv-hosts
 SPARK ?= .venv-spark
 BEAM ?= .venv-beam
 RAY ?= .venv-ray
+DOCS ?= .venv-docs
 LOCK ?= .venv-lock
 JOBS ?= 2
 PYTEST_ARGS ?=
@@ -34,14 +35,14 @@ PORTABLE := tests/test_layer_contract.py \
 	tests/training/test_training.py \
 	tests/distribution
 ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH) $(HOSTS) $(SPARK) \
-	$(BEAM) $(RAY)
+	$(BEAM) $(RAY) $(DOCS)
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow coverage bench bench-gpu lint format \
-	test-oldest test-newest test-backends test-jax test-torch test-hosts test-spark \
-	test-beam test-ray test-web test-arm kill-test soak fuzz mutants dist \
-	test-dist test-images lock clean
+	test-oldest test-newest test-backends test-jax test-torch test-hosts \
+	test-spark test-beam test-ray test-web test-arm docs test-docs kill-test \
+	soak fuzz mutants dist test-dist test-images lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -149,6 +150,18 @@ test-arm: $(VENV)/.installed build/arm/.installed ## Try LiteRT files on Arm, un
 build/arm/.installed: tests/arm/make_root.sh requirements/dev.txt
 	tests/arm/make_root.sh $(CURDIR)/build/arm $(VENV)/bin/python
 
+# Offline: fonts, scripts and mathematics are in it. DOCS_NOTEBOOKS=off runs no
+# notebook; what they gave is kept in build/docs-notebooks.
+SITE = build/site
+docs: $(DOCS)/.installed ## Build the site
+	rm -rf $(SITE)
+	$(DOCS)/bin/python -m sphinx --fail-on-warning --keep-going --fresh-env \
+		--quiet -d build/docs-pages -c docs . $(SITE)
+	@echo 'The site is $(SITE)/index.html.'
+
+test-docs: have-browser $(VENV)/.installed tests/web/node_modules docs ## Try the site in Chromium
+	$(VENV)/bin/python -m pytest -rs -s $(PYTEST_ARGS) tests/docs
+
 %/node_modules: %/package-lock.json
 	cd $* && npm ci --no-audit --no-fund && touch node_modules
 
@@ -193,6 +206,7 @@ $(TORCH)/.installed: requirements/torch.txt
 $(SPARK)/.installed: export/spark/requirements.txt
 $(BEAM)/.installed: export/beam/requirements.txt
 $(RAY)/.installed: export/ray/requirements.txt
+$(DOCS)/.installed: requirements/docs.txt
 # PyTorch comes in builds of the same version with other hashes: see the file.
 $(STAMPS): HASHES = --require-hashes
 $(TORCH)/.installed: HASHES =
@@ -259,6 +273,11 @@ lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
 		--extra scoring --extra serving pyproject.toml \
 		-c requirements/dev.txt --output-file export/command/requirements.txt \
 		>/dev/null
+	# The theme needs a beta, which pyproject.toml names.
+	$(subst disallow,explicit,$(UV)) --generate-hashes --extra checkpoints \
+		--extra demo --extra onnx --extra plot --extra scoring --group docs \
+		pyproject.toml -c requirements/dev.txt \
+		--output-file requirements/docs.txt >/dev/null
 	$(UV) --no-annotate --group torch \
 		--output-file requirements/torch.new >/dev/null
 	{ sed -n '/^##/p' requirements/torch.txt; \

@@ -17,12 +17,12 @@ HERE = Path(__file__).parent
 SCREENSHOTS = ROOT / "build" / "web"  # kept, to be looked at
 
 
-def browser():
-    """Chromium; skips where a part that the pages need is missing."""
+def browser(*folders):
+    """Chromium; skips where it is missing, or what npm puts in folders."""
     for name in ("node", "npm"):
         if shutil.which(name) is None:
             pytest.skip(f"{name} is missing: apt-get install nodejs npm")
-    for folder in (PAGE, HERE):
+    for folder in folders or (PAGE, HERE):
         if not (folder / "node_modules").is_dir():
             where = folder.relative_to(ROOT)
             pytest.skip(f"{where}/node_modules is missing: make test-web")
@@ -56,10 +56,10 @@ def served(site):
         server.shutdown()
 
 
-def drive(driver, folder, site, **settings):
+def drive(driver, folder, site, folders=(), out=SCREENSHOTS, **settings):
     """What a driver of a page in Chromium prints."""
-    chromium = browser()
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    chromium = browser(*folders)
+    out.mkdir(parents=True, exist_ok=True)
     file = folder / "settings.json"
     with served(site) as url:
         file.write_text(
@@ -68,7 +68,7 @@ def drive(driver, folder, site, **settings):
                     "chromium": chromium,
                     "profile": str(folder / "profile"),
                     "url": url,
-                    "out": str(SCREENSHOTS),
+                    "out": str(out),
                     **settings,
                 }
             )
@@ -77,7 +77,7 @@ def drive(driver, folder, site, **settings):
             ["node", HERE / driver, file],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout)

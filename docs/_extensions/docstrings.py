@@ -1,0 +1,48 @@
+"""Docstrings, whose prose is Markdown, as the reStructuredText of autodoc."""
+
+import re
+
+from sphinx.application import Sphinx
+
+# Either may go on in the next line.
+LINK = re.compile(r"\[([^\]`]+)\]\(\s*(https?://[^)\s]+)\s*\)")
+CODE = re.compile(r"(?<!`)`([^`]+)`(?=(.?))", re.DOTALL)
+# Napoleon knows a section by nothing standing behind its name, and by what is
+# indented below it.
+EXAMPLE = re.compile(r"(?m)^Example:\n")
+MORE = re.compile(r"(?m)^( *)(Call arguments): (those[^:]+):\n(?=\1 )")
+NAME = re.compile(r"([A-Z]\w*|\w+_\w+|keras_posenc)(\.\w+)*")
+
+
+def _code(found: re.Match[str]) -> str:
+    text = found[1]
+    # Names are links, where something is called so. A letter may follow here.
+    marked = f":py:obj:`{text}`" if NAME.fullmatch(text) else f"``{text}``"
+    return marked + "\\ " * found[2].isalnum()
+
+
+def to_rest(text: str) -> str:
+    """What is a link or code in Markdown; examples stay as they are."""
+    text = EXAMPLE.sub(r".. rubric:: Example\n\n", text)
+    text = MORE.sub(r"\1\2 are \3:\n\n\1\2:\n", text)
+    prose = re.split(r"(?m)^(\s*(?:>>>|\.\.\.).*\n?)", text)
+    for index in range(0, len(prose), 2):
+        prose[index] = LINK.sub(r"`\1 <\2>`__", CODE.sub(_code, prose[index]))
+    return "".join(prose)
+
+
+def _process(
+    app: Sphinx,
+    what: str,
+    name: str,
+    value: object,
+    options: object,
+    lines: list[str],
+) -> None:
+    lines[:] = to_rest("\n".join(lines)).split("\n")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    # Before napoleon, which reads the sections.
+    app.connect("autodoc-process-docstring", _process, priority=100)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,94 @@
+"""The site, by Sphinx: `make docs`.
+
+Its sources are the Markdown files of the whole repository, where they stand, so
+that their links lead to the same places here and in the repository.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS / "_extensions"))
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+project = "keras_posenc"
+author = "The keras_posenc authors"
+copyright = author
+# What the published folder is called: a tag, or `latest`.
+release = version = os.environ.get("DOCS_VERSION", "")
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "docstrings",
+    "errors",
+    "files",
+    "mathml",
+    "pictures",
+]
+root_doc = "docs/index"
+include_patterns = [
+    "*.md",
+    "benchmarks/RESULTS.md",
+    "docs/**",
+    "examples/README.md",
+    "export/**",
+]
+exclude_patterns = [
+    ".*",
+    "build",
+    "docs/_*",
+    "**/.ipynb_checkpoints",
+    "**/node_modules",
+]
+
+# Pages
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 6
+myst_links_external_new_tab = False
+suppress_warnings = ["myst.header", "toc.empty_glob"]
+
+# Notebooks: `DOCS_NOTEBOOKS=off` shows them without what they print.
+nb_execution_mode = os.environ.get("DOCS_NOTEBOOKS", "cache")
+nb_execution_cache_path = str(DOCS.parent / "build" / "docs-notebooks")
+nb_execution_timeout = 180
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_merge_streams = True
+
+# Reference
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_inherit_docstrings = False
+autodoc_class_signature = "mixed"
+python_maximum_signature_line_length = 70
+napoleon_custom_sections = [("Call arguments", "params_style")]
+toc_object_entries_show_parents = "hide"
+
+# Look
+html_theme = "furo"
+html_title = f"keras_posenc {release}".strip()
+html_extra_path = ["_root"]
+html_static_path = ["_static"]
+templates_path = ["_templates"]
+html_css_files = ["site.css"]
+html_js_files = [("versions.js", {"defer": "defer"})] if release else []
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "versions.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False
+html_theme_options = {"navigation_with_keys": True}
+copybutton_exclude = ".linenos, .gp, .go"

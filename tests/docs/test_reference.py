@@ -1,0 +1,59 @@
+"""The reference of the site has every public name, once."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import keras_posenc as kp
+from keras_posenc import analysis, training
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+
+
+def shown():
+    """The names on the pages, and what each is said to be."""
+    for page in sorted(REFERENCE.glob("*.md")):
+        module = None
+        for line in page.read_text("utf-8").splitlines():
+            if found := re.match(r"\.\. currentmodule:: (\S+)", line):
+                module = found[1]
+            elif found := re.match(r"\.\. (auto\w+|py:data):: (\w+)", line):
+                yield f"{module}.{found[2]}", found[1]
+
+
+@pytest.mark.tensorflow
+def test_every_public_name_is_there_once():
+    in_analysis = {
+        name
+        for name, value in vars(analysis).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    public = {
+        *(f"keras_posenc.{name}" for name in kp.__all__),
+        *(f"keras_posenc.training.{name}" for name in training.__all__),
+        *(f"keras_posenc.analysis.{name}" for name in in_analysis),
+    }
+    names = [name for name, _ in shown()]
+    assert len(names) == len({*names})
+    assert {*names} == public
+
+
+@pytest.mark.tensorflow
+def test_each_is_what_its_page_says():
+    for name, kind in shown():
+        module, _, own = name.rpartition(".")
+        value = getattr(analysis if "analysis" in module else kp, own, None)
+        value = value or getattr(training, own)
+        if inspect.isclass(value):
+            error = issubclass(value, Exception)
+            assert kind == ("autoexception" if error else "autoclass"), name
+        elif callable(value):
+            assert kind == "autofunction", name
+
+
+def test_every_page_is_in_the_index():
+    index = (REFERENCE / "index.md").read_text("utf-8")
+    pages = {page.stem for page in REFERENCE.glob("*.md")} - {"index"}
+    assert pages <= {*re.findall(r"(?m)^(\w+)$", index)}

@@ -1,0 +1,107 @@
+"""The built site in Chromium: `make test-docs`. Screenshots: build/docs/."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.web.browsing import HERE, browser, drive
+
+# In a browser, and of what `make docs` has built.
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "build" / "site"
+WIDTHS = (390, 1280)
+# Sphinx's own: an index of names, and the page that a search fills.
+EMPTY = {"genindex.html", "search.html", "py-modindex.html"}
+MOST_BYTES = 900_000  # of a page with all that it loads, its pictures too
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    if not SITE.is_dir():
+        pytest.skip("build/site is missing: make docs")
+    browser(HERE)
+    pages = sorted(
+        path.relative_to(SITE).as_posix()
+        for path in SITE.rglob("*.html")
+        if "_static" not in path.parts
+        and path.name != "gallery.html"
+        and path != SITE / "index.html"  # which only leads on
+    )
+    report = drive(
+        "drive_site.mjs",
+        tmp_path_factory.mktemp("site"),
+        SITE,
+        folders=(HERE,),
+        out=ROOT / "build" / "docs",
+        pages=pages,
+        widths=WIDTHS,
+    )
+    return {int(width): found for width, found in report.items()}
+
+
+@pytest.fixture(params=WIDTHS)
+def at(request, shown):
+    return shown[request.param]
+
+
+def test_every_page_is_whole(at):
+    """Without errors or requests elsewhere, pictures shown, not too wide."""
+    pages = at["visited"]["pages"]
+    assert at["visited"]["wrong"] == []
+    assert len(pages) > 30
+    for path, page in pages.items():
+        assert page["broken"] == [], path
+        assert page["unnamed"] == [], path
+        assert page["tooWide"] <= 0, path
+        assert "keras_posenc" in page["title"], path
+        assert page["words"] > 40 or path in EMPTY, path
+        assert page["bytes"] < MOST_BYTES, (path, page["bytes"])
+    heavy = sorted(pages, key=lambda path: -pages[path]["bytes"])
+    for path in ("docs/index.html", *heavy[:5]):
+        page = pages[path]
+        print(
+            f"{page['bytes'] / 1e3:7.0f} kB {page['milliseconds']:5} ms {path}"
+        )
+
+
+def test_navigation_by_keyboard(at):
+    tabs = at["used"]["tabs"]
+    places = [tab["what"] for tab in tabs]
+    assert all(tab["seen"] for tab in tabs), tabs  # nothing in a closed menu
+    assert any("skip-to-content" in place for place in places[:3])
+    if at["used"]["opened"] is None:  # a wide page has its menu beside it
+        assert any("sidebar-search" in place for place in places)
+        assert any("reference internal" in place for place in places)
+    else:
+        assert any("sidebar-toggle" in place for place in places)
+        assert at["used"]["opened"]
+    assert at["used"]["title"].startswith("Choosing a position")
+
+
+def test_search_finds_a_name(shown):
+    found = shown[1280]["used"]["found"]
+    assert any("reference/positional.html" in each["to"] for each in found)
+    assert any("RotaryEmbedding" in each["text"] for each in found)
+
+
+def test_dark_and_light(at):
+    """By the button, and as the system asks."""
+
+    def brightness(colour):
+        return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
+
+    assert brightness(at["used"]["light"]) > 200
+    assert brightness(at["used"]["dark"]) < 60
+    assert brightness(at["used"]["asked"]) < 60
+
+
+@pytest.mark.parametrize("name", ["sinusoid", "attention", "extrapolation"])
+def test_pictures_answer_the_keyboard(at, name):
+    found = at["used"]["pictures"][name]
+    assert found["redrawn"]
+    if name != "extrapolation":
+        assert found["before"] != found["after"]
+    assert at["used"]["wrong"] == []

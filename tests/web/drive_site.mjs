@@ -1,0 +1,190 @@
+// Drives the built site in Chromium, and prints what it shows as JSON.
+//
+// node drive_site.mjs SETTINGS.json, where the settings are: chromium, profile,
+// url (of a server of the site), pages (their paths), widths, out (a folder for
+// screenshots).
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const settings = JSON.parse(readFileSync(process.argv[2], "utf8"));
+const browser = await chromium.launch({
+  executablePath: settings.chromium,
+  args: ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"],
+});
+const index = `${settings.url}/docs/index.html`;
+
+/** A page of a size, and what goes wrong on it. */
+async function open(width, scheme = "light") {
+  const context = await browser.newContext({
+    viewport: { width, height: width < 600 ? 844 : 800 },
+    colorScheme: scheme,
+  });
+  context.setDefaultTimeout(15_000);
+  const wrong = [];
+  await context.route(
+    (url) => url.protocol.startsWith("http") && url.origin !== settings.url,
+    (route) => {
+      wrong.push(`asks for ${route.request().url()}`);
+      return route.abort();
+    },
+  );
+  const page = await context.newPage();
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type()))
+      wrong.push(`${page.url()}: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => wrong.push(`${page.url()}: ${error.message}`));
+  return { page, wrong, close: () => context.close() };
+}
+
+const shoot = (page, name) =>
+  page.screenshot({ path: join(settings.out, `${name}.png`) });
+
+/** Each page: its weight, how long it took, and what is wrong with it. */
+async function visit(width) {
+  const { page, wrong, close } = await open(width);
+  const pages = {};
+  for (const path of settings.pages) {
+    await page.goto(`${settings.url}/${path}`, { waitUntil: "load" });
+    // Pictures that are far down load as one comes to them.
+    await page.evaluate(async () => {
+      for (const image of document.images) image.loading = "eager";
+      await Promise.all([...document.images].map((image) => image.decode().catch(() => {})));
+    });
+    pages[path] = await page.evaluate(() => {
+      const [own] = performance.getEntriesByType("navigation");
+      const parts = performance.getEntriesByType("resource");
+      const main = document.querySelector("article") ?? document.body;
+      return {
+        bytes: [own, ...parts].reduce((sum, part) => sum + part.encodedBodySize, 0),
+        milliseconds: Math.round(own.loadEventEnd - own.startTime),
+        broken: [...document.images].filter((image) => !image.naturalWidth).map((image) => image.src),
+        unnamed: [...document.images].filter((image) => !image.alt).map((image) => image.src),
+        tooWide: document.documentElement.scrollWidth - innerWidth,
+        title: document.title,
+        words: main.innerText.split(/\s+/).length,
+      };
+    });
+  }
+  await close();
+  return { pages, wrong };
+}
+
+/** By keyboard alone from the top of the page: what Tab comes to, by what it is. */
+async function tab(page, most) {
+  const found = [];
+  for (let i = 0; i < most; i++) {
+    await page.keyboard.press("Tab");
+    found.push(
+      await page.evaluate(() => {
+        const { activeElement: at } = document;
+        const box = at.getBoundingClientRect();
+        return {
+          what: at.className || at.id || at.tagName,
+          text: at.innerText?.trim().slice(0, 40) ?? "",
+          // What slides in from above is on its way.
+          seen: box.right > 0 && box.left < innerWidth,
+        };
+      }),
+    );
+  }
+  return found;
+}
+
+async function search(page, words) {
+  await page.goto(index);
+  await page.focus(".sidebar-search");
+  await page.keyboard.type(words);
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#search-results li a");
+  await page.waitForFunction(() => /\d|찾/.test(document.querySelector(".search-summary")?.textContent ?? ""));
+  return page.$$eval("#search-results > ul > li > a, #search-results ul.search > li > a", (links) =>
+    links.slice(0, 5).map((link) => ({ text: link.innerText, to: link.getAttribute("href") })),
+  );
+}
+
+const background = (page) =>
+  page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+
+/** What `action` changes of the sentence and of the picture at a place. */
+async function turned(page, path, name, action) {
+  await page.goto(`${settings.url}/${path}`);
+  const place = page.locator(`[data-picture=${name}]`);
+  const state = () =>
+    place.evaluate((element) => ({
+      says: element.querySelector(".says")?.textContent ?? "",
+      drawn: [...element.querySelectorAll("path, .bar")].map((line) => line.outerHTML).join(),
+    }));
+  const before = await state();
+  await action(place);
+  const after = await state();
+  return { before: before.says, after: after.says, redrawn: before.drawn !== after.drawn };
+}
+
+async function use(width) {
+  const { page, wrong, close } = await open(width);
+  const narrow = width < 600;
+  await page.goto(index);
+  await shoot(page, `index-${width}`);
+  const tabs = await tab(page, narrow ? 8 : 12);
+  const drawer = () =>
+    page.evaluate(() => document.querySelector(".sidebar-drawer").getBoundingClientRect().right > 1);
+  let opened = null;
+  if (narrow) {
+    await page.goto(index);
+    const closed = !(await drawer());
+    await page.focus("#__navigation");
+    await page.keyboard.press("Space");
+    await page.waitForTimeout(400);
+    opened = closed && (await drawer());
+    await shoot(page, `menu-${width}`);
+  }
+  if (narrow) await page.click(".sidebar-drawer .sidebar-tree a >> text=Choosing a position");
+  else await page.click(".sidebar-tree a >> text=Choosing a position");
+  await page.waitForURL("**/choosing.html");
+  const title = await page.title();
+  const found = narrow ? null : await search(page, "RotaryEmbedding");
+  if (!narrow) await shoot(page, `search-${width}`);
+
+  await page.goto(index);
+  const light = await background(page);
+  const button = page.locator(".theme-toggle:visible").first();
+  await button.focus();
+  for (let i = 0; i < 3; i++) {
+    await page.keyboard.press("Enter");
+    if ((await page.evaluate(() => document.body.dataset.theme)) === "dark") break;
+  }
+  const dark = await background(page);
+  await shoot(page, `index-${width}-dark`);
+
+  const slide = (place) => place.locator("input[type=range]").first().press("ArrowRight");
+  const pictures = {
+    sinusoid: await turned(page, "docs/pictures.html", "sinusoid", slide),
+    attention: await turned(page, "docs/pictures.html", "attention", slide),
+    extrapolation: await turned(page, "docs/extrapolation.html", "extrapolation", (place) =>
+      place.getByLabel("kerple").press("Space")),
+  };
+  await page.evaluate(() => localStorage.clear());
+  for (const name of ["start", "choosing", "pictures", "errors", "extrapolation", "reference/positional"]) {
+    await page.goto(`${settings.url}/docs/${name}.html`);
+    await page.screenshot({ path: join(settings.out, `${name.replace("/", "-")}-${width}.png`), fullPage: name === "pictures" });
+  }
+  await close();
+  const night = await open(width, "dark");
+  await night.page.goto(`${settings.url}/docs/pictures.html`);
+  const asked = await background(night.page);
+  await night.page.screenshot({ path: join(settings.out, `pictures-${width}-dark.png`), fullPage: true });
+  await night.close();
+  return { tabs, opened, title, found, light, dark, asked, pictures, wrong: [...wrong, ...night.wrong] };
+}
+
+try {
+  const report = {};
+  for (const width of settings.widths)
+    report[width] = { visited: await visit(width), used: await use(width) };
+  process.stdout.write(JSON.stringify(report));
+} finally {
+  await browser.close();
+}
