@@ -55,6 +55,16 @@ report = kp.score_files(
 )
 sys.exit(not report.passed or bool(report.bad))
 """
+ASK = """
+import sys
+import keras_posenc as kp
+import pyarrow.parquet as pq
+artifact, rows, folder, threads = sys.argv[1:]
+sys.path.insert(0, folder)
+from scoring import bare, packed
+scorer = kp.Scorer(artifact, column="text", threads=int(threads))
+bare(scorer, packed(scorer, pq.read_table(rows)["text"].to_pylist()))()
+"""
 
 
 def main() -> None:
@@ -190,7 +200,7 @@ def table(
     scorer = kp.Scorer(artifact, column="text", threads=1)
     given = pa.table({"text": texts})
     come = [texts[i : i + BATCH] for i in range(0, len(texts), BATCH)]
-    yield Contest(
+    contest = Contest(
         "1 000 docstrings of a table, one core",
         {
             US: functools.partial(scorer, given),
@@ -200,34 +210,57 @@ def table(
         {(US, COMES): 1 / 1.8},
         parts=len(texts) / 1000,
     )
+    with held_to(1):
+        yield contest
 
 
 def files(
     artifact: Path, texts: list[bytes], folder: Path, spark: str | None
 ) -> Iterator[Contest]:
     """From files to files, by processes of one thread each."""
-    import keras_posenc as kp
-
     texts = texts * TIMES  # so that starting is a small part
     few, many = folder / "few", folder / "many"
     write(few, texts[: FILES * 8])
     write(many, texts)
     for cores in sorted({1, THREADS}):
-        scorer = kp.Scorer(artifact, column="text", threads=cores)
-        contestants = {
-            US: beyond_start(score_command(artifact, cores), few, many),
-            SAME: bare(scorer, packed(scorer, texts)),
+        commands = {
+            US: score_command(artifact, cores),
+            SAME: ask_command(artifact, cores),
         }
         if spark:
-            contestants[SPARK] = beyond_start(
-                spark_command(spark, artifact, cores), few, many
-            )
-        yield Contest(
+            commands[SPARK] = spark_command(spark, artifact, cores)
+        contest = Contest(
             f"1 000 docstrings of files, {cores} of {THREADS} cores",
-            contestants,
+            {
+                name: beyond_start(command, few, many)
+                for name, command in commands.items()
+            },
             {(US, SAME): 1 / 0.95},
             parts=len(texts) / 1000,
         )
+        with held_to(cores):
+            yield contest
+
+
+@contextlib.contextmanager
+def held_to(cores: int) -> Iterator[None]:
+    """Holds this process, and those that it begins, to some of its cores.
+
+    An artifact's `threads` do not: TensorFlow's sessions share the threads of
+    the first that a process had.
+    """
+    before = os.sched_getaffinity(0)
+
+    def hold(which: Iterable[int]) -> None:
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.sched_setaffinity(int(thread), which)
+
+    hold(sorted(before)[:cores])
+    try:
+        yield
+    finally:
+        hold(before)
 
 
 def packed(scorer: Any, texts: Sequence[bytes]) -> list[list[bytes]]:
@@ -266,6 +299,13 @@ Command = Callable[[Path, Path], list[Any]]
 def score_command(artifact: Path, workers: int) -> Command:
     return lambda rows, out: [
         *(sys.executable, "-c", SCORE, artifact, rows, out, str(workers))
+    ]
+
+
+def ask_command(artifact: Path, threads: int) -> Command:
+    folder = Path(__file__).parent
+    return lambda rows, out: [
+        *(sys.executable, "-c", ASK, artifact, rows, folder, str(threads))
     ]
 
 
@@ -356,13 +396,15 @@ def peak_of(command: Sequence[Any]) -> float:
 
     Looked at five times a second; what they share counts once for each.
     """
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peak = 0
-    while process.poll() is None:
-        peak = max(peak, held(process.pid))
-        time.sleep(0.2)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said)
+        while process.poll() is None:
+            peak = max(peak, held(process.pid))
+            time.sleep(0.2)
+        said.seek(0)
+        if process.returncode:
+            raise RuntimeError(said.read().decode(errors="replace"))
     return peak / 1e6
 
 

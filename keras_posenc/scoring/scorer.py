@@ -70,7 +70,8 @@ class Scorer:
         window: How many rows are sorted, answered and given back together.
         budget: What a batch may hold, in bytes of padded texts or ids.
         threads: How many threads work at a batch; None for the runtime's own
-            choice.
+            choice. A SavedModel shares those of its process where TensorFlow
+            has computed anything there before.
         allow_operators: As for `export_saved_model`.
         allow_unverified: Whether a file may answer that has no record of its
             verification.
