@@ -12,6 +12,11 @@ from keras_posenc.artifacts.expectations.allowance import (
     DEVIATIONS,
     allowed_difference,
 )
+from keras_posenc.artifacts.expectations.answering import (
+    Memory,
+    answers_of,
+    graph_of,
+)
 from keras_posenc.artifacts.expectations.differences import difference
 from keras_posenc.artifacts.expectations.expectations import (
     AGREEMENT,
@@ -26,10 +31,8 @@ from keras_posenc.artifacts.expectations.samples import (
     Inputs,
 )
 from keras_posenc.artifacts.expectations.ties import FORCED, retrace_of
-from keras_posenc.artifacts.ground.errors import in_words
 from keras_posenc.artifacts.signatures.lengths import IDS, LENGTHS
-from keras_posenc.artifacts.signatures.signature import Signature, trace
-from keras_posenc.keras_internals import layers_within
+from keras_posenc.artifacts.signatures.signature import Signature
 
 _PADDING = 8  # zeros, to see whether they matter
 
@@ -72,13 +75,15 @@ def expect(
             if (retrace := retrace_of(signature)) is not None
         },
     )
-    began = time.process_time()
+    memory = Memory()
     for signature in signatures:
-        _ask(signature, questions, expectations)
+        _ask(signature, questions, expectations, memory)
+    began = time.process_time()
     expectations.cases.extend(questions.extra)
-    seconds = time.process_time() - began
+    seconds = memory.seconds + time.process_time() - began
     matters = any(
-        _padding_matters(signature, expectations) for signature in signatures
+        _padding_matters(signature, expectations, memory)
+        for signature in signatures
     )
     allowed, lead = expectations.tolerance, math.inf
     if quantization is not None:
@@ -105,7 +110,7 @@ def _movement(expectations: Expectations) -> Callable[[], float]:
     # Asked often: as graphs, which read the weights as they are then.
     retraces = expectations.retraces
     models = {
-        each.name: _graph_of(each)
+        each.name: graph_of(each)
         for each in expectations.signatures
         if each.name not in retraces
     }
@@ -137,10 +142,13 @@ def _movement(expectations: Expectations) -> Callable[[], float]:
 
 
 def _ask(
-    signature: Signature, questions: Questions, expectations: Expectations
+    signature: Signature,
+    questions: Questions,
+    expectations: Expectations,
+    memory: Memory,
 ) -> None:
     """Adds a signature's cases and refusals to the expectations."""
-    call = answers_of(signature)
+    call = answers_of(signature, memory)
     max_length = questions.max_length
 
     def takes(inputs: Inputs) -> bool:
@@ -178,14 +186,16 @@ def _ask(
         raise error
 
 
-def _padding_matters(signature: Signature, expectations: Expectations) -> bool:
+def _padding_matters(
+    signature: Signature, expectations: Expectations, memory: Memory
+) -> bool:
     """Whether rows of ids with lengths are answered alike, however padded."""
     if (
         not {IDS, LENGTHS} <= {*signature.specs}
         or signature.specs[IDS].shape[1]
     ):
         return False
-    call = answers_of(signature)
+    call = answers_of(signature, memory)
     alone = [
         case
         for case in expectations.cases
@@ -216,46 +226,3 @@ def _padding_matters(signature: Signature, expectations: Expectations) -> bool:
             if found.worst > 10 * expectations.tolerance:
                 return True
     return False
-
-
-def answers_of(signature: Signature) -> Callable[[Inputs], dict[str, Any]]:
-    """What answers for the model: its eager code, or its graph.
-
-    What a signature adds to its model is done in NumPy; see `Origin`.
-    """
-    origin = signature.origin
-    if origin is not None:
-        answer = answers_of(origin.signature)
-        return lambda inputs: origin.tell(answer(origin.ask(inputs)))
-    if any(
-        layer.compute_dtype in ("float16", "bfloat16")
-        for layer in layers_within(signature.model)
-    ):
-        # Graphs round to low precision at other places than eager code does,
-        # and what model.predict answers is the graph's.
-        return _graph_of(signature)
-    return lambda inputs: _answer(signature, signature.call, inputs)
-
-
-def _graph_of(signature: Signature) -> Callable[[Inputs], dict[str, Any]]:
-    graph = trace(signature)
-    return lambda inputs: _answer(
-        signature, lambda tensors: graph(**tensors), inputs
-    )
-
-
-def _answer(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
-    import tensorflow as tf
-
-    try:
-        # Where the worker is, too: a GPU's products are another's.
-        with tf.device("CPU:0"):
-            outputs = call(
-                {name: tf.constant(value) for name, value in inputs.items()}
-            )
-    except Exception as error:
-        raise ValueError(
-            f"The model itself does not take {describe(inputs)} in signature "
-            f"'{signature.name}': {in_words(error)}"
-        ) from error
-    return {name: value.numpy() for name, value in outputs.items()}

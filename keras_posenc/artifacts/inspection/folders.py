@@ -29,6 +29,11 @@ def files(folder: Path) -> Iterator[os.DirEntry[str]]:
         ) from error
 
 
+def size_of(folder: Path) -> int:
+    """Bytes of all files of a version folder."""
+    return sum(entry.stat().st_size for entry in files(folder))
+
+
 def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
     remaining, count = [(folder, 1)], 0
     while remaining:

@@ -12,9 +12,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_posenc.artifacts.expectations.answering import Memory, answers_of
 from keras_posenc.artifacts.expectations.expectations import Case
 from keras_posenc.artifacts.expectations.invention import texts_beyond
-from keras_posenc.artifacts.expectations.reference_outputs import answers_of
 from keras_posenc.artifacts.expectations.samples import split_texts
 from keras_posenc.artifacts.mediapipe.requirements import (
     check_output,
@@ -78,7 +78,7 @@ class TextTask:
         return others, self._cases(texts)
 
     def _cases(self, texts: Sequence[str]) -> Iterator[Case]:
-        answer = answers_of(self.text)
+        answer = answers_of(self.text, Memory())
         invented = texts_beyond(self.limit)
         for is_sample, group in ((False, invented), (True, texts)):
             for text, inputs, given in self._rows(group):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from keras_posenc.artifacts.ground.versions import (
     check_version,
     publish_version,
 )
+from keras_posenc.artifacts.inspection.folders import size_of
 from keras_posenc.artifacts.inspection.operators import check_known
 from keras_posenc.artifacts.inspection.safety import (
     check_operators,
@@ -56,7 +58,7 @@ from keras_posenc.artifacts.verification.asking import (
     start_tensorflow,
 )
 from keras_posenc.artifacts.verification.judging import verify_expectations
-from keras_posenc.artifacts.verification.record import make_record, write_record
+from keras_posenc.artifacts.verification.record import add_record, make_record
 from keras_posenc.artifacts.verification.report import Artifact
 from keras_posenc.progress import progress
 
@@ -204,9 +206,11 @@ def export_saved_model(
         progress(verbose) as step,
         staging_beside(base_path) as staged,
         start_tensorflow() if questions else nullcontext() as runtime,
+        ThreadPoolExecutor(1) as pool,
     ):
         step("Writing the SavedModel")
         functions = write_saved_model(resolved, staged)
+        inspecting = pool.submit(inspect_safe, staged, allow_operators)
         if questions is not None and runtime is not None:
             load_ahead(runtime, staged)
             step("Computing reference outputs")
@@ -215,7 +219,9 @@ def export_saved_model(
         write_warmup(requests, staged, name)
         if parameters is not None:
             write_batching(parameters, staged)
-        found = inspect_safe(staged, allow_operators)
+        found = dataclasses.replace(
+            inspecting.result(), size_bytes=size_of(staged)
+        )
         if expected is not None:
             step("Verifying it in a fresh process")
             report = verify_expectations(
@@ -241,8 +247,7 @@ def export_saved_model(
             (staged / CARD_FILE).write_text(card, encoding="utf-8")
         if report is not None:
             record = make_record(report, staged)
-            write_record(record, staged)
-            size = found.size_bytes + len((card + record).encode())
-            report = dataclasses.replace(report, size_bytes=size)
+            add_record(record, staged)
+            report = dataclasses.replace(report, size_bytes=size_of(staged))
         path = publish_version(staged, base_path, version, keep, step)
     return Artifact.published(path, report)

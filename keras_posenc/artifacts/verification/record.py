@@ -85,6 +85,18 @@ def make_record(report: "VerificationReport", artifact: Path) -> str:
     return json.dumps(record, indent=2) + "\n"
 
 
+def add_record(record: str, staged: Path) -> None:
+    """Puts a record into a folder that nobody else knows yet.
+
+    Raises:
+        ExportError: It cannot be written.
+    """
+    path = record_path(staged)
+    with writing_to(path.parent):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(record, encoding="utf-8")
+
+
 def write_record(record: str, artifact: Path) -> None:
     """Puts a record with its artifact, in one step.
 
