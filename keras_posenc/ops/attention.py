@@ -1,5 +1,6 @@
 """Scaled dot-product attention, with grouped heads, masks and biases."""
 
+import math
 from typing import Any
 
 import keras
@@ -19,6 +20,11 @@ MAX_SCORES = 2**26
 BLOCK = 256
 # Blocks of windows begin where each has half of the keys at most.
 FEWER = 2
+
+# Of one query and at most so many numbers in its keys, TensorFlow's threads
+# take longer to begin with a product or a softmax than these to be made of
+# simpler operators.
+FEW = 2**17
 
 
 def attention_weights(
@@ -44,7 +50,11 @@ def attention_weights(
         - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped)
     """
     dtype = query.dtype
-    scores = matmul_by_groups(query, ops.swapaxes(key, -1, -2))
+    is_small = _is_small(query, key)
+    if is_small:
+        scores = ops.expand_dims(ops.sum(query * key, axis=-1), 2)
+    else:
+        scores = matmul_by_groups(query, ops.swapaxes(key, -1, -2))
     # A softmax over many keys in bfloat16 would lose what sums it up.
     if keras.backend.standardize_dtype(dtype) != "float64":
         scores = ops.cast(scores, "float32")
@@ -60,12 +70,31 @@ def attention_weights(
         scores = ops.minimum(scores, ops.cast(most, scores.dtype))
     if scores.shape[-1] == 1:  # about which Keras's softmax warns
         return ops.ones_like(scores, dtype=dtype)
-    return ops.cast(ops.softmax(scores, axis=-1), dtype)
+    if is_small:
+        scores = ops.exp(scores - ops.max(scores, axis=-1, keepdims=True))
+        weights = scores / ops.sum(scores, axis=-1, keepdims=True)
+    else:
+        weights = ops.softmax(scores, axis=-1)
+    return ops.cast(weights, dtype)
 
 
 def weighted_values(weights: Any, value: Any) -> Any:
     """`(batch, heads, query, key)` weights of `(batch, kv heads, key, dim)`."""
+    if _is_small(weights, value):
+        weights = ops.expand_dims(ops.squeeze(weights, 2), -1)
+        return ops.sum(weights * value, axis=2, keepdims=True)
     return matmul_by_groups(weights, value)
+
+
+def _is_small(x: Any, y: Any) -> bool:
+    """Whether a query, or its weights, and keys or values are soon summed."""
+    size = math.prod(y.shape) if None not in y.shape else FEW + 1
+    return (
+        keras.config.backend() == "tensorflow"
+        and x.shape[1:3] == (y.shape[1], 1)
+        and 0 < size <= FEW
+        and keras.backend.standardize_dtype(x.dtype) == "float32"
+    )
 
 
 def attend(
@@ -204,6 +233,10 @@ def leaves_out(near: Any, keys: Any) -> Any:
 
 def swap_heads(x: Any) -> Any:
     """(batch, seq, heads, dim) -> (batch, heads, seq, dim), or back."""
+    _, outer, inner, dim = x.shape
+    if 1 in (outer, inner) and None not in (outer, inner):
+        # Of one token nothing moves.
+        return ops.reshape(x, (-1, inner, outer, dim))
     if keras.config.backend() == "tensorflow":
         # On a CPU, TensorFlow plans each of its transposes anew, which takes
         # a short text longer than the transpose itself. Converters make a

@@ -98,13 +98,17 @@ class TokenEmbedding(IdEmbedding):
             logits = self._int8_logits(x, in_floats)
         else:
             table = ops.cast(self.embeddings, self.compute_dtype)
-            # Of two to a hundred rows, as steps have them, TensorFlow's
-            # product with a transposed table takes up to ten times as long.
-            logits = (
-                ops.einsum("vd,nd->nv", table, x)
-                if is_step
-                else ops.einsum("nd,vd->nv", x, table)
-            )
+            if x.shape[0] == 1:
+                logits = ops.matmul(x, ops.transpose(table))
+            else:
+                # Of two to a hundred rows, as steps have them, TensorFlow's
+                # product with a transposed table takes up to ten times as
+                # long, and of one row a third longer the other way round.
+                logits = (
+                    ops.einsum("vd,nd->nv", table, x)
+                    if is_step
+                    else ops.einsum("nd,vd->nv", x, table)
+                )
         return ops.reshape(logits, (*outer, self.input_dim))
 
     def _int8_logits(self, x: Any, in_floats: bool) -> Any:
