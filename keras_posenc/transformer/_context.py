@@ -80,14 +80,23 @@ class Context:
             and self.keys is self.queries
         )
 
-    def some(self, rows: Any, columns: Any) -> tuple[Side, Side, Any]:
+    def some(
+        self, rows: Any, columns: Any, positions: tuple[Any, Any]
+    ) -> tuple[Side, Side, Any]:
         """The given queries and keys alone, and their mask.
 
         Args:
             rows: Which queries, integers `(rows,)`.
             columns: Which keys, integers `(columns,)`; None for all.
+            positions: Those of all queries, and of all keys.
         """
-        queries, keys = self.queries.some(rows), self.keys
+        queries, keys = (
+            dataclasses.replace(side, positions=each)
+            for side, each in zip(
+                (self.queries, self.keys), positions, strict=True
+            )
+        )
+        queries = queries.some(rows)
         if columns is not None:
             keys = keys.some(columns)
         attention_mask = None
