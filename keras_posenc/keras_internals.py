@@ -1,5 +1,7 @@
 """What is private to Keras and used all the same. Nothing else may name it.
 
+Nor what is private to the TensorFlow below it.
+
 Keras says neither of a tensor's mask where it is written or read behind a
 layer, nor of a graph which layer made a tensor from what, and lets no variable
 of several processes have a value of one. Each function here has a test of its
@@ -19,6 +21,19 @@ def carried_mask(tensor: Any) -> Any:
 def carry_mask(tensor: Any, mask: Any) -> None:
     """Has a tensor carry a mask, as a layer's `compute_mask` would."""
     tensor._keras_mask = mask
+
+
+def is_compiled_by_xla(tensor: Any) -> bool:
+    """Whether a tensor is TensorFlow's, of a graph that XLA compiles."""
+    graph = getattr(tensor, "graph", None)  # None where it has a value
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return False
 
 
 def layer_behind(tensor: Any) -> Any:

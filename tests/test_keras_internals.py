@@ -5,11 +5,13 @@ A failure here names what a new Keras has changed, and what would break by it.
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_posenc.keras_internals import (
     carried_mask,
     carry_mask,
+    is_compiled_by_xla,
     layer_behind,
     layers_within,
     lent_values,
@@ -50,6 +52,31 @@ def test_a_mask_is_put_where_keras_reads_it():
     carry_mask(x, ops.not_equal(ids, 0))
     model = keras.Model(ids, MaskSeen()(x))
     assert ops.convert_to_numpy(model(IDS)).tolist() == [[1, 1, 0]]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_tensor_knows_whether_xla_compiles_it(jit_compile):
+    """Else XLA compiles blocks whose shapes depend on the padding."""
+    import tensorflow as tf
+
+    found = []
+
+    def note(x):
+        found.append(is_compiled_by_xla(x))
+        return x + 1.0
+
+    inner = tf.function(note, jit_compile=jit_compile)
+
+    @tf.function
+    def outer(x):
+        note(x)
+        return tf.cond(x > 0, lambda: tf.function(inner)(x), lambda: x)
+
+    outer(tf.constant(1.0))
+    note(tf.constant(1.0))
+    note(ops.ones(()))
+    assert found == [False, jit_compile, False, False]
 
 
 def test_a_symbolic_tensor_knows_where_it_comes_from():

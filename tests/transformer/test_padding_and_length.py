@@ -139,8 +139,6 @@ def test_batch_without_tokens(skip_padding, shape):
         ("encoder", "xl", False),
         ("decoder", "none", False),
         pytest.param("encoder", "shaw", False, marks=pytest.mark.slow),
-        pytest.param("encoder", "none", True, marks=pytest.mark.slow),
-        pytest.param("decoder", "none", True, marks=pytest.mark.slow),
     ],
 )
 def test_gradients_are_the_dense_ones(stack, position, jit_compile):
@@ -215,6 +213,26 @@ def test_one_row_of_a_mask_stands_for_all():
     np.testing.assert_array_equal(got, ops.convert_to_numpy(want))
 
 
+def rows_of_products(encoder):
+    """A list that will tell how many rows the products of a stack had."""
+    rows = []
+
+    def watch(layer, call):
+        def watched(x, *args, **kwargs):
+            size = x.shape[:-1]
+            rows.append(None if None in size else np.prod(size))
+            return call(x, *args, **kwargs)
+
+        layer.call = watched
+
+    for layer in encoder._flatten_layers():
+        if isinstance(
+            layer, keras.layers.Dense | keras.layers.LayerNormalization
+        ):
+            watch(layer, layer.call)
+    return rows
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("stack", STACKS)
 def test_padding_is_no_work(stack):
@@ -226,20 +244,7 @@ def test_padding_is_no_work(stack):
 
     kind, given = STACKS[stack]
     encoder, _ = encoders(POSITIONS["none"], kind)
-    rows = []
-
-    def watch(layer, call):
-        def watched(x, *args, **kwargs):
-            rows.append(np.prod(x.shape[:-1]))
-            return call(x, *args, **kwargs)
-
-        layer.call = watched
-
-    for layer in encoder._flatten_layers():
-        if isinstance(
-            layer, keras.layers.Dense | keras.layers.LayerNormalization
-        ):
-            watch(layer, layer.call)
+    rows = rows_of_products(encoder)
     encoder(tf.constant(inputs()), mask=MASK, **given)
     tokens = {(MASK | (np.arange(SEQ) == 0)).sum()}
     if given:  # of whose memory all is attended to where it has no token
@@ -248,6 +253,25 @@ def test_padding_is_no_work(stack):
         tokens.add((mask | (np.arange(5) == 0)).sum())
     assert len(rows) == 2 * (10 if given else 6)
     assert set(rows) == tokens
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("stack", STACKS)
+def test_xla_compiles_no_shape_that_depends_on_padding(stack):
+    """It would for each batch anew, or leave room for all the padding."""
+    import tensorflow as tf
+
+    kind, given = STACKS[stack]
+    encoder, _ = encoders(POSITIONS["none"], kind)
+    rows = rows_of_products(encoder)
+    for jit_compile in (False, True):
+        rows.clear()
+        tf.function(
+            lambda x, mask: encoder(x, mask=mask, training=True, **given),
+            jit_compile=jit_compile,
+        ).get_concrete_function(inputs(), tf.constant(MASK))
+        assert (None in rows) != jit_compile
+    assert {MASK.size} <= {*rows} <= {MASK.size, len(MASK) * 5}
 
 
 @pytest.mark.slow
