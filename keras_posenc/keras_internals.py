@@ -1,5 +1,7 @@
 """What is private to Keras and used all the same. Nothing else may name it.
 
+Nor what is private to the TensorFlow below it.
+
 Keras says neither of a tensor's mask where it is written or read behind a
 layer, nor of a graph which layer made a tensor from what, nor who compiles it,
 and lets no variable of several processes have a value of one. Each function
@@ -41,7 +43,7 @@ def layers_within(layer: Any) -> Iterator[Any]:
     yield from layer._flatten_layers()
 
 
-def is_for_xla(tensor: Any) -> bool:
+def is_compiled_by_xla(tensor: Any) -> bool:
     """Whether XLA compiles what is made of a tensor, as it does all of JAX."""
     if keras.config.backend() != "tensorflow":
         return keras.config.backend() == "jax"

@@ -85,6 +85,7 @@ KERAS_INTERNALS = {
     "_inbound_nodes",
     "_flatten_layers",
     "_value",
+    "_get_control_flow_context",
 }
 KEEPER = "keras_internals"
 LATE = {

@@ -11,7 +11,7 @@ from keras import ops
 from keras_posenc.keras_internals import (
     carried_mask,
     carry_mask,
-    is_for_xla,
+    is_compiled_by_xla,
     layer_behind,
     layers_within,
     lent_values,
@@ -54,6 +54,31 @@ def test_a_mask_is_put_where_keras_reads_it():
     assert ops.convert_to_numpy(model(IDS)).tolist() == [[1, 1, 0]]
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_tensor_knows_whether_xla_compiles_it(jit_compile):
+    """Else XLA compiles blocks whose shapes depend on the padding."""
+    import tensorflow as tf
+
+    found = []
+
+    def note(x):
+        found.append(is_compiled_by_xla(x))
+        return x + 1.0
+
+    inner = tf.function(note, jit_compile=jit_compile)
+
+    @tf.function
+    def outer(x):
+        note(x)
+        return tf.cond(x > 0, lambda: tf.function(inner)(x), lambda: x)
+
+    outer(tf.constant(1.0))
+    note(tf.constant(1.0))
+    note(ops.ones(()))
+    assert found == [False, jit_compile, False, False]
+
+
 def test_a_symbolic_tensor_knows_where_it_comes_from():
     """Else no signature is cut where its strings become numbers.
 
@@ -83,7 +108,7 @@ def test_layers_are_found_at_any_depth():
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_tensor_tells_that_xla_compiles_it(jit_compile):
+def test_a_loop_tells_that_xla_compiles_it(jit_compile):
     """Else XLA copies a cache with each token, and computes padding twice."""
     import tensorflow as tf
 
@@ -92,16 +117,16 @@ def test_a_tensor_tells_that_xla_compiles_it(jit_compile):
     @tf.function(jit_compile=jit_compile)
     def count(x):
         def step(x):
-            told.append(is_for_xla(x))
+            told.append(is_compiled_by_xla(x))
             return x + 1
 
-        told.append(is_for_xla(x))
+        told.append(is_compiled_by_xla(x))
         return tf.while_loop(lambda x: x < 3, step, [x])[0]
 
     assert int(count(tf.constant(0))) == 3
     assert len(told) >= 2
     assert set(told) == {jit_compile}
-    assert not is_for_xla(tf.constant(0))
+    assert not is_compiled_by_xla(tf.constant(0))
 
 
 def test_a_variable_holds_what_it_is_lent():

@@ -18,6 +18,7 @@ _FUSED_DTYPES = ("float32", "bfloat16", "float16")
 # so many queries at a time.
 MAX_SCORES = 2**26
 BLOCK = 256
+TYPICAL_BATCH = 8
 # Blocks of windows begin where each has half of the keys at most.
 FEWER = 2
 
@@ -154,6 +155,7 @@ def in_blocks(
     keys: Any,
     window: int | None = None,
     dtype: Any,
+    is_trained: bool = False,
     all_at_once: Any,
     some: Any,
 ) -> Any:
@@ -169,6 +171,10 @@ def in_blocks(
             one of each in every place: others are left out. None for any
             distance.
         dtype: That of the queries.
+        is_trained: Whether gradients are asked for. The choice is then made
+            while the graph is, for gradients of a choice cost more than it
+            saves: in a batch of any size as in one of `TYPICAL_BATCH`, in
+            texts of any length all at once.
         all_at_once: Attends for all queries: no argument.
         some: Attends for some: their indices, integers `(rows,)`, and those of
             the keys among which all of theirs are, or None for all keys.
@@ -217,6 +223,11 @@ def in_blocks(
     if isinstance(seq, int) and seq <= BLOCK:
         return all_at_once()
     rows = batch * heads * seq
+    if is_trained:
+        if not (isinstance(seq, int) and isinstance(keys, int)):
+            return all_at_once()
+        if not isinstance(batch, int):
+            rows = TYPICAL_BATCH * heads * seq
     if isinstance(rows, int) and isinstance(keys, int):
         is_large = rows > MAX_SCORES // max(keys, 1) or leaves_out(near, keys)
         return by_blocks() if is_large else all_at_once()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_posenc.ops.attention import (
@@ -11,10 +12,14 @@ from keras_posenc.ops.attention import (
     swap_heads,
     weighted_values,
 )
+from keras_posenc.ops.recomputing import recomputed
 from keras_posenc.ops.sides import Side
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._sublayers import project
+
+# Who attends, to whom, and the mask between them.
+_Between = tuple[Side, Side, Any]
 
 
 def rotated(position: AttentionPosition | None, x: Any, side: Side) -> Any:
@@ -57,28 +62,22 @@ def attend_between(
         `(batch, query, heads * dim)`, packed if the context is; with
         `return_attention_scores` a pair of it and the weights.
     """
-    position = layer.attention_position
-    has_values = position is not None and position.values is not None
+    seed = None
+    if layer.dropout and training:
+        seed = layer.dropout_layer.seed_generator.next()
     weights = None
-    if return_attention_scores or has_values or (layer.dropout and training):
-        bias = _bias(position, query, key, context.queries, context.keys)
-        weights = attention_weights(query, key, mask=context.mask, bias=bias)
-        dropped = layer.dropout_layer(weights, training=training)
-        attended = weighted_values(dropped, value)
-        if has_values:
-            addition = _check_hook(
-                position,
-                "values",
-                position.values(
-                    dropped, context.queries.positions, context.keys.positions
-                ),
-                query.shape,
-            )
-            if addition is not None:
-                attended += ops.cast(addition, layer.compute_dtype)
+    if return_attention_scores:
+        attended, weights = _weigh(
+            layer,
+            query,
+            key,
+            value,
+            (context.queries, context.keys, context.mask),
+            seed,
+        )
     else:
         attended = _attend_unseen(
-            position, query, key, value, context, training
+            layer, query, key, value, context, seed, training
         )
     # (batch, heads, query, head_dim) -> (batch, query, dim)
     attended = swap_heads(attended)
@@ -94,29 +93,54 @@ def attend_between(
 
 
 def _attend_unseen(
-    position: AttentionPosition | None,
+    layer: Any,
     query: Any,
     key: Any,
     value: Any,
     context: Context,
+    seed: Any,
     training: bool | None,
 ) -> Any:
     """Attends, some queries at a time where there are many."""
+    position = layer.attention_position
+    values = []
+    if position is not None and training:  # read outside of the loop
+        values = [(each, each.value) for each in position.variables]
+
+    def attended(
+        query: Any, key: Any, value: Any, between: _Between, seed: Any
+    ) -> Any:
+        if seed is None and (position is None or position.values is None):
+            bias = _bias(position, query, key, *between[:2])
+            return attend(query, key, value, mask=between[2], bias=bias)
+        return _weigh(layer, query, key, value, between, seed)[0]
 
     def all_at_once() -> Any:
-        bias = _bias(position, query, key, context.queries, context.keys)
-        return attend(query, key, value, mask=context.mask, bias=bias)
+        between = context.queries, context.keys, context.mask
+        return attended(query, key, value, between, seed)
 
     def some(rows: Any, columns: Any) -> Any:
-        some_queries = ops.take(query, rows, axis=2)
-        near, values = key, value
-        if columns is not None:
-            near, values = (ops.take(x, columns, axis=2) for x in (key, value))
-        queries, keys, mask = context.some(rows, columns)
-        bias = _bias(position, some_queries, near, queries, keys)
-        return attend(some_queries, near, values, mask=mask, bias=bias)
+        def of_rows(query: Any, key: Any, value: Any, *positions: Any) -> Any:
+            between = context.some(rows, columns, positions)
+            own = None
+            if seed is not None:  # each block its own
+                own = seed + ops.cast(ops.stack([rows[0], 0]), seed.dtype)
+            return attended(query, key, value, between, own)
 
-    if training or not context.data_dependent_shapes:
+        near = key, value
+        if columns is not None:
+            near = tuple(ops.take(x, columns, axis=2) for x in near)
+        given = (
+            ops.take(query, rows, axis=2),
+            *near,
+            context.queries.positions,
+            context.keys.positions,
+        )
+        if not training:
+            return of_rows(*given)
+        return recomputed(of_rows, *given, values=values)
+
+    if not context.data_dependent_shapes:
         return all_at_once()
     # All blocks of a model ask about the same sizes.
     _, heads, _, dim = query.shape
@@ -126,9 +150,46 @@ def _attend_unseen(
         keys=context.keys.length,
         window=context.window if context.sees_windows_alone else None,
         dtype=query.dtype,
+        is_trained=bool(training),
         all_at_once=all_at_once,
         some=some,
     )
+
+
+def _weigh(
+    layer: Any, query: Any, key: Any, value: Any, between: _Between, seed: Any
+) -> tuple[Any, Any]:
+    """What queries take from values, and the weights they take it by."""
+    queries, keys, mask = between
+    position = layer.attention_position
+    bias = _bias(position, query, key, queries, keys)
+    weights = attention_weights(query, key, mask=mask, bias=bias)
+    dropped = weights
+    if seed is not None:
+        dropped = keras.random.dropout(
+            weights, layer.dropout, seed=_Drawn(seed)
+        )
+    attended = weighted_values(dropped, value)
+    if position is not None and position.values is not None:
+        addition = _check_hook(
+            position,
+            "values",
+            position.values(dropped, queries.positions, keys.positions),
+            query.shape,
+        )
+        if addition is not None:
+            attended += ops.cast(addition, layer.compute_dtype)
+    return attended, weights
+
+
+class _Drawn(keras.random.SeedGenerator):
+    """A seed that is drawn already, which Keras takes in no other form."""
+
+    def __init__(self, seed: Any) -> None:
+        self._seed = seed  # and no variable, as the base has
+
+    def next(self, ordered: bool = True) -> Any:
+        return self._seed
 
 
 def _bias(

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.keras_internals import is_for_xla
+from keras_posenc.keras_internals import is_compiled_by_xla
 from keras_posenc.ops.cache import Slots
 from keras_posenc.ops.masks import combine_masks, hide_padding
 from keras_posenc.ops.packing import Packing
@@ -81,14 +81,23 @@ class Context:
             and self.keys is self.queries
         )
 
-    def some(self, rows: Any, columns: Any) -> tuple[Side, Side, Any]:
+    def some(
+        self, rows: Any, columns: Any, positions: tuple[Any, Any]
+    ) -> tuple[Side, Side, Any]:
         """The given queries and keys alone, and their mask.
 
         Args:
             rows: Which queries, integers `(rows,)`.
             columns: Which keys, integers `(columns,)`; None for all.
+            positions: Those of all queries, and of all keys.
         """
-        queries, keys = self.queries.some(rows), self.keys
+        queries, keys = (
+            dataclasses.replace(side, positions=each)
+            for side, each in zip(
+                (self.queries, self.keys), positions, strict=True
+            )
+        )
+        queries = queries.some(rows)
         if columns is not None:
             keys = keys.some(columns)
         attention_mask = None
@@ -110,7 +119,7 @@ class Context:
         if (
             keras.config.backend() != "tensorflow"
             or not self.data_dependent_shapes
-            or is_for_xla(x)
+            or is_compiled_by_xla(x)
         ):
             return
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.keras_internals import is_for_xla
+from keras_posenc.keras_internals import is_compiled_by_xla
 from keras_posenc.ops.arguments import (
     check_choice,
     check_integers,
@@ -92,7 +92,7 @@ class DecodingModel(IdModel):
             cache["slot"],
             count=count,
             length=length,
-            in_place=is_for_xla(token_ids),
+            in_place=is_compiled_by_xla(token_ids),
         )
         tokens = ops.not_equal(token_ids, 0)
         if mask is not None:

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.keras_internals import is_for_xla
+from keras_posenc.keras_internals import is_compiled_by_xla
 from keras_posenc.ops.arguments import check_choice
 from keras_posenc.ops.initializers import initializer_of, is_seeded
 
@@ -58,7 +58,7 @@ def _is_bound_by_reading(dense: keras.layers.Dense, rows: Any) -> bool:
         and rows.shape[1] % PARTS == 0
         and keras.backend.standardize_dtype(rows.dtype) == "float32"
         and dense.quantization_mode is None
-        and is_for_xla(rows)
+        and is_compiled_by_xla(rows)
     )
 
 

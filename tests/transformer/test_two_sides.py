@@ -121,6 +121,4 @@ def test_blocks_of_queries_among_more_keys(position, monkeypatch):
     assert not blocks
     monkeypatch.setattr(attention, "MAX_SCORES", scores - SEQ)
     near(of_some(layer, return_attention_scores=False), want)
-    # A scheme that asks for the weights takes all at once.
-    hooks = layer.attention_position
-    assert bool(blocks) == (hooks is None or hooks.values is None)
+    assert blocks
