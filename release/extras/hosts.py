@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 
 example = Path(os.environ["CHECKOUT"], "examples", "train_hosts.py")
+command = [sys.executable, example, "--folder", "run", "--rows", "512"]
 for epochs in ("1", "2"):
-    subprocess.run(
-        [sys.executable, example, "--folder", "run", "--epochs", epochs],
-        check=True,
-    )
+    subprocess.run([*command, "--epochs", epochs], check=True)
 assert Path("run", "model.keras").stat().st_size > 0
