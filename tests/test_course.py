@@ -1,7 +1,4 @@
-"""The Korean pages are the English ones: same code, numbers and links.
-
-And what they show, runs; the pages assert their own figures.
-"""
+"""The Korean pages are the English ones: same code, numbers and links."""
 
 import importlib
 import itertools
@@ -54,14 +51,6 @@ def links(text):
     )
 
 
-def cells(text):
-    """The code of a notebook's cells, each at the lines it has in the page."""
-    for block in FENCED.finditer(text):
-        if block[2].startswith("{code-cell}"):
-            lines = text[: block.start(3)].count("\n")
-            yield "\n" * lines + block[3]
-
-
 def test_each_page_has_its_twin():
     assert {path.name for path in (DOCS / "course").glob("*.md")} == {*PAGES}
     assert len(PAGES) > 10
@@ -104,19 +93,3 @@ def test_names_in_the_reference_exist():
 )
 def test_another_number_or_heading_is_seen(text, change):
     assert sections(text) != sections(text.replace(*change))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [name for name in PAGES if name[0] in "01"])
-def test_cells_run(page, monkeypatch):
-    matplotlib = pytest.importorskip("matplotlib")
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    namespace = {"__name__": "__main__"}
-    shown = list(cells(read(DOCS / "course" / page)))
-    assert len(shown) > 5
-    for code in shown:
-        exec(compile(code, page, "exec"), namespace)
-        pyplot.close("all")
