@@ -1,0 +1,122 @@
+"""The Korean pages are the English ones: same code, numbers and links.
+
+And what they show, runs; the pages assert their own figures.
+"""
+
+import importlib
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(path.name for path in (DOCS / "ko").glob("*.md"))
+# Each English page, and the Korean one that says the same.
+PAIRS = [(DOCS / "course" / name, DOCS / "ko" / name) for name in PAGES]
+PAIRS.append((ROOT / "README.md", ROOT / "README.ko.md"))
+
+FENCED = re.compile(r"(?ms)^(`{3,})([^\n`]*)\n(.*?)^\1$\n?")
+HEADING = re.compile(r"(?m)^(#{1,6}) .+$")
+LINK = re.compile(r"\]\(([^)\s]+)")
+NAME = re.compile(r"\{py:\w+\}`~?([\w.]+)`")
+HANGUL = re.compile("[가-힣]")
+# Neither of names, such as "int8" and "bfloat16", nor of links.
+NUMBER = re.compile(r"(?<![\w.])[−-]?\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+def read(page):
+    return page.read_text(encoding="utf-8")
+
+
+def sections(text):
+    """The level of each heading, and the numbers up to the next one, sorted.
+
+    Two languages have another order of words, and of numbers with them.
+    """
+    prose = LINK.sub("", FENCED.sub("", text))
+    starts = [heading.start() for heading in HEADING.finditer(prose)]
+    parts = [prose[a:b] for a, b in itertools.pairwise([*starts, None])]
+    return [(part.index(" "), sorted(NUMBER.findall(part))) for part in parts]
+
+
+def links(text):
+    """Where a page leads: to a page's twin is to the page."""
+    found = (
+        link.replace("README.ko.md", "README").replace("README.md", "README")
+        for link in LINK.findall(FENCED.sub("", text))
+    )
+    return sorted(
+        re.sub(r"(docs|\.\.)/ko/", r"\1/course/", each) for each in found
+    )
+
+
+def cells(text):
+    """The code of a notebook's cells, each at the lines it has in the page."""
+    for block in FENCED.finditer(text):
+        if block[2].startswith("{code-cell}"):
+            lines = text[: block.start(3)].count("\n")
+            yield "\n" * lines + block[3]
+
+
+def test_each_page_has_its_twin():
+    assert {path.name for path in (DOCS / "course").glob("*.md")} == {*PAGES}
+    assert len(PAGES) > 10
+
+
+@pytest.mark.parametrize(
+    ("english", "korean"), PAIRS, ids=[pair[1].name for pair in PAIRS]
+)
+def test_both_languages_say_the_same(english, korean):
+    here, there = read(english), read(korean)
+    assert [block[2:] for block in FENCED.findall(there)] == [
+        block[2:] for block in FENCED.findall(here)
+    ]
+    assert sections(there) == sections(here)
+    assert links(there) == links(here)
+    assert NAME.findall(there) == NAME.findall(here)
+    assert len(HANGUL.findall(there)) > 100
+    assert len(HANGUL.findall(here)) < 10
+
+
+def test_names_in_the_reference_exist():
+    names = {
+        name
+        for page in PAGES
+        for name in NAME.findall(read(DOCS / "ko" / page))
+    }
+    assert "keras_posenc.PositionalEncoding" in names
+    for name in names:
+        module, _, last = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), last), name
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("# 제목 1\n\n값은 0.9600입니다.\n", ("0.9600", "0.9601")),
+        ("# 제목\n\n## 둘\n\n3\n", ("## 둘", "둘")),
+        ("# 제목\n\n−1.51과 4\n", ("−1.51", "1.51")),
+    ],
+)
+def test_another_number_or_heading_is_seen(text, change):
+    assert sections(text) != sections(text.replace(*change))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [name for name in PAGES if name[0] in "01"])
+def test_cells_run(page, monkeypatch):
+    matplotlib = pytest.importorskip("matplotlib")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    namespace = {"__name__": "__main__"}
+    shown = list(cells(read(DOCS / "course" / page)))
+    assert len(shown) > 5
+    for code in shown:
+        exec(compile(code, page, "exec"), namespace)
+        pyplot.close("all")
