@@ -22,7 +22,7 @@ GROWTH = (
     "whose time is less",
 )
 POSITIONS = "loop", "tokens before it", "ms"
-SIZES = "short rows", "workers", "seconds", "rows/s", "peak, GB"
+SIZES = "short rows", "workers", "processor s", "rows / s of it", "peak, GB"
 MEMORY = "work", "format", "seconds", "peak, GB", "of the weights"
 GPU = (
     "work",
@@ -124,8 +124,8 @@ def markdown(results: dict[str, Any]) -> str:
             *("", "## Scoring", "", _facts(scoring["machine"]), ""),
             "Of a SavedModel of words, two blocks of width 128; docstrings of",
             "the standard library. Each worker has one thread, the bare",
-            "artifact one process with a thread for each core. What starting",
-            "takes is not counted.",
+            "artifact is one process of as many threads, and all are held to",
+            "as many cores. What starting takes is not counted.",
             "",
             *_table(GOALS, goal_rows(contests)),
             "",
@@ -134,12 +134,12 @@ def markdown(results: dict[str, Any]) -> str:
         if sizes := scoring["sizes"]:
             lines += [
                 "",
-                f"![Rows per second and peak memory]({SCORING})",
+                f"![Rows per processor second and peak memory]({SCORING})",
                 "",
-                "Rows of 8 to 40 characters, of a model without blocks. The",
-                "memory is that of all processes together, what they share",
-                "counted once for each. Starting takes",
-                f"{sizes['start']:.1f} s of the seconds, and is left out of",
+                "Rows of 8 to 40 characters, of a model without blocks; time",
+                "and memory of all processes together, what they share counted",
+                "once for each. Starting takes",
+                f"{sizes['start']:.1f} s of the processors, and is left out of",
                 "the rows per second.",
                 "",
                 *_table(SIZES, size_rows(sizes)),

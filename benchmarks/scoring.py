@@ -353,7 +353,7 @@ def write(folder: Path, texts: Any) -> None:
 
 
 def sweep(sizes: Sequence[int], folder: Path, track: Any) -> dict[str, Any]:
-    """Time and memory of so many rows of 8 to 40 characters."""
+    """Processor time and memory of so many rows of 8 to 40 characters."""
     import pyarrow as pa
 
     artifact = export(speller(), folder / "speller")
@@ -368,9 +368,9 @@ def sweep(sizes: Sequence[int], folder: Path, track: Any) -> dict[str, Any]:
         rows, out = folder / "rows", folder / "out"
         picked = np.random.default_rng(0).integers(0, len(texts), size)
         write(rows, texts.take(picked))
-        began = time.perf_counter()
-        peaks.append(peak_of(command(rows, out)))
-        seconds.append(time.perf_counter() - began)
+        took, peak = used_by(command(rows, out))
+        seconds.append(took)
+        peaks.append(peak)
         shutil.rmtree(rows)
         shutil.rmtree(out)
     start = statistics.median(seconds[:STARTS])
@@ -391,21 +391,23 @@ def sweep(sizes: Sequence[int], folder: Path, track: Any) -> dict[str, Any]:
     return found
 
 
-def peak_of(command: Sequence[Any]) -> float:
-    """Runs it; returns the most gigabytes of all its processes together.
+def used_by(command: Sequence[Any]) -> tuple[float, float]:
+    """Runs it; returns processor seconds and gigabytes of all its processes.
 
-    Looked at five times a second; what they share counts once for each.
+    The most memory that they held together, looked at five times a second;
+    what they share counts once for each.
     """
     peak = 0
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdout=said, stderr=said)
-        while process.poll() is None:
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
             peak = max(peak, held(process.pid))
             time.sleep(0.2)
-        said.seek(0)
+        _, process.returncode, usage = ended
         if process.returncode:
+            said.seek(0)
             raise RuntimeError(said.read().decode(errors="replace"))
-    return peak / 1e6
+    return usage.ru_utime + usage.ru_stime, peak / 1e6
 
 
 def held(pid: int) -> int:
@@ -424,7 +426,7 @@ def held(pid: int) -> int:
 
 
 def draw(sizes: dict[str, Any], path: Path) -> None:
-    """Rows per second, and memory, by the number of rows."""
+    """Rows per processor second, and memory, by the number of rows."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.8, 3.2), layout="constrained")
@@ -433,7 +435,7 @@ def draw(sizes: dict[str, Any], path: Path) -> None:
     for axes, values, label, style in zip(
         figure.subplots(1, 2),
         (rates, sizes["peaks"]),
-        ("rows per second", "peak memory (GB)"),
+        ("rows per processor second", "peak memory (GB)"),
         (
             {"color": "#0072B2", "marker": "o"},
             {"color": "#D55E00", "marker": "s"},
