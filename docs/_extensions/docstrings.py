@@ -9,7 +9,7 @@ LINK = re.compile(r"\[([^\]`]+)\]\(\s*(https?://[^)\s]+)\s*\)")
 CODE = re.compile(r"(?<!`)`([^`]+)`(?=(.?))", re.DOTALL)
 # Napoleon knows a section by nothing standing behind its name, and by what is
 # indented below it.
-EXAMPLE = re.compile(r"(?m)^Example:\n")
+EXAMPLE = re.compile(r"(?m)^Example:\n(?=>>>)")
 MORE = re.compile(r"(?m)^( *)(Call arguments): (those[^:]+):\n(?=\1 )")
 NAME = re.compile(r"([A-Z]\w*|\w+_\w+|keras_posenc)(\.\w+)*")
 
