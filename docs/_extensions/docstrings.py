@@ -1,8 +1,11 @@
 """Docstrings, whose prose is Markdown, as the reStructuredText of autodoc."""
 
+import inspect
 import re
+from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.util.inspect import stringify_signature
 
 # Either may go on in the next line.
 LINK = re.compile(r"\[([^\]`]+)\]\(\s*(https?://[^)\s]+)\s*\)")
@@ -42,7 +45,23 @@ def _process(
     lines[:] = to_rest("\n".join(lines)).split("\n")
 
 
+def _sign(
+    app: Sphinx,
+    what: str,
+    name: str,
+    value: Any,
+    options: object,
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str, str | None] | None:
+    """What a layer takes, which Keras hides behind a `__new__` of its own."""
+    if signature == "(*args, **kwargs)" and what == "class":
+        return stringify_signature(inspect.signature(value)), returns
+    return None
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("autodoc-process-signature", _sign)
     # Before napoleon, which reads the sections.
     app.connect("autodoc-process-docstring", _process, priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
