@@ -56,7 +56,10 @@ def _sign(
 ) -> tuple[str, str | None] | None:
     """What a layer takes, which Keras hides behind a `__new__` of its own."""
     if signature == "(*args, **kwargs)" and what == "class":
-        return stringify_signature(inspect.signature(value)), returns
+        own = inspect.signature(value.__init__)
+        _, *parameters = own.parameters.values()  # but for `self`
+        own = own.replace(parameters=parameters, return_annotation=own.empty)
+        return stringify_signature(own), returns
     return None
 
 
