@@ -1,15 +1,18 @@
 """Docstrings, whose prose is Markdown, as the reStructuredText of autodoc."""
 
+import inspect
 import re
+from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.util.inspect import stringify_signature
 
 # Either may go on in the next line.
 LINK = re.compile(r"\[([^\]`]+)\]\(\s*(https?://[^)\s]+)\s*\)")
 CODE = re.compile(r"(?<!`)`([^`]+)`(?=(.?))", re.DOTALL)
 # Napoleon knows a section by nothing standing behind its name, and by what is
 # indented below it.
-EXAMPLE = re.compile(r"(?m)^Example:\n")
+EXAMPLE = re.compile(r"(?m)^Example:\n(?=>>>)")
 MORE = re.compile(r"(?m)^( *)(Call arguments): (those[^:]+):\n(?=\1 )")
 NAME = re.compile(r"([A-Z]\w*|\w+_\w+|keras_posenc)(\.\w+)*")
 
@@ -42,7 +45,26 @@ def _process(
     lines[:] = to_rest("\n".join(lines)).split("\n")
 
 
+def _sign(
+    app: Sphinx,
+    what: str,
+    name: str,
+    value: Any,
+    options: object,
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str, str | None] | None:
+    """What a layer takes, which Keras hides behind a `__new__` of its own."""
+    if signature == "(*args, **kwargs)" and what == "class":
+        own = inspect.signature(value.__init__)
+        _, *parameters = own.parameters.values()  # but for `self`
+        own = own.replace(parameters=parameters, return_annotation=own.empty)
+        return stringify_signature(own), returns
+    return None
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("autodoc-process-signature", _sign)
     # Before napoleon, which reads the sections.
     app.connect("autodoc-process-docstring", _process, priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
