@@ -1,9 +1,10 @@
 """What is private to Keras and used all the same. Nothing else may name it.
 
 Keras says neither of a tensor's mask where it is written or read behind a
-layer, nor of a graph which layer made a tensor from what, and lets no variable
-of several processes have a value of one. Each function here has a test of its
-own, which says what breaks when Keras changes the name.
+layer, nor of a graph which layer made a tensor from what, nor who compiles it,
+and lets no variable of several processes have a value of one. Each function
+here has a test of its own, which says what breaks when Keras, or TensorFlow
+below it, changes the name.
 """
 
 import contextlib
@@ -36,6 +37,19 @@ def tensors_behind(tensor: Any) -> list[Any]:
 def layers_within(layer: Any) -> Iterator[Any]:
     """A layer or model and all layers inside it, at any depth."""
     yield from layer._flatten_layers()
+
+
+def is_for_xla(tensor: Any) -> bool:
+    """Whether TensorFlow has XLA compile what is made of a tensor."""
+    graph = getattr(tensor, "graph", None)  # that of a loop, and those around
+    while graph is not None:
+        flow = graph._get_control_flow_context()
+        while flow is not None:
+            if flow.IsXLAContext():
+                return True
+            flow = flow.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return False
 
 
 @contextlib.contextmanager

@@ -5,11 +5,13 @@ A failure here names what a new Keras has changed, and what would break by it.
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_posenc.keras_internals import (
     carried_mask,
     carry_mask,
+    is_for_xla,
     layer_behind,
     layers_within,
     lent_values,
@@ -77,6 +79,29 @@ def test_layers_are_found_at_any_depth():
     model = keras.Sequential([keras.Input((3, 2)), wrapped])
     found = {id(layer) for layer in layers_within(model)}
     assert {id(model), id(wrapped), id(inner)} <= found
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_tensor_tells_that_xla_compiles_it(jit_compile):
+    """Else XLA writes a whole cache with each token, and packs for nothing."""
+    import tensorflow as tf
+
+    told = []
+
+    @tf.function(jit_compile=jit_compile)
+    def count(x):
+        def step(x):
+            told.append(is_for_xla(x))
+            return x + 1
+
+        told.append(is_for_xla(x))
+        return tf.while_loop(lambda x: x < 3, step, [x])[0]
+
+    assert int(count(tf.constant(0))) == 3
+    assert len(told) >= 2
+    assert set(told) == {jit_compile}
+    assert not is_for_xla(tf.constant(0))
 
 
 def test_a_variable_holds_what_it_is_lent():

@@ -16,11 +16,17 @@ class Slots:
         first: The slot of the first new token, an integer scalar.
         count: How many tokens are new.
         length: How many slots there are.
+        in_place: Whether a step updates a slice all the same, for a compiler
+            that writes nothing but the slice then.
     """
 
-    def __init__(self, first: Any, *, count: Any, length: Any) -> None:
+    def __init__(
+        self, first: Any, *, count: Any, length: Any, in_place: bool = False
+    ) -> None:
         self.first = first
         self.count = count
+        self.length = length
+        self.in_place = in_place
         self.index = ops.arange(length, dtype="int32")
         if self.is_step:
             self.written = ops.equal(self.index, first)
@@ -48,11 +54,22 @@ class Slots:
         """
         rank = len(buffer.shape)
         new = ops.cast(new, buffer.dtype)
+        if self.is_step and self.in_place:
+            return self._updated(buffer, new, axis)
         if not self.is_step:
             new = ops.take(new, self.source, axis=axis)
         others = tuple(other for other in range(rank) if other != axis)
         written = ops.expand_dims(self.written, others)
         return of_shape(ops.where(written, new, buffer), buffer)
+
+    def _updated(self, buffer: Any, new: Any, axis: int) -> Any:
+        start = [0] * len(buffer.shape)
+        start[axis] = ops.minimum(self.first, self.length - 1)
+        # What does not fit is left out, and the last token stays.
+        shape = (*ops.shape(buffer)[:axis], 1, *ops.shape(buffer)[axis + 1 :])
+        kept = ops.slice(buffer, start, shape)
+        new = ops.where(ops.less(self.first, self.length), new, kept)
+        return of_shape(ops.slice_update(buffer, start, new), buffer)
 
 
 def of_shape(x: Any, like: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.keras_internals import is_for_xla
 from keras_posenc.ops.cache import Slots
 from keras_posenc.ops.masks import combine_masks, hide_padding
 from keras_posenc.ops.packing import Packing
@@ -95,15 +96,21 @@ class Context:
             attention_mask = ops.take(self.attention_mask, rows, axis=1)
         return queries, keys, self._combine(queries, keys, attention_mask)
 
-    def skip_padding(self, training: bool | None) -> None:
+    def skip_padding(self, x: Any, training: bool | None) -> None:
         """Has the blocks work on tokens alone, where that can be had.
 
         A token that an attention mask lets attend to nothing attends to
-        everything alike, and so to padding, which must then be there.
+        everything alike, and so to padding, which must then be there. XLA
+        computes as many tokens as there could be.
+
+        Args:
+            x: The inputs, `(batch, seq, dim)`.
+            training: As in a call.
         """
-        if not (
-            keras.config.backend() == "tensorflow"
-            and self.data_dependent_shapes
+        if (
+            keras.config.backend() != "tensorflow"
+            or not self.data_dependent_shapes
+            or is_for_xla(x)
         ):
             return
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.keras_internals import is_for_xla
 from keras_posenc.ops.arguments import (
     check_choice,
     check_integers,
@@ -87,7 +88,12 @@ class DecodingModel(IdModel):
         token_ids = ops.cast(token_ids, "int32")
         batch, count = ops.shape(token_ids)
         length = ops.shape(cache["tokens"])[1]
-        slots = Slots(cache["slot"], count=count, length=length)
+        slots = Slots(
+            cache["slot"],
+            count=count,
+            length=length,
+            in_place=is_for_xla(token_ids),
+        )
         tokens = ops.not_equal(token_ids, 0)
         if mask is not None:
             tokens = ops.cast(mask, "bool")

@@ -5,10 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.keras_internals import is_for_xla
 from keras_posenc.ops.arguments import check_choice
 from keras_posenc.ops.initializers import initializer_of, is_seeded
 
 NORMS = ("layer", "rms")
+PARTS = 4  # in which XLA is to multiply one row with a kernel
 PROJECTION_OPTIONS = (
     "kernel_initializer",
     "bias_initializer",
@@ -41,9 +43,33 @@ def project(dense: keras.layers.Dense, x: Any, outer: Any = None) -> Any:
     """
     if outer is None:
         outer = ops.shape(x)[:-1]
-    return ops.reshape(
-        dense(ops.reshape(x, (-1, x.shape[-1]))), (*outer, dense.units)
+    rows = ops.reshape(x, (-1, x.shape[-1]))
+    if _is_bound_by_reading(dense, rows):
+        projected = _project_in_parts(dense, rows)
+    else:
+        projected = dense(rows)
+    return ops.reshape(projected, (*outer, dense.units))
+
+
+def _is_bound_by_reading(dense: keras.layers.Dense, rows: Any) -> bool:
+    """Whether a product is of one row, for which XLA reads by one core."""
+    return (
+        rows.shape[0] == 1
+        and rows.shape[1] % PARTS == 0
+        and keras.backend.standardize_dtype(rows.dtype) == "float32"
+        and dense.quantization_mode is None
+        and is_for_xla(rows)
     )
+
+
+def _project_in_parts(dense: keras.layers.Dense, row: Any) -> Any:
+    """`dense(row)` as a sum of products, which XLA hands to several cores."""
+    kernel = ops.reshape(dense.kernel, (PARTS, -1, dense.units))
+    x = ops.matmul(ops.reshape(row, (PARTS, 1, -1)), kernel)
+    x = ops.sum(x, axis=0)
+    if dense.bias is not None:
+        x = ops.add(x, dense.bias)
+    return x if dense.activation is None else dense.activation(x)
 
 
 def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:

@@ -20,6 +20,7 @@ from keras_posenc.transformer._quantized import QuantizedWithin
 from keras_posenc.transformer._sublayers import (
     make_activation,
     make_dense,
+    project,
     projection_config,
     projection_options,
 )
@@ -132,13 +133,11 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
         self._check_call(inputs, mask)
         if mask is not None:
             inputs = hide_padding(inputs, ops.cast(mask, "bool"))
-        *outer, dim = ops.shape(inputs)
-        # Of two axes: of more, Keras makes a graph of many small operators.
-        rows = ops.reshape(inputs, (-1, dim))
-        x = self.intermediate(rows)
+        outer = ops.shape(inputs)[:-1]
+        x = project(self.intermediate, inputs, (-1,))
         if self.gate is not None:
-            x = x * self.gate(rows)
-        outputs = ops.reshape(self.output_projection(x), (*outer, dim))
+            x = x * project(self.gate, inputs, (-1,))
+        outputs = project(self.output_projection, x, outer)
         return self.dropout_layer(outputs, training=training)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:

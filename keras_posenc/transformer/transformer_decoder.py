@@ -143,7 +143,7 @@ class TransformerDecoder(Stack, DecodingLayer):
         training: bool | None,
     ) -> Any:
         if self.skip_padding and not return_attention_scores:
-            context.skip_padding(training)
+            context.skip_padding(x, training)
         x = context.pack(x)
         scores: list[Any] = []
         for block in self.blocks:

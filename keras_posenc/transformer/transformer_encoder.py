@@ -49,10 +49,9 @@ class TransformerEncoder(Stack):
         bias_regularizer: Regularizer of their biases.
         skip_padding: Whether the blocks leave the padding of masked inputs
             out, so that a batch costs what its tokens cost. The answers are
-            the same. TensorFlow only: elsewhere, in a LiteRT or ONNX file and
-            where an `attention_mask` is given or attention scores are
-            returned, padding is computed, and not used. XLA gains nothing by
-            it: with `jit_compile=True`, train with False.
+            the same. TensorFlow only: elsewhere, under XLA, in a LiteRT or
+            ONNX file and where an `attention_mask` is given or attention
+            scores are returned, padding is computed, and not used.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments: those of `SelfAttention`.
@@ -176,7 +175,7 @@ class TransformerEncoder(Stack):
         training: bool | None,
     ) -> Any:
         if self.skip_padding and not return_attention_scores:
-            context.skip_padding(training)
+            context.skip_padding(x, training)
         x = context.pack(x)
         scores = []
         for block in self.blocks:

@@ -210,6 +210,29 @@ def test_mixed_precision():
     near(by_steps(low, cache, TARGET), expected, tolerance)
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("rows", [1, 3])
+def test_steps_that_xla_compiles(rows):
+    """One row is multiplied in parts, and tokens are written in place."""
+    import tensorflow as tf
+
+    model = whole(attention_position=kp.RotaryEmbedding())
+    source, target = SOURCE[:rows], TARGET[:rows]
+    expected = model({"source": source, "target": target[:, :4]})
+    cache = model.build_cache(source, 4)
+    step = tf.function(model.call_with_cache, jit_compile=True)
+    parts = []
+    for index in range(4):
+        logits, cache = step(target[:, index : index + 1], cache)
+        parts.append(logits)
+    near(ops.concatenate(parts, axis=1), expected)
+    # What does not fit is left out.
+    _, full = step(target[:, 4:5], cache)
+    for block, after in zip(cache["blocks"], full["blocks"], strict=True):
+        for name in ("key", "value"):
+            np.testing.assert_array_equal(after[name], block[name])
+
+
 # ---- In loops
 
 
