@@ -13,8 +13,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import keras
-
 
 def carried_mask(tensor: Any) -> Any:
     """The mask that a tensor carries from layer to layer, or None."""
@@ -44,9 +42,7 @@ def layers_within(layer: Any) -> Iterator[Any]:
 
 
 def is_compiled_by_xla(tensor: Any) -> bool:
-    """Whether XLA compiles what is made of a tensor, as it does all of JAX."""
-    if keras.config.backend() != "tensorflow":
-        return keras.config.backend() == "jax"
+    """Whether TensorFlow has XLA compile what is made of a tensor."""
     graph = getattr(tensor, "graph", None)  # that of a loop, and those around
     while graph is not None:
         flow = graph._get_control_flow_context()
