@@ -105,6 +105,7 @@ class Contest:
         peers: Those of the contestants whose memory is of interest.
         most_gb: The most gigabytes that ours may take.
         parts: Of how many equal parts the work is, one of which is told of.
+        rounds: The most rounds that the work is worth; None for all.
     """
 
     work: str
@@ -113,6 +114,7 @@ class Contest:
     peers: dict[str, Peer] = dataclasses.field(default_factory=dict)
     most_gb: float | None = None
     parts: int = 1
+    rounds: int | None = None
 
 
 def take_turns(

@@ -1,6 +1,6 @@
 """The contestants that run on TensorFlow, and one that runs an ONNX file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from _contest import DIM, FEED_FORWARD, HEADS, SEQ, Size, Work
 
 
 def prepare(name: str, size: Size) -> Work:
-    """A contestant of `Peer`, by name, in a graph of any batch and length."""
+    """A contestant of `Peer`, by name, in a graph."""
     import tensorflow as tf
 
     encoder = {
@@ -17,12 +17,17 @@ def prepare(name: str, size: Size) -> Work:
         "plain Keras": plain_keras,
         "attention": our_attention,
         "attention, all scores at once": scores_at_once,
+        "training": lambda layers: trained(ours(layers)),
+        "training, all scores at once": lambda layers: trained(
+            at_once(ours, layers)
+        ),
     }[name](size.layers)
     x = numbers((size.batch, size.seq, DIM))
     mask = None
     if size.lengths is not None:
         mask = tf.sequence_mask(size.lengths, size.seq)
-    return compiled(encoder, x, mask)
+    # Training goes in blocks where the graph knows the length.
+    return compiled(encoder, x, mask, static=name.startswith("training"))
 
 
 def ours(layers: int, **options: Any) -> Any:
@@ -40,10 +45,28 @@ def our_attention(layers: int) -> Any:
 
 
 def scores_at_once(layers: int) -> Any:
+    return at_once(our_attention, layers)
+
+
+def at_once(make: Callable[[int], Any], layers: int) -> Any:
     from keras_posenc.ops import attention
 
     attention.MAX_SCORES = 2**31 - 1
-    return our_attention(layers)
+    return make(layers)
+
+
+def trained(encoder: Any) -> Any:
+    """The gradients of an encoder's weights, with dropout."""
+    import tensorflow as tf
+
+    encoder.build((None, None, DIM))
+
+    def gradients(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(encoder(x, training=True) ** 3)
+        return tape.gradient(loss, encoder.trainable_weights)
+
+    return gradients
 
 
 def keras_hub_encoder(layers: int) -> Any:

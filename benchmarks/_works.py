@@ -147,20 +147,27 @@ def signatures(torch: Peer | None, folder: Path) -> Iterator[Contest]:
 
 def training_steps(torch: Peer | None, folder: Path) -> Iterator[Contest]:
     """Forward, backward and Adam on that batch, by `fit`."""
-    data = {
-        "x": [numbers((BATCH, SEQ, DIM)).numpy(), _mask().numpy()],
-        "y": numbers((BATCH, SEQ, DIM), 1).numpy(),
-    }
-
-    def step(encoder: Any) -> Work:
-        model = _masked_model(encoder)
-        model.compile("adam", "mse")
-        return lambda: model.fit(**data, batch_size=BATCH, verbose=0)
-
     yield Contest(
         "a training step on that batch",
-        {US: step(ours(6)), "keras-hub": step(keras_hub_encoder(6))},
+        {
+            US: _training_step(ours(6)),
+            "keras-hub": _training_step(keras_hub_encoder(6)),
+        },
         {(US, "keras-hub"): 0.70},
+    )
+
+
+def compiled_training(torch: Peer | None, folder: Path) -> Iterator[Contest]:
+    """The same of two blocks under XLA, which skips no padding."""
+    step = functools.partial(_training_step, jit_compile=True)
+    yield Contest(
+        "the same of two blocks, under XLA",
+        {
+            US: step(ours(2)),
+            "padding computed": step(ours(2, skip_padding=False)),
+        },
+        {(US, "padding computed"): 1.05},
+        rounds=5,
     )
 
 
@@ -249,6 +256,25 @@ def long_attention(torch: Peer | None, folder: Path) -> Iterator[Contest]:
         )
 
 
+def long_training(torch: Peer | None, folder: Path) -> Iterator[Contest]:
+    """One block trained on one long text, by blocks of queries and plainly."""
+    plain = "training, all scores at once"
+    size = Size(batch=1, seq=8192)
+    with Peer("training") as blocks, Peer(plain) as at_once:
+        peers = {US: blocks, "all scores at once": at_once}
+        yield Contest(
+            f"gradients of one block at 1 × {size.seq}",
+            {
+                name: functools.partial(peer.run, size)
+                for name, peer in peers.items()
+            },
+            {(US, "all scores at once"): 1.25},
+            peers,
+            most_gb=2.0,
+            rounds=2,
+        )
+
+
 WORKS: tuple[Callable[[Peer | None, Path], Iterator[Contest]], ...] = (
     encodings,
     blocks,
@@ -256,8 +282,10 @@ WORKS: tuple[Callable[[Peer | None, Path], Iterator[Contest]], ...] = (
     padded_batches,
     signatures,
     training_steps,
+    compiled_training,
     short_texts,
     long_attention,
+    long_training,
 )
 
 
@@ -294,6 +322,17 @@ print((imported - began) * 1e3, (called - ready) * 1e3)
         took = statistics.median(map(float, column))
         goal = {"of": "ms", "found": took, "at most": most}
         yield {"work": work, "milliseconds": {}, "peaks": {}, "goals": [goal]}
+
+
+def _training_step(encoder: Any, **options: Any) -> Work:
+    """`fit` on one batch, of which a little over half is filled."""
+    data = {
+        "x": [numbers((BATCH, SEQ, DIM)).numpy(), _mask().numpy()],
+        "y": numbers((BATCH, SEQ, DIM), 1).numpy(),
+    }
+    model = _masked_model(encoder)
+    model.compile("adam", "mse", **options)
+    return lambda: model.fit(**data, batch_size=BATCH, verbose=0)
 
 
 def _masked_model(encoder: Any) -> Any:

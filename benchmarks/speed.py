@@ -38,9 +38,10 @@ def main() -> None:
                     track = functools.partial(
                         progress.track, description=contest.work
                     )
-                    times = take_turns(
-                        contest.contestants, options.rounds, track=track
-                    )
+                    rounds = options.rounds
+                    if contest.rounds:
+                        rounds = min(rounds, contest.rounds)
+                    times = take_turns(contest.contestants, rounds, track=track)
                     contests.append(judge(contest, times))
     if options.only in "first_calls":
         contests += first_calls()

@@ -221,6 +221,14 @@ LAYERS = [
     ),
     Mutant(
         "transformer/_attending.py",
+        "all blocks of queries drop the same",
+        "ops.stack([rows[0], 0])",
+        "ops.stack([0, 0])",
+        "transformer/test_padding_and_length.py::"
+        "test_dropout_is_recomputed_as_it_was",
+    ),
+    Mutant(
+        "transformer/_attending.py",
         "the dropout of attention drops nothing",
         "weighted_values(dropped, value)",
         "weighted_values(weights, value)",

@@ -451,12 +451,14 @@ def check_blocks_of_4(call, variables, x, monkeypatch, **options):
 @pytest.mark.parametrize(
     ("position", "dtype", "options"),
     [
-        *((position, "float64", {}) for position in POSITIONS),
         ("none", "float32", {"batch": 12}),
         ("t5", "float32", {"jit_compile": True}),
+        ("shaw", "float64", {}),
+        ("deberta", "float64", {}),
         *(
-            pytest.param(position, "float32", {}, marks=pytest.mark.slow)
+            pytest.param(position, dtype, {}, marks=pytest.mark.slow)
             for position in POSITIONS
+            for dtype in ("float32", "float64")
         ),
     ],
 )
@@ -501,7 +503,7 @@ def test_stacks_are_trained_in_blocks(what, monkeypatch):
         ),
     }[what]
     stack = kind(
-        2,
+        1,
         num_heads=HEADS,
         intermediate_dim=32,
         dropout=0.0,
