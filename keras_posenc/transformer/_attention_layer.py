@@ -8,7 +8,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.keras_internals import is_compiled_by_xla
 from keras_posenc.ops.arguments import (
     NamedArguments,
     check_inputs,
@@ -116,7 +115,6 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
             or not self.skip_padding
             or not self.data_dependent_shapes
             or keras.config.backend() != "tensorflow"
-            or is_compiled_by_xla(x)
         ):
             return attended(side)
         # One text alone has no padding, and is spared what padding takes.
