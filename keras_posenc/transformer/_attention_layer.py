@@ -1,6 +1,5 @@
 """What every layer that attends has in common: its call and its output."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -39,7 +38,6 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
     """
 
     data_dependent_shapes = True
-    skip_padding = False
 
     num_layers: int | None = None
     num_heads: int
@@ -69,34 +67,26 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
         context: Context | None = None,
     ) -> Any:
         x = ops.cast(inputs, self.compute_dtype)
-        attend = functools.partial(
-            self.attend,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
-        if context is not None:
-            return attend(x, context)
-        mask = resolve_mask(mask, inputs)
-        self._check_call(
-            inputs,
-            positions,
-            start_index,
-            segment_ids,
-            padding_mask,
-            attention_mask,
-            mask,
-        )
-        batch, seq, _ = ops.shape(inputs)
-        side = side_of(
-            self.attention_position,
-            seq,
-            positions=positions,
-            start_index=start_index,
-            segment_ids=segment_ids,
-            masks=(mask, padding_mask),
-        )
-
-        def attended(side: Side) -> Any:
+        if context is None:
+            mask = resolve_mask(mask, inputs)
+            self._check_call(
+                inputs,
+                positions,
+                start_index,
+                segment_ids,
+                padding_mask,
+                attention_mask,
+                mask,
+            )
+            batch, seq, _ = ops.shape(inputs)
+            side = side_of(
+                self.attention_position,
+                seq,
+                positions=positions,
+                start_index=start_index,
+                segment_ids=segment_ids,
+                masks=(mask, padding_mask),
+            )
             context = Context(
                 side,
                 side,
@@ -106,22 +96,12 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
                 data_dependent_shapes=self.data_dependent_shapes,
             )
             # Once for all that is inside, whose padding then stays finite.
-            return attend(context.hide_padding(x), context)
-
-        if (
-            side.tokens is None
-            or training
-            or return_attention_scores
-            or not self.skip_padding
-            or not self.data_dependent_shapes
-            or keras.config.backend() != "tensorflow"
-        ):
-            return attended(side)
-        # One text alone has no padding, and is spared what padding takes.
-        return ops.cond(
-            ops.all(side.tokens),
-            lambda: attended(dataclasses.replace(side, tokens=None)),
-            lambda: attended(side),
+            x = context.hide_padding(x)
+        return self.attend(
+            x,
+            context,
+            return_attention_scores=return_attention_scores,
+            training=training,
         )
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:

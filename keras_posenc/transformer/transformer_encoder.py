@@ -48,11 +48,11 @@ class TransformerEncoder(Stack):
         kernel_regularizer: Regularizer of their kernels.
         bias_regularizer: Regularizer of their biases.
         skip_padding: Whether the blocks leave the padding of masked inputs
-            out, so that a batch costs what its tokens cost, and one without
-            padding needs no masks. The answers are the same. TensorFlow only:
-            elsewhere, in a LiteRT or ONNX file, where XLA compiles
-            (`jit_compile=True`) and where an `attention_mask` is given or
-            attention scores are returned, padding is computed, and not used.
+            out, so that a batch costs what its tokens cost. The answers are
+            the same. TensorFlow only: elsewhere, in a LiteRT or ONNX file,
+            where XLA compiles (`jit_compile=True`) and where an
+            `attention_mask` is given or attention scores are returned,
+            padding is computed, and not used.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments: those of `SelfAttention`.

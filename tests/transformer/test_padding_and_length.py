@@ -10,7 +10,7 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc.ops import attention
-from keras_posenc.transformer import _attending, _context
+from keras_posenc.transformer import _attending
 
 DIM, HEADS = 16, 2
 
@@ -253,52 +253,6 @@ def test_padding_is_no_work(stack):
         tokens.add((mask | (np.arange(5) == 0)).sum())
     assert len(rows) == 2 * (10 if given else 6)
     assert set(rows) == tokens
-
-
-@pytest.mark.tensorflow
-def test_a_batch_without_padding_is_as_one_without_a_mask(monkeypatch):
-    """Decided once per call, in the graph."""
-    import tensorflow as tf
-
-    encoder, _ = encoders(POSITIONS["none"])
-    x = tf.constant(inputs())
-    want = encoder(x).numpy()
-
-    def branches(**options):
-        call = tf.function(
-            lambda x, mask: encoder(x, mask=mask, **options),
-            input_signature=[
-                tf.TensorSpec(x.shape),
-                tf.TensorSpec(MASK.shape, "bool"),
-            ],
-        )
-        names = [
-            operation.type
-            for operation in call.get_concrete_function().graph.get_operations()
-        ]
-        return call, names.count("If") + names.count("StatelessIf")
-
-    call, count = branches()
-    assert count == 1
-    got = call(x, tf.ones_like(MASK)).numpy()
-    np.testing.assert_allclose(got, want, rtol=0, atol=2e-6)
-    padded = call(with_garbage(inputs(), MASK), MASK).numpy()
-    assert np.isfinite(padded).all()
-    _, count = branches(training=True)
-    assert count == 0
-    encoder.data_dependent_shapes = False  # as for LiteRT and ONNX
-    _, count = branches()
-    assert count == 0
-
-    def unexpected(*args, **kwargs):
-        raise AssertionError("nothing is to be packed or hidden")
-
-    encoder.data_dependent_shapes = True
-    monkeypatch.setattr(_context, "Packing", unexpected)
-    monkeypatch.setattr(_context, "hide_padding", unexpected)
-    np.testing.assert_array_equal(encoder(x, mask=np.ones_like(MASK)), want)
-    with pytest.raises(AssertionError, match="packed or hidden"):
-        encoder(x, mask=MASK)
 
 
 @pytest.mark.tensorflow
