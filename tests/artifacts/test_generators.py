@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.artifacts.expectations.reference_outputs import answers_of
+from keras_posenc.artifacts.expectations.answering import Memory, answers_of
 from keras_posenc.artifacts.expectations.ties import retrace_of, settled
 from keras_posenc.artifacts.isolated.comparing import onnx_comparison
 from keras_posenc.artifacts.litert import proof
@@ -62,7 +62,7 @@ def test_rows_that_chose_otherwise_are_compared_with_what_they_chose():
         (*by_ids, *by_texts), asked.values(), strict=True
     ):
         retrace = retrace_of(signature)
-        wanted = answers_of(signature)(inputs)
+        wanted = answers_of(signature, Memory())(inputs)
         name = "ids" if "ids" in wanted else "text"
         got = dict(wanted)
         got[name] = otherwise(wanted[name], pair)

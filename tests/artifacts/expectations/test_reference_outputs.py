@@ -19,6 +19,8 @@ def test_two_signatures_of_the_same_questions_ask_their_model_once():
     asked = []
 
     class Noting(layers.Layer):
+        supports_masking = True
+
         def call(self, inputs):
             asked.append(inputs.shape)
             return inputs
