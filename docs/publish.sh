@@ -29,9 +29,10 @@ printf '%s\n' '<!doctype html><meta charset="utf-8"><title>keras_posenc</title>'
     test ! -d "$folder" || printf '"%s"\n' "$folder"
   done | paste -sd, - | sed 's/.*/[&]/' >versions.json
   git add -A
+  if git diff --cached --quiet; then exit 0; fi # nothing has changed
   git -c user.name='github-actions[bot]' \
     -c user.email='41898282+github-actions[bot]@users.noreply.github.com' \
-    commit --quiet -m "The site of $version" || exit 0 # nothing has changed
+    commit --quiet -m "The site of $version"
   git push --quiet "$(git remote get-url origin)" HEAD:refs/heads/gh-pages
 )
 git -C "$origin" worktree remove --force "$pages"

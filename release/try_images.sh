@@ -47,7 +47,7 @@ for served in judge-server=judge.tflite judge-server:tensorflow=judge; do
         --publish 127.0.0.1:8080:8080 --volume "$work:/models:ro" \
         "${served%=*}" --model_name judge --model_dir "/models/${served#*=}")
     curl --silent --show-error --fail --retry 60 --retry-delay 1 \
-        --retry-all-errors --data '{"instances": [[3, 4, 5]]}' \
+        --max-time 20 --retry-all-errors --data '{"instances": [[3, 4, 5]]}' \
         http://127.0.0.1:8080/v1/models/judge:predict | grep predictions
     docker rm --force "$container"
     container=
