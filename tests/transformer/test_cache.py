@@ -211,7 +211,7 @@ def test_mixed_precision():
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("rows", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_steps_that_xla_compiles(rows):
     """One row is multiplied in parts, and tokens are written in place."""
     import tensorflow as tf
