@@ -11,6 +11,7 @@ below it, changes the name.
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -52,6 +53,24 @@ def is_compiled_by_xla(tensor: Any) -> bool:
             flow = flow.outer_context
         graph = getattr(graph, "outer_graph", None)
     return False
+
+
+def unread_converter(folder: Path, signatures: Sequence[str]) -> Any:
+    """A converter of a SavedModel to LiteRT that does not read it in Python.
+
+    TensorFlow's public one loads it twice and imports its graph once more, to
+    look for fake quantization and for notes. A file that is not quantized
+    needs neither.
+    """
+    import tensorflow as tf
+    from tensorflow.lite.python import lite
+
+    class Converter(lite.TFLiteSavedModelConverterV2):
+        def convert(self) -> bytes:
+            content: bytes = self._convert_from_saved_model(None)
+            return content
+
+    return Converter(str(folder), {tf.saved_model.SERVING}, list(signatures))
 
 
 @contextlib.contextmanager

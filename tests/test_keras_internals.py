@@ -16,6 +16,7 @@ from keras_posenc.keras_internals import (
     layers_within,
     lent_values,
     tensors_behind,
+    unread_converter,
 )
 
 IDS = np.array([[3, 4, 0]])
@@ -127,6 +128,30 @@ def test_a_loop_tells_that_xla_compiles_it(jit_compile):
     assert len(told) >= 2
     assert set(told) == {jit_compile}
     assert not is_compiled_by_xla(tf.constant(0))
+
+
+@pytest.mark.tensorflow
+def test_a_converter_that_reads_nothing_converts_the_same(tmp_path):
+    """Else a LiteRT file takes twice the time, or is not made."""
+    import tensorflow as tf
+    from ai_edge_litert.interpreter import Interpreter
+
+    module = tf.Module()
+    module.weight = tf.Variable([2.0, 3.0])
+    function = tf.function(lambda x: {"y": x * module.weight})
+    tf.saved_model.save(
+        module,
+        str(tmp_path),
+        function.get_concrete_function(x=tf.TensorSpec((None, 2))),
+    )
+    public = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path))
+    answers = []
+    for converter in public, unread_converter(tmp_path, ["serving_default"]):
+        run = Interpreter(
+            model_content=converter.convert()
+        ).get_signature_runner()
+        answers.append(run(x=np.float32([[4.0, 5.0]]))["y"].tolist())
+    assert answers == 2 * [[[8.0, 15.0]]]
 
 
 def test_a_variable_holds_what_it_is_lent():

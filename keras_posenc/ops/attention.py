@@ -245,7 +245,7 @@ def leaves_out(near: Any, keys: Any) -> Any:
 def swap_heads(x: Any) -> Any:
     """(batch, seq, heads, dim) -> (batch, heads, seq, dim), or back."""
     _, outer, inner, dim = x.shape
-    if 1 in (outer, inner) and None not in (outer, inner):
+    if 1 in (outer, inner) and not {0, None} & {outer, inner}:
         # Of one token nothing moves.
         return ops.reshape(x, (-1, inner, outer, dim))
     if keras.config.backend() == "tensorflow":

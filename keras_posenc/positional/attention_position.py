@@ -41,6 +41,9 @@ class AttentionPosition(NamedArguments, keras.Layer):
     the attention's. Its weights come in their own dtype, float32 under a mixed
     policy too: positions do not survive a lower one.
 
+    A hook draws no random numbers and changes no variable: training on long
+    texts computes it twice, block by block, and must find the same.
+
     A subclass that is to be saved is registered with Keras, and says in
     `get_config` what its constructor takes, as any layer of one's own.
 

@@ -185,6 +185,9 @@ def _weigh(
 class _Drawn(keras.random.SeedGenerator):
     """A seed that is drawn already, which Keras takes in no other form."""
 
+    # What Keras's PyTorch backend asks for: its dropout draws unseeded numbers.
+    _initial_seed = None
+
     def __init__(self, seed: Any) -> None:
         self._seed = seed  # and no variable, as the base has
 

@@ -57,6 +57,7 @@ def _is_bound_by_reading(dense: keras.layers.Dense, rows: Any) -> bool:
         rows.shape[0] == 1
         and rows.shape[1] % PARTS == 0
         and keras.backend.standardize_dtype(rows.dtype) == "float32"
+        and dense.compute_dtype == "float32"
         and dense.quantization_mode is None
         and is_compiled_by_xla(rows)
     )

@@ -129,6 +129,8 @@ def test_batch_without_tokens(skip_padding, shape):
     mask = np.zeros(shape, bool)
     got = encoder(np.zeros((*shape, DIM), "float32"), mask=mask)
     assert tuple(got.shape) == (*shape, DIM)
+    one_head = kp.SelfAttention(1)(np.zeros((*shape, DIM), "float32"))
+    assert tuple(one_head.shape) == (*shape, DIM)
 
 
 @pytest.mark.tensorflow

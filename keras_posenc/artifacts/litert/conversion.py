@@ -10,6 +10,7 @@ from keras_posenc.artifacts.ground.errors import ExportError
 from keras_posenc.artifacts.ground.staging import working_folder
 from keras_posenc.artifacts.litert import quantization as modes
 from keras_posenc.artifacts.signatures.signature import Signature
+from keras_posenc.keras_internals import unread_converter
 
 
 def convert(
@@ -31,18 +32,6 @@ def convert(
         ExportError: The model needs operators that LiteRT lacks.
     """
     import tensorflow as tf
-    from tensorflow.lite.python import lite
-
-    class Converter(lite.TFLiteSavedModelConverterV2):
-        """TensorFlow's, which is public as `from_saved_model`.
-
-        That loads the SavedModel twice in Python and imports its graph once
-        more, for notes that the conversion does not read.
-        """
-
-        def convert(self) -> bytes:
-            content: bytes = self._convert_from_saved_model(None)
-            return content
 
     # The converter writes them in this order, whatever it is given, and shares
     # their constants in another one.
@@ -51,10 +40,13 @@ def convert(
     with working_folder() as folder:
         saved_model = folder / "saved_model"
         write_saved_model(signatures, saved_model)
-        converter = Converter(
-            str(saved_model),
-            {tf.saved_model.SERVING},
-            [signature.name for signature in signatures],
+        names = [signature.name for signature in signatures]
+        converter = (
+            unread_converter(saved_model, names)
+            if quantization is None
+            else tf.lite.TFLiteConverter.from_saved_model(
+                str(saved_model), signature_keys=names
+            )
         )
         converter.target_spec.supported_ops = [
             tf.lite.OpsSet.TFLITE_BUILTINS,

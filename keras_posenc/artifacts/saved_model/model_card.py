@@ -34,7 +34,7 @@ _SIGNATURES = {
     "encode": "The embeddings that the model computes on its way.",
 }
 _INPUTS = {
-    IDS: "token ids; those at or past the row's length are taken as 0",
+    IDS: "token ids; those at or past the row's length are taken as padding",
     LENGTHS: "how many ids of each row are real, from 0 to its own length",
 }
 _OUTPUTS = {
@@ -159,7 +159,7 @@ def _serving(
         lines.append(
             "- **With batching on, rows of different lengths are wrong in "
             f"{_code(wrong)}**: the server pads a request's rows with its "
-            f"first element, and not with 0. Send rows of one length, or "
+            f"first element, and not with padding. Send rows of one length, or "
             f"{advice}."
         )
     if report is not None and report.padding_matters:

@@ -73,7 +73,8 @@ def with_lengths(signature: Signature) -> Signature | None:
     def widen(inputs: Arrays) -> Arrays:
         """Inputs as a server pads rows that differ in length."""
         ids = inputs[name].copy()
-        is_real = ids != padding
+        # Neither padding nor the 0 that invented rows end with.
+        is_real = (ids != padding) & (ids != 0)
         lengths = [
             np.max(np.flatnonzero(row), initial=-1) + 1 for row in is_real
         ]
@@ -97,7 +98,9 @@ def with_lengths(signature: Signature) -> Signature | None:
 def _padding(signature: Signature) -> int:
     """The id of padding: the tokenizer's, else that of all embeddings, or 0."""
     if signature.cut_at is not None:
-        return int(getattr(layer_behind(signature.cut_at), "pad_id", 0))
+        tokenizer = layer_behind(signature.cut_at)
+        if isinstance(pad_id := getattr(tokenizer, "pad_id", None), int):
+            return pad_id
     found = {
         getattr(layer, "pad_id", 0)
         for layer in layers_within(signature.model)

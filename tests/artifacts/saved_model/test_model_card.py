@@ -48,7 +48,7 @@ def test_every_signature_is_described(served, card):
         "| output | `label` | string (None) | the class of the highest score |"
     )
     assert row in parts["from_ids"]
-    assert "at or past the row's length are taken as 0" in parts["from_ids"]
+    assert "past the row's length are taken as padding" in parts["from_ids"]
     assert "which tokens are real" in parts["encode"]
 
 

@@ -80,6 +80,11 @@ def test_padding_is_what_the_model_calls_so():
         np.testing.assert_allclose(found[1, :3], expected, rtol=0, atol=1e-6)
         widened = from_ids.origin.widen({"ids": padded})
         assert widened["lengths"].tolist() == [4, 3]
+        # What verification invents ends with zeros, whatever padding is.
+        asked = [each.inputs for each in questions(from_ids, None, 5)]
+        assert any(
+            np.any(each["lengths"] < each["ids"].shape[1]) for each in asked
+        )
 
 
 @pytest.mark.parametrize("lengths", [[2], [2, 3, 4], [[2], [3]]])
