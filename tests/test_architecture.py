@@ -68,7 +68,14 @@ MOST_FILES, MOST_LINES = 12, 300  # of a room, and of a file, in artifacts/
 
 # Where a package may be imported at all, and where only late: in a function.
 HOMES = {
-    "tensorflow": {"text", "training", "artifacts", "scoring", COMMAND},
+    "tensorflow": {
+        "text",
+        "training",
+        "artifacts",
+        "scoring",
+        "keras_internals",
+        COMMAND,
+    },
     "tensorflow_text": {"text"},
     "safetensors": {"checkpoints"},
     "jax": {"distribution"},
@@ -93,7 +100,7 @@ LATE = {
     "keras": {"scoring", COMMAND},
     "numpy": {COMMAND},
     "shtab": {COMMAND},
-    "tensorflow": {"training", "scoring", COMMAND},
+    "tensorflow": {"training", "scoring", "keras_internals", COMMAND},
     "tensorflow_text": set(MAP),
     "safetensors": set(MAP),
     "jax": set(MAP),
