@@ -1,6 +1,6 @@
 // Token ids to token ids, through LiteRT alone: takes a generator's file, whose
-// default signature has an input "ids", and the outputs "ids", "score" and
-// "token_score".
+// default signature has an input "ids", and the outputs "ids", "score",
+// "token_score" and "ended".
 
 // package com.example.app: the first line, with your own.
 
@@ -21,6 +21,7 @@ class GeneratorLiteRt(context: Context, private val length: Int = 64) : AutoClos
     private val target = model.createOutputBuffer("ids", signature)
     private val score = model.createOutputBuffer("score", signature)
     private val tokenScore = model.createOutputBuffer("token_score", signature)
+    private val ended = model.createOutputBuffer("ended", signature)
 
     /** The ids of the answer, its end symbol among them; 0 is padding. */
     fun generate(tokens: IntArray): List<Int> {
@@ -28,14 +29,19 @@ class GeneratorLiteRt(context: Context, private val length: Int = 64) : AutoClos
         source.writeInt(tokens.copyOf(length))
         model.run(
             mapOf("ids" to source),
-            mapOf("ids" to target, "score" to score, "token_score" to tokenScore),
+            mapOf(
+                "ids" to target,
+                "score" to score,
+                "token_score" to tokenScore,
+                "ended" to ended,
+            ),
             signature,
         )
         return target.readInt().takeWhile { it != 0 }
     }
 
     override fun close() {
-        listOf(source, target, score, tokenScore).forEach { it.close() }
+        listOf(source, target, score, tokenScore, ended).forEach { it.close() }
         model.close()
     }
 }

@@ -27,7 +27,8 @@ BATCH = 32
 NOISE = "noise"
 _SECONDS = 600
 # What each output is. In ONNX no output has an input's name.
-_OUTPUTS = {"text": "text", "ids": "ids", "output_ids": "ids", "score": "score"}
+_OUTPUTS = {name: name for name in ("text", "ids", "score", "ended")}
+_OUTPUTS["output_ids"] = "ids"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,7 +252,7 @@ def read_generator(
     if (
         len(takes) != 1
         or rest
-        or len(_OUTPUTS.keys() & outputs.keys()) != 2
+        or len((_OUTPUTS.keys() - {"ended"}) & outputs.keys()) != 2
         or "score" not in outputs
         or (drawn is not None and None in _shape(drawn)[1:])
     ):

@@ -46,6 +46,7 @@ def described(search: Search) -> dict[str, Any]:
     outputs = {
         "text": which,
         "ids": f"{which}: up to and with an end id, then 0",
+        "ended": "whether an end id came; else it was cut off",
         **_SCORED,
     }
     if search.length_penalty:

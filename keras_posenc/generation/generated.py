@@ -69,11 +69,6 @@ def check_search(
         )
 
 
-def have_ended(ids: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
-    """Bool `(...)`: which of `(..., length)` have come to an end symbol."""
-    return np.any(np.isin(ids, end_ids), axis=-1)
-
-
 def log_probabilities(logits: Any) -> Any:
     """Logits as log-probabilities, never in a low dtype."""
     return ops.log_softmax(in_full(logits), axis=-1)

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_posenc.generation.described import OF_SCORES, described
 from keras_posenc.generation.detokenizing import Detokenizing
-from keras_posenc.generation.generated import IMPOSSIBLE, have_ended
+from keras_posenc.generation.generated import IMPOSSIBLE
 from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.scoring import Scoring
@@ -29,8 +29,9 @@ class Generator(keras.Model):
     and gives a dict of `text`, strings `(batch,)`, and `score`, float32
     `(batch,)`. Without, it is what `from_ids` is: `ids` `(batch, seq)` to a
     dict of `ids`, int32 `(batch, max_length)`, `score`, and `token_score`,
-    float32 `(batch, max_length)`. Where `n_best` is above 1, a second axis has
-    as many sequences, the best first.
+    float32 `(batch, max_length)`. Where there are end symbols both give
+    `ended`, bool `(batch,)`: False for what was cut off at `max_length`. Where
+    `n_best` is above 1, a second axis has as many sequences, the best first.
 
     A score is the log-likelihood of what was generated, the end symbol among
     it, under the model as it is, whatever restricted the choice; with `beams`,
@@ -158,7 +159,7 @@ class Generator(keras.Model):
             back = Detokenizing(
                 target_tokenizer, end_ids=search.end_ids, name="detokenize"
             )
-            outputs = {"text": back(outputs["ids"]), "score": outputs["score"]}
+            outputs = _of_texts(back, outputs)
         super().__init__(
             inputs=inputs, outputs=outputs, name=name, trainable=trainable
         )
@@ -239,9 +240,7 @@ class Generator(keras.Model):
         )
         if "ids" in answers:
             return found
-        assert self.detokenize is not None
-        text = self.detokenize(found["ids"])
-        return {"text": text, "score": found["score"]}
+        return _of_texts(self.detokenize, found)
 
     def _claimed(self, texts: Any) -> Any:
         """The ids of generated texts, `(..., max_length)`."""
@@ -294,8 +293,7 @@ class Generator(keras.Model):
             inputs = ids = keras.Input((None,), dtype="int32", name="ids")
         found = self.search(ids, noise=noise)
         if texts and self.detokenize is not None:
-            text = self.detokenize(found["ids"])
-            found = {"text": text, "score": found["score"]}
+            found = _of_texts(self.detokenize, found)
         model = self._model_of_scores([inputs, noise], found, "by_noise")
         model.retrace = self.retrace
         return model
@@ -367,8 +365,6 @@ class Generator(keras.Model):
 
         Returns:
             A dict of arrays, as the model's outputs; texts are Python strings.
-            One more, `ended`, bool of the shape of `score`, is False where an
-            answer was cut off: it has no end symbol.
 
         Raises:
             ValueError: Something that is none of these, or a model of NaN.
@@ -386,11 +382,9 @@ class Generator(keras.Model):
                 verbose=verbose,
             )
         self._check_scores(found["score"])
-        ended = have_ended(found["ids"], self.search.end_ids)
         if self.detokenize is None:
-            return {**found, "ended": ended}
-        text = self._texts(found["ids"])
-        return {"text": text, "score": found["score"], "ended": ended}
+            return found
+        return _of_texts(self._texts, found)
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """Keras's `quantize`, of the model within and all that runs it."""
@@ -623,6 +617,12 @@ class Generator(keras.Model):
             if same:
                 config["target_tokenizer"] = config["source_tokenizer"]
             return cls(config.pop("model"), **config)
+
+
+def _of_texts(detokenize: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """The same answers with a text in place of ids."""
+    said = {name: found[name] for name in ("score", "ended") if name in found}
+    return {"text": detokenize(found["ids"]), **said}
 
 
 def _tokens(tokenizer: keras.Layer, texts: Any) -> Any:

@@ -13,7 +13,7 @@ from keras_posenc.generation.beam_search import (
     traced_beam_search,
 )
 from keras_posenc.generation.claim import Claim
-from keras_posenc.generation.generated import Generated, Next
+from keras_posenc.generation.generated import Generated, Next, is_any
 from keras_posenc.generation.one_by_one import greedy_search, sample
 from keras_posenc.generation.options import SAMPLING, check_ids, check_options
 from keras_posenc.generation.prompts import align_right, refusable
@@ -60,6 +60,8 @@ class Search(NamedArguments, keras.layers.Layer):
         A dict of `ids`, int32 `(batch, max_length)`, `score`, float32
         `(batch,)`, and `token_score`, float32 `(batch, max_length)`, with
         `n_best` sequences on a second axis where these are more than one.
+        Where there are end symbols also `ended`, bool, of the shape of `score`:
+        False for what was cut off at `max_length`.
     """
 
     def __init__(
@@ -261,11 +263,15 @@ class Search(NamedArguments, keras.layers.Layer):
         }
 
     def _outputs(self, found: Generated) -> dict[str, Any]:
-        return {
-            "ids": self._behind_prompt(found.ids),
+        ids = self._behind_prompt(found.ids)
+        outputs = {
+            "ids": ids,
             "score": found.score,
             "token_score": self._behind_prompt(found.token_score),
         }
+        if self.end_ids:
+            outputs["ended"] = ops.any(is_any(ids, self.end_ids), axis=-1)
+        return outputs
 
     @property
     def least(self) -> int:
@@ -428,11 +434,14 @@ class Search(NamedArguments, keras.layers.Layer):
         self.check_inputs(inputs)
         rows = (inputs.shape[0], *((self.n_best,) if self.n_best > 1 else ()))
         row = (*rows, self.max_length)
-        return {
+        outputs = {
             "ids": keras.KerasTensor(row, "int32"),
             "score": keras.KerasTensor(rows, "float32"),
             "token_score": keras.KerasTensor(row, "float32"),
         }
+        if self.end_ids:
+            outputs["ended"] = keras.KerasTensor(rows, "bool")
+        return outputs
 
     def get_config(self) -> dict[str, Any]:
         return {

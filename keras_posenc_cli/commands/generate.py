@@ -120,8 +120,8 @@ def run(options: argparse.Namespace) -> int:
     cut = sum(not answer.get("ended", True) for answer in every)
     if cut:
         print(
-            f"keras-posenc: {cut} of {len(every)} answers reached max_length="
-            f"{answers['ids'].shape[-1]} and no end symbol",
+            f"keras-posenc: {cut} of {len(every)} answers reached max_length "
+            "and no end symbol",
             file=sys.stderr,
         )
     return EXIT_OK
@@ -198,7 +198,6 @@ def _of_model(
             f"{names[longest]}, has {len(rows[longest])} ids: "
             f"{found[1] if found else error}"
         ) from error
-    answers = _with_ends(generator, answers)
     return answers if options.ids else _detokenized(generator, answers)
 
 
@@ -240,7 +239,7 @@ def _of_artifact(
         answers = artifact.answer(rows, names, seed=options.seed)
     if generator is None:
         return answers
-    return _detokenized(generator, _with_ends(generator, answers))
+    return _detokenized(generator, answers)
 
 
 def _tokenize(
@@ -265,16 +264,6 @@ def _padded(rows: Sequence[Sequence[int]]) -> Any:
     for index, row in enumerate(rows):
         ids[index, : len(row)] = row
     return ids
-
-
-def _with_ends(generator: Any, answers: dict[str, Any]) -> dict[str, Any]:
-    """The same with which have `ended`, where there are end symbols."""
-    from keras_posenc.generation.generated import have_ended
-
-    end_ids = generator.search.end_ids
-    if not end_ids:
-        return answers
-    return {**answers, "ended": have_ended(answers["ids"], end_ids)}
 
 
 def _detokenized(generator: Any, answers: dict[str, Any]) -> dict[str, Any]:

@@ -296,7 +296,8 @@ def test_texts_become_ids_in_onnx(translator):
     _, artifact = translator
     ((_, sides),) = kp.inspect(artifact.path).signatures.items()
     assert list(sides["inputs"]) == ["ids"]
-    assert list(sides["outputs"]) == ["output_ids", "score", "token_score"]
+    names = ["ended", "output_ids", "score", "token_score"]
+    assert list(sides["outputs"]) == names
 
 
 # ---- LiteRT

@@ -29,7 +29,7 @@ NAMES = {
         "signature": r'val signature = "(\w+)"',
         "input": r'createInputBuffer\("(\w+)"|"(\w+)" to source\b',
         "output": r'createOutputBuffer\("(\w+)"'
-        r'|"(\w+)" to (?:target|score|tokenScore)\b',
+        r'|"(\w+)" to (?:target|score|tokenScore|ended)\b',
     },
     "ios/GeneratorLiteRt.swift": {
         "signature": r'signatureRunner\(with: "(\w+)"\)',

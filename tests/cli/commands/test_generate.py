@@ -169,14 +169,13 @@ def test_ids_of_an_onnx_file_have_another_name(run, tmp_path):
 
 
 def test_answers_that_were_cut_off_are_counted(run, generators):
-    """... where ids tell: texts alone do not."""
     model = generators / "draws.keras"
     many = [*"abcdefgh", ""] * 3
     result = run("generate", model, *many, "--seed", 1, "--json")
     answers = [each["answers"] for each in json.loads(result.out)]
     cut = sum(not answer["ended"] for (answer,) in answers)
     assert 0 < cut < len(many)
-    note = f"{cut} of {len(many)} answers reached max_length={LENGTH} and"
+    note = f"{cut} of {len(many)} answers reached max_length and"
     file = (generators / "draws.tflite", "--tokenizer", model)
     for source in ((model,), file):
         result = run("generate", *source, *many, "--seed", 1)
