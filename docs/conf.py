@@ -58,7 +58,8 @@ nb_execution_cache_path = str(DOCS.parent / "build" / "docs-notebooks")
 nb_execution_timeout = 600  # seconds for a cell: machines may be busy
 nb_execution_show_tb = True
 nb_merge_streams = True
-nb_output_stderr = "remove"  # what TensorFlow says of the machine at its import
+nb_output_stderr = "remove"  # what TensorFlow logs, of the machine for example
+os.environ["PYTHONSTARTUP"] = str(DOCS / "_kernel.py")
 
 # Reference
 autodoc_default_options = {"members": True, "member-order": "bysource"}
