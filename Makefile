@@ -159,6 +159,8 @@ docs: $(DOCS)/.installed ## Build the site
 		--quiet -d build/docs-pages -c docs . $(SITE)
 	@echo 'The site is $(SITE)/index.html.'
 
+# With the switch between versions, as it is published.
+test-docs: export DOCS_VERSION ?= latest
 test-docs: have-browser $(VENV)/.installed tests/web/node_modules docs ## Try the site in Chromium
 	$(VENV)/bin/python -m pytest -rs -s $(PYTEST_ARGS) tests/docs \
 		--ignore=tests/docs/test_notebooks.py

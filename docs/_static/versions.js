@@ -1,5 +1,5 @@
 // Leads to another published version: the folders that versions.json names beside
-// this one.
+// this one. Not shown where there is no such file.
 "use strict";
 
 for (const select of document.querySelectorAll("[data-versions]")) {
@@ -13,6 +13,7 @@ for (const select of document.querySelectorAll("[data-versions]")) {
       select.replaceChildren(
         ...versions.map((name) => new Option(name, name, false, name === current)),
       );
+      select.closest(".versions").hidden = false;
     });
   select.addEventListener("change", () => {
     location.href = new URL(`${select.value}/`, above);

@@ -1,5 +1,6 @@
 """The built site in Chromium: `make test-docs`. Screenshots: build/docs/."""
 
+import json
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "site"
+VERSIONS = ("latest", "v0.1.0")
 WIDTHS = (390, 1280)
 # Sphinx's own: an index of names, and the page that a search fills.
 EMPTY = {"genindex.html", "search.html", "py-modindex.html"}
@@ -30,12 +32,18 @@ def shown(tmp_path_factory):
         and path.name != "gallery.html"
         and path != SITE / "index.html"  # which only leads on
     )
+    published = tmp_path_factory.mktemp("published")
+    for version in VERSIONS:
+        (published / version).symlink_to(SITE)
+    (published / "versions.json").write_text(json.dumps(VERSIONS))
     report = drive(
         "drive_site.mjs",
         tmp_path_factory.mktemp("site"),
-        SITE,
+        published,
         folders=(HERE,),
         out=ROOT / "build" / "docs",
+        version=VERSIONS[0],
+        other=VERSIONS[1],
         pages=pages,
         widths=WIDTHS,
     )
@@ -85,6 +93,10 @@ def test_search_finds_a_name(shown):
     found = shown[1280]["used"]["found"]
     assert any("reference/positional.html" in each["to"] for each in found)
     assert any("RotaryEmbedding" in each["text"] for each in found)
+
+
+def test_another_version_is_chosen(shown):
+    assert tuple(shown[1280]["used"]["offered"]) == VERSIONS
 
 
 def test_dark_and_light(at):

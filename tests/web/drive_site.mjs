@@ -1,8 +1,8 @@
 // Drives the built site in Chromium, and prints what it shows as JSON.
 //
 // node drive_site.mjs SETTINGS.json, where the settings are: chromium, profile,
-// url (of a server of the site), pages (their paths), widths, out (a folder for
-// screenshots).
+// url (of a server), version and other (folders of the site there), pages (their
+// paths), widths, out (a folder for screenshots).
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,7 +13,8 @@ const browser = await chromium.launch({
   executablePath: settings.chromium,
   args: ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"],
 });
-const index = `${settings.url}/docs/index.html`;
+const site = `${settings.url}/${settings.version}`;
+const index = `${site}/docs/index.html`;
 
 /** A page of a size, and what goes wrong on it. */
 async function open(width, scheme = "light") {
@@ -47,7 +48,7 @@ async function visit(width) {
   const { page, wrong, close } = await open(width);
   const pages = {};
   for (const path of settings.pages) {
-    await page.goto(`${settings.url}/${path}`, { waitUntil: "load" });
+    await page.goto(`${site}/${path}`, { waitUntil: "load" });
     // Pictures that are far down load as one comes to them.
     await page.evaluate(async () => {
       for (const image of document.images) image.loading = "eager";
@@ -105,12 +106,23 @@ async function search(page, words) {
   );
 }
 
+/** The published versions that a page offers, and where another one leads. */
+async function versions(page) {
+  await page.goto(index);
+  const select = page.locator("[data-versions]:visible");
+  await select.waitFor();
+  const names = await select.locator("option").allTextContents();
+  await select.selectOption(settings.other);
+  await page.waitForURL(`**/${settings.other}/docs/index.html`);
+  return names;
+}
+
 const background = (page) =>
   page.evaluate(() => getComputedStyle(document.body).backgroundColor);
 
 /** What `action` changes of the sentence and of the picture at a place. */
 async function turned(page, path, name, action) {
-  await page.goto(`${settings.url}/${path}`);
+  await page.goto(`${site}/${path}`);
   const place = page.locator(`[data-picture=${name}]`);
   const state = () =>
     place.evaluate((element) => ({
@@ -147,6 +159,7 @@ async function use(width) {
   const title = await page.title();
   const found = narrow ? null : await search(page, "RotaryEmbedding");
   if (!narrow) await shoot(page, `search-${width}`);
+  const offered = narrow ? null : await versions(page);
 
   await page.goto(index);
   const light = await background(page);
@@ -168,16 +181,16 @@ async function use(width) {
   };
   await page.evaluate(() => localStorage.clear());
   for (const name of ["start", "choosing", "pictures", "errors", "extrapolation", "reference/positional"]) {
-    await page.goto(`${settings.url}/docs/${name}.html`);
+    await page.goto(`${site}/docs/${name}.html`);
     await page.screenshot({ path: join(settings.out, `${name.replace("/", "-")}-${width}.png`), fullPage: name === "pictures" });
   }
   await close();
   const night = await open(width, "dark");
-  await night.page.goto(`${settings.url}/docs/pictures.html`);
+  await night.page.goto(`${site}/docs/pictures.html`);
   const asked = await background(night.page);
   await night.page.screenshot({ path: join(settings.out, `pictures-${width}-dark.png`), fullPage: true });
   await night.close();
-  return { tabs, opened, title, found, light, dark, asked, pictures, wrong: [...wrong, ...night.wrong] };
+  return { tabs, opened, title, found, offered, light, dark, asked, pictures, wrong: [...wrong, ...night.wrong] };
 }
 
 try {
