@@ -41,15 +41,24 @@ def free_port():
 
 
 @pytest.fixture
-def start():
-    """Starts some processes together; whatever is left of them is ended."""
-    started = []
+def start(tmp_path_factory):
+    """Starts some processes together; whatever is left of them is ended.
 
-    def start(arguments, *, processes=1, devices=2, backend="jax"):
+    `{process}` in an argument becomes the number of each.
+    """
+    started = []
+    # Seconds of each process, which Keras takes for it wherever it is found.
+    without = tmp_path_factory.mktemp("without")
+    (without / "tensorflow.py").write_text("raise ImportError('not here')")
+
+    def start(
+        arguments, *, processes=1, devices=2, backend="jax", tensorflow=False
+    ):
+        path = [ROOT] if tensorflow or backend != "jax" else [ROOT, without]
         environment = {
             **os.environ,
             "KERAS_BACKEND": backend,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(map(str, path)),
             "JAX_PLATFORMS": "cpu",
             # Compiles faster, to the same numbers but for their rounding.
             "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
@@ -68,7 +77,13 @@ def start():
                 }
             those.append(
                 subprocess.Popen(
-                    [sys.executable, *map(str, arguments)],
+                    [
+                        sys.executable,
+                        *(
+                            str(each).replace("{process}", str(process))
+                            for each in arguments
+                        ),
+                    ],
                     env=environment,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -155,7 +170,7 @@ def test_data_come_by_tensorflow_and_grain(run):
         "distributions": ["data", (2, 2)],
         "routes": ["tf.data", "grain"],
     }
-    check(run("compare", options, processes=2), 4)
+    check(run("compare", options, processes=2, tensorflow=True), 4)
 
 
 @pytest.mark.slow
@@ -245,6 +260,18 @@ def test_processes_that_see_different_folders_all_hear_of_it(run, tmp_path):
     for report in run("restore_apart", {"folder": str(tmp_path)}, processes=2):
         assert report.startswith("`directory` must be one that all")
         assert report.endswith("[3, None]")
+
+
+@pytest.mark.slow
+@needs("jax", "orbax")
+def test_a_process_that_fails_alone_ends_all(start, tmp_path):
+    """At its exit JAX waits for the others, which wait for this one."""
+    arguments = [EXAMPLE, "--folder", tmp_path, *TRAINING]
+    arguments += ["--batch-size", "6{process}"]  # 61 is odd
+    for process in start(arguments, processes=2):
+        _, errors = process.communicate(timeout=500)
+        assert process.returncode == 1, errors[-5000:]
+    assert "--batch-size must be a multiple of the 2 copies" in errors
 
 
 @pytest.mark.slow
