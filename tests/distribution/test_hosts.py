@@ -47,6 +47,7 @@ def start(tmp_path_factory):
     `{process}` in an argument becomes the number of each.
     """
     started = []
+    compiled = tmp_path_factory.getbasetemp() / "compiled"
     # Seconds of each process, which Keras takes for it wherever it is found.
     without = tmp_path_factory.mktemp("without")
     (without / "tensorflow.py").write_text("raise ImportError('not here')")
@@ -62,6 +63,10 @@ def start(tmp_path_factory):
             "JAX_PLATFORMS": "cpu",
             # Compiles faster, to the same numbers but for their rounding.
             "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+            # What one process has compiled, the next ones take.
+            "JAX_COMPILATION_CACHE_DIR": str(compiled),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
@@ -136,7 +141,7 @@ def check(reports, count):
 
 @needs("jax")
 def test_a_step_on_four_devices_is_that_on_one(run):
-    options = {"kinds": ["encoder"], "distributions": [(2, 2)]}
+    options = {"kinds": ["dropout"], "distributions": [(2, 2)]}
     check(run("compare", options, devices=4), 1)
 
 
@@ -155,7 +160,7 @@ def test_a_step_of_every_model_is_that_on_one_device(run):
 def test_a_step_of_two_processes_is_that_of_one(run):
     """With the model axis within processes, and across."""
     options = {
-        "kinds": ["encoder", "transformer"],
+        "kinds": ["dropout", "transformer"],
         "distributions": ["data", (2, 2), (1, 4)],
     }
     check(run("compare", options, processes=2), 6)
@@ -171,6 +176,15 @@ def test_data_come_by_tensorflow_and_grain(run):
         "routes": ["tf.data", "grain"],
     }
     check(run("compare", options, processes=2, tensorflow=True), 4)
+
+
+@pytest.mark.slow
+@needs("jax")
+def test_int8_on_four_devices_answers_as_on_one(run):
+    (report,) = run("quantized", {"meshes": [(1, 4)]}, devices=4)
+    (found,) = report.values()
+    assert found["answers"] <= NEAR
+    assert found["sharded"] == 6  # the embeddings, and what projects
 
 
 @pytest.mark.slow
