@@ -160,7 +160,7 @@ def test_a_step_of_every_model_is_that_on_one_device(run):
 def test_a_step_of_two_processes_is_that_of_one(run):
     """With the model axis within processes, and across."""
     options = {
-        "kinds": ["dropout", "transformer"],
+        "kinds": ["encoder", "transformer"],
         "distributions": ["data", (2, 2), (1, 4)],
     }
     check(run("compare", options, processes=2), 6)
