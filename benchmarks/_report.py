@@ -22,7 +22,7 @@ GROWTH = (
     "whose time is less",
 )
 POSITIONS = "loop", "tokens before it", "ms"
-SIZES = "short rows", "workers", "processor s", "rows / s of it", "peak, GB"
+SIZES = "short rows", "processor s", "rows / s of it", "peak, GB"
 MEMORY = "work", "format", "seconds", "peak, GB", "of the weights"
 GPU = (
     "work",
@@ -136,11 +136,11 @@ def markdown(results: dict[str, Any]) -> str:
                 "",
                 f"![Rows per processor second and peak memory]({SCORING})",
                 "",
-                "Rows of 8 to 40 characters, of a model without blocks; time",
-                "and memory of all processes together, what they share counted",
-                "once for each. Starting takes",
-                f"{sizes['start']:.1f} s of the processors, and is left out of",
-                "the rows per second.",
+                "Rows of 8 to 40 characters, of a model without blocks, from",
+                "files to files. Time is that of one process of one thread,",
+                "once it has loaded the model; memory that of",
+                f"{sizes['workers']} workers and who started them, together;",
+                "what they share counts once.",
                 "",
                 *_table(SIZES, size_rows(sizes)),
             ]
@@ -230,9 +230,8 @@ def size_rows(sizes: dict[str, Any]) -> list[list[str]]:
     return [
         [
             f"{size:,}",
-            str(sizes["workers"]),
-            f"{seconds:.1f}",
-            f"{rate:,.0f}" if rate else "",
+            f"{seconds:.2f}",
+            f"{rate:,.0f}",
             f"{peak:.2f}",
         ]
         for size, seconds, rate, peak in zip(

@@ -18,7 +18,6 @@ import functools
 import os
 import random
 import shutil
-import statistics
 import subprocess
 import sys
 import sysconfig
@@ -40,7 +39,7 @@ from growth import power
 
 ROWS, LONGEST = 12_000, 2000  # docstrings, and the bytes of the longest
 BATCH = 32  # as `Model.predict` makes them
-FILES, TIMES, STARTS = 8, 5, 3
+FILES, TIMES = 8, 5
 SIZES = [a * 10**b for b in range(4, 8) for a in (1, 3)]
 SAME, COMES = "the bare artifact", f"the same, {BATCH} rows as they come"
 SPARK = "Spark"
@@ -353,8 +352,16 @@ def write(folder: Path, texts: Any) -> None:
 
 
 def sweep(sizes: Sequence[int], folder: Path, track: Any) -> dict[str, Any]:
-    """Processor time and memory of so many rows of 8 to 40 characters."""
+    """Processor time and memory of so many rows of 8 to 40 characters.
+
+    Time is that of this process, which scores files as a worker does, once it
+    has loaded the artifact; memory that of `score_files` and its workers.
+    """
     import pyarrow as pa
+
+    import keras_posenc as kp
+    from keras_posenc.scoring.fragments import find_fragments
+    from keras_posenc.scoring.writing import score_fragment
 
     artifact = export(speller(), folder / "speller")
     rng = random.Random(0)
@@ -363,66 +370,64 @@ def sweep(sizes: Sequence[int], folder: Path, track: Any) -> dict[str, Any]:
         for length in rng.choices(range(8, 41), k=10_000)
     )
     command = score_command(artifact, THREADS)
+    scorer = kp.Scorer(artifact, column="text", threads=1)
+    scorer(pa.table({"text": texts}))
     seconds, peaks = [], []
-    for size in track([*[FILES] * STARTS, *sizes]):
+    for size in track(sizes):
         rows, out = folder / "rows", folder / "out"
         picked = np.random.default_rng(0).integers(0, len(texts), size)
         write(rows, texts.take(picked))
-        took, peak = used_by(command(rows, out))
-        seconds.append(took)
-        peaks.append(peak)
+        fragments, _ = find_fragments([rows], out)
+        with held_to(1):
+            began = time.process_time()
+            for fragment in fragments:
+                score_fragment(scorer, fragment, out)
+            seconds.append(time.process_time() - began)
+        shutil.rmtree(out)
+        peaks.append(peak_of(command(rows, out)))
         shutil.rmtree(rows)
         shutil.rmtree(out)
-    start = statistics.median(seconds[:STARTS])
     found = {
         "sizes": sizes,
         "workers": THREADS,
-        "start": start,
-        "seconds": seconds[STARTS:],
-        "peaks": peaks[STARTS:],
+        "seconds": seconds,
+        "rates": np.divide(sizes, seconds).tolist(),
+        "peaks": peaks,
     }
-    beyond = np.subtract(found["seconds"], start)
-    is_known = beyond > start / 4  # else starting hides it
-    rates = np.where(is_known, np.divide(sizes, beyond), 0)
-    found["rates"] = rates.tolist()
-    if is_known.sum() > 2:
-        found["time_power"] = power(np.array(sizes)[is_known], beyond[is_known])
-        found["memory_power"] = power(sizes, found["peaks"])
+    if len(sizes) > 2:
+        found["time_power"] = power(sizes, seconds)
+        found["memory_power"] = power(sizes, peaks)
     return found
 
 
-def used_by(command: Sequence[Any]) -> tuple[float, float]:
-    """Runs it; returns processor seconds and gigabytes of all its processes.
+def peak_of(command: Sequence[Any]) -> float:
+    """Runs it; returns the most gigabytes that its processes held together.
 
-    The most memory that they held together, looked at five times a second;
-    what they share counts once for each.
+    They are looked at five times a second; what several of them share counts
+    once.
     """
     peak = 0
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdout=said, stderr=said)
-        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+        while process.poll() is None:
             peak = max(peak, held(process.pid))
             time.sleep(0.2)
-        _, process.returncode, usage = ended
         if process.returncode:
             said.seek(0)
             raise RuntimeError(said.read().decode(errors="replace"))
-    return usage.ru_utime + usage.ru_stime, peak / 1e6
+    return peak / 1e6
 
 
 def held(pid: int) -> int:
-    """Kilobytes of a process and those that it began."""
-    listing = subprocess.check_output(["ps", "-e", "-o", "pid=,ppid=,rss="])
-    memory, children = {}, {}
-    for line in listing.splitlines():
-        child, parent, size = map(int, line.split())
-        memory[child] = size
-        children.setdefault(parent, []).append(child)
-
-    def total(pid: int) -> int:
-        return memory.get(pid, 0) + sum(map(total, children.get(pid, [])))
-
-    return total(pid)
+    """Kilobytes of a process and those that it began, their share of each."""
+    own, children = "0", ""
+    with contextlib.suppress(OSError):  # it has ended
+        own = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        own = own.partition("\nPss:")[2].split()[0]
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            children += task.read_text()
+    return int(own) + sum(map(held, map(int, children.split())))
 
 
 def draw(sizes: dict[str, Any], path: Path) -> None:
@@ -430,12 +435,11 @@ def draw(sizes: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.8, 3.2), layout="constrained")
-    rates = [rate or np.nan for rate in sizes["rates"]]
     # Of the palette of Okabe and Ito, which the colour-blind tell apart.
     for axes, values, label, style in zip(
         figure.subplots(1, 2),
-        (rates, sizes["peaks"]),
-        ("rows per processor second", "peak memory (GB)"),
+        (sizes["rates"], sizes["peaks"]),
+        ("rows per processor second, one worker", "peak memory (GB)"),
         (
             {"color": "#0072B2", "marker": "o"},
             {"color": "#D55E00", "marker": "s"},
@@ -444,7 +448,7 @@ def draw(sizes: dict[str, Any], path: Path) -> None:
     ):
         axes.plot(sizes["sizes"], values, **style)
         axes.set(xscale="log", xlabel="rows", ylabel=label)
-        axes.set_ylim(0, 1.1 * np.nanmax(values))
+        axes.set_ylim(0, 1.1 * max(values))
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
 

@@ -22,6 +22,8 @@ file for one device. It needs `pip install jax orbax-checkpoint`.
 import argparse
 import os
 import shutil
+import sys
+import traceback
 from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
@@ -81,7 +83,7 @@ class Batches(keras.utils.PyDataset):
         )
         self.shard = distribution.data_shard_id
         if batch_size % distribution.num_model_replicas:
-            raise SystemExit(
+            raise ValueError(
                 f"--batch-size must be a multiple of the "
                 f"{distribution.num_model_replicas} copies of the model"
             )
@@ -123,9 +125,18 @@ def is_one_of_several(options):
     )
 
 
+def end_at_once(*error):
+    """At its exit JAX would wait for the others, who wait for this process."""
+    try:
+        traceback.print_exception(*error)
+    finally:
+        os._exit(1)
+
+
 def main():
     options = arguments()
     if is_one_of_several(options):  # before JAX looks for devices
+        sys.excepthook = end_at_once
         keras.distribution.initialize(
             options.coordinator, options.processes, options.process
         )

@@ -147,9 +147,8 @@ def test_sizes_are_shown(tmp_path, capsys):
     sizes = {
         "sizes": [10_000, 100_000],
         "workers": 2,
-        "start": 12.34,
-        "seconds": [12.5, 16.0],
-        "rates": [0, 25_000.0],
+        "seconds": [0.5, 4.0],
+        "rates": [20_000.0, 25_000.0],
         "peaks": [1.0, 1.25],
         "time_power": 0.9,
         "memory_power": 0.1,
@@ -159,10 +158,10 @@ def test_sizes_are_shown(tmp_path, capsys):
     )
 
     page = (tmp_path / "RESULTS.md").read_text()
-    assert "| 10,000 | 2 | 12.5 |  | 1.00 |" in page
-    assert "| 100,000 | 2 | 16.0 | 25,000 | 1.25 |" in page
+    assert "| 10,000 | 0.50 | 20,000 | 1.00 |" in page
+    assert "| 100,000 | 4.00 | 25,000 | 1.25 |" in page
     assert "by the power\n0.90 of the rows, memory by 0.10." in page
-    assert "12.3 s" in page
+    assert "2 workers" in page
     assert "scoring.png" in page
 
 

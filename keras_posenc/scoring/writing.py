@@ -88,9 +88,12 @@ def score_fragment(
         ExportError: The artifact is gone, or the outputs cannot be written.
     """
     pa = require_pyarrow()
-    with staging_beside(out) as staged, contextlib.ExitStack() as stack:
-        with writing_to(out):
-            staged.mkdir()
+    with (
+        staging_beside(out) as staged,
+        writing_to(out),  # closing a file writes, too, whatever went wrong
+        contextlib.ExitStack() as stack,
+    ):
+        staged.mkdir()
         before = _of_fragment(fragment, fragment.state)
         parts = read(
             fragment.path,
@@ -118,14 +121,13 @@ def score_fragment(
                 *bad.columns[2:],
             ]
             bad = pa.table(columns, schema=bad.schema)
-            with writing_to(out):
-                if not writers:
-                    writers = [
-                        _Writer(staged / "good", good.schema, stack),
-                        _Writer(staged / "bad", bad.schema, stack, _GROUP),
-                    ]
-                for writer, table in zip(writers, (good, bad), strict=True):
-                    writer.write(table)
+            if not writers:
+                writers = [
+                    _Writer(staged / "good", good.schema, stack),
+                    _Writer(staged / "bad", bad.schema, stack, _GROUP),
+                ]
+            for writer, table in zip(writers, (good, bad), strict=True):
+                writer.write(table)
             rows += part.table.num_rows
             counts[0] += good.num_rows
             counts[1] += bad.num_rows
@@ -137,13 +139,12 @@ def score_fragment(
             "version": metadata.version("keras-posenc"),
             **run_of(scorer),
         }
-        with writing_to(out):
-            for writer in writers:
-                writer.end(record)
-            stack.close()
-            if _of_fragment(fragment, fragment.state) != before:
-                raise FragmentError("it was changed while it was read")
-            _publish(staged, fragment, out, bool(counts[1]))
+        for writer in writers:
+            writer.end(record)
+        stack.close()
+        if _of_fragment(fragment, fragment.state) != before:
+            raise FragmentError("it was changed while it was read")
+        _publish(staged, fragment, out, bool(counts[1]))
     return counts[0], counts[1]
 
 

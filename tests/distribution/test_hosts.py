@@ -41,18 +41,32 @@ def free_port():
 
 
 @pytest.fixture
-def start():
-    """Starts some processes together; whatever is left of them is ended."""
-    started = []
+def start(tmp_path_factory):
+    """Starts some processes together; whatever is left of them is ended.
 
-    def start(arguments, *, processes=1, devices=2, backend="jax"):
+    `{process}` in an argument becomes the number of each.
+    """
+    started = []
+    compiled = tmp_path_factory.getbasetemp() / "compiled"
+    # Seconds of each process, which Keras takes for it wherever it is found.
+    without = tmp_path_factory.mktemp("without")
+    (without / "tensorflow.py").write_text("raise ImportError('not here')")
+
+    def start(
+        arguments, *, processes=1, devices=2, backend="jax", tensorflow=False
+    ):
+        path = [ROOT] if tensorflow or backend != "jax" else [ROOT, without]
         environment = {
             **os.environ,
             "KERAS_BACKEND": backend,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(map(str, path)),
             "JAX_PLATFORMS": "cpu",
             # Compiles faster, to the same numbers but for their rounding.
             "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+            # What one process has compiled, the next ones take.
+            "JAX_COMPILATION_CACHE_DIR": str(compiled),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
@@ -68,7 +82,13 @@ def start():
                 }
             those.append(
                 subprocess.Popen(
-                    [sys.executable, *map(str, arguments)],
+                    [
+                        sys.executable,
+                        *(
+                            str(each).replace("{process}", str(process))
+                            for each in arguments
+                        ),
+                    ],
                     env=environment,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -121,7 +141,7 @@ def check(reports, count):
 
 @needs("jax")
 def test_a_step_on_four_devices_is_that_on_one(run):
-    options = {"kinds": ["encoder"], "distributions": [(2, 2)]}
+    options = {"kinds": ["dropout"], "distributions": [(2, 2)]}
     check(run("compare", options, devices=4), 1)
 
 
@@ -155,7 +175,16 @@ def test_data_come_by_tensorflow_and_grain(run):
         "distributions": ["data", (2, 2)],
         "routes": ["tf.data", "grain"],
     }
-    check(run("compare", options, processes=2), 4)
+    check(run("compare", options, processes=2, tensorflow=True), 4)
+
+
+@pytest.mark.slow
+@needs("jax")
+def test_int8_on_four_devices_answers_as_on_one(run):
+    (report,) = run("quantized", {"meshes": [(1, 4)]}, devices=4)
+    (found,) = report.values()
+    assert found["answers"] <= NEAR
+    assert found["sharded"] == 6  # the embeddings, and what projects
 
 
 @pytest.mark.slow
@@ -245,6 +274,18 @@ def test_processes_that_see_different_folders_all_hear_of_it(run, tmp_path):
     for report in run("restore_apart", {"folder": str(tmp_path)}, processes=2):
         assert report.startswith("`directory` must be one that all")
         assert report.endswith("[3, None]")
+
+
+@pytest.mark.slow
+@needs("jax", "orbax")
+def test_a_process_that_fails_alone_ends_all(start, tmp_path):
+    """At its exit JAX waits for the others, which wait for this one."""
+    arguments = [EXAMPLE, "--folder", tmp_path, *TRAINING]
+    arguments += ["--batch-size", "6{process}"]  # 61 is odd
+    for process in start(arguments, processes=2):
+        _, errors = process.communicate(timeout=500)
+        assert process.returncode == 1, errors[-5000:]
+    assert "--batch-size must be a multiple of the 2 copies" in errors
 
 
 @pytest.mark.slow

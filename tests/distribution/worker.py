@@ -19,7 +19,7 @@ from keras_posenc.training import TokenCrossentropy
 # ---- Models, whose layers have names
 
 
-def make_encoder(lora=False):
+def make_encoder(dropout=0.0, lora=False):
     """With a gate, a matrix of relative positions, and a head of Keras's."""
     ids = keras.Input((None,), dtype="int32", name="ids")
     encoder = kp.TransformerEncoderModel(
@@ -28,7 +28,7 @@ def make_encoder(lora=False):
         num_layers=1,
         num_heads=4,
         intermediate_dim=32,
-        dropout=0.0,
+        dropout=dropout,
         input_position=kp.PositionEmbedding(12, name="positions"),
         attention_position=kp.TransformerXLBias(name="xl"),
         use_gate=True,
@@ -90,6 +90,7 @@ def make_decoder():
 
 MODELS = {
     "encoder": make_encoder,
+    "dropout": lambda: make_encoder(dropout=0.3),
     "lora": lambda: make_encoder(lora=True),
     "transformer": make_transformer,
     "decoder": make_decoder,
@@ -230,6 +231,41 @@ def compare(kinds, distributions, routes=("generator",)):
     return report
 
 
+def quantized(meshes):
+    """How far an int8 model's answers are from those on one device.
+
+    And how many of its variables of int8 are sharded.
+    """
+    x, _ = make_data("encoder")
+
+    def make():
+        keras.utils.set_random_seed(0)
+        model = make_encoder()
+        model.quantize("int8")
+        return model, model.predict(x, verbose=0)
+
+    alone, expected = make()
+    report = {}
+    for sizes in meshes:
+        mesh = keras.distribution.DeviceMesh(
+            tuple(sizes), ["batch", "model"], keras.distribution.list_devices()
+        )
+        distribution = keras.distribution.ModelParallel(
+            layout_map=kp.layout_map(alone, mesh), batch_dim_name="batch"
+        )
+        with distribution.scope():
+            model, found = make()
+        report[str(sizes)] = {
+            "answers": float(np.max(np.abs(found - expected))),
+            "sharded": sum(
+                weight.dtype == "int8"
+                and not weight.value.sharding.is_fully_replicated
+                for weight in model.weights
+            ),
+        }
+    return report
+
+
 def mirrored():
     """How far a step of MirroredStrategy is from that on one device."""
     import contextlib
@@ -356,6 +392,6 @@ if __name__ == "__main__":
     case, options = sys.argv[1], json.loads(sys.argv[2])
     if "KERAS_DISTRIBUTION_JOB_ADDRESSES" in os.environ:
         keras.distribution.initialize()
-    cases = (compare, mirrored, save, load, restore, restore_apart)
+    cases = (compare, quantized, mirrored, save, load, restore, restore_apart)
     report = {each.__name__: each for each in cases}[case](**options)
     print("\n" + json.dumps(report))  # behind what Gloo prints

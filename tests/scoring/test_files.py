@@ -218,6 +218,24 @@ class TestCrashes:
             writing.score_fragment(scorer, fragment(data / "a.parquet"), out)
         assert not out.exists()
 
+    def test_files_that_can_grow_no_further(self, scorer, data, tmp_path):
+        """Wherever Arrow's own writing fails, closing and footers included."""
+        resource = pytest.importorskip("resource")
+        path, out = data / "a.parquet", tmp_path / "out"
+        writing.score_fragment(scorer, fragment(path), tmp_path / "whole")
+        size = (tmp_path / "whole" / "a.parquet").stat().st_size
+        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for limit in range(0, size, 64):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+            try:
+                with pytest.raises(kp.ExportError, match="File too large"):
+                    writing.score_fragment(scorer, fragment(path), out)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+            assert not out.exists()
+        kp.score_files(scorer, data, out=out, verbose=False)
+        check_outputs(out)
+
     def test_workers_that_are_killed(self, scorer, data, tmp_path, monkeypatch):
         out, killed = tmp_path / "out", []
         real = scoring_files.Worker.score
@@ -385,6 +403,20 @@ def test_an_input_is_known_by_its_path(scorer, data, tmp_path):
     shutil.copytree(data, other, copy_function=shutil.copy2)
     with pytest.raises(ValueError, match=r"has the answers to '.*data.a\.p"):
         kp.score_files(scorer, other, out=out, verbose=False)
+
+
+def test_relative_paths(files, data, tmp_path, monkeypatch):
+    """A run goes on from another folder, by other names of the same files."""
+    monkeypatch.chdir(tmp_path)
+    scorer = kp.Scorer(os.path.relpath(files.vectors), keep=["id"], window=4)
+    kp.score_files(scorer, "data", out="out", workers=2, verbose=False)
+    check_outputs(tmp_path / "out")
+    os.unlink("out/b/c.parquet")
+    monkeypatch.chdir(data / "b")
+    given = ["..", "../b/c.parquet"]
+    report = kp.score_files(scorer, given, out="../../out", verbose=False)
+    assert (report.files, report.skipped) == (1, 2)
+    check_outputs(tmp_path / "out")
 
 
 def kept(scorer, path, lines, out):
