@@ -10,7 +10,7 @@ below it, changes the name.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,22 @@ def is_compiled_by_xla(tensor: Any) -> bool:
     return False
 
 
-def unread_converter(folder: Path, signatures: Sequence[str]) -> Any:
+def unread_converter(
+    folder: Path,
+    signatures: Sequence[str],
+    is_compact: Callable[[bytes], bool] = lambda content: False,
+) -> Any:
     """A converter of a SavedModel to LiteRT that does not read it in Python.
 
     TensorFlow's public one loads it twice and imports its graph once more, to
     look for fake quantization and for notes. A file that is not quantized
     needs neither.
+
+    Args:
+        folder: The SavedModel.
+        signatures: Their names.
+        is_compact: Whether a file need not be packed anew, with equal constants
+            once.
     """
     import tensorflow as tf
     from tensorflow.lite.python import lite
@@ -69,6 +79,16 @@ def unread_converter(folder: Path, signatures: Sequence[str]) -> Any:
         def convert(self) -> bytes:
             content: bytes = self._convert_from_saved_model(None)
             return content
+
+        def _optimize_tflite_model(
+            self, model: bytes, *arguments: Any, **named: Any
+        ) -> bytes:
+            if is_compact(model):
+                return model
+            packed: bytes = super()._optimize_tflite_model(
+                model, *arguments, **named
+            )
+            return packed
 
     return Converter(str(folder), {tf.saved_model.SERVING}, list(signatures))
 

@@ -64,6 +64,7 @@ def run(monkeypatch, capfd):
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    monkeypatch.setenv("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def run(*arguments):
@@ -96,6 +97,7 @@ def shell():
             "PYTHONUNBUFFERED",
             "TF_CPP_MIN_LOG_LEVEL",
             "TF_ENABLE_ONEDNN_OPTS",
+            "TF_ONEDNN_USE_SYSTEM_ALLOCATOR",
         )
         environment = {k: v for k, v in os.environ.items() if k not in said}
         return {**environment, **variables}

@@ -265,3 +265,18 @@ def test_onednn_is_on_unless_the_user_says_no(cli, monkeypatch, said, kept):
         monkeypatch.setenv(name, said)
     cli("inspect", "missing.tflite")
     assert os.environ[name] == kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (["verify", "missing.keras", "missing.tflite"], "1"),
+        (["export", "onnx", "missing.keras", "--out", "m.onnx"], "1"),
+        (["inspect", "missing.tflite"], None),  # as those that compute long
+    ],
+)
+def test_exports_have_onednn_keep_no_memory(cli, monkeypatch, arguments, kept):
+    name = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
+    monkeypatch.delenv(name)
+    cli(*arguments)
+    assert os.environ.get(name) == kept

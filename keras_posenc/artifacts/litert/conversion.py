@@ -1,5 +1,6 @@
 """From a model to the content of a LiteRT file, by TensorFlow's converter."""
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
@@ -8,9 +9,12 @@ from keras_posenc.artifacts.graphs.keras_int8 import int8_in_floats
 from keras_posenc.artifacts.graphs.writing import write_saved_model
 from keras_posenc.artifacts.ground.errors import ExportError
 from keras_posenc.artifacts.ground.staging import working_folder
+from keras_posenc.artifacts.isolated.reading.formats import unpack
 from keras_posenc.artifacts.litert import quantization as modes
 from keras_posenc.artifacts.signatures.signature import Signature
 from keras_posenc.keras_internals import unread_converter
+
+_LARGE = 2**26  # bytes of a file
 
 
 def convert(
@@ -42,7 +46,7 @@ def convert(
         write_saved_model(signatures, saved_model)
         names = [signature.name for signature in signatures]
         converter = (
-            unread_converter(saved_model, names)
+            unread_converter(saved_model, names, _is_compact)
             if quantization is None
             else tf.lite.TFLiteConverter.from_saved_model(
                 str(saved_model), signature_keys=names
@@ -56,6 +60,24 @@ def convert(
             return modes.convert(converter, quantization, representative)
         except Exception as error:  # ConverterError is not public
             raise _conversion_error(error) from error
+
+
+def _is_compact(content: bytes) -> bool:
+    """Whether a large file has next to nothing twice.
+
+    TensorFlow would pack it anew, so that equal constants are there once, and
+    have the file in memory four times meanwhile.
+    """
+    if len(content) < _LARGE:
+        return False
+    seen = set()
+    repeated = 0
+    for buffer in unpack(content).buffers:
+        if buffer.data is not None and len(buffer.data):
+            found = hashlib.sha256(buffer.data).digest()
+            repeated += len(buffer.data) * (found in seen)
+            seen.add(found)
+    return 100 * repeated < len(content)
 
 
 def _conversion_error(error: Exception) -> ExportError:

@@ -39,6 +39,7 @@ from keras_posenc.artifacts.inspection.safety import (
     check_operators,
     inspect_safe,
 )
+from keras_posenc.artifacts.isolated.asking.memory import give_back
 from keras_posenc.artifacts.saved_model.batching import (
     resolve_batching,
     write_batching,
@@ -216,6 +217,7 @@ def export_saved_model(
             step("Computing reference outputs")
             expected = expect(questions)
             requests = warmup_cases(warmup, fitted, expected)
+            give_back()
         write_warmup(requests, staged, name)
         if parameters is not None:
             write_batching(parameters, staged)

@@ -14,6 +14,7 @@ from keras_posenc.artifacts.ground.staging import (
     staging_beside,
 )
 from keras_posenc.artifacts.inspection.safety import inspect_safe
+from keras_posenc.artifacts.isolated.asking.memory import give_back
 from keras_posenc.artifacts.verification.judging import verify_expectations
 from keras_posenc.artifacts.verification.record import (
     make_record,
@@ -73,8 +74,10 @@ def export_file(
         if questions is not None:
             step("Computing reference outputs")
             expected = expect(questions, in_float32, quantization)
+            give_back()
         step(f"Converting to {format_name}")
         write(staged)
+        give_back()
         found = inspect_safe(staged, allow_operators)
         if expected is not None:
             step("Verifying it in a fresh process")

@@ -2,7 +2,9 @@
 
 import ast
 import base64
+import ctypes
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 from keras_posenc.artifacts.isolated.asking import worker
+from keras_posenc.artifacts.isolated.asking.memory import give_back
 from keras_posenc.artifacts.processes import runner
 
 pytestmark = pytest.mark.tensorflow
@@ -245,3 +248,26 @@ def test_graphs_are_planned_by_small_requests_alone():
         "texts": [texts(5)],
         "broken": [small],
     }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of glibc alone")
+def test_free_memory_goes_back_to_the_system():
+    """What was loaded twice is then in memory once."""
+
+    def held():
+        pages = Path("/proc/self/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.free.argtypes = [ctypes.c_void_p]
+    size, count = 60_000, 1000  # each too small to be mapped for itself
+    found = [libc.malloc(size) for _ in range(count)]
+    for each in found:
+        ctypes.memset(each, 1, size)
+    for each in found[:-1]:  # the last is above all of them
+        libc.free(each)
+    before = held()
+    give_back()
+    libc.free(found[-1])
+    assert before - held() > 0.8 * size * count

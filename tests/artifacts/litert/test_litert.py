@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tracemalloc
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ from keras_posenc import reference
 from keras_posenc.artifacts.graphs.float32 import to_float32
 from keras_posenc.artifacts.graphs.snapshot import snapshot
 from keras_posenc.artifacts.graphs.writing import write_saved_model
+from keras_posenc.artifacts.litert import conversion
 from keras_posenc.artifacts.signatures.resolving import resolve_signatures
 from keras_posenc.keras_internals import layers_within
 from tests.artifacts.kinds import (
@@ -134,7 +136,11 @@ def test_weights_are_shared_by_three_signatures(
     assert readme_of_three.path.stat().st_size - encodings <= 1.1 * size
 
 
-def test_weights_are_shared_by_two_signatures(make, tmp_path):
+@pytest.mark.parametrize("large", [conversion._LARGE, 0])
+def test_weights_are_shared_by_two_signatures(
+    make, tmp_path, monkeypatch, large
+):
+    monkeypatch.setattr(conversion, "_LARGE", large)
     ids = make.ids()
     table = layers.Embedding(50_000, 8)
     model = keras.Model(ids, table(ids))
@@ -145,6 +151,20 @@ def test_weights_are_shared_by_two_signatures(make, tmp_path):
     )
     weights = 4 * model.count_params()
     assert weights <= path.stat().st_size <= 1.1 * weights
+
+
+def test_a_large_file_is_in_memory_once(make, tmp_path, monkeypatch):
+    """TensorFlow packs it anew, with three more in Python's memory."""
+    monkeypatch.setattr(conversion, "_LARGE", 2**20)
+    ids = make.ids()
+    model = keras.Model(ids, layers.Embedding(50_000, 16)(ids))
+    tracemalloc.start()
+    try:
+        path = export(model, tmp_path / "m.tflite")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.5 * path.stat().st_size
 
 
 # ---- A file of both kinds of signatures

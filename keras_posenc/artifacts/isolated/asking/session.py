@@ -28,6 +28,7 @@ from keras_posenc.artifacts.isolated.asking.graph_digests import (
     calls_of,
     graph_of,
 )
+from keras_posenc.artifacts.isolated.asking.memory import give_back
 from keras_posenc.artifacts.isolated.asking.nodes import captured_by
 from keras_posenc.artifacts.isolated.asking.runners import (
     Runner,
@@ -121,6 +122,7 @@ def load(
         del module, functions
         functions = {}
         gc.collect()
+        give_back()
     began = time.perf_counter()
     restore(session, meta, Path(artifact))
     seconds += time.perf_counter() - began
