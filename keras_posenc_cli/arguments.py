@@ -111,6 +111,17 @@ def add_labels(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--labels", type=labels, metavar="A,B|FILE", help=what)
 
 
+def add_compiled(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--compiled",
+        type=sizes,
+        nargs="?",
+        const=True,
+        metavar="NAME=N",
+        help=what,
+    )
+
+
 def add_verification(parser: argparse.ArgumentParser) -> None:
     """Adds the signatures of an artifact, and what it is verified with."""
     # Else oneDNN keeps all memory that it ever had, which is more than the
@@ -257,20 +268,26 @@ def labels(text: str) -> list[str]:
         ) from error
 
 
-def batching(text: str) -> dict[str, Any]:
-    parameters: dict[str, Any] = {}
+def sizes(text: str) -> dict[str, list[int]]:
+    found = {}
     for item in text.split(","):
         name, _, value = item.partition("=")
         try:
-            numbers = [int(number) for number in value.split(":")]
+            found[name] = [int(number) for number in value.split(":")]
         except ValueError as error:
             raise argparse.ArgumentTypeError(
                 f"'{item}' is not NAME=N"
             ) from error
+    return found
+
+
+def batching(text: str) -> dict[str, Any]:
+    parameters: dict[str, Any] = {}
+    for name, numbers in sizes(text).items():
         is_list = name == "allowed_batch_sizes"
         parameters[name] = numbers if is_list else numbers[0]
         if not is_list and len(numbers) > 1:
-            raise argparse.ArgumentTypeError(f"'{item}' is not NAME=N")
+            raise argparse.ArgumentTypeError(f"'{name}' is not NAME=N")
     return parameters
 
 

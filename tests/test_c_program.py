@@ -74,6 +74,7 @@ def version(model, tmp_path_factory):
         model,
         tmp_path_factory.mktemp("versions"),
         labels=LABELS,
+        compiled={"lengths": [16]},
         warmup=True,
         max_length=9,
         verbose=False,

@@ -34,6 +34,7 @@ from keras_posenc.artifacts.mediapipe.metadata import packed_task
 from keras_posenc.artifacts.mediapipe.proof import verify_in_mediapipe
 from keras_posenc.artifacts.onnx import proof as onnx_proof
 from keras_posenc.artifacts.onnx.names import with_distinct_names
+from keras_posenc.artifacts.signatures.compiling import resolve_compiled
 from keras_posenc.artifacts.signatures.resolving import (
     check_model,
     resolve_numeric_signatures,
@@ -62,6 +63,7 @@ def verify(
     *,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
+    compiled: Any = None,
     samples: Any = None,
     max_length: int | None = None,
     tolerance: float | None = None,
@@ -111,6 +113,7 @@ def verify(
         labels: Those given to the export, if any, of a SavedModel or of a
             file for MediaPipe's text classifier. Else the labels of an
             artifact that has some are not compared, as the report says.
+        compiled: That given to the export, if any, of a SavedModel.
         samples: Further inputs: an array, a dict of arrays by input name, a
             text, or a list of these. They are required where the model takes
             integers and has neither `Embedding` nor lookup to say which.
@@ -156,6 +159,11 @@ def verify(
     check_operators(allow_operators)
     check_model(model)
     path, kind = locate(artifact)
+    if kind != "saved_model" and resolve_compiled(compiled) is not None:
+        raise ValueError(
+            "`compiled` (--compiled) is of SavedModels. Received: "
+            f"artifact='{artifact}'"
+        )
     if kind == "saved_model":
         check_no_pattern(path)
     with progress(verbose) as step:
@@ -164,7 +172,9 @@ def verify(
         inspection = inspect_safe(path, allow_operators)
         model, signatures = snapshot(model, signatures)
         if inspection.kind == "saved_model":
-            resolved = resolve_serving_signatures(model, signatures, labels)
+            resolved = resolve_serving_signatures(
+                model, signatures, labels, compiled
+            )
             questions = Questions.fit(
                 _present(resolved, inspection)
                 if signatures is None

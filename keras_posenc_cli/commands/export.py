@@ -64,6 +64,10 @@ def _add_saved_model(kinds: "Commands") -> None:
         parser,
         "names of the classes, or a file of them, one a line",
     )
+    arguments.add_compiled(
+        parser,
+        "have XLA compile it, for short texts: lengths=16:64,batch_sizes=1",
+    )
     parser.add_argument(
         "--warmup",
         action="store_true",
@@ -177,6 +181,7 @@ def run_saved_model(options: argparse.Namespace) -> int:
         version=options.version,
         keep=options.keep,
         labels=options.labels,
+        compiled=options.compiled,
         warmup=options.warmup,
         batching=options.batching,
         allow_operators=options.allow_operators,

@@ -46,6 +46,7 @@ def add(commands: "Commands") -> None:
         help="accept a graph that other versions, or another converter, wrote",
     )
     arguments.add_labels(parser, "those given to the export, to compare too")
+    arguments.add_compiled(parser, "that given to the export")
     arguments.add_import(parser)
     arguments.add_details_or_json(parser, "every case")
 
@@ -61,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
         options.artifact,
         signatures=make_signatures(model, options.signatures, options.inputs),
         labels=options.labels,
+        compiled=options.compiled,
         samples=samples,
         max_length=options.max_length,
         tolerance=options.tolerance,

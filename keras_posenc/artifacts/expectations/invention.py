@@ -52,6 +52,7 @@ def make_questions(
     given: Sequence[Inputs],
     max_length: int,
     takes: Callable[[Inputs], bool],
+    asked: Sequence[tuple[int, int]] = (),
 ) -> Iterator[Question]:
     """Yields batches of inputs to ask a model.
 
@@ -72,6 +73,7 @@ def make_questions(
         takes: Whether the model takes some inputs. Asked where it has
             embeddings of several sizes, or several integer inputs, to find
             which input goes to which.
+        asked: Further batch sizes, with lengths.
 
     Raises:
         ValueError: The signature takes integers, and neither an `Embedding`
@@ -87,6 +89,7 @@ def make_questions(
             [],
             max_length,
             lambda inputs: takes(origin.widen(inputs)),
+            signature.asked or asked,
         ):
             yield dataclasses.replace(
                 question, inputs=origin.widen(question.inputs)
@@ -110,7 +113,10 @@ def make_questions(
     if max_length not in lengths:
         lengths.append(max_length)
     seen = set()
-    for batch, length in itertools.product(_BATCHES, lengths):
+    more = ((batch, min(length, max_length)) for batch, length in asked)
+    for batch, length in itertools.chain(
+        itertools.product(_BATCHES, lengths), more
+    ):
         shapes = signature.shapes(batch, length)
         key = tuple(shapes.values())
         if key not in seen:  # a static shape has only one

@@ -8,7 +8,11 @@ from typing import Any
 import keras
 
 from keras_posenc.artifacts.signatures.signature import Signature, trace
-from keras_posenc.keras_internals import carried_mask, carry_mask
+from keras_posenc.keras_internals import (
+    carried_mask,
+    carry_mask,
+    is_compiled_by_xla,
+)
 
 
 def trace_all(signatures: Sequence[Signature]) -> dict[str, Any]:
@@ -57,17 +61,23 @@ def _graph_layers(model: keras.Model) -> Iterator[keras.Layer]:
 
 
 def _as_function(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's `call`, traced once for each kind of arguments."""
+    """A layer's `call`, traced once for each kind of arguments.
+
+    And once more where XLA compiles, for which layers may choose otherwise.
+    """
     import tensorflow as tf
 
     @tf.function(autograph=False)
-    def function(masks: list[Any], args: Any, kwargs: Any) -> Any:
+    def function(masks: list[Any], args: Any, kwargs: Any, by_xla: bool) -> Any:
         _set_masks((args, kwargs), masks)
         outputs = call(*args, **kwargs)
         return outputs, _masks(outputs)
 
     def shared(*args: Any, **kwargs: Any) -> Any:
-        outputs, masks = function(_masks((args, kwargs)), args, kwargs)
+        by_xla = any(
+            map(is_compiled_by_xla, keras.tree.flatten((args, kwargs)))
+        )
+        outputs, masks = function(_masks((args, kwargs)), args, kwargs, by_xla)
         _set_masks(outputs, masks)
         return outputs
 

@@ -71,6 +71,7 @@ def export_saved_model(
     version: int | None = None,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
+    compiled: Any = None,
     warmup: Any = None,
     batching: Any = None,
     keep: int | None = None,
@@ -120,6 +121,15 @@ def export_saved_model(
             of strings beside the scores: `classes`, of their shape and in
             their order, and `label`, the class of the highest; of a dict,
             `<output>_classes` and `<output>_label`.
+        compiled: What XLA compiles, so that short texts take less time: True,
+            or a dict of `lengths` (16, 32, 64 and 128 by default) and
+            `batch_sizes` (1). Ids are padded to the next of these inside the
+            signature, and there is a program for each length with each batch
+            size, which is made as it is first asked for: let `warmup` ask.
+            What is larger than the last of them is answered uncompiled.
+            Tokenizers stay outside. What XLA cannot compile is refused:
+            generators, lookups, strings as answers. TensorFlow Serving needs
+            `--xla_cpu_compilation_enabled`.
         warmup: Requests that a server answers to itself when it loads the
             version, at most 1000: True for the inputs that the export is
             verified with, or a list of samples, each for every signature that
@@ -174,7 +184,7 @@ def export_saved_model(
     check_operators(allow_operators)
     check_known(allow_operators)
     model, signatures = snapshot(model, signatures)
-    resolved = resolve_serving_signatures(model, signatures, labels)
+    resolved = resolve_serving_signatures(model, signatures, labels, compiled)
     check_warmup(warmup, verify)
     questions = None
     if verify:

@@ -49,17 +49,22 @@ def encode_signature(signature: Signature) -> Signature | None:
     )
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        outputs = cut([tensors[name] for name in names], training=False)
-        # The mask that layers see, which the graph's own tensors may lack.
-        mask = carried_mask(outputs[CONTEXTUAL])
-        if mask is not None and len(mask.shape) == 2:
-            # One may be of all rows, and of any dtype.
-            shape = (ops.shape(outputs[POOLED])[0], ops.shape(mask)[1])
-            mask = ops.broadcast_to(ops.cast(mask, "bool"), shape)
-            outputs = {**outputs, MASK: mask}
-        return outputs
+        return _with_mask(
+            cut([tensors[name] for name in names], training=False)
+        )
 
-    return Signature("encode", cut, signature.specs, call)
+    return Signature("encode", cut, signature.specs, call, add=_with_mask)
+
+
+def _with_mask(outputs: dict[str, Any]) -> dict[str, Any]:
+    # The mask that layers see, which the graph's own tensors may lack.
+    mask = carried_mask(outputs[CONTEXTUAL])
+    if mask is None or len(mask.shape) != 2:
+        return outputs
+    # One may be of all rows, and of any dtype.
+    shape = (ops.shape(outputs[POOLED])[0], ops.shape(mask)[1])
+    mask = ops.broadcast_to(ops.cast(mask, "bool"), shape)
+    return {**outputs, MASK: mask}
 
 
 def _find(outputs: Sequence[keras.KerasTensor]) -> Pair | None:

@@ -38,7 +38,7 @@ def with_lengths(signature: Signature) -> Signature | None:
     ((name, spec),) = signature.specs.items()
     if "int" not in spec.dtype or len(spec.shape) != 2:
         return None
-    padding = _padding(signature)
+    padding = padding_of(signature)
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         import tensorflow as tf
@@ -95,7 +95,7 @@ def with_lengths(signature: Signature) -> Signature | None:
     )
 
 
-def _padding(signature: Signature) -> int:
+def padding_of(signature: Signature) -> int:
     """The id of padding: the tokenizer's, else that of all embeddings, or 0."""
     if signature.cut_at is not None:
         tokenizer = layer_behind(signature.cut_at)

@@ -5,6 +5,10 @@ from typing import Any
 
 import keras
 
+from keras_posenc.artifacts.signatures.compiling import (
+    compile_signatures,
+    resolve_compiled,
+)
 from keras_posenc.artifacts.signatures.embeddings import encode_signature
 from keras_posenc.artifacts.signatures.labels import with_labels
 from keras_posenc.artifacts.signatures.lengths import with_lengths
@@ -18,6 +22,7 @@ def resolve_serving_signatures(
     model: keras.Model,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
+    compiled: Any = None,
 ) -> list[Signature]:
     """The signatures of an artifact of `model` for a server.
 
@@ -31,13 +36,18 @@ def resolve_serving_signatures(
             that it looks up in a vocabulary are no ids, and a category, looked
             up likewise, is no text: there, neither is made.
         labels: The names of a classifier's classes; see `with_labels`.
+        compiled: What XLA is to compile; see `resolve_compiled`.
 
     Raises:
-        ValueError: As `resolve_signatures` and `with_labels` do.
+        ValueError: As `resolve_signatures`, `with_labels`,
+            `resolve_compiled` and `compile_signatures` do.
     """
+    sizes = resolve_compiled(compiled)
     resolved = resolve_signatures(model, signatures)
     encode = None
     if signatures is None and offered(model):
+        if sizes is not None:
+            resolved = compile_signatures(resolved, sizes)
         resolved = [
             (
                 each.name == "from_ids"
@@ -52,14 +62,22 @@ def resolve_serving_signatures(
         looked_up = [default.specs[name] for name in lookups(default)]
         if all(_is_sequence_of_strings(spec) for spec in looked_up):
             encode = encode_signature(default)
+        if sizes is not None:
+            default, *cut = compile_signatures(resolved, sizes)
         shapes = [spec.shape[1:] for spec in default.specs.values()]
         if not cut and shapes == [(None,)] and not looked_up:
             cut = [default]
         from_ids = [with_lengths(signature) or signature for signature in cut]
         resolved = [default, *(s for s in from_ids if s is not default)]
+    elif sizes is not None:
+        resolved = compile_signatures(resolved, sizes)
     if labels is not None:
         resolved = with_labels(resolved, labels)
-    return resolved if encode is None else [*resolved, encode]
+    if encode is None:
+        return resolved
+    if sizes is not None:
+        (encode,) = compile_signatures([encode], sizes)
+    return [*resolved, encode]
 
 
 def _is_sequence_of_strings(spec: keras.InputSpec) -> bool:

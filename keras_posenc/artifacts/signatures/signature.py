@@ -1,7 +1,7 @@
 """A signature is a Keras model with a name, and names for what it takes."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -29,8 +29,11 @@ class Signature:
         cut_at: The tensor of its model that is its input, where it is not the
             model's own.
         whole: The model of strings that it stands for, if it does.
+        add: What it adds to the model's outputs, of what they carry.
         own_names: The model's names of outputs that are called otherwise, by
             what they are called.
+        asked: Batch sizes, with lengths, for which it is made in another way,
+            and so has to be verified.
     """
 
     name: str
@@ -40,7 +43,9 @@ class Signature:
     origin: "Origin | None" = None
     cut_at: keras.KerasTensor | None = None
     whole: "Whole | None" = None
+    add: Callable[[dict[str, Any]], dict[str, Any]] = dict
     own_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    asked: Sequence[tuple[int, int]] = ()
 
     def shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
         """Each input's shape by name, with these for its dynamic axes."""
@@ -59,11 +64,23 @@ class Whole:
 
     Attributes:
         signature: That of the strings.
-        cut: From its inputs to those of the part.
+        to_numbers: From its inputs to those of the part, as tensors.
     """
 
     signature: Signature
-    cut: Callable[[Arrays], Arrays]
+    to_numbers: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+    def cut(self, arrays: Arrays) -> Arrays:
+        """From its inputs to those of the part."""
+        import tensorflow as tf
+
+        found = self.to_numbers(
+            {name: tf.constant(array) for name, array in arrays.items()}
+        )
+        return {
+            name: keras.ops.convert_to_numpy(tensor)
+            for name, tensor in found.items()
+        }
 
 
 def _same(arrays: Arrays) -> Arrays:

@@ -13,7 +13,7 @@ from keras_posenc.artifacts.signatures.naming import (
     named_outputs,
     output_of,
 )
-from keras_posenc.artifacts.signatures.signature import Arrays, Signature, Whole
+from keras_posenc.artifacts.signatures.signature import Signature, Whole
 from keras_posenc.keras_internals import (
     carried_mask,
     layer_behind,
@@ -102,7 +102,7 @@ def cut_strings(signature: Signature) -> Signature:
             found = part(given[0], mask=masks[0], training=False)
         else:
             found = part(given, mask=masks if pad_ids else None, training=False)
-        return named_outputs(model, found)
+        return signature.add(named_outputs(model, found))
 
     return Signature(
         signature.name,
@@ -113,7 +113,7 @@ def cut_strings(signature: Signature) -> Signature:
         },
         call,
         cut_at=cuts[0] if is_one else None,
-        whole=Whole(signature, _cutter(tensors, sources)),
+        whole=Whole(signature, _reader(tensors, sources)),
     )
 
 
@@ -172,10 +172,10 @@ def _roots(
     return [name for name, each in sources.items() if id(each) in found]
 
 
-def _cutter(
+def _reader(
     tensors: Mapping[str, keras.KerasTensor],
     sources: Mapping[str, keras.KerasTensor],
-) -> Callable[[Arrays], Arrays]:
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """From the inputs of a model of strings to those of it when it is cut."""
     made = {
         name: tensor
@@ -192,18 +192,14 @@ def _cutter(
     def preprocessing() -> keras.Model:
         return keras.Model([sources[name] for name in needed], dict(made))
 
-    def cut(arrays: Arrays) -> Arrays:
-        import tensorflow as tf
-
-        found = preprocessing()([tf.constant(arrays[name]) for name in needed])
+    def to_numbers(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        found = preprocessing()([inputs[name] for name in needed])
         return {
-            name: keras.ops.convert_to_numpy(found[name])
-            if name in made
-            else arrays[name]
+            name: found[name] if name in made else inputs[name]
             for name in tensors
         }
 
-    return cut
+    return to_numbers
 
 
 def _first_numeric_tensors(

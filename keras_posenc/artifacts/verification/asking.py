@@ -30,6 +30,7 @@ from keras_posenc.artifacts.processes.isolation import (
 )
 
 _TIMEOUT = 600  # seconds by the clock, on a machine however busy
+_PROGRAM_SECONDS = 60  # for XLA, to compile one
 
 _TIMES = 5
 
@@ -95,6 +96,10 @@ def limits_of(
         for value in (*case.inputs.values(), *case.answers.values())
     ]
     seconds = expectations.seconds if expectations else 0.0
+    programs = sum(
+        len(each.asked)
+        for each in (expectations.signatures if expectations else [])
+    )
     # A SavedModel is loaded twice: as servers do, and as Python does.
     is_twice = inspection.kind == "saved_model"
     return Limits(
@@ -106,7 +111,8 @@ def limits_of(
         seconds=12
         + 6 * is_twice
         + inspection.size_bytes // (20 * MIB)
-        + round(8 * seconds),
+        + round(8 * seconds)
+        + _PROGRAM_SECONDS * programs,
         file=64 * MIB + 4 * sum(sizes),
         timeout=_TIMEOUT,
     )
