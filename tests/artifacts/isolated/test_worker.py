@@ -143,20 +143,6 @@ def test_failure_of_a_case_is_an_answer(answered):
     assert missing["outputs"] == other_input["outputs"] == {}
 
 
-# Loads artifacts ahead, takes them away, and then asks for them.
-PREPARED = """
-import runpy, shutil, sys
-
-script, *folders = sys.argv[1:]
-names = runpy.run_path(script)
-for folder in folders:
-    names["prepare"]("saved_model", folder + "/1")
-    shutil.rmtree(folder + "/1")
-for folder in folders:
-    names["main"](folder + "/request")
-"""
-
-
 def test_saved_models_that_were_loaded_ahead(saved_model, model, tmp_path):
     """What does not load then is told when it is asked for."""
     right, wrong = (tmp_path / name for name in ("right", "wrong"))
@@ -166,10 +152,15 @@ def test_saved_models_that_were_loaded_ahead(saved_model, model, tmp_path):
             folder / "request", "saved_model", folder / "1", CASES[:1], **IDS
         )
     (wrong / "1" / "saved_model.pb").write_bytes(b"no message")
-    subprocess.run(
-        [sys.executable, "-P", "-c", PREPARED, worker.__file__, right, wrong],
-        check=True,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+        for name in ("keras", "keras_posenc", "tf_keras"):
+            patch.setitem(sys.modules, name, None)  # as the worker does
+        for folder in (right, wrong):
+            worker.prepare("saved_model", str(folder / "1"))
+            shutil.rmtree(folder / "1")
+        for folder in (right, wrong):
+            worker.main(str(folder / "request"))
     assert read_response(right / "request")["load_seconds"] > 0
     with np.load(right / "request" / "outputs.npz") as outputs:
         expected = model(IDS["0/ids"]).numpy()
