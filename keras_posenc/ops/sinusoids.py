@@ -18,6 +18,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.positional_encoding import frequencies
 
 LIMIT = 2**24  # beyond, float32 positions skip integers, and the tables end
@@ -212,7 +213,7 @@ def columns(
         cosine = _first(cosine, dim // 2) if odd else cosine
         return xp.concatenate([sine, cosine], axis=-1)
     pairs = xp.stack([sine, cosine], axis=-1)
-    wide = xp.reshape(pairs, (*xp.shape(sine)[:-1], dim + odd))
+    wide = xp.reshape(pairs, (*outer_sizes(sine), dim + odd))
     return _first(wide, dim) if odd else wide
 
 

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_posenc.keras_internals import is_compiled_by_xla
 from keras_posenc.ops.arguments import check_choice
+from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.initializers import initializer_of, is_seeded
 
 NORMS = ("layer", "rms")
@@ -42,7 +43,7 @@ def project(dense: keras.layers.Dense, x: Any, outer: Any = None) -> Any:
     Of more, Keras on TensorFlow makes a graph of a dozen small operators.
     """
     if outer is None:
-        outer = ops.shape(x)[:-1]
+        outer = outer_sizes(x)
     rows = ops.reshape(x, (-1, x.shape[-1]))
     if _is_bound_by_reading(dense, rows):
         projected = _project_in_parts(dense, rows)

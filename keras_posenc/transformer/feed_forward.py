@@ -15,6 +15,7 @@ from keras_posenc.ops.arguments import (
     check_sequence_shape,
     check_shape,
 )
+from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.masks import hide_padding
 from keras_posenc.transformer._quantized import QuantizedWithin
 from keras_posenc.transformer._sublayers import (
@@ -133,7 +134,7 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
         self._check_call(inputs, mask)
         if mask is not None:
             inputs = hide_padding(inputs, ops.cast(mask, "bool"))
-        outer = ops.shape(inputs)[:-1]
+        outer = outer_sizes(inputs)
         x = project(self.intermediate, inputs, (-1,))
         if self.gate is not None:
             x = x * project(self.gate, inputs, (-1,))

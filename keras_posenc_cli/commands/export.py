@@ -66,7 +66,7 @@ def _add_saved_model(kinds: "Commands") -> None:
     )
     arguments.add_compiled(
         parser,
-        "have XLA compile it, for short texts: lengths=16:64,batch_sizes=1",
+        "by XLA for short texts: lengths=16:64,batch_sizes=1",
     )
     parser.add_argument(
         "--warmup",
