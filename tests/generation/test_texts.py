@@ -13,9 +13,8 @@ pytestmark = pytest.mark.tensorflow
 TEXTS = ["abc", "", "hello", "없다"]
 
 
-@pytest.mark.parametrize("options", [{}, {"beams": 3, "n_best": 2}])
-def test_texts_are_the_ids_of_texts(options):
-    made = generator(**options)
+def test_texts_are_the_ids_of_texts():
+    made = generator(beams=3, n_best=2)
     found = made.predict(TEXTS, verbose=0)
     ids = made.from_ids.predict(tokenizer()(TEXTS).numpy(), verbose=0)
     texts = tokenizer().detokenize(ids["ids"]).numpy()
@@ -68,7 +67,7 @@ def test_a_prompt_goes_on_behind_its_end_symbol():
             model,
             source_tokenizer=kp.CharacterTokenizer("abcdefgh", add_end=add_end),
             max_length=6,
-        ).predict(TEXTS, verbose=0)
+        )(tf.constant(TEXTS))
         for add_end in (True, False)
     )
     np.testing.assert_array_equal(with_end["text"], without["text"])
@@ -79,7 +78,7 @@ def test_a_file_has_the_tokenizers(tmp_path):
     made = generator(beams=2)
     made.save(tmp_path / "generator.keras")
     loaded = keras.saving.load_model(tmp_path / "generator.keras")
-    found = [g.predict(TEXTS, verbose=0)["text"] for g in (made, loaded)]
+    found = [g(tf.constant(TEXTS))["text"].numpy() for g in (made, loaded)]
     np.testing.assert_array_equal(*found)
 
 
@@ -102,7 +101,7 @@ def test_tokenizers_of_any_name():
             seed=1,
         )
         assert len(made.offered_signatures()) == 3
-        texts.append(made.predict(TEXTS, verbose=0)["text"].tolist())
+        texts.append(made(tf.constant(TEXTS))["text"].numpy().tolist())
     assert texts[1:] == 2 * texts[:1]
 
 
@@ -111,13 +110,12 @@ def test_ids_that_the_tokenizer_lacks_are_not_generated():
     model = shaken(kp.TransformerDecoderModel(12, **SIZES))
     drawn = {"max_length": 6, "temperature": 9.0, "seed": 1}
     made = kp.Generator(model, **drawn)
-    assert made.predict([[4], [5]], verbose=0)["ids"].max() > 5
+    prompts = np.array([[4], [5]], "int32")
+    assert np.max(made(prompts)["ids"]) > 5
     made = kp.Generator(
         model, source_tokenizer=kp.CharacterTokenizer("ab"), **drawn
     )
-    made.predict(["a", "b"], verbose=0)
-    ids = made.from_ids.predict(np.array([[4], [5]]), verbose=0)["ids"]
-    assert ids.max() <= 5
+    assert np.max(made.from_ids(prompts)["ids"]) <= 5
 
 
 def test_what_are_no_texts_is_named():
@@ -132,23 +130,32 @@ def test_what_are_no_texts_is_named():
         kp.Generator(made.model, start_id=2).predict(rows.batch(2))
 
 
-def test_saved_models_answer_texts_ids_and_pairs(tmp_path):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"verify": False},
+        # Files of loops are verified below with each change.
+        pytest.param(
+            {"max_length": 8, "samples": TEXTS}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=["plain", "verified"],
+)
+def test_saved_models_answer_texts_ids_and_pairs(tmp_path, options):
     made = generator(beams=2, length_penalty=0.6)
-    artifact = kp.export_saved_model(
-        made, tmp_path, max_length=8, samples=TEXTS, verbose=False
-    )
+    artifact = kp.export_saved_model(made, tmp_path, verbose=False, **options)
     loaded = tf.saved_model.load(str(artifact.path))
     assert set(loaded.signatures) == {"serving_default", "from_ids", "score"}
     answer = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
-    expected = made.predict(TEXTS, verbose=0)
-    texts = [text.decode() for text in answer["text"].numpy()]
-    assert texts == expected["text"].tolist()
+    expected = made(tf.constant(TEXTS))
+    np.testing.assert_array_equal(answer["text"], expected["text"])
     pairs = loaded.signatures["score"](
         source=tf.constant(TEXTS), target=tf.constant(["ab"] * 4)
     )
-    np.testing.assert_allclose(
-        pairs["score"], made.score(TEXTS, ["ab"] * 4), atol=1e-5
+    expected = made.scorer(
+        {"source": tf.constant(TEXTS), "target": tf.constant(["ab"] * 4)}
     )
+    np.testing.assert_allclose(pairs["score"], expected["score"], atol=1e-5)
     card = (artifact.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "2 beams, length penalty 0.6; at most 6 tokens; start id 2;" in card
     assert "| log-likelihood of the tokens together, over the length" in card
@@ -169,7 +176,7 @@ def test_saved_models_answer_texts_ids_and_pairs(tmp_path):
 def test_litert_files_have_the_whole_loop(tmp_path, options):
     made = generator(**options)
     path = tmp_path / "generator.tflite"
-    kp.export_litert(made, path, max_length=8, verbose=False)
+    kp.export_litert(made, path, max_length=4, verbose=False)
     assert "WHILE" in kp.inspect(path).operators
     interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
     run = interpreter(str(path)).get_signature_runner("serving_default")
@@ -237,7 +244,7 @@ def test_litert_files_of_steps_stream_what_is_generated(
         made,
         path,
         signatures=made.step_signatures(),
-        max_length=8,
+        max_length=5,
         verbose=False,
     ).report
     assert "weak check" not in str(report)
@@ -291,7 +298,7 @@ def test_samples_are_exported_with_their_noise(tmp_path):
     """Of a seed nobody could ask an answer again, nor prove it."""
     made = generator(temperature=1.5, top_p=0.9, seed=1)
     path = tmp_path / "samples.tflite"
-    kp.export_litert(made, path, max_length=8, verbose=False)
+    kp.export_litert(made, path, max_length=4, verbose=False)
     assert "noise" in kp.inspect(path).signatures["serving_default"]["inputs"]
     by_noise = made.offered_signatures()["serving_default"]
     noise = np.random.default_rng(0).random((4, 6), "float32")
