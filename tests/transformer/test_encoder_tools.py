@@ -129,7 +129,10 @@ def test_int8_files_load_and_are_saved_again(tmp_path):
 # ---- LoRA
 
 
-@pytest.mark.parametrize("make", [encoder_model, functional_model])
+@pytest.mark.parametrize(
+    "make",
+    [encoder_model, pytest.param(functional_model, marks=pytest.mark.slow)],
+)
 def test_lora_trains_small_matrices_beside_the_kernels(make, tmp_path):
     model = make()
     expected = numpy(model(IDS))
@@ -140,7 +143,7 @@ def test_lora_trains_small_matrices_beside_the_kernels(make, tmp_path):
         ["lora_kernel_a", "lora_kernel_b"] * PROJECTIONS
     )
     frozen = [numpy(weight) for weight in model.non_trainable_weights]
-    model.compile(keras.optimizers.Adam(0.1), "mse")
+    model.compile(keras.optimizers.Adam(0.1), "mse", jit_compile=False)
     model.train_on_batch(IDS, np.zeros((*IDS.shape, DIM), "float32"))
     assert np.abs(numpy(model(IDS)) - expected).max() > 1e-4
     for before, weight in zip(frozen, model.non_trainable_weights, strict=True):
@@ -190,7 +193,13 @@ def test_lora_that_is_refused_leaves_a_model_as_it_was(make, words):
 # ---- Training
 
 
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "mixed_float16",
+        pytest.param("mixed_bfloat16", marks=pytest.mark.slow),
+    ],
+)
 def test_one_step_in_mixed_precision(dtype):
     if keras.config.backend() == "jax" and dtype == "mixed_float16":
         pytest.skip("JAX compiles no float16 attention for the CPU")
@@ -200,7 +209,7 @@ def test_one_step_in_mixed_precision(dtype):
     model.set_weights(exact.get_weights())
     start = [numpy(weight) for weight in exact.trainable_weights]
     for each in (exact, model):
-        each.compile(keras.optimizers.SGD(0.1), "mse")
+        each.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
     losses = [each.train_on_batch(IDS, target) for each in (exact, model)]
     # 53 roundings lie behind each of the outputs, that are of size 1, and the
     # loss is the mean square of a difference of size sqrt 2.

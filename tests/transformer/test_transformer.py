@@ -281,7 +281,9 @@ def test_attention_scores():
     # Keras says so of every layer that has nothing to quantise.
     "ignore:Layer .* does not have a `quantize` method:UserWarning"
 )
-@pytest.mark.parametrize("name", [THE_PAPER, "decoder-only-everything"])
+# A generator of int8, and encoders with LoRA, are tried with each change.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["the-paper", "decoder-only-everything"])
 def test_quantizes_and_takes_lora(name, tmp_path):
     model = made(*MODELS[name])
     expected = numpy(model(inputs_of(model)))

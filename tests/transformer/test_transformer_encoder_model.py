@@ -1,6 +1,7 @@
 """From ids to embeddings, in one model."""
 
 import inspect
+import itertools
 import json
 
 import keras
@@ -235,9 +236,13 @@ def made_with(options, **kwargs):
     return build(**options, **kwargs)
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_config_round_trip(options, input_position):
-    model = made_with(options, input_position=input_position)
+@pytest.mark.parametrize(
+    ("options", "position"),
+    [*zip(OPTIONS, itertools.cycle(INPUT_POSITIONS), strict=False)],
+)
+def test_config_round_trip(options, position):
+    options, position = OPTIONS[options], INPUT_POSITIONS[position]()
+    model = made_with(options, input_position=position)
     config = json.loads(json.dumps(model.get_config()))
     twin = kp.TransformerEncoderModel.from_config(config)
     assert type(twin) is kp.TransformerEncoderModel
