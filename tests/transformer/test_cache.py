@@ -69,7 +69,10 @@ def randomised(model, seed=5):
 
 
 def whole(**options):
-    return randomised(kp.Transformer(VOCABULARY, **{**SIZES, **options}))
+    layers = {"num_layers": 1, "num_decoder_layers": 2}
+    return randomised(
+        kp.Transformer(VOCABULARY, **{**SIZES, **layers, **options})
+    )
 
 
 def alone(**options):
@@ -88,7 +91,7 @@ def near(actual, expected, tolerance=TOLERANCE):
     )
 
 
-def by_steps(model, cache, target, prompt=3):
+def by_steps(model, cache, target, prompt=5):
     """Logits of a prompt at once, and of the rest one by one."""
     logits, cache = model.call_with_cache(target[:, :prompt], cache)
     parts = [logits]
@@ -216,7 +219,7 @@ def test_steps_that_xla_compiles(rows):
     """One row is multiplied in parts, and tokens are written in place."""
     import tensorflow as tf
 
-    model = whole(attention_position=kp.RotaryEmbedding())
+    model = whole(attention_position=kp.RotaryEmbedding(), num_decoder_layers=1)
     source, target = SOURCE[:rows], TARGET[:rows]
     expected = model({"source": source, "target": target[:, :4]})
     cache = model.build_cache(source, 4)
@@ -289,7 +292,7 @@ def looped(request):
     options = dict(request.param)
     if "attention_position" in options:
         options["attention_position"] = options["attention_position"]()
-    model = whole(**options)
+    model = whole(**{"num_layers": 2, **options})
     expected = greedy_without(model, 7)
     assert len(np.unique(expected)) >= 3
     return model, expected
