@@ -169,7 +169,7 @@ def test_classifier_answers_as_keras(mediapipe, tmp_path, options, shape):
     )
 
 
-def test_sentences_that_people_wrote(mediapipe, tmp_path):
+def test_sentences_that_people_wrote(made):
     text = " ".join(" ".join(topics.values()).split())
     sentences = sorted(set(re.findall(r"[A-Z][^.!?]{20,200}[.!?]", text)))
     # What folds to other characters is what MediaPipe does not fold.
@@ -181,8 +181,7 @@ def test_sentences_that_people_wrote(mediapipe, tmp_path):
     ]
     assert len(plain) > 0.97 * len(sentences)
     plain = plain[:: len(plain) // 600]
-    model = classifier()
-    path = export(model, tmp_path / "m.tflite", labels=LABELS).path
+    model, path, *_ = made
     expected = model.predict(tf.constant(plain), batch_size=8, verbose=0)
     assert len(plain) >= 500
     np.testing.assert_allclose(
@@ -261,10 +260,9 @@ def test_what_differs_beyond_ascii_is_said(
     assert (found == ids).all(axis=1).tolist() == [True, False]
 
 
-def test_accents_are_what_mediapipe_keeps(mediapipe, tmp_path):
+def test_accents_are_what_mediapipe_keeps(made):
     # It lowercases ASCII alone, so that such a word is another, or [UNK].
-    model = classifier()
-    path = export(model, tmp_path / "m.tflite", labels=LABELS).path
+    model, path, *_ = made
     plain, accented = "the cat", "the c\u00e1t"
     keras_scores = model.predict(tf.constant([plain, accented]), verbose=0)
     np.testing.assert_allclose(*keras_scores, rtol=0, atol=1e-6)
