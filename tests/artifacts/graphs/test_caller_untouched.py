@@ -346,7 +346,7 @@ def train(model, goes_on):
         x = rng.integers(1, 50, (4, 7)).astype("int32")
         model.train_on_batch(x, rng.normal(size=(4, 3)))
         found.append(bits(model))
-        time.sleep(0.005)  # or the exports take long
+        time.sleep(0.03)  # or the exports take long
     return found
 
 
