@@ -206,8 +206,10 @@ class TestModelsThatDoNotKnowTheirInputs:
         assert result.code == 0, result.err
         inputs = kp.inspect(path).signatures["serving_default"]["inputs"]
         assert str(inputs["ids"]) == "int32 (None, None)"
-        result = cli("verify", f"{name}.keras", path, *given)
-        assert result.code == 0, result.err
+        if name == "own":
+            result = cli("verify", f"{name}.keras", path, *given)
+            assert result.code == 0, result.err
+            return
         short = ("--signature", "one=ids:1x3", "--no-verify")
         result = cli(*to, *given, *short)
         assert result.code == 0, result.err
@@ -304,6 +306,8 @@ class TestImport:
         assert "Doubled" in last
         assert "name the module that registers it: --import MODULE" in last
 
+    # A module beside the caller's own models is found in this process above.
+    @pytest.mark.slow
     def test_module_of_the_working_directory(self, own, run_script):
         process = run_script(
             *("inspect", "own.keras", "--import", "own_layers", "--details"),

@@ -118,18 +118,26 @@ class TestStreams:
         assert process.stderr == ""
         assert process.returncode == 0
 
-    def test_no_standard_error(self, folder, tmp_path, shell, script):
+    @pytest.mark.parametrize(
+        ("artifact", "code"),
+        [
+            ("missing.tflite", 2),
+            pytest.param("model.tflite", 0, marks=pytest.mark.slow),
+        ],
+    )
+    def test_no_standard_error(self, folder, shell, script, artifact, code):
         command = ("sh", "-c", 'exec "$0" "$@" 2>&-', script)
         process = subprocess.run(
-            [*command, "inspect", "model.tflite", "--json"],
+            [*command, "inspect", artifact, "--json"],
             cwd=folder,
             env=shell(),
             stdout=subprocess.PIPE,
             text=True,
             check=False,
         )
-        assert process.returncode == 0
-        assert json.loads(process.stdout)["kind"] == "litert"
+        assert process.returncode == code
+        if not code:
+            assert json.loads(process.stdout)["kind"] == "litert"
 
     def test_no_standard_output(self, cli, monkeypatch):
         monkeypatch.setattr(sys, "stdout", None)

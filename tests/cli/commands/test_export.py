@@ -40,7 +40,11 @@ class TestExport:
         wanted = keras.ops.convert_to_numpy(model(ids))
         np.testing.assert_allclose(runner(ids=ids)["scores"], wanted, atol=1e-6)
 
-    @pytest.mark.parametrize("kind", ["litert", "saved-model"])
+    # Models that do not know their inputs have signatures of LiteRT files.
+    @pytest.mark.parametrize(
+        "kind",
+        [pytest.param("litert", marks=pytest.mark.slow), "saved-model"],
+    )
     def test_signatures(self, cli, tmp_path, kind, export):
         out = tmp_path / ("m.tflite" if kind == "litert" else "versions")
         given = ["any", "short=ids:1x3", "three=ids:?x3"]

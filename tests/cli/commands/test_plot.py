@@ -34,7 +34,11 @@ def generators(tmp_path_factory):
     )
     tokenizer = kp.CharacterTokenizer("ab한")
     kp.Generator(
-        model, source_tokenizer=tokenizer, target_tokenizer=tokenizer, beams=2
+        model,
+        source_tokenizer=tokenizer,
+        target_tokenizer=tokenizer,
+        max_length=4,
+        beams=2,
     ).save(folder / "texts.keras")
     ids = kp.Generator(model, max_length=4, start_id=2, end_ids=3)
     ids.save(folder / "ids.keras")
