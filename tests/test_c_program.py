@@ -244,7 +244,11 @@ def test_ids_need_no_further_operators(program, tmp_path, requests):
     [
         (lambda content: content[:-1], "records: not whole"),
         (lambda content: content[:20] + b"!" + content[21:], "a checksum is"),
-        (lambda content: b"!" + content[1:], "records: a checksum is wrong"),
+        pytest.param(
+            lambda content: b"!" + content[1:],
+            "records: a checksum is wrong",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_records_that_are_damaged(program, version, requests, spoil, message):
@@ -259,10 +263,15 @@ def test_records_that_are_damaged(program, version, requests, spoil, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (("other", {"text": "a"}), "the model has no other"),
         (("from_ids", {"text": "a"}), "the model has no text"),
-        (b"\x07", "message: a field of no known type"),
         (b"\x0a\x7f", "message: not whole"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (("other", {"text": "a"}), "the model has no other"),
+                (b"\x07", "message: a field of no known type"),
+            )
+        ),
     ],
     ids=str,
 )

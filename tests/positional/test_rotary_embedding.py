@@ -236,7 +236,7 @@ def test_length_is_that_of_the_row_without_its_padding(rope_type):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rope_type", SCALINGS)
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_norms_and_differences(rope_type, layout, near, data):
     """Norms stay (times the factor); scores see differences alone."""

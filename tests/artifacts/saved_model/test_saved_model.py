@@ -536,8 +536,6 @@ MODELS = {
     "wordpiece": wordpiece,
     "quantized": quantized,
     "mixed_float16": lambda make: make.classifier("mixed_float16"),
-    "mixed_bfloat16": lambda make: make.classifier("mixed_bfloat16"),
-    "float16": lambda make: make.classifier("float16"),
     "bfloat16": lambda make: make.classifier("bfloat16"),
     "float64": lambda make: make.classifier("float64"),
 }

@@ -80,12 +80,13 @@ def test_a_saved_model_answers_as_its_model(run, generators, stdin):
     found = json.loads(result.out)
     assert [each["text"] for each in found] == texts
     model = keras.saving.load_model(generators / "beams.keras")
-    expected = model.predict(texts, verbose=0)
+    expected = model(keras.ops.convert_to_tensor(texts))
     for each, wanted, scores in zip(
-        found, expected["text"], expected["score"], strict=True
+        found, expected["text"].numpy(), expected["score"], strict=True
     ):
         answers = each["answers"]
-        assert [answer["text"] for answer in answers] == wanted.tolist()
+        wanted = [text.decode() for text in wanted]
+        assert [answer["text"] for answer in answers] == wanted
         np.testing.assert_allclose(
             [answer["score"] for answer in answers], scores, atol=1e-5
         )
@@ -177,10 +178,9 @@ def test_answers_that_were_cut_off_are_counted(run, generators):
     assert 0 < cut < len(many)
     note = f"{cut} of {len(many)} answers reached max_length and"
     file = (generators / "draws.tflite", "--tokenizer", model)
-    for source in ((model,), file):
-        result = run("generate", *source, *many, "--seed", 1)
-        assert note in result.err
-        assert len(result.out.splitlines()) == len(many)
+    result = run("generate", *file, *many, "--seed", 1)
+    assert note in result.err
+    assert len(result.out.splitlines()) == len(many)
     result = run("generate", generators / "alone.keras", "a")
     assert "reached" not in result.err  # it has no end symbol
 
