@@ -149,7 +149,7 @@ def markdown(results: dict[str, Any]) -> str:
                 "",
                 "Fitted to the upper half of sizes, time grows by the power",
                 f"{sizes['time_power']:.2f} of the rows, memory by "
-                f"{sizes['memory_power']:.2f}.",
+                f"{round(sizes['memory_power'], 2) + 0:.2f}.",  # no -0.00
             ]
     if memory := results.get("memory"):
         lines += [

@@ -439,7 +439,7 @@ def draw(sizes: dict[str, Any], path: Path) -> None:
     for axes, values, label, style in zip(
         figure.subplots(1, 2),
         (sizes["rates"], sizes["peaks"]),
-        ("rows per processor second, one worker", "peak memory (GB)"),
+        ("rows per processor second", "peak memory (GB)"),
         (
             {"color": "#0072B2", "marker": "o"},
             {"color": "#D55E00", "marker": "s"},

@@ -20,6 +20,7 @@ file for one device. It needs `pip install jax orbax-checkpoint`.
 """
 
 import argparse
+import gc
 import os
 import shutil
 import sys
@@ -198,3 +199,4 @@ def main():
 
 if __name__ == "__main__":
     main()
+    gc.freeze()  # else Python's exit goes through all that was imported

@@ -279,7 +279,7 @@ def test_processes_that_see_different_folders_all_hear_of_it(run, tmp_path):
 @pytest.mark.slow
 @needs("jax", "orbax")
 def test_a_process_that_fails_alone_ends_all(start, tmp_path):
-    """At its exit JAX waits for the others, which wait for this one."""
+    """And says why, while the other one waits for it."""
     arguments = [EXAMPLE, "--folder", tmp_path, *TRAINING]
     arguments += ["--batch-size", "6{process}"]  # 61 is odd
     for process in start(arguments, processes=2):
