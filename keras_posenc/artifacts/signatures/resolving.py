@@ -16,11 +16,12 @@ from keras_posenc.artifacts.signatures.naming import (
     named_outputs,
     narrowed,
 )
-from keras_posenc.artifacts.signatures.offered import (
+from keras_posenc.artifacts.signatures.signature import (
+    DEFAULT,
+    Signature,
     offered,
     offered_in_numbers,
 )
-from keras_posenc.artifacts.signatures.signature import DEFAULT, Signature
 from keras_posenc.artifacts.signatures.strings import cut_strings, from_ids
 from keras_posenc.keras_internals import layers_within
 

@@ -13,9 +13,8 @@ from keras_posenc.artifacts.signatures.embeddings import encode_signature
 from keras_posenc.artifacts.signatures.labels import with_labels
 from keras_posenc.artifacts.signatures.lengths import with_lengths
 from keras_posenc.artifacts.signatures.lookups import lookups
-from keras_posenc.artifacts.signatures.offered import offered
 from keras_posenc.artifacts.signatures.resolving import resolve_signatures
-from keras_posenc.artifacts.signatures.signature import Signature
+from keras_posenc.artifacts.signatures.signature import Signature, offered
 
 
 def resolve_serving_signatures(
