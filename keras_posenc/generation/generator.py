@@ -621,7 +621,7 @@ class Generator(keras.Model):
 
 def _of_texts(detokenize: Any, found: dict[str, Any]) -> dict[str, Any]:
     """The same answers with a text in place of ids."""
-    said = {name: found[name] for name in ("score", "ended") if name in found}
+    said = {name: found[name] for name in found if name in {"score", "ended"}}
     return {"text": detokenize(found["ids"]), **said}
 
 
