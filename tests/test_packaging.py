@@ -131,7 +131,8 @@ def test_support_table_is_that_of_the_locks(row):
 @pytest.mark.parametrize("row", TESTED_ONCE)
 def test_support_table_names_what_is_tested_in_one_version(row):
     lock, name = TESTED_ONCE[row]
-    assert SUPPORTED[row][0] == minor(pins(lock)[name], max)
+    # On Python 3.11, for which a lock may have an older version.
+    assert SUPPORTED[row][0] == minor(pins(lock)[name], min)
 
 
 def test_support_table_names_all_pythons_and_extras():

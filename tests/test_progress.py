@@ -1,5 +1,6 @@
 """What is being done, for whoever waits."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -50,6 +51,20 @@ def test_nothing_is_shown_unless_wanted(capsys):
         step("Writing")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
+
+
+def test_tensorflow_tells_a_notebook_only_warnings(caplog):
+    logger = logging.getLogger("tensorflow")
+    with caplog.at_level(logging.INFO, "tensorflow"):
+        for verbose in (False, 2):
+            with progress(verbose):
+                logger.info("Assets written, said at %s", verbose)
+                logger.warning("A warning at %s", verbose)
+    assert caplog.messages == [
+        "A warning at False",
+        "Assets written, said at 2",
+        "A warning at 2",
+    ]
 
 
 def test_rows_are_counted_in_a_line_now_and_then(capsys, monkeypatch):

@@ -32,5 +32,7 @@ served.refresh()
 np.testing.assert_allclose(found, answer, atol=1e-5)
 
 reader = runpy.run_path(str(recipes / "openvino" / "reader.py"))
-compiled = openvino.compile_model(reader["read_model"]("judge/1"), "CPU")
+compiled = openvino.compile_model(
+    reader["read_model"]("judge/1"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+)
 np.testing.assert_allclose(compiled(ids)[0], answer, atol=1e-5)
