@@ -27,6 +27,7 @@ extensions = [
     "docstrings",
     "errors",
     "files",
+    "languages",
     "mathml",
     "pictures",
 ]

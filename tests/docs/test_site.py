@@ -75,6 +75,26 @@ def test_every_page_is_whole(at):
         )
 
 
+@pytest.mark.parametrize(
+    ("folder", "language"), [("ko", "ko"), ("course", "en")]
+)
+def test_a_page_says_its_language_and_leads_on_in_it(folder, language):
+    pages = sorted((SITE / "docs" / folder).glob("*.html"))
+    if not pages:
+        pytest.skip("build/site is missing: make docs")
+    for page in pages:
+        html = page.read_text(encoding="utf-8")
+        assert re.search(rf'<html[^>]* lang="{language}"', html), page
+        onward = re.findall(r'(?:next|prev)-page" href="([^"]+)"', html)
+        assert onward, page
+        for link in onward:
+            to = (page.parent / link).resolve()
+            korean = to.parent.name == "ko" or to.stem.endswith(".ko")
+            assert korean == (language == "ko"), (page, link)
+        for text in re.findall(r'<img[^>]* alt="([^"]*)"', html):
+            assert re.fullmatch(r".+ .+(?<![.]png)", text), page
+
+
 def test_navigation_by_keyboard(at):
     tabs = at["used"]["tabs"]
     places = [tab["what"] for tab in tabs]
