@@ -469,6 +469,7 @@ def test_what_is_packed_and_verified(made, tmp_path):
         vocabulary = archive.read("vocab.txt").decode().splitlines()
         assert archive.read("labels.txt").decode() == "bad\nfair\ngood\n"
     assert vocabulary == model.layers[0].get_vocabulary()
+    assert "metadata, as MediaPipe's" in str(kp.inspect(path))
     report = kp.verify(model, path, max_length=32)
     assert report.passed
     assert "lowers letters of ASCII alone" in str(report)
@@ -520,6 +521,7 @@ def test_labels_of_a_file_that_has_none(made, tmp_path):
     with pytest.raises(kp.ExportVerificationError, match="are none, and not"):
         kp.verify(model, path, labels=LABELS)
     path.write_bytes(content)
+    assert "metadata" not in str(kp.inspect(path))
     with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
         kp.verify(model, path, labels=LABELS)
 
