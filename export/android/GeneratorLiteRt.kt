@@ -13,7 +13,7 @@ class GeneratorLiteRt(context: Context, private val length: Int = 64) : AutoClos
     // In app/src/main/assets/.
     private val model = CompiledModel.create(
         context.assets,
-        "model.tflite",
+        "generator.tflite",
         CompiledModel.Options(Accelerator.CPU),
     )
     private val signature = "serving_default"

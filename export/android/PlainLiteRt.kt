@@ -8,11 +8,11 @@ import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
 
 /** Runs a signature of ids of shape (1, length), as it was exported. */
-class PlainLiteRt(context: Context, private val length: Int = 128) : AutoCloseable {
+class PlainLiteRt(context: Context, private val length: Int = 64) : AutoCloseable {
     // In app/src/main/assets/.
     private val model = CompiledModel.create(
         context.assets,
-        "model.tflite",
+        "ids.tflite",
         CompiledModel.Options(Accelerator.CPU),
     )
     private val signature = "serving_default"

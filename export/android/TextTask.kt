@@ -9,7 +9,7 @@ import com.google.mediapipe.tasks.text.textclassifier.TextClassifier
 
 class TextTask(context: Context) : AutoCloseable {
     // In app/src/main/assets/.
-    private val classifier = TextClassifier.createFromFile(context, "model.tflite")
+    private val classifier = TextClassifier.createFromFile(context, "text.tflite")
 
     /** The labels of the model, else their numbers, and the scores, best first. */
     fun classify(text: String): Map<String, Float> =

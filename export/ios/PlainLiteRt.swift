@@ -8,7 +8,7 @@ final class PlainLiteRt {
     private let runner: SignatureRunner
 
     init() throws {
-        guard let path = Bundle.main.path(forResource: "model", ofType: "tflite") else {
+        guard let path = Bundle.main.path(forResource: "ids", ofType: "tflite") else {
             throw CocoaError(.fileNoSuchFile)
         }
         let interpreter = try Interpreter(modelPath: path)

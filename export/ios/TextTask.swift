@@ -8,7 +8,7 @@ final class TextTask {
     private let classifier: TextClassifier
 
     init() throws {
-        guard let path = Bundle.main.path(forResource: "model", ofType: "tflite") else {
+        guard let path = Bundle.main.path(forResource: "text", ofType: "tflite") else {
             throw CocoaError(.fileNoSuchFile)
         }
         classifier = try TextClassifier(modelPath: path)

@@ -1,11 +1,11 @@
 """The names in the snippets for apps are those in the exported files."""
 
+import functools
+import json
 import re
 from pathlib import Path
 
-import keras
 import pytest
-from keras import layers
 
 import keras_posenc as kp
 from tests.generation import toy
@@ -39,46 +39,39 @@ NAMES = {
 }
 
 
-def classifier():
-    """What the READMEs export for the plain snippets, and its length."""
-    keras.utils.set_random_seed(0)
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two"]
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string", name="text"),
-            kp.WordpieceTokenizer(tokens),
-            layers.Embedding(20, 4, mask_zero=True),
-            kp.MaskedAveragePooling1D(),
-            layers.Dense(2, activation="softmax", name="scores"),
-        ]
-    )
-    return model, {"ids": (1, 128)}
-
-
-def generator():
-    """The same for those of generators."""
-    return toy.generator().from_ids, {"ids": (1, 64)}
-
-
 @pytest.fixture(scope="module")
 def signatures(tmp_path_factory):
-    """Of the files that the READMEs export, by the snippets' names."""
+    """Of the files that the page on Android exports, by their names."""
+    pytest.importorskip("mediapipe")
     folder = tmp_path_factory.mktemp("app")
-    found = {}
-    for name, make in {
-        "PlainLiteRt": classifier,
-        "GeneratorLiteRt": generator,
-    }.items():
-        model, shapes = make()
-        path = kp.export_litert(
-            model,
-            folder / f"{name}.tflite",
-            signatures={"serving_default": (model, shapes)},
-            verify=False,
-            verbose=False,
-        ).path
-        found[name] = kp.inspect(path).signatures
-    return found
+    export = functools.partial(kp.export_litert, verify=False, verbose=False)
+    namespace = {"generator": toy.generator()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(kp, "export_litert", export)
+        for code in snippets("android"):
+            exec(code, namespace)
+    rows = json.loads((folder / "expected.json").read_text("utf-8"))
+    assert all(row["scores"].keys() == {"no", "yes"} for row in rows)
+    return {
+        path.name: kp.inspect(path).signatures
+        for path in folder.glob("*.tflite")
+    }
+
+
+def snippets(platform):
+    """The Python of a page."""
+    readme = (EXPORT / platform / "README.md").read_text("utf-8")
+    return re.findall(r"(?ms)^```python\n(.*?)^```$", readme)
+
+
+def loaded(snippet):
+    """The name of the file that a snippet of code loads."""
+    (name,) = re.findall(
+        r'"(\w+\.tflite)"|forResource: "(\w+)", ofType: "tflite"',
+        (EXPORT / snippet).read_text(),
+    )
+    return name[0] or f"{name[1]}.tflite"
 
 
 @pytest.mark.parametrize("snippet", NAMES)
@@ -93,7 +86,7 @@ def test_plain_snippet_names_what_is_exported(signatures, snippet):
         }
         for kind, pattern in NAMES[snippet].items()
     }
-    ((name, signature),) = signatures[Path(snippet).stem].items()
+    ((name, signature),) = signatures[loaded(snippet)].items()
     outputs = set(signature["outputs"])
     # LiteRT in Kotlin fills all outputs at once, and in Swift who asks.
     asked = outputs if snippet.endswith(".kt") else outputs & found["output"]
@@ -109,7 +102,8 @@ def test_plain_snippet_names_what_is_exported(signatures, snippet):
 def test_kotlin_has_the_length_of_its_export(signatures, snippet):
     text = (EXPORT / "android" / f"{snippet}.kt").read_text()
     (length,) = re.findall(r"length: Int = (\d+)", text)
-    spec = str(signatures[snippet]["serving_default"]["inputs"]["ids"])
+    found = signatures[loaded(f"android/{snippet}.kt")]["serving_default"]
+    spec = str(found["inputs"]["ids"])
     assert spec == f"int32 (1, {length})"
     readme = (EXPORT / "android" / "README.md").read_text()
     assert f'{{"ids": (1, {length})}}' in readme
@@ -130,24 +124,26 @@ def test_text_is_normalised_before_mediapipe_sees_it(snippet, call):
         assert re.search(r"fun[c]? normalize\(", text)
 
 
+@pytest.mark.parametrize("platform", ["android", "ios"])
+def test_each_snippet_loads_a_file_of_its_own(platform):
+    exported = [
+        name
+        for code in snippets(platform)
+        for name in re.findall(r'"(\w+\.tflite)"', code)
+    ]
+    suffix = {"android": "kt", "ios": "swift"}[platform]
+    wanted = [*map(loaded, EXPORT.glob(f"{platform}/*.{suffix}"))]
+    assert len({*wanted}) == 3
+    assert sorted(exported) == sorted(wanted)
+
+
 @pytest.mark.parametrize("platform", ["android", "ios", "web"])
-def test_readme_names_each_file_and_a_file_of_the_right_name(platform):
+def test_readme_names_each_file(platform):
     folder = EXPORT / platform
     readme = (folder / "README.md").read_text()
     for file in folder.iterdir():
         if file.suffix in {".kt", ".kts", ".swift", ".js"}:
             assert f"`{file.name}`" in readme
-    loads = re.compile(
-        r'(embedder|generator|model)\.tflite"'
-        r'|forResource: "model", ofType: "tflite"'
-    )
-    code = [
-        file.read_text()
-        for file in folder.iterdir()
-        if file.suffix in {".kt", ".swift", ".js"}
-        and file.name not in ("normalize.js", "characters.js")
-    ]
-    assert code
-    assert all(loads.search(text) for text in code)
-    assert 'model.tflite"' in readme
+            for name in re.findall(r'"(\w+\.tflite)"', file.read_text()):
+                assert name in readme
     assert 'task="text_classifier"' in readme

@@ -16,7 +16,7 @@ pytest.importorskip("build")
 ROOT = Path(__file__).parents[2]
 NAMES = ("pyproject.toml", "setup.cfg", "MANIFEST.in", "README.md")
 NAMES += ("LICENSE", "CHANGELOG.md", "CITATION.cff", "keras_posenc")
-NAMES += ("keras_posenc_cli", "release")
+NAMES += ("keras_posenc_cli", "release", "export/android")
 
 
 def git(folder, *arguments):
@@ -74,4 +74,5 @@ def test_two_builds_are_the_same(checkout, tmp_path):
     modules = {name for name in packed if name.endswith((".py", "py.typed"))}
     assert "keras_posenc/forgotten.py" not in packed
     assert {*modules, "CHANGELOG.md", "CITATION.cff", "LICENSE"} <= found
+    assert "export/android/TextTask.kt" in found
     assert not any(name.startswith(("tests", "release")) for name in found)

@@ -58,6 +58,8 @@ class Inspection:
             neither published nor run, unless `allow_operators` names them.
         quantization: `"float16"`, `"int8"` or `"int8-static"` where weights of
             a LiteRT file are of such, else None.
+        has_metadata: Whether a LiteRT file says what its inputs mean, as
+            MediaPipe's tasks want it.
     """
 
     path: Path
@@ -69,6 +71,7 @@ class Inspection:
     foreign_operators: list[str]
     unsafe_operators: list[str]
     quantization: str | None = None
+    has_metadata: bool = False
 
     def __str__(self) -> str:
         """One line, and below it what needs attention."""
@@ -80,6 +83,8 @@ class Inspection:
             f"{'UNSAFE' if self.unsafe_operators else 'safe'}, "
             f"signatures: {names}"
         ]
+        if self.has_metadata:
+            lines.append("with metadata, as MediaPipe's tasks want it")
         if self.unsafe_operators:
             lines.append(
                 "operators that may do more than compute: "
@@ -217,6 +222,7 @@ def inspect(artifact: str | Path) -> Inspection:
             {*found["unsafe"], *_unknown(kind, found)},
         ),
         quantization=found.get("quantization"),
+        has_metadata=found.get("has_metadata", False),
     )
 
 

@@ -108,7 +108,7 @@ def export_litert(
             `{"serving_default": (model, {"ids": (1, 128)})}`: one, for
             MediaPipe takes no file of several, and of no model with loops or
             branches. Verified in MediaPipe, too. Needs the extra `mediapipe`.
-        labels: The names of a text classifier's scores.
+        labels: The names of a text classifier's scores, in their order.
         allow_flex: Whether operators may be TensorFlow's own. The file then
             needs a runtime with the Flex delegate.
         allow_operators: Names of custom operators, and of TensorFlow's, that it

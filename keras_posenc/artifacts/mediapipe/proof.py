@@ -17,6 +17,8 @@ from keras_posenc.artifacts.processes.isolation import (
     run_isolated,
 )
 
+_ROUNDING = 0.01  # of a sum of scores, in bfloat16 too
+
 
 def verify_in_mediapipe(
     task: TextTask, file: Path, expectations: Expectations
@@ -27,7 +29,7 @@ def verify_in_mediapipe(
     by batches, what is far from these is only asked, as it is in LiteRT.
 
     Returns:
-        How many texts it was asked, and which others have other ids there.
+        How many texts it was asked, and what to note of its answers.
 
     Raises:
         ExportVerificationError: MediaPipe does not take the file, or finds
@@ -82,4 +84,25 @@ def verify_in_mediapipe(
                 f"in {differs.where} for {case.text!r}, and "
                 f"{expectations.tolerance:.3g} is allowed"
             )
-    return len(cases), task.differing
+    return len(cases), [*task.notes, *_scores(task, expectations)]
+
+
+def _scores(task: TextTask, expectations: Expectations) -> list[str]:
+    """That a classifier's scores are no probabilities, if so."""
+    if task.name != "text_classifier":
+        return []
+    rows = np.concatenate(
+        [each for case in expectations.cases for each in case.answers.values()]
+    ).astype("float64")
+    rows = rows[np.isfinite(rows).all(axis=-1)]
+    if np.any((rows < -_ROUNDING) | (rows > 1 + _ROUNDING)):
+        return [
+            "its scores go beyond 0 to 1, and an application takes them for "
+            "probabilities: let the model end in softmax"
+        ]
+    if np.any(np.abs(rows.sum(axis=-1) - 1) > _ROUNDING):
+        return [
+            "its scores do not add up to 1: right where several labels may "
+            "hold at once; else let the model end in softmax"
+        ]
+    return []

@@ -111,6 +111,26 @@ def differing(layer: Any) -> list[str]:
     return found
 
 
+def lengths(limit: int | None, length: int | None) -> list[str]:
+    """What is said of long texts.
+
+    Args:
+        limit: How many ids the model takes of a text; None for all.
+        length: How many the file takes; None for any.
+    """
+    if length is None and limit is None:
+        return [
+            "it reads texts of any length, and attention takes the square of "
+            "it in memory: give the tokenizer `max_length`"
+        ]
+    if length is None or (limit is not None and limit <= length):
+        return []
+    return [
+        f"texts beyond {length} ids are cut; the model reads {limit or 'all'}, "
+        "and may answer otherwise"
+    ]
+
+
 def check_output(task: str, signature: Signature, labels: Any) -> None:
     """Raises `ValueError` for outputs that do not fit the task or labels."""
     outputs = outputs_of(signature)

@@ -22,6 +22,7 @@ from keras_posenc.artifacts.mediapipe.requirements import (
     check_tokens,
     differing,
     is_tokenizer,
+    lengths,
 )
 from keras_posenc.artifacts.signatures.naming import narrowed
 from keras_posenc.artifacts.signatures.resolving import (
@@ -56,7 +57,8 @@ class TextTask:
         text: The signature of the model itself.
         tokenize: From a text to all of its ids.
         limit: How many ids the model takes of a text; None for all.
-        differing: Which texts have other ids in MediaPipe, in words.
+        notes: Which texts have other answers in MediaPipe, and what long ones
+            cost, in words.
     """
 
     name: str
@@ -66,7 +68,7 @@ class TextTask:
     text: Signature
     tokenize: Callable[[str], np.ndarray]
     limit: int | None
-    differing: list[str]
+    notes: list[str]
 
     def questions(self, samples: Any) -> tuple[list[Any], Iterator[Case]]:
         """Samples without their texts, and what those are to be answered.
@@ -176,17 +178,16 @@ def resolve_task(
             f"signature. Received: {', '.join(name for name, *_ in found)}"
         )
     ((name, given, shapes),) = found
+    shape, limit = _shape(name, given, shapes, model), limit_of(tokenizer)
     return TextTask(
         name=task,
-        signature=_of_bert(
-            name, cut, _shape(name, given, shapes, model), tokenizer
-        ),
+        signature=_of_bert(name, cut, shape, tokenizer),
         vocabulary=list(tokenizer.get_vocabulary()),
         labels=None if labels is None else list(labels),
         text=whole,
         tokenize=tokenize,
-        limit=limit_of(tokenizer),
-        differing=differing(tokenizer),
+        limit=limit,
+        notes=[*differing(tokenizer), *lengths(limit, shape[1])],
     )
 
 

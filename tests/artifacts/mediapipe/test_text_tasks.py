@@ -260,6 +260,40 @@ def test_what_differs_beyond_ascii_is_said(
     assert (found == ids).all(axis=1).tolist() == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("activation", "max_length", "cut", "scores"),
+    [
+        (None, 32, "beyond 16 ids are cut; the model reads 32", "beyond 0 to"),
+        ("sigmoid", 16, None, "do not add up to 1"),
+    ],
+)
+def test_what_an_application_should_know_is_said(
+    mediapipe, tmp_path, activation, max_length, cut, scores
+):
+    tokens = tokenizer(max_length=max_length)
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            tokens,
+            layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(
+                3,
+                activation=activation,
+                bias_initializer=keras.initializers.Constant(2.0),
+            ),
+        ]
+    )
+    signatures = {"serving_default": (model, {"ids": (1, 16)})}
+    report = str(
+        export(model, tmp_path / "m.tflite", signatures=signatures).report
+    )
+    assert f"its scores {'go ' * (activation is None)}{scores}" in report
+    assert "any length" not in report
+    assert ("ids are cut" in report) == (cut is not None)
+    assert (cut or "") in report
+
+
 def test_accents_are_what_mediapipe_keeps(made):
     # It lowercases ASCII alone, so that such a word is another, or [UNK].
     model, path, *_ = made
@@ -435,9 +469,12 @@ def test_what_is_packed_and_verified(made, tmp_path):
         vocabulary = archive.read("vocab.txt").decode().splitlines()
         assert archive.read("labels.txt").decode() == "bad\nfair\ngood\n"
     assert vocabulary == model.layers[0].get_vocabulary()
+    assert "metadata, as MediaPipe's" in str(kp.inspect(path))
     report = kp.verify(model, path, max_length=32)
     assert report.passed
     assert "lowers letters of ASCII alone" in str(report)
+    assert "reads texts of any length" in str(report)
+    assert "its scores" not in str(report)
     assert report.unverified == ["labels"]
     assert "MediaPipe itself gave the model's answers to " in report.details()
     assert report.altered == report.folded == []
@@ -484,6 +521,7 @@ def test_labels_of_a_file_that_has_none(made, tmp_path):
     with pytest.raises(kp.ExportVerificationError, match="are none, and not"):
         kp.verify(model, path, labels=LABELS)
     path.write_bytes(content)
+    assert "metadata" not in str(kp.inspect(path))
     with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
         kp.verify(model, path, labels=LABELS)
 

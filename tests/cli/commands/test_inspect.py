@@ -61,6 +61,7 @@ class TestInspect:
             "foreign_operators": [],
             "unsafe_operators": [],
             "quantization": None,
+            "has_metadata": False,
         }
 
         line = (

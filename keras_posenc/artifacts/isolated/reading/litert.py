@@ -84,6 +84,9 @@ def read_litert(path: Path) -> dict[str, Any]:
         ),
         "unsafe": sorted(set(_by_other_names(model, codes))),
         "quantization": _quantization(model, codes, dtype_names),
+        "has_metadata": any(
+            entry.name == b"TFLITE_METADATA" for entry in model.metadata or []
+        ),
     }
 
 
