@@ -81,15 +81,22 @@ def make_questions(
     """
     yield from map(Question, given)
     origin = signature.origin
+    asked = signature.asked or asked
     if origin is not None:
         if given and not can_be_asked(origin.signature):
+            if _asked_of(signature):
+                raise ValueError(
+                    f"`compiled`: no Embedding layer says what ids signature "
+                    f"'{signature.name}' takes, so that not each of its "
+                    "programs can be verified. Export it without `compiled`"
+                )
             return
         for question in make_questions(
             origin.signature,
             [],
             max_length,
             lambda inputs: takes(origin.widen(inputs)),
-            signature.asked or asked,
+            asked,
         ):
             yield dataclasses.replace(
                 question, inputs=origin.widen(question.inputs)
@@ -113,9 +120,8 @@ def make_questions(
     if max_length not in lengths:
         lengths.append(max_length)
     seen = set()
-    more = ((batch, min(length, max_length)) for batch, length in asked)
     for batch, length in itertools.chain(
-        itertools.product(_BATCHES, lengths), more
+        itertools.product(_BATCHES, lengths), asked
     ):
         shapes = signature.shapes(batch, length)
         key = tuple(shapes.values())
@@ -136,8 +142,15 @@ def make_questions(
             }
             is_static = key == tuple(signature.shapes(batch, 0).values())
             yield Question(
-                inputs, is_static or length == max_length, is_sample=False
+                inputs, is_static or length >= max_length, is_sample=False
             )
+
+
+def _asked_of(signature: Signature) -> Sequence[tuple[int, int]]:
+    """The sizes that it, or what it was made of, must be asked."""
+    if signature.asked or signature.origin is None:
+        return signature.asked
+    return _asked_of(signature.origin.signature)
 
 
 def _longest(signature: Signature, max_length: int) -> int:

@@ -19,10 +19,16 @@ from keras_posenc.artifacts.signatures.lengths import padding_of
 from keras_posenc.artifacts.signatures.lookups import lookups
 from keras_posenc.artifacts.signatures.signature import Origin, Signature
 from keras_posenc.artifacts.signatures.strings import cut_strings
+from keras_posenc.keras_internals import layers_within
 
 # Small graphs are bound by the start of each operator, which XLA spares. In
 # larger batches the products take the time, and padding is left out.
 _DEFAULT = {"batch_sizes": (1,), "lengths": (16, 32, 64, 128)}
+
+# A program for more pads more than it spares.
+_MOST = 2**14
+
+_LOW = ("float16", "bfloat16")
 
 Call = Callable[[Mapping[str, Any]], dict[str, Any]]
 
@@ -65,7 +71,8 @@ def resolve_compiled(compiled: Any) -> Sizes | None:
         if not _are_sizes(sizes):
             raise ValueError(
                 f"`compiled`: '{name}' must be integers above 0 that increase, "
-                f"such as {[*_DEFAULT[name]]}. Received: {name}={sizes!r}"
+                f"up to {_MOST}, such as {[*_DEFAULT[name]]}. Received: "
+                f"{name}={sizes!r}"
             )
     chosen = {**_DEFAULT, **given}
     return Sizes(**{name: tuple(map(int, chosen[name])) for name in _DEFAULT})
@@ -90,7 +97,7 @@ def compile_signatures(
     cut = next((each for each in signatures if each.cut_at is not None), None)
     behind = None if cut is None else compiled[cut.name]
     return [
-        _compiled_behind_strings(each, behind, sizes)
+        _compiled_behind_strings(each, behind)
         if _takes_strings(each)
         else compiled[each.name]
         for each in signatures
@@ -102,8 +109,14 @@ def _takes_strings(signature: Signature) -> bool:
 
 
 def _compiled_behind_strings(
-    signature: Signature, behind: Signature | None, sizes: Sizes
+    signature: Signature, behind: Signature | None
 ) -> Signature:
+    if behind is None:
+        raise _refusal(
+            signature,
+            "no other signature takes the ids that it makes of its strings, "
+            "by which each program is verified",
+        )
     try:
         cut = cut_strings(signature)
     except ValueError as error:
@@ -112,12 +125,11 @@ def _compiled_behind_strings(
         ) from error
     assert cut.whole is not None
     to_numbers = cut.whole.to_numbers
-    call = (behind or _compiled(cut, sizes)).call
+    call = behind.call
     return dataclasses.replace(
         signature,
         call=lambda tensors: call(to_numbers(tensors)),
         origin=Origin(signature),
-        asked=sizes.pairs(),
     )
 
 
@@ -132,6 +144,13 @@ def _compiled(signature: Signature, sizes: Sizes) -> Signature:
     outputs = keras.tree.flatten(getattr(model, "outputs", None) or [])
     if any(tensor.dtype == "string" for tensor in outputs):
         raise _refusal(signature, "an output of its model holds strings")
+    for layer in layers_within(model):
+        if layer.compute_dtype in _LOW:
+            raise _refusal(
+                signature,
+                f"layer '{layer.name}' computes in {layer.compute_dtype}, "
+                "which programs round elsewhere than the graph",
+            )
     for name, spec in signature.specs.items():
         if spec.shape[1:].count(None) > 1:
             raise _refusal(
@@ -163,6 +182,14 @@ def _by_programs(signature: Signature, sizes: Sizes) -> Call:
     program = tf.function(signature.call, autograph=False, jit_compile=True)
     next_sizes = _next(sizes.batch_sizes), _next(sizes.lengths)
     specs, pad_id = signature.specs, padding_of(signature)
+    ids = max(
+        (
+            layer.input_dim
+            for layer in layers_within(signature.model)
+            if isinstance(layer, keras.layers.Embedding)
+        ),
+        default=None,
+    )
     # Axis 0 of any input is the batch; behind it one may be the length.
     unknown = [
         (name, axis, min(axis, 1))
@@ -170,12 +197,16 @@ def _by_programs(signature: Signature, sizes: Sizes) -> Call:
         for axis, size in enumerate(spec.shape)
         if size is None
     ]
-    if not unknown:
-        return lambda tensors: program(dict(tensors))
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         found: list[Any] = [None, None]  # the batch, and the length
-        fits = []
+        # A program takes another row where a lookup lies beyond its table; the
+        # graph refuses it.
+        fits = [
+            tf.reduce_all((tensors[name] >= 0) & (tensors[name] < ids))
+            for name, spec in specs.items()
+            if ids and "int" in spec.dtype and len(spec.shape) > 1
+        ]
         for name, axis, kind in unknown:
             size = tf.shape(tensors[name])[axis]
             if found[kind] is None:
@@ -205,6 +236,8 @@ def _by_programs(signature: Signature, sizes: Sizes) -> Call:
                 for name, output in program(padded).items()
             }
 
+        if not fits:
+            return by_program()
         return tf.cond(
             functools.reduce(tf.logical_and, fits),
             by_program,
@@ -252,5 +285,5 @@ def _are_sizes(sizes: Any) -> bool:
             for size in sizes
         )
         and list(sizes) == sorted({*sizes})
-        and sizes[0] > 0
+        and 0 < sizes[0] <= sizes[-1] <= _MOST
     )

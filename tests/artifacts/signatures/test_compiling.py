@@ -91,6 +91,14 @@ def test_export(tmp_path):
         found = loaded.signatures["serving_default"](ids=tf.constant(given))
         wanted = model.predict(given, verbose=0)
         np.testing.assert_allclose(found["scores"], wanted, rtol=0, atol=1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
+        loaded.signatures["serving_default"](ids=tf.constant([[VOCABULARY]]))
+    again = {"max_length": 9, "verbose": False}
+    sizes = {"lengths": [8]}
+    assert kp.verify(model, artifact.path, compiled=sizes, **again).passed
+    report = kp.verify(model, artifact.path, **again)
+    assert not report.passed
+    assert "not as written here" in str(report)
     saved = saved_model_pb2.SavedModel.FromString(
         (artifact.path / "saved_model.pb").read_bytes()
     )
@@ -118,8 +126,23 @@ def test_export(tmp_path):
         return {node.op for name in names for node in functions[name].node_def}
 
     assert "MatMul" in operators(by_xla)
-    assert "Where" not in operators(by_xla)
-    assert "Where" in operators(functions.keys() - by_xla)
+    packs = "UnsortedSegmentSum"
+    assert packs not in operators(by_xla)
+    assert packs in operators(functions.keys() - by_xla)
+
+
+def test_padding_that_counts_is_no_export(tmp_path):
+    """A program of a model without masks answers for its padding."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    mean = keras.ops.mean(keras.layers.Embedding(9, 2)(ids), axis=1)
+    with pytest.raises(kp.ExportVerificationError):
+        kp.export_saved_model(
+            keras.Model(ids, mean),
+            tmp_path,
+            compiled={"lengths": [4]},
+            max_length=4,
+            verbose=False,
+        )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +156,7 @@ def test_export(tmp_path):
         ),
         ({"lengths": 16}, "'lengths' must be integers above 0 that increase"),
         ({"lengths": []}, "'lengths' must be"),
-        ({"lengths": [32, 16]}, "that increase, such as .16, 32"),
+        ({"lengths": [32, 16]}, "that increase, up to 16384, such as .16, 32"),
         ({"lengths": [16, 16]}, "that increase"),
         ({"batch_sizes": [0, 1]}, "'batch_sizes' must be integers above 0"),
         ({"batch_sizes": [True]}, "'batch_sizes' must be"),
@@ -155,9 +178,26 @@ def images():
     return keras.Model(pixels, keras.layers.Conv2D(2, 1)(pixels))
 
 
+def low():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    rows = keras.layers.Embedding(4, 2, dtype="mixed_bfloat16")(ids)
+    return keras.Model(ids, rows)
+
+
+def pairs():
+    """Texts of two inputs, of which no signature takes the ids."""
+    tokenizer = kp.CharacterTokenizer("ab")
+    given = [keras.Input((), dtype="string", name=name) for name in "xy"]
+    ids = keras.ops.concatenate([tokenizer(text) for text in given], axis=1)
+    rows = keras.layers.Embedding(9, 2)(ids)
+    return keras.Model(given, kp.MaskedAveragePooling1D()(rows))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (low, "computes in bfloat16, which programs round elsewhere"),
+        (pairs, "no other signature takes the ids"),
         (looked_up, "'serving_default': it looks up 'words' in a vocabulary"),
         (images, "its input 'pixels', of shape .*, has more than one unknown"),
     ],
@@ -165,6 +205,19 @@ def images():
 def test_what_xla_cannot_compile(tmp_path, make, message):
     with pytest.raises(ValueError, match=message):
         kp.export_saved_model(make(), tmp_path, compiled=True)
+
+
+def test_programs_that_cannot_be_asked(tmp_path):
+    """Samples reach one program, or none."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    mean = keras.ops.mean(keras.ops.one_hot(ids, 9), axis=1)
+    with pytest.raises(ValueError, match="not each of its programs can be"):
+        kp.export_saved_model(
+            keras.Model(ids, mean),
+            tmp_path,
+            compiled=True,
+            samples={"ids": np.ones((1, 200), "int32")},
+        )
 
 
 def test_generators_are_not_compiled(tmp_path):
