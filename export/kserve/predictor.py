@@ -32,6 +32,7 @@ import ctypes
 import datetime
 import functools
 import gc
+import logging
 import os
 import re
 import socket
@@ -47,7 +48,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import kserve
 import numpy as np
 import orjson
-from kserve.errors import InvalidInput
+from kserve.errors import InvalidInput, ModelNotFound
 from kserve.logging import logger
 from kserve.model_server import parser as kserve_parser
 from kserve.protocol.rest.server import RESTServer
@@ -489,6 +490,16 @@ def _jsonable(values):
     return values.tolist()
 
 
+def in_one_line(record):
+    """A refused request without the traceback that KServe logs with it."""
+    error = record.exc_info and record.exc_info[1]
+    if isinstance(error, (InvalidInput, ModelNotFound)):
+        record.msg, record.args = "Refused: %.200r", (str(error),)
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.exc_info = record.exc_text = None
+    return True
+
+
 def main():
     """Serves until it is ended."""
     parser = argparse.ArgumentParser(
@@ -510,6 +521,7 @@ def main():
         options.max_bytes,
     )
     model.load()
+    logger.addFilter(in_one_line)
     server = kserve.ModelServer(enable_grpc=False)
     server.register_model(model)
     rest = RESTServer(

@@ -81,7 +81,8 @@ def _add_saved_model(kinds: "Commands") -> None:
         const=True,
         metavar="NAME=N",
         help="write batching_params.pbtxt; the parameters, with commas "
-        "between: max_batch_size, batch_timeout_micros, max_enqueued_batches, "
+        "between: max_batch_size=32, batch_timeout_micros=1000, "
+        "max_enqueued_batches, max_execution_batch_size, "
         "allowed_batch_sizes=1:8:32",
     )
     arguments.add_allowed_operators(parser)

@@ -65,13 +65,25 @@ def run(options: argparse.Namespace) -> int:
         return _of_checkpoint(options)
     check_exists(options.artifact)
     from keras_posenc.artifacts.inspection.inspection import inspect
+    from keras_posenc.artifacts.verification.record import changes, digests
 
     inspection = inspect(options.artifact)
+    changed = changes(inspection.path, digests(inspection.path))
     if options.json:
-        print(json.dumps(dataclasses.asdict(inspection), default=str, indent=2))
+        told = {**dataclasses.asdict(inspection), "changed": changed}
+        print(json.dumps(told, default=str, indent=2))
     else:
         print(inspection.details() if options.details else inspection)
+        if changed is not None:
+            print(_since_verified(changed))
     return EXIT_OK
+
+
+def _since_verified(changed: list[str]) -> str:
+    if not changed:
+        return "the files are those that were verified"
+    names = ", ".join(name or "the file" for name in changed[:3])
+    return f"changed since it was verified: {names}"
 
 
 def _line(model: Any, path: Path) -> str:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+import yaml
 
 import keras_posenc as kp
 from tests.export import kserve_server
@@ -263,6 +264,19 @@ def test_booleans_are_taken_for_booleans(predictor, rows, is_taken):
             predictor._tensor("tokens", spec, rows)
 
 
+def watched_paths():
+    """What Kubernetes and Prometheus ask of the server, by its manifest."""
+    text = PREDICTOR.with_name("predictor.yaml").read_text()
+    service = yaml.safe_load(text)
+    (container,) = service["spec"]["predictor"]["containers"]
+    probes = (container[f"{kind}Probe"] for kind in ("readiness", "liveness"))
+    annotations = service["metadata"]["annotations"]
+    return [
+        *(probe["httpGet"]["path"] for probe in probes),
+        annotations["prometheus.io/path"],
+    ]
+
+
 def test_litert_server_needs_no_tensorflow(exported, tmp_path):
     model, folder = exported
     without = (
@@ -279,6 +293,9 @@ def test_litert_server_needs_no_tensorflow(exported, tmp_path):
                 requests.post(f"{url}:predict", json={"instances": rows})
                 for rows in (IDS, [[20]])
             )
+            other = requests.get(f"{url}s")
+            host = url.partition("/v1/")[0]
+            pages = [requests.get(host + path) for path in watched_paths()]
         finally:
             kserve_server.stop(process)
     wanted = model.predict(np.array(IDS), verbose=0)
@@ -286,6 +303,12 @@ def test_litert_server_needs_no_tensorflow(exported, tmp_path):
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
     assert bad.status_code == 400
     assert "does not take it" in bad.json()["error"]
+    assert [page.status_code for page in pages] == [200] * 3
+    # A client that is refused all day fills no disk with tracebacks.
+    assert other.status_code == 404
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert sum("Refused: " in line for line in lines) == 2
+    assert not any("Traceback" in line for line in lines)
 
 
 @pytest.mark.slow

@@ -228,19 +228,44 @@ def check_inference_service():
     return check
 
 
+def manifests(name):
+    return list(yaml.safe_load_all((EXPORT / "kserve" / name).read_text()))
+
+
 @pytest.fixture(scope="module")
 def service():
-    path = EXPORT / "kserve/inference_service.yaml"
-    return yaml.safe_load(path.read_text())
+    return manifests("inference_service.yaml")[-1]
 
 
-def test_inference_service(service, check_inference_service):
+@pytest.mark.parametrize("name", ["inference_service.yaml", "predictor.yaml"])
+def test_inference_service(name, check_inference_service):
+    service = manifests(name)[-1]
     check_inference_service(service)
     assert service["apiVersion"] == "serving.kserve.io/v1beta1"
     predictor = service["spec"]["predictor"]
     assert 1 <= predictor["minReplicas"] < predictor["maxReplicas"]
     assert predictor["scaleMetric"] in ("cpu", "memory", "concurrency", "rps")
     assert predictor["scaleTarget"] > 0
+
+
+def test_prometheus_scrapes_what_kserve_serves(service):
+    """TensorFlow Serving has no metrics unless a config names their path."""
+    config = manifests("inference_service.yaml")[0]
+    ((file, text),) = config["data"].items()
+    path = re.search('path: "(.*)"', text)[1]
+    predictor = service["spec"]["predictor"]
+    (volume,) = predictor["volumes"]
+    assert volume["configMap"]["name"] == config["metadata"]["name"]
+    (mount,) = predictor["model"]["volumeMounts"]
+    assert mount["name"] == volume["name"]
+    assert (
+        f"--monitoring_config_file={mount['mountPath']}/{file}"
+        in predictor["model"]["args"]
+    )
+    annotations = service["metadata"]["annotations"]
+    for prefix in ("prometheus.io", "prometheus.kserve.io"):
+        assert annotations[f"{prefix}/path"] == path
+        assert annotations[f"{prefix}/port"] == "8080"  # of the runtime
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,12 @@ BATCHING_FILE = "batching_params.pbtxt"
 
 _SIZES = "allowed_batch_sizes"
 # In the order of the message, tensorflow.serving.BatchingParameters.
-_NUMBERS = ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches")
+_NUMBERS = (
+    "max_batch_size",
+    "batch_timeout_micros",
+    "max_enqueued_batches",
+    "max_execution_batch_size",
+)
 _DEFAULT = {"max_batch_size": 32, "batch_timeout_micros": 1000}
 
 
@@ -41,8 +46,8 @@ def resolve_batching(
         if name == "num_batch_threads":
             raise ValueError(
                 "`batching`: all models share a server's threads, so it reads "
-                "'num_batch_threads' from its own --batching_parameters_file, "
-                "and not from a version"
+                "'num_batch_threads' from its own --batching_parameters_file "
+                "('num_batch_threads { value: 4 }'), and not from a version"
             )
         if name not in (*_NUMBERS, _SIZES):
             raise ValueError(
@@ -62,16 +67,24 @@ def resolve_batching(
                 f"Received: {name}={value!r}"
             )
     sizes = list(map(int, given.pop(_SIZES, ())))
+    limit = "max_batch_size"
+    if "max_execution_batch_size" in given:
+        limit = "max_execution_batch_size"
     if sizes:
-        given.setdefault("max_batch_size", sizes[-1])
+        given.setdefault(limit, sizes[-1])
     parameters = {**_DEFAULT, **{key: int(n) for key, n in given.items()}}
-    largest = parameters["max_batch_size"]
+    largest = parameters[limit]
+    if largest > parameters["max_batch_size"]:
+        raise ValueError(
+            f"`batching`: '{limit}' must be 'max_batch_size' at most. "
+            f"Received: {limit}={largest}, "
+            f"max_batch_size={parameters['max_batch_size']}"
+        )
     sizes = sizes or _powers_to(largest)
     if sizes != sorted(set(sizes)) or sizes[-1] != largest:
         raise ValueError(
-            f"`batching`: '{_SIZES}' must increase, and end at "
-            f"'max_batch_size'. Received: {_SIZES}={sizes}, "
-            f"max_batch_size={largest}"
+            f"`batching`: '{_SIZES}' must increase, and end at '{limit}'. "
+            f"Received: {_SIZES}={sizes}, {limit}={largest}"
         )
     for signature in signatures:
         for name, spec in signature.specs.items():
@@ -96,6 +109,8 @@ def write_batching(parameters: Mapping[str, Any], folder: Path) -> None:
         if name in parameters
     ]
     lines += [f"{_SIZES}: {size}" for size in parameters[_SIZES]]
+    if "max_execution_batch_size" in parameters:
+        lines.append("enable_large_batch_splitting { value: true }")
     lines += ["pad_variable_length_inputs: true", ""]
     with writing_to(folder.parent):
         (folder / BATCHING_FILE).write_text("\n".join(lines))

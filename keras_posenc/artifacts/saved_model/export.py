@@ -137,9 +137,13 @@ def export_saved_model(
             which verification replays. Needs the extra `serving`.
         batching: How a server may put requests together: True, or a dict of
             `max_batch_size`, `allowed_batch_sizes` (by default the powers of
-            two up to it), `batch_timeout_micros` and `max_enqueued_batches`.
-            They become `batching_params.pbtxt`, with padding of rows that
-            differ in length; `MODEL_CARD.md` says which signatures that suits.
+            two up to it), `batch_timeout_micros`, `max_enqueued_batches`, and
+            `max_execution_batch_size`, into batches of which larger requests
+            are split. By default 32 rows, and 1000 µs. A request of more rows
+            than `max_batch_size` is refused by the server, so warm-up requests
+            are written in parts of it. They become `batching_params.pbtxt`,
+            with padding of rows that differ in length; `MODEL_CARD.md` says
+            which signatures that suits.
         keep: How many versions to keep, this one included; all by default.
             The lowest go once this one is there, but never the one that was
             the highest until then: a server answers from it until it has
@@ -226,7 +230,7 @@ def export_saved_model(
             load_ahead(runtime, staged)
             step("Computing reference outputs")
             expected = expect(questions)
-            requests = warmup_cases(warmup, fitted, expected)
+            requests = warmup_cases(warmup, fitted, expected, parameters)
             give_back()
         write_warmup(requests, staged, name)
         if parameters is not None:

@@ -35,7 +35,8 @@ _SIGNATURES = {
 }
 _INPUTS = {
     IDS: "token ids; those at or past the row's length are taken as padding",
-    LENGTHS: "how many ids of each row are real, from 0 to its own length",
+    LENGTHS: "how many ids of each row are real, from 0 on; all of them where "
+    "it has fewer",
 }
 _OUTPUTS = {
     CONTEXTUAL: "a vector for each token; of no meaning at padding",
@@ -158,8 +159,10 @@ def _serving(
     else:
         lines.append(
             f"- Batching: `{BATCHING_FILE}`, read under `--enable_batching "
-            "--enable_per_model_batching_parameters`. At most "
-            f"{batching['max_batch_size']} rows in a batch."
+            "--enable_per_model_batching_parameters`. A request may have "
+            f"{batching['max_batch_size']} rows; more is a 400 "
+            "(INVALID_ARGUMENT). Raise it by "
+            '`batching={"max_batch_size": 256}`.'
         )
     wrong = [s.name for s in signatures if is_padded_wrongly(s)]
     if wrong:

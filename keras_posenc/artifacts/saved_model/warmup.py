@@ -4,7 +4,8 @@ TensorFlow Serving reads them when it loads a version. One that fails makes the
 load fail, so verification replays them all.
 """
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,18 @@ def warmup_cases(
     warmup: Any,
     fitted: Mapping[str, Sequence[Inputs]],
     expectations: Expectations,
+    batching: Mapping[str, Any] | None,
 ) -> list[Case]:
     """Those of the verified batches that are to be replayed.
+
+    The server puts what it replays in its queue of batches, which takes no
+    more rows at once than a batch has: they are asked for in parts then.
 
     Args:
         warmup: See `export_saved_model`.
         fitted: Where it is a list of samples, those of each signature.
         expectations: The verified batches.
+        batching: The parameters of batching, if there is any.
 
     Raises:
         ValueError: They are more than a server reads.
@@ -76,6 +82,9 @@ def warmup_cases(
             for case in cases
             if (case.signature, _key(case.inputs)) in wanted
         ]
+    if batching is not None:
+        largest = batching["max_batch_size"]
+        cases = [part for case in cases for part in _parts(case, largest)]
     if len(cases) > MAX_RECORDS:
         raise ValueError(
             f"`warmup` makes {len(cases)} requests, and TensorFlow Serving "
@@ -126,6 +135,16 @@ def _import() -> Any:
             "'keras-posenc[serving]'"
         ) from error
     return prediction_log_pb2
+
+
+def _parts(case: Case, largest: int) -> Iterator[Case]:
+    rows = len(next(iter(case.inputs.values())))
+    for start in range(0, rows, largest):
+        inputs = {
+            name: value[start : start + largest]
+            for name, value in case.inputs.items()
+        }
+        yield dataclasses.replace(case, inputs=inputs)
 
 
 def _key(inputs: dict[str, Any]) -> tuple[Any, ...]:

@@ -132,6 +132,25 @@ def try_to_record(
     return report
 
 
+def changes(artifact: Path, found: Mapping[str, str]) -> list[str] | None:
+    """Which files are not those that were verified.
+
+    Args:
+        artifact: Its file, or its version folder.
+        found: Its `digests`.
+
+    Returns:
+        Their names, sorted; or None where there is no record.
+    """
+    record = _read(record_path(artifact))
+    if record is None:
+        return None
+    known = record["files"]
+    return sorted(
+        name for name in {*known, *found} if known.get(name) != found.get(name)
+    )
+
+
 def check_record(
     artifact: Path, signature: str, found: Mapping[str, str]
 ) -> None:
@@ -152,16 +171,12 @@ def check_record(
         f"{artifact}. Or let it answer unverified: allow_unverified=True "
         "(--allow-unverified)"
     )
-    record = _read(path)
+    record, changed = _read(path), changes(artifact, found)
     if record is None:
         raise ExportVerificationError(
             f"'{artifact}' has no record that it gives its model's answers. "
             f"{remedy}"
         )
-    known = record["files"]
-    changed = sorted(
-        name for name in {*known, *found} if known.get(name) != found.get(name)
-    )
     if changed:
         what = ", ".join(filter(None, changed[:3]))
         raise ExportVerificationError(

@@ -33,21 +33,20 @@ def parse():
         dependency=["google/protobuf/wrappers.proto"],
     )
     message = file.message_type.add(name="BatchingParameters")
-    for number, name in enumerate(
-        (
-            "max_batch_size",
-            "batch_timeout_micros",
-            "max_enqueued_batches",
-            "num_batch_threads",
-        ),
-        start=1,
+    for number, name, kind in (
+        (1, "max_batch_size", "Int64Value"),
+        (2, "batch_timeout_micros", "Int64Value"),
+        (3, "max_enqueued_batches", "Int64Value"),
+        (4, "num_batch_threads", "Int64Value"),
+        (8, "enable_large_batch_splitting", "BoolValue"),
+        (9, "max_execution_batch_size", "Int64Value"),
     ):
         message.field.add(
             name=name,
             number=number,
             label=field.LABEL_OPTIONAL,
             type=field.TYPE_MESSAGE,
-            type_name=".google.protobuf.Int64Value",
+            type_name=f".google.protobuf.{kind}",
         )
     message.field.add(
         name="allowed_batch_sizes",
@@ -86,6 +85,7 @@ def export(model, base, batching, **options):
         ({"max_batch_size": 12}, 12, [1, 2, 4, 8, 12]),
         ({"allowed_batch_sizes": [3, 5]}, 5, [3, 5]),
         ({"allowed_batch_sizes": (4,), "max_batch_size": 4}, 4, [4]),
+        ({"max_execution_batch_size": 4}, 32, [1, 2, 4]),
     ],
 )
 def test_sizes_end_at_the_largest_batch(
@@ -99,6 +99,7 @@ def test_sizes_end_at_the_largest_batch(
     # What was not asked for is the server's to choose.
     assert not message.HasField("num_batch_threads")
     assert not message.HasField("max_enqueued_batches")
+    assert message.enable_large_batch_splitting.value == (sizes[-1] < largest)
 
 
 def test_every_parameter(make, tmp_path, parse):
@@ -106,6 +107,7 @@ def test_every_parameter(make, tmp_path, parse):
         "max_batch_size": 64,
         "batch_timeout_micros": 0,
         "max_enqueued_batches": 100,
+        "max_execution_batch_size": 16,
     }
     message = parse(export(make.embedder(), tmp_path, batching))
     for name, value in batching.items():
@@ -141,6 +143,10 @@ def test_nothing_is_written_by_default(saved_model):
         (
             {"allowed_batch_sizes": [4], "max_batch_size": 8},
             "Received: allowed_batch_sizes=[4], max_batch_size=8",
+        ),
+        (
+            {"max_execution_batch_size": 64},
+            "must be 'max_batch_size' at most. Received: max_execution",
         ),
     ],
 )

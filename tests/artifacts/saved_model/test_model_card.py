@@ -116,7 +116,7 @@ def test_what_was_proved_is_told(served, card):
     weights = kp.inspect(served.path).weight_bytes
     assert f"of which weights {units.size(weights)}" in card
     assert "Warm-up: 3 requests" in card
-    assert "At most 32 rows in a batch" in card
+    assert "A request may have 32 rows; more is a 400" in card
     assert "FastWordpieceTokenizeWithOffsets" in card
     assert "In Python `import tensorflow_text`, which registers them" in card
     assert f"TensorFlow {tf.__version__} and Keras {keras.__version__}" in card

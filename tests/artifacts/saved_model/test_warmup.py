@@ -73,6 +73,22 @@ def test_true_is_the_inputs_of_the_verification(make, tmp_path):
     assert {"ids": (3, 2), "lengths": (3,)} in shapes
 
 
+def test_with_batching_no_request_has_more_rows_than_a_batch(make, tmp_path):
+    logs()
+    artifact = kp.export_saved_model(
+        make.embedder(),
+        tmp_path,
+        signatures={"serving_default": make.embedder()},
+        warmup=[{"ids": [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]]}],
+        batching={"max_batch_size": 2},
+        max_length=1,
+        verbose=False,
+    )
+    requests = map(inputs_of, read(artifact.path))
+    found = [request["ids"].tolist() for request in requests]
+    assert found == [[[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 10]]]
+
+
 def test_every_request_can_be_answered(served, run_saved_model):
     for request in read(served.path):
         run = run_saved_model(served.path, request.model_spec.signature_name)
@@ -81,7 +97,7 @@ def test_every_request_can_be_answered(served, run_saved_model):
 
 
 @pytest.mark.parametrize(
-    "harm", ["id", "dtype", "signature", "garbage", "torn"]
+    "harm", ["id", "dtype", "signature", "rows", "garbage", "torn"]
 )
 def test_bad_record_is_found_as_the_server_would(
     text_model, served, tmp_path, harm
@@ -97,6 +113,9 @@ def test_bad_record_is_found_as_the_server_would(
         log.predict_log.request.CopyFrom(first)
         if harm == "signature":
             log.predict_log.request.model_spec.signature_name = "classify"
+        elif harm == "rows":  # of which a batch has 32
+            texts = tf.make_tensor_proto(["one"] * 33)
+            log.predict_log.request.inputs["text"].CopyFrom(texts)
         elif harm in ("id", "dtype"):
             ids = [[99]] if harm == "id" else [[3]]
             dtype = "int32" if harm == "id" else "int64"
@@ -117,7 +136,7 @@ def test_bad_record_is_found_as_the_server_would(
         kp.ExportVerificationError, match="1' does not load: "
     ) as caught:
         check()
-    if harm in ("id", "dtype", "signature"):
+    if harm in ("id", "dtype", "signature", "rows"):
         assert "its warm-up request 2 fails" in str(caught.value)
 
 

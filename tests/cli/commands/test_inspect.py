@@ -62,6 +62,7 @@ class TestInspect:
             "unsafe_operators": [],
             "quantization": None,
             "has_metadata": False,
+            "changed": None,
         }
 
         line = (
@@ -83,6 +84,18 @@ class TestInspect:
             ("serving_default", "output", "scores", "float32 (None, 2)"),
             *((name, str(count)) for name, count in operators.items()),
         } <= cells
+
+    def test_what_changed_since_it_was_verified(self, cli, tmp_path):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        path = kp.export_saved_model(model, tmp_path / "m", verbose=False).path
+        (path / "MODEL_CARD.md").write_text("Edited.")  # nobody computes by it
+        assert cli("inspect", path).out.splitlines()[1:] == [
+            "the files are those that were verified"
+        ]
+        (path / "assets.extra" / "more").write_text("")
+        assert cli("inspect", path).out.splitlines()[1:] == [
+            "changed since it was verified: assets.extra/more"
+        ]
 
     def test_long_names_stay_whole(self, cli, tmp_path):
         name = "probability_of_each_of_the_labels_" * 3

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -218,6 +219,18 @@ def _size(inputs: dict[str, Any]) -> int:
     )
 
 
+def _largest_batch(artifact: str) -> int | None:
+    """How many rows a request may have where a server puts some together."""
+    file = Path(artifact, "batching_params.pbtxt")
+    if not file.exists():
+        return None
+    found = re.search(
+        r"\bmax_batch_size\s*:?\s*\{\s*value\s*:\s*(\d+)",
+        file.read_text(encoding="utf-8", errors="replace"),
+    )
+    return int(found[1]) if found else None
+
+
 def _replay_warmup(artifact: str, served: Any) -> int | None:
     """Answers the warm-up requests, as a server does before it serves.
 
@@ -233,6 +246,7 @@ def _replay_warmup(artifact: str, served: Any) -> int | None:
         from tensorflow_serving.apis import prediction_log_pb2
     except ImportError:
         return None
+    largest = _largest_batch(artifact)
     count = 0
     for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
@@ -240,6 +254,12 @@ def _replay_warmup(artifact: str, served: Any) -> int | None:
         try:
             name = request.model_spec.signature_name
             for key, value in request.inputs.items():
+                rows = value.tensor_shape.dim[0].size
+                if largest is not None and rows > largest:
+                    raise ValueError(
+                        f"it has {rows} rows, and a batch at most {largest}, "
+                        "by batching_params.pbtxt"
+                    )
                 wanted = served.input_dtypes[name][key]
                 if value.dtype != wanted:  # a server casts nothing
                     raise TypeError(
