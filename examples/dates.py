@@ -65,7 +65,6 @@ def main() -> int:
         options.steps, options.tests = 30, 200
     with native_logs_silenced():
         run(options)
-    gc.freeze()  # else Python's exit goes through all that was imported
     return 0
 
 
@@ -318,4 +317,6 @@ def by_litert(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # else Python's exit goes through all that was imported
+    sys.exit(code)

@@ -130,6 +130,7 @@ def end_at_once(*error):
     """At its exit JAX would wait for the others, who wait for this process."""
     try:
         traceback.print_exception(*error)
+        sys.stdout.flush()
     finally:
         os._exit(1)
 
@@ -144,10 +145,12 @@ def main():
     devices = keras.distribution.list_devices()
     model_parallel = options.model_parallel
     own = jax.local_device_count()
-    if len(devices) % model_parallel or max(own, model_parallel) % min(
-        own, model_parallel
+    if (
+        model_parallel < 1
+        or len(devices) % model_parallel
+        or max(own, model_parallel) % min(own, model_parallel)
     ):
-        raise SystemExit(
+        raise ValueError(
             f"--model-parallel must divide the {own} devices of a process, or "
             f"be a multiple of them that divides all {len(devices)}"
         )

@@ -46,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         os.environ["KERAS_BACKEND"] = "tensorflow"
-        for name, value in getattr(options, "environment", {}).items():
-            os.environ.setdefault(name, value)
+        if arguments is None:  # else the process is the caller's
+            for name, value in getattr(options, "environment", {}).items():
+                os.environ.setdefault(name, value)
         work = functools.partial(options.run, options)
         return process.run_in_order(work, is_last=arguments is None)
 

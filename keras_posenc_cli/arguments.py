@@ -269,9 +269,16 @@ def labels(text: str) -> list[str]:
 
 
 def sizes(text: str) -> dict[str, list[int]]:
-    found = {}
+    found: dict[str, list[int]] = {}
     for item in text.split(","):
-        name, _, value = item.partition("=")
+        name, equals, value = item.partition("=")
+        if not equals:  # what stands behind an option without a value
+            raise argparse.ArgumentTypeError(
+                f"'{item}' is not NAME=N. Without NAME=N the option comes "
+                "last, behind the model"
+            )
+        if name in found:
+            raise argparse.ArgumentTypeError(f"'{name}' is given twice")
         try:
             found[name] = [int(number) for number in value.split(":")]
         except ValueError as error:

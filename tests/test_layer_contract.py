@@ -885,9 +885,16 @@ def test_one_function_serves_every_length(everything):
 @pytest.mark.parametrize(
     ("entry", "policy"),
     [
-        pytest.param(entry, policy, id=f"{key}-{policy}")
-        for i, (key, entry) in enumerate(LAYERS.items())
-        for policy in ("mixed_float16", ("mixed_bfloat16", "bfloat16")[i % 2])
+        pytest.param(
+            entry,
+            policy,
+            id=f"{key}-{policy}",
+            marks=pytest.mark.slow if policy == later else (),
+        )
+        for (key, entry), later in zip(
+            LAYERS.items(), itertools.cycle(["bfloat16", "mixed_bfloat16"])
+        )
+        for policy in ("mixed_float16", "mixed_bfloat16", "bfloat16")
     ],
 )
 def test_precision(entry, policy):

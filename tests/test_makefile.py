@@ -56,6 +56,19 @@ def test_images_without_docker(run):
     assert not (ROOT / "none").exists()
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
+def test_the_callers_xla_flags_are_kept(run, tmp_path):
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$XLA_FLAGS"\n')
+    python.chmod(0o755)
+    (tmp_path / "venv" / ".installed").touch()
+    command = ["env", "XLA_FLAGS=--own", "make", "test"]
+    process = run([*command, f"VENV={tmp_path / 'venv'}"], "make")
+    assert process.returncode == 0, process.stderr
+    assert "\n--own --xla" in process.stdout
+
+
 def test_arm_without_qemu(run, tmp_path):
     script = ROOT / "tests" / "arm" / "make_root.sh"
     folder = tmp_path / "arm"

@@ -100,6 +100,18 @@ class TestBeforeTensorFlow:
                 "export saved-model model.keras --out x --version one",
                 "--version: invalid int value: 'one'",
             ),
+            *(
+                (
+                    f"export saved-model {option} model.keras --out x",
+                    f"{option}: 'model.keras' is not NAME=N. Without NAME=N "
+                    "the option comes last, behind the model",
+                )
+                for option in ("--compiled", "--batching")
+            ),
+            (
+                "verify model.keras x --compiled lengths=16,lengths=32",
+                "--compiled: 'lengths' is given twice",
+            ),
             (
                 "verify model.keras model.tflite --max-length 1.5",
                 "--max-length: invalid int value: '1.5'",

@@ -278,14 +278,26 @@ def test_processes_that_see_different_folders_all_hear_of_it(run, tmp_path):
 
 @pytest.mark.slow
 @needs("jax", "orbax")
-def test_a_process_that_fails_alone_ends_all(start, tmp_path):
+@pytest.mark.parametrize(
+    ("option", "value", "failing", "reason"),
+    [
+        # 61 is odd
+        ("--batch-size", "6{process}", 1, "be a multiple of the 2 copies"),
+        ("--model-parallel", "{process}", 0, "divide the 2 devices"),
+    ],
+)
+def test_a_process_that_fails_alone_ends_all(
+    start, tmp_path, option, value, failing, reason
+):
     """And says why, while the other one waits for it."""
-    arguments = [EXAMPLE, "--folder", tmp_path, *TRAINING]
-    arguments += ["--batch-size", "6{process}"]  # 61 is odd
-    for process in start(arguments, processes=2):
-        _, errors = process.communicate(timeout=500)
-        assert process.returncode == 1, errors[-5000:]
-    assert "--batch-size must be a multiple of the 2 copies" in errors
+    arguments = [EXAMPLE, "--folder", tmp_path, *TRAINING, option, value]
+    processes = start(arguments, processes=2)
+    errors = [process.communicate(timeout=500)[1] for process in processes]
+    assert processes[failing].returncode == 1, errors[failing][-5000:]
+    assert reason in errors[failing]
+    # Without process 0, JAX aborts the others.
+    codes = {1, -signal.SIGABRT}
+    assert processes[1 - failing].returncode in codes, errors
 
 
 @pytest.mark.slow

@@ -176,9 +176,15 @@ def expected_sum(inputs, encoding, scale, dtype, half_ulp, bound):
 @pytest.mark.parametrize(
     ("dim", "layout", "policy"),
     [
-        (dim, LAYOUTS[(i + j) % 2], policy)
+        pytest.param(
+            dim,
+            LAYOUTS[(i + j + k) % 2],
+            policy,
+            marks=pytest.mark.slow if k else (),
+        )
         for i, dim in enumerate([1, 2, 3, 64, 512])
         for j, policy in enumerate(POLICIES)
+        for k in range(2)
     ],
 )
 def test_merge_modes(dim, layout, policy, near, encoding_bound, half_ulp):

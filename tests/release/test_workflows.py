@@ -81,6 +81,23 @@ def test_site_of_a_tag_waits_for_its_release():
     assert JOBS["release-site"]["needs"] == "publish"
 
 
+def uploads(workflow):
+    """Names of what a workflow uploads, and those that it calls."""
+    for job in WORKFLOWS[workflow]["jobs"].values():
+        if "uses" in job:
+            yield from uploads(Path(job["uses"]).stem)
+        for step in job.get("steps", ()):
+            if step.get("uses", "").startswith("actions/upload-artifact@"):
+                yield step["with"]["name"]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_no_two_artifacts_of_a_run_have_one_name(workflow):
+    """The second upload would fail: they share one run."""
+    names = list(uploads(workflow))
+    assert len(names) == len(set(names)), names
+
+
 def test_every_lock_is_audited():
     audited = set(JOBS["nightly-audit"]["strategy"]["matrix"]["lock"])
     hashed = {

@@ -317,9 +317,15 @@ def test_bias_receives_scaled_queries_and_plain_keys():
 @pytest.mark.parametrize(
     ("hook", "key", "dtype"),
     [
-        (hook, key, ("mixed_float16", "mixed_bfloat16")[(i + j) % 2])
+        pytest.param(
+            hook,
+            key,
+            ("mixed_float16", "mixed_bfloat16")[(i + j + k) % 2],
+            marks=pytest.mark.slow if k else (),
+        )
         for i, hook in enumerate(HOOKS)
         for j, key in enumerate(LAYERS)
+        for k in range(2)
     ],
 )
 def test_hooks_may_compute_in_float32(hook, key, dtype):
