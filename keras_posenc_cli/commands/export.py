@@ -80,10 +80,9 @@ def _add_saved_model(kinds: "Commands") -> None:
         nargs="?",
         const=True,
         metavar="NAME=N",
-        help="write batching_params.pbtxt; the parameters, with commas "
-        "between: max_batch_size=32, batch_timeout_micros=1000, "
-        "max_enqueued_batches, max_execution_batch_size, "
-        "allowed_batch_sizes=1:8:32",
+        help="write batching_params.pbtxt; max_batch_size=32, "
+        "batch_timeout_micros=1000, max_enqueued_batches, "
+        "max_execution_batch_size, allowed_batch_sizes=1:8:32",
     )
     arguments.add_allowed_operators(parser)
     _add_shared(parser)

@@ -308,6 +308,7 @@ class TestExport:
                     "labels": ["a", "b"],
                     "warmup": True,
                     "batching": True,
+                    "compiled": None,
                     "allow_operators": ["Abc"],
                 },
             ),
