@@ -92,19 +92,20 @@ def compile_signatures(
     compiled = {
         each.name: _compiled(each, sizes)
         for each in signatures
-        if not _takes_strings(each)
+        if not takes_strings(each)
     }
     cut = next((each for each in signatures if each.cut_at is not None), None)
     behind = None if cut is None else compiled[cut.name]
     return [
         _compiled_behind_strings(each, behind)
-        if _takes_strings(each)
+        if takes_strings(each)
         else compiled[each.name]
         for each in signatures
     ]
 
 
-def _takes_strings(signature: Signature) -> bool:
+def takes_strings(signature: Signature) -> bool:
+    """Whether any of its inputs is strings."""
     return any(spec.dtype == "string" for spec in signature.specs.values())
 
 

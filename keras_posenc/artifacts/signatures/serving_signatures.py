@@ -8,6 +8,7 @@ import keras
 from keras_posenc.artifacts.signatures.compiling import (
     compile_signatures,
     resolve_compiled,
+    takes_strings,
 )
 from keras_posenc.artifacts.signatures.embeddings import encode_signature
 from keras_posenc.artifacts.signatures.labels import with_labels
@@ -74,7 +75,8 @@ def resolve_serving_signatures(
         resolved = with_labels(resolved, labels)
     if encode is None:
         return resolved
-    if sizes is not None:
+    # Of strings it has programs that no signature of ids would verify.
+    if sizes is not None and not takes_strings(encode):
         (encode,) = compile_signatures([encode], sizes)
     return [*resolved, encode]
 
