@@ -5,8 +5,10 @@
 A folder as Hugging Face's libraries save it, of BERT's size and with random
 weights, is made, loaded and exported to each format, verified. Each format has
 a fresh process. What counts is what that process and all that it starts hold at
-once, shared pages counted once, beyond what its libraries take. Needs Linux,
-which tells it, and about 5 GB of memory.
+once, shared pages counted once, beyond what its libraries take. Mapped files do
+not count: the system lets go of them where memory is short, and how much of
+them falls to a process depends on who else maps them. Needs Linux, which tells
+it, and about 5 GB of memory.
 """
 
 import argparse
@@ -173,7 +175,7 @@ def held(pid: int) -> int:
     total = 0
     with contextlib.suppress(OSError):  # those that have ended
         for line in (place / "smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
+            if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
                 total += 1024 * int(line.split()[1])
         for children in place.glob("task/*/children"):
             total += sum(map(held, map(int, children.read_text().split())))

@@ -5,6 +5,7 @@ import gc
 import hashlib
 import threading
 import time
+import tracemalloc
 import weakref
 
 import keras
@@ -225,6 +226,11 @@ def test_a_copy_costs_no_memory_until_it_differs():
         (copied,) = snapshot(model)
         seconds.append(time.process_time() - began)
     assert min(seconds) < 0.2
+    tracemalloc.start()  # which knows of NumPy's memory, too
+    snapshot(model)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**22  # a tenth of the kernel
     (kernel, _), (other, _) = model.weights, copied.weights
 
     def memory(variable):

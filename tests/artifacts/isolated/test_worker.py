@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_posenc.artifacts.isolated.asking import worker
+from keras_posenc.artifacts.isolated.asking import values, worker
+from keras_posenc.artifacts.isolated.asking.contents import digest
 from keras_posenc.artifacts.isolated.asking.memory import give_back
 from keras_posenc.artifacts.processes import runner
 
@@ -208,6 +209,33 @@ def test_strings_of_any_bytes_and_shape():
     array = worker._strings(value)
     assert array.dtype == object
     assert [[text.decode() for text in row] for row in array] == texts
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool"])
+def test_large_weights_are_fetched_in_parts(monkeypatch, dtype):
+    import tensorflow as tf
+
+    monkeypatch.setattr(values, "_PART", 8)
+    array = tf.cast(np.arange(21).reshape(7, 3) % 4, dtype).numpy()
+    with tf.Graph().as_default() as graph:
+        variable = tf.Variable(array)
+        reads = {
+            "large": values.in_rows(variable.read_value()),
+            "small": values.in_rows(variable[2]),
+        }
+    sizes = []
+
+    class Session(tf.compat.v1.Session):
+        def run(self, *arguments):
+            found = super().run(*arguments)
+            sizes.extend(each.size for each in tf.nest.flatten(found))
+            return found
+
+    with Session(graph=graph) as session:
+        tf.compat.v1.Session.run(session, variable.initializer)
+        found = dict(values.fetched(session, reads))
+    assert found == {"large": digest(array), "small": digest(array[2])}
+    assert max(sizes) <= 8
 
 
 def test_graphs_are_planned_by_small_requests_alone():

@@ -88,9 +88,28 @@ def digest(value: Any) -> str:
             for text in array.flat:
                 found.update(b"%d;" % len(text) + text)
         else:
-            flat = np.ascontiguousarray(array).reshape(-1)
-            found.update(flat.view(np.uint8).data)
+            found.update(_bytes_of(array))
     return found.hexdigest()
+
+
+def digest_in_parts(like: Any, parts: Iterable[Any]) -> str:
+    """The `digest` of an array that comes as parts along its first axis.
+
+    Args:
+        like: A tensor of its dtype and shape.
+        parts: NumPy arrays of numbers.
+    """
+    shape = tuple(like.shape)
+    found = hashlib.sha256(f"{like.dtype.name} {shape};".encode())
+    for part in parts:
+        found.update(_bytes_of(part))
+    return found.hexdigest()
+
+
+def _bytes_of(array: Any) -> Any:
+    import numpy as np
+
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def constants(

@@ -1,5 +1,7 @@
 """The values that a SavedModel's signatures read, in servers and in Python."""
 
+import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -7,11 +9,32 @@ from keras_posenc.artifacts.isolated.asking.agreement import (
     Disagreement,
     keywords_of,
 )
-from keras_posenc.artifacts.isolated.asking.contents import digest, read_handle
+from keras_posenc.artifacts.isolated.asking.contents import (
+    digest,
+    digest_in_parts,
+    read_handle,
+)
 from keras_posenc.artifacts.isolated.asking.nodes import captured_by
 from keras_posenc.artifacts.isolated.reading.nodes import node_name
 
 _PART = 2**22  # numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Some rows of a variable that is too large to be copied whole.
+
+    Attributes:
+        value: The variable's value.
+        start: A placeholder of the first row's number.
+        part: `count` rows from there on, or fewer at the end.
+        count: How many.
+    """
+
+    value: Any
+    start: Any
+    part: Any
+    count: int
 
 
 def reads(graph: Any, meta: Any, calls: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,24 +43,53 @@ def reads(graph: Any, meta: Any, calls: Mapping[str, Any]) -> dict[str, Any]:
     for name, call in calls.items():
         for each in call.input[len(keywords_of(meta, name)) :]:
             tensor = graph.get_tensor_by_name(node_name(each) + ":0")
-            found[tensor.op.name] = read_handle(tensor, tensor.op)
+            found[tensor.op.name] = in_rows(read_handle(tensor, tensor.op))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def in_rows(value: Any) -> Any:
+    """A large tensor of numbers as `Rows`, and all else as it is."""
+    import tensorflow as tf
+
+    if not tf.is_tensor(value) or value.dtype == tf.string:
+        return value
+    if (value.shape.num_elements() or 0) <= _PART:
+        return value
+    start = tf.compat.v1.placeholder("int32", [])
+    count = max(1, _PART // math.prod(value.shape[1:]))
+    return Rows(value, start, value[start : start + count], count)
 
 
 def fetched(
     session: Any, reads: Mapping[str, Any]
-) -> Iterator[tuple[str, Any]]:
-    """What a session has restored, a part at a time, for it gives copies."""
+) -> Iterator[tuple[str, str]]:
+    """Digests of what a session has restored, with its names.
+
+    A part is fetched at a time, for a session gives copies.
+    """
     part: dict[str, Any] = {}
     count = 0
-    for name, tensor in reads.items():
-        part[name] = tensor
-        if not isinstance(tensor, tuple):  # the keys and values of a table
-            count += tensor.shape.num_elements() or 0
+
+    def digests_of_part() -> Iterator[tuple[str, str]]:
+        for name, value in session.run(part).items():
+            yield name, digest(value)
+
+    for name, read in reads.items():
+        if isinstance(read, Rows):
+            yield name, digest_in_parts(read.value, _rows(session, read))
+            continue
+        part[name] = read
+        if not isinstance(read, tuple):  # the keys and values of a table
+            count += read.shape.num_elements() or 0
         if count > _PART:
-            yield from session.run(part).items()
+            yield from digests_of_part()
             part, count = {}, 0
-    yield from session.run(part).items()
+    yield from digests_of_part()
+
+
+def _rows(session: Any, read: Rows) -> Iterator[Any]:
+    for start in range(0, read.value.shape[0], read.count):
+        yield session.run(read.part, {read.start: start})
 
 
 def digests(
@@ -72,12 +124,12 @@ def digests(
 
 
 def check_values(
-    served: Iterable[tuple[str, Any]], by_python: Mapping[str, str]
+    served: Iterable[tuple[str, str]], by_python: Mapping[str, str]
 ) -> dict[str, str]:
     """The digests of what signatures read, by the names of tensors.
 
     Args:
-        served: What servers have restored, with its names.
+        served: Digests of what servers have restored, with its names.
         by_python: What Python has, as digests.
 
     Raises:
@@ -85,8 +137,8 @@ def check_values(
     """
     found = {}
     for name, value in served:
-        found[name] = digest(value)
-        if found[name] != by_python[name]:
+        found[name] = value
+        if value != by_python[name]:
             raise Disagreement(
                 f"servers and Python restore '{name}' with different values"
             )
