@@ -285,7 +285,9 @@ def deliver(
     for text, *found in zip(TEXTS, *answers.values(), strict=True):
         table.add_row(text, *found)
     console.print(table)
-    print("Written:", saved.path, lite.path)
+    model = options.out / "dates.keras"  # for what draws, streams or goes on
+    generator.save(model)
+    print("Written:", saved.path, lite.path, model)
 
 
 def by_saved_model(path: Path, texts: Sequence[str]) -> list[str]:

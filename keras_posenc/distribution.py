@@ -335,9 +335,10 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
 
     Raises:
         ImportError: The library `orbax-checkpoint` is missing.
-        ValueError: The backend is not JAX, the model is not built or not
-            compiled, processes see different checkpoints, or the latest is of
-            another model, whose variables are named, or within an epoch.
+        ValueError: There is a file in place of the folder, the backend is not
+            JAX, the model is not built or not compiled, processes see different
+            checkpoints, or the latest is of another model, whose variables are
+            named, or within an epoch.
 
     Example:
     >>> import keras
@@ -347,6 +348,7 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     >>> kp.restore_checkpoint(model, "checkpoints")  # doctest: +SKIP
     0
     """
+    directory = _folder(directory)
     if keras.config.backend() != "jax":
         raise ValueError(
             "`restore_checkpoint` takes the backend JAX. "
@@ -365,7 +367,6 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     import jax
     from orbax.checkpoint import v1 as ocp
 
-    directory = os.path.expanduser(os.fspath(directory))
     with ocp.training.Checkpointer(directory) as checkpointer:
         latest = checkpointer.latest
     step = None if latest is None else int(latest.step)
@@ -395,6 +396,24 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     _check_epoch(step, loaded["optimizer_variables"], path)
     model.set_state_tree({name: loaded[name] for name in state})
     return step + 1
+
+
+def _folder(directory: Any) -> str:
+    """An absolute path; raises `ValueError` where a file is in the way.
+
+    Orbax would wait there without an end.
+    """
+    given = os.path.expanduser(os.fspath(directory))
+    if "://" in given:  # of a cloud, which Orbax knows
+        return given
+    path = Path(given).absolute()
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir():
+        raise ValueError(
+            "`directory` must be a folder, or the path of one to come. "
+            f"Received: directory='{given}', and '{there}' is a file"
+        )
+    return str(path)
 
 
 def _check_shared(step: int | None, directory: str) -> None:

@@ -1,7 +1,7 @@
 """Texts in, texts out."""
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -10,11 +10,11 @@ from keras import ops
 
 from keras_posenc.generation.described import OF_SCORES, described
 from keras_posenc.generation.detokenizing import Detokenizing
-from keras_posenc.generation.generated import IMPOSSIBLE
 from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
+from keras_posenc.generation.stream import Stream
 from keras_posenc.generation.tokenizing import Tokenizing
 
 # What else has a name in the graph.
@@ -179,7 +179,7 @@ class Generator(keras.Model):
     def call(
         self, inputs: Any, *, training: Any = None, mask: Any = None
     ) -> Any:
-        inputs = self._by_name("inputs", inputs)
+        inputs = _dense(self._by_name("inputs", inputs))
         # A Functional model takes any other argument too, and ignores it.
         return super().call(inputs, training=training, mask=mask)
 
@@ -357,9 +357,9 @@ class Generator(keras.Model):
 
         Args:
             x: Texts, as a list, an array or a tensor; ids, `(batch, seq)`,
-                where there is no source tokenizer; a dict of these by the name
-                of the model's input, `text` or `ids`; or a `tf.data.Dataset`
-                of batches of texts or ids.
+                where there is no source tokenizer, also as a ragged tensor; a
+                dict of these by the name of the model's input, `text` or `ids`;
+                or a `tf.data.Dataset` of batches of texts or ids.
             batch_size: How many go at once.
             verbose: As for Keras's `predict`.
 
@@ -373,7 +373,7 @@ class Generator(keras.Model):
         x = self._by_name("x", x)
         if hasattr(x, "element_spec"):
             _check_batches(x.element_spec, tokenizer)
-            ids = x if tokenizer is None else x.map(tokenizer)
+            ids = x.map(_dense if tokenizer is None else tokenizer)
             found = self.from_ids.predict(ids, verbose=verbose)
         else:
             found = self.from_ids.predict(
@@ -381,7 +381,7 @@ class Generator(keras.Model):
                 batch_size=batch_size,
                 verbose=verbose,
             )
-        self._check_scores(found["score"])
+        self.search.check_scores(found["score"], of_beams=self.search.beams > 1)
         if self.detokenize is None:
             return found
         return _of_texts(self._texts, found)
@@ -389,7 +389,7 @@ class Generator(keras.Model):
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """Keras's `quantize`, of the model within and all that runs it."""
         super().quantize(*args, **kwargs)
-        for each in vars(self).values():
+        for each in (*vars(self).values(), *vars(self).get("_steps", ())):
             if isinstance(each, keras.Model):  # compiled as it was before
                 each.predict_function = None
 
@@ -424,22 +424,28 @@ class Generator(keras.Model):
         found = self.scorer_from_ids.predict(
             ids, batch_size=batch_size, verbose=0
         )
-        self._check_scores(found["score"])
+        self.search.check_scores(found["score"], of_beams=False)
         return found["score"]
 
-    def stream(self, text: Any) -> Iterator[Any]:
+    def stream(self, text: Any, *, noise: Any = None) -> Stream:
         """Generates for one text, and hands tokens on as they come.
 
         Args:
             text: A text, or ids `(seq,)` where there is no source tokenizer.
+            noise: Floats in [0, 1), `(max_length,)`, that draw the sample; by
+                default of the generator's own seed.
 
-        Yields:
-            Pieces of text that together are the text, or ids without a target
-            tokenizer, the end symbol left out.
+        Returns:
+            An iterator of pieces of text that together are the text, or of ids
+            without a target tokenizer, the end symbol left out. It has `ids`,
+            a list of those so far, and `ended`: None for as long as there may
+            be more; then whether an end symbol came, False for what was cut
+            off at `max_length`.
 
         Raises:
             ValueError: A generator with beams, which has no text before it
-                has all of it; what is no text, or no ids; a model of NaN.
+                has all of it; what is no text, or no ids, or no noise for it; a
+                model of NaN.
 
         Example:
             >>> import keras_posenc as kp
@@ -447,8 +453,9 @@ class Generator(keras.Model):
             ...     9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
             ... )
             >>> generator = kp.Generator(model, max_length=3)
-            >>> len(list(generator.stream([5, 7, 2])))
-            3
+            >>> stream = generator.stream([5, 7, 2])
+            >>> len(list(stream)), stream.ended  # it has no end symbol
+            (3, False)
         """
         if self.search.beams > 1:
             raise ValueError(
@@ -465,61 +472,23 @@ class Generator(keras.Model):
                 "`text` must be ids of shape (seq,), as there is no source "
                 f"tokenizer. Received: text={text!r:.40}"
             )
-        tokens = self._stream(self._ids("text", [text], self.source_tokenizer))
-        if self.detokenize is None:
-            return tokens
-        return self._pieces(tokens)
-
-    def _stream(self, ids: Any) -> Iterator[int]:
-        search = self.search
-        room = search.max_length - len(search.prefix_ids)
-        noise: Any = np.zeros((1, room), "float32")
-        if search.draw is not None:
-            noise = keras.random.uniform(
-                (1, search.max_length),
-                dtype="float32",
-                seed=search.seed_generator,
-            )
-            noise = ops.convert_to_numpy(noise)
-        said = ops.convert_to_numpy(search.prompt(ids)[:1])
-        # Of one length, or each step would be compiled anew.
-        seen = np.pad(said, ((0, 0), (0, room)))
-        first, step = self._steps
-        state = first.predict_on_batch(ids)
-        yield from search.prefix_ids
-        for index in range(room):
-            found = step.predict_on_batch(
-                {**state, "noise": noise[:, index], "seen": seen}
-            )
-            self._check_scores(found.pop("score"))
-            if found.pop("ended")[0]:
-                return
-            seen[0, said.shape[1] + index] = found["token"][0]
-            yield int(found["token"][0])
-            state.update(found)
+        ids = self._ids("text", [text], self.source_tokenizer)
+        if noise is not None:
+            noise = np.asarray(noise, "float32")
+            if self.search.draw is None or noise.shape != (self.max_length,):
+                raise ValueError(
+                    "`noise` must be of shape (max_length,), for a generator "
+                    f"that draws. Received: noise of shape {noise.shape}"
+                )
+            noise = noise[np.newaxis]
+        texts = None if self.detokenize is None else self._texts
+        return Stream(self.search, self._steps, ids, texts=texts, noise=noise)
 
     @functools.cached_property
     def _steps(self) -> tuple[keras.Model, keras.Model]:
         from keras_posenc.generation.step import First, Step
 
         return First(self.search), Step(self.search)
-
-    def _pieces(self, tokens: Iterator[int]) -> Iterator[str]:
-        """The texts that tokens add, each once it is certain."""
-        ids: list[int] = []
-        said = ""
-        for token in tokens:
-            ids.append(token)
-            text = self._texts(np.array([ids], "int32"))[0]
-            # A character of several tokens is not there before the last.
-            if text.startswith(said) and not text.endswith("\ufffd"):
-                if text != said:
-                    yield text[len(said) :]
-                said = text
-        if ids:
-            text = self._texts(np.array([ids], "int32"))[0]
-            if text != said:
-                yield text[len(said) :]
 
     def _by_name(self, name: str, x: Any) -> Any:
         """What a dict has for the one input; anything else as it is."""
@@ -541,6 +510,7 @@ class Generator(keras.Model):
                     f"`{name}` must be a list or an array of texts. "
                     f"Received: one text, {x!r:.40}"
                 )
+            _check_texts(name, x)
             ids = np.asarray(ops.convert_to_numpy(tokenizer(x)))
         else:
             try:
@@ -557,20 +527,11 @@ class Generator(keras.Model):
             raise ValueError(
                 f"`{name}` must hold at least one text. It is empty"
             )
+        if not ids.size:  # of rows without a token, which have no dtype
+            ids = ids.astype("int32")
         size = vocabulary_of(self.model) if name == "target" else None
         self.search.check_inputs(ids, name=name, size=size)
         return ids
-
-    def _check_scores(self, scores: np.ndarray) -> None:
-        """Raises `ValueError` for what no model can mean."""
-        best = scores[:, 0] if scores.ndim == 2 else scores
-        # Beams of NaN are as good as none.
-        if np.isnan(best).any() or (best <= IMPOSSIBLE).any():
-            raise ValueError(
-                "`model` must give logits that are numbers, and gives NaN: "
-                "weights that hold NaN, or numbers beyond "
-                f"{self.model.decoder.compute_dtype}. Received: {self.model!r}"
-            )
 
     def _texts(self, ids: Any) -> np.ndarray:
         """Python strings of ids `(..., seq)`."""
@@ -632,6 +593,11 @@ def _tokens(tokenizer: keras.Layer, texts: Any) -> Any:
     return tokenizer(texts)
 
 
+def _dense(ids: Any) -> Any:
+    """Ids that TensorFlow has as ragged rows, padded with 0; else as given."""
+    return ids.to_tensor() if hasattr(ids, "to_tensor") else ids
+
+
 def _check_batches(spec: Any, tokenizer: Any) -> None:
     """Raises `ValueError` unless a dataset holds batches of texts, or ids."""
     rank = getattr(getattr(spec, "shape", None), "rank", None)
@@ -641,6 +607,25 @@ def _check_batches(spec: Any, tokenizer: Any) -> None:
             f"`x` as a dataset must hold batches of {wanted}. "
             f"Received: elements {spec}"
         )
+
+
+def _check_texts(name: str, x: Any) -> None:
+    """Raises `ValueError` for what no tokenizer takes, and says so by codes."""
+    if not isinstance(x, list | tuple | np.ndarray):
+        return
+    for each in np.asarray(x, object).ravel():
+        if not isinstance(each, str | bytes):
+            raise ValueError(
+                f"`{name}` must be texts. Received: {each!r:.40} among them"
+            )
+        if isinstance(each, str):
+            try:
+                each.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"`{name}` must be Unicode, without lone surrogates. "
+                    f"Received: {each!r:.40}"
+                ) from error
 
 
 def _size_of(tokenizer: Any) -> int | None:

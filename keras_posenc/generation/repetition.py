@@ -4,6 +4,8 @@ from typing import Any
 
 from keras import ops
 
+from keras_posenc.generation.generated import IMPOSSIBLE
+
 
 def seen_ids(prompt: Any, vocabulary: int, *, before: Any) -> Any:
     """Which ids stand in the prompt before the column `before`.
@@ -46,4 +48,6 @@ def penalize(logits: Any, seen: Any, penalty: float) -> Any:
         Floats `(batch, vocabulary)`.
     """
     less = ops.where(logits > 0, logits / penalty, logits * penalty)
+    # However large the penalty is, what is forbidden is less likely.
+    less = ops.maximum(less, IMPOSSIBLE / 4)
     return ops.where(seen, less, logits)

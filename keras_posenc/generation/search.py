@@ -13,7 +13,12 @@ from keras_posenc.generation.beam_search import (
     traced_beam_search,
 )
 from keras_posenc.generation.claim import Claim
-from keras_posenc.generation.generated import Generated, Next, is_any
+from keras_posenc.generation.generated import (
+    IMPOSSIBLE,
+    Generated,
+    Next,
+    is_any,
+)
 from keras_posenc.generation.one_by_one import greedy_search, sample
 from keras_posenc.generation.options import SAMPLING, check_ids, check_options
 from keras_posenc.generation.prompts import align_right, refusable
@@ -397,6 +402,23 @@ class Search(NamedArguments, keras.layers.Layer):
             )
         if lengths and name != "target":
             self.check_lengths(values, name=name)
+
+    def check_scores(self, scores: np.ndarray, *, of_beams: bool) -> None:
+        """Raises `ValueError` for what no model can mean.
+
+        Args:
+            scores: float `(batch,)`, or `(batch, n_best)`.
+            of_beams: Whether a search with beams has found them: those of NaN
+                are as good as none.
+        """
+        best = scores[:, 0] if scores.ndim == 2 else scores
+        is_none = of_beams and (best <= IMPOSSIBLE).any()
+        if np.isnan(best).any() or is_none:
+            raise ValueError(
+                "`model` must give logits that are numbers, and gives NaN: "
+                "weights that hold NaN, or numbers beyond "
+                f"{self.model.decoder.compute_dtype}. Received: {self.model!r}"
+            )
 
     def check_lengths(self, values: np.ndarray, *, name: str = "ids") -> None:
         """Raises `ValueError` for rows longer than a table of positions.

@@ -82,7 +82,10 @@ class ScoringReport:
         told += [
             f"{path}: none of its rows is good" for path in self.unanswered
         ]
-        return "\n".join([line, *told])
+        # Names of files and columns may be no Unicode.
+        return (
+            "\n".join([line, *told]).encode(errors="backslashreplace").decode()
+        )
 
 
 def _files(count: int) -> str:

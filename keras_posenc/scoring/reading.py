@@ -32,6 +32,13 @@ class Part(NamedTuple):
     done: int
 
 
+# How files begin that are no UTF-8, whatever they are called.
+_SIGNS = {
+    b"\x1f\x8b": "compressed by gzip",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
 # What Arrow raises of a value that is of no type, or of another one.
 _UNFIT = (ValueError, TypeError, OverflowError)
 # A row of a file by its columns, or what is wrong with it; and its bytes.
@@ -69,6 +76,9 @@ def read(
                 yield row
 
     columns = _Columns(inputs, keep, format == "tfrecord", ahead)
+    if format == "csv":  # its header has them, whether rows follow or not
+        names = columns_of(path, format, wanted=columns.names, window=window)
+        columns.check_names(names)
     with path.open("rb") as file:
         found = _READERS[format](file)
         is_first = True
@@ -95,6 +105,7 @@ def columns_of(
     names: dict[str, None] = {}
     with path.open("rb") as file:
         if format == "csv":
+            _check_begin(file)
             with _text(file) as text:
                 return _header(csv.reader(text)) or [*wanted]
         for row, _ in itertools.islice(_READERS[format](file), window):
@@ -124,8 +135,13 @@ def _read_parquet(
     import pyarrow.parquet as pq
 
     size = path.stat().st_size
-    # Else a group of rows, which may be all there are, is read at once.
-    options = {"buffer_size": _BUFFER, "pre_buffer": False}
+    # Else a group of rows, which may be all there are, is read at once; and
+    # bits that have flipped are numbers like others.
+    options = {
+        "buffer_size": _BUFFER,
+        "pre_buffer": False,
+        "page_checksum_verification": True,
+    }
     with pq.ParquetFile(path, **options) as file:
         schema, count = file.schema_arrow, max(1, file.metadata.num_rows)
         wanted = {*(each.column for each in inputs), *keep}
@@ -156,6 +172,15 @@ def _rows_of_window(metadata: Any, names: Sequence[str], window: int) -> int:
         if held > 0:
             window = min(window, max(1, _WINDOW * group.num_rows // held))
     return window
+
+
+def _check_begin(file: Any) -> None:
+    """Raises `ValueError` for what begins like no text."""
+    begin = file.read(4)
+    file.seek(0)
+    for sign, what in _SIGNS.items():
+        if begin.startswith(sign):
+            raise ValueError(f"it is {what}, and no UTF-8")
 
 
 def _csv(file: Any) -> Rows:
@@ -199,6 +224,7 @@ def _header(lines: Any) -> list[str]:
 
 
 def _json_lines(file: Any) -> Rows:
+    _check_begin(file)
     is_named_json = file.name.lower().endswith(".json")
     while line := file.readline(_LINE):
         size = len(line)
@@ -268,14 +294,20 @@ class _Columns:
         self._single: set[str] = set()
         self._has_names = False
 
+    @property
+    def names(self) -> list[str]:
+        """All that are wanted."""
+        return [*self._inputs, *self._keep]
+
     def part(self, rows: Sequence[Row], done: int) -> Part:
         """A table of some rows, once the file was read up to here."""
         pa = require_pyarrow()
         whole = [row for row in rows if not isinstance(row, str)]
-        self._check_names(whole)
+        if whole and not self._has_names:
+            self.check_names([*dict.fromkeys(n for row in whole for n in row)])
         wrong = {i: row for i, row in enumerate(rows) if isinstance(row, str)}
         columns: dict[str, list[Any]] = {}
-        for name in (*self._inputs, *self._keep):
+        for name in self.names:
             columns[name] = [
                 None if isinstance(row, str) else row.get(name) for row in rows
             ]
@@ -298,13 +330,10 @@ class _Columns:
         arrays = [pa.array(v, types[name]) for name, v in columns.items()]
         return Part(pa.table(arrays, names=[*columns]), wrong, done)
 
-    def _check_names(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def check_names(self, names: Sequence[str]) -> None:
         """Raises `ValueError` for a column that none of the first rows has."""
-        if not rows or self._has_names:
-            return
         self._has_names = True
-        names = dict.fromkeys(name for row in rows for name in row)
-        for name in (*self._inputs, *self._keep):
+        for name in self.names:
             if name not in names:
                 raise ValueError(
                     f"Column '{name}' is not in it. Its columns: "

@@ -202,7 +202,7 @@ class Scorer:
                 )
         for each in self.inputs:
             each.check_type(given.field(each.column).type)
-        kept = [given.field(name) for name in self.keep]
+        kept = [_without_views(given.field(name)) for name in self.keep]
         return (
             pa.schema(
                 [*kept, *((each.name, each.type) for each in self.outputs)]
@@ -268,6 +268,7 @@ class Scorer:
                 self._answer(run, rows, batch, answers, reasons)
             self._check_takes_some(asked, answers, reasons)
         kept = table.select(self.keep)
+        kept = kept.cast(pa.schema([schemas[0].field(n) for n in self.keep]))
         good, bad = sorted(answers), sorted(reasons)
         columns = [*kept.take(pa.array(good, pa.int64())).columns]
         columns += (
@@ -457,6 +458,16 @@ class Scorer:
             lengths = np.max(mask * places, axis=1, initial=1).tolist()
             padded = mask.shape[1]
         return answers, lengths, padded
+
+
+def _without_views(field: Any) -> Any:
+    """A field of what Arrow can take rows of: of views it cannot yet."""
+    pa = require_pyarrow()
+    plain = {
+        "string_view": pa.large_string(),
+        "binary_view": pa.large_binary(),
+    }
+    return field.with_type(plain.get(str(field.type), field.type))
 
 
 def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:

@@ -81,6 +81,12 @@ def add(commands: "Commands") -> None:
         help="print the score before each answer, and a tab between",
     )
     arguments.add_json(forms)
+    forms.add_argument(
+        "--stream",
+        action="store_true",
+        help="print each piece of an answer as soon as it is there, for .keras "
+        "files",
+    )
 
 
 def seed(text: str) -> int:
@@ -101,6 +107,9 @@ def run(options: argparse.Namespace) -> int:
     given: Sequence[Any] = texts
     if options.ids:
         given = [*map(parse_ids, texts, names)]
+    if options.stream:
+        _tell_cut_off(_stream(options, given), len(given))
+        return EXIT_OK
     if options.artifact.suffix == ".keras":
         answers = _of_model(options, given, names)
     else:
@@ -118,13 +127,17 @@ def run(options: argparse.Namespace) -> int:
         score = f"{answer['score']:.4f}\t" if options.scores else ""
         print(f"{score}{_line(answer)}")
     cut = sum(not answer.get("ended", True) for answer in every)
+    _tell_cut_off(cut, len(every))
+    return EXIT_OK
+
+
+def _tell_cut_off(cut: int, count: int) -> None:
     if cut:
         print(
-            f"keras-posenc: {cut} of {len(every)} answers reached max_length "
-            "and no end symbol",
+            f"keras-posenc: {cut} of {count} answers reached max_length and no "
+            "end symbol",
             file=sys.stderr,
         )
-    return EXIT_OK
 
 
 def _read(given: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -168,10 +181,7 @@ def _of_model(
     options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
 ) -> dict[str, Any]:
     """What a .keras file answers, here."""
-    for option in ("tokenizer", "signature"):
-        if getattr(options, option) is not None:
-            raise UsageError(f"--{option} is for artifacts, not .keras files")
-    generator = load_generator(options.artifact, options.imports)
+    generator = _load(options)
     from keras_posenc.artifacts.answers import BATCH, draw_noise
 
     rows = given
@@ -184,8 +194,6 @@ def _of_model(
         model = generator.offered_signatures()["from_ids"]
         length = generator.search.max_length
         ids = [ids, draw_noise(len(rows), length, options.seed)]
-    elif options.seed is not None:
-        raise UsageError(f"--seed: '{options.artifact}' draws no samples")
     try:
         generator.search.check_lengths(checked)
         answers = dict(model.predict(ids, batch_size=BATCH, verbose=0))
@@ -199,6 +207,48 @@ def _of_model(
             f"{found[1] if found else error}"
         ) from error
     return answers if options.ids else _detokenized(generator, answers)
+
+
+def _stream(options: argparse.Namespace, given: Sequence[Any]) -> int:
+    """Prints answers as they come; how many were cut off."""
+    if options.artifact.suffix != ".keras":
+        raise UsageError(
+            "--stream is for .keras files: an artifact answers at once"
+        )
+    generator = _load(options)
+    if options.ids and generator.source_tokenizer is not None:
+        raise UsageError(f"--stream: '{options.artifact}' takes texts, not ids")
+    if not options.ids:
+        _check_tokenizer(generator, options.artifact)
+    from keras_posenc.artifacts.answers import draw_noise
+
+    noise: Any = [None] * len(given)
+    if generator.search.draw is not None:
+        noise = draw_noise(len(given), generator.max_length, options.seed)
+    cut = 0
+    for each, drawn in zip(given, noise, strict=True):
+        stream = generator.stream(each, noise=drawn)
+        between = ""
+        for piece in stream:
+            if isinstance(piece, str):
+                print(_line({"text": piece}), end="", flush=True)
+            else:
+                print(f"{between}{piece}", end="", flush=True)
+                between = " "
+        print()
+        cut += bool(generator.end_ids) and not stream.ended
+    return cut
+
+
+def _load(options: argparse.Namespace) -> Any:
+    """The generator of a .keras file, for which the options must be."""
+    for option in ("tokenizer", "signature"):
+        if getattr(options, option) is not None:
+            raise UsageError(f"--{option} is for artifacts, not .keras files")
+    generator = load_generator(options.artifact, options.imports)
+    if options.seed is not None and generator.search.draw is None:
+        raise UsageError(f"--seed: '{options.artifact}' draws no samples")
+    return generator
 
 
 def _of_artifact(
@@ -246,15 +296,19 @@ def _tokenize(
     generator: Any, texts: Sequence[str], path: Any
 ) -> list[list[int]]:
     """The ids of each text, without the padding behind it."""
+    _check_tokenizer(generator, path)
+    import numpy as np
+
+    ids = np.asarray(generator.source_tokenizer(list(texts)))
+    return [np.trim_zeros(row, "b").tolist() for row in ids]
+
+
+def _check_tokenizer(generator: Any, path: Any) -> None:
     if generator.source_tokenizer is None:
         raise UsageError(
             f"'{path}' has no tokenizer. Give ids, and not texts: --ids "
             '"5 7 3"'
         )
-    import numpy as np
-
-    ids = np.asarray(generator.source_tokenizer(list(texts)))
-    return [np.trim_zeros(row, "b").tolist() for row in ids]
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Any:

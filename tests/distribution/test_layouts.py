@@ -256,3 +256,16 @@ def test_saves_all_or_nothing(tmp_path, monkeypatch):
 def test_saves_keras_files_alone(tmp_path):
     with pytest.raises(ValueError, match=r"must end in \.keras.*model\.h5"):
         kp.save_gathered(small(), tmp_path / "model.h5")
+
+
+def test_a_file_where_checkpoints_should_be_is_named(tmp_path):
+    """Orbax would wait there without an end."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    file = tmp_path / "run"
+    file.touch()
+    for folder in (file, file / "checkpoints"):
+        with pytest.raises(
+            ValueError, match=r"must be a folder.*run' is a file"
+        ):
+            kp.restore_checkpoint(model, folder)

@@ -129,5 +129,6 @@ def test_quick_run_reports_and_exports(tmp_path):
     assert len(rows) == 7
     for _, *answers in rows:
         assert len(set(answers)) == 1
-    assert (tmp_path / "out" / "dates.tflite").stat().st_size > 0
+    for name in ("dates.tflite", "dates.keras"):
+        assert (tmp_path / "out" / name).stat().st_size > 0
     assert (tmp_path / "out" / "dates" / "1" / "saved_model.pb").is_file()

@@ -270,6 +270,7 @@ def test_what_was_quantized_answers():
     """... and not what was compiled before."""
     made = generator(continuer())
     before = answers(made, SOURCES)["score"]
+    streamed = list(made.stream(SOURCES[0]))
     made.quantize("int8")
     called = made(np.array(SOURCES, "int32"))
     found = answers(made, SOURCES)
@@ -277,6 +278,26 @@ def test_what_was_quantized_answers():
         found["score"], ops.convert_to_numpy(called["score"]), atol=BOUND
     )
     assert np.abs(found["score"] - before).max() > 1e-3
+    # What int8 rounds need not show in a stream: other weights do.
+    table = made.model.embedding.embeddings
+    table.assign(ops.roll(table, 1, axis=0))
+    found = answers(made, SOURCES[:1])["ids"][0].tolist()
+    stream = list(made.stream(SOURCES[0]))
+    assert stream == [token for token in found if token not in (0, END)]
+    assert stream != streamed
+
+
+@HOME
+def test_a_score_may_be_very_low():
+    """... lower than what marks that there are no beams."""
+    model = translator()
+    table = model.target_embedding.embeddings
+    table.assign(1e5 * ops.convert_to_numpy(table))
+    target = {"source": np.array(SOURCES), "target": np.array(SOURCES)}
+    expected = ops.convert_to_numpy(generator(model).scorer(target)["score"])
+    assert np.all(np.sort(expected)[:2] < -6e4)
+    found = generator(model).score(SOURCES, SOURCES)
+    np.testing.assert_allclose(found, expected, rtol=BOUND)
 
 
 def test_models_of_nan_are_named():
@@ -310,8 +331,31 @@ def test_a_stream_is_what_is_generated(make, options):
     model = make()
     whole = answers(generator(model, **options), SOURCES[:1])["ids"][0]
     # Another one, whose noise begins where the other's began.
-    pieces = list(generator(model, **options).stream(SOURCES[0]))
+    stream = generator(model, **options).stream(SOURCES[0])
+    assert stream.ended is None
+    pieces = list(stream)
+    assert pieces == stream.ids
     assert pieces == [t for t in whole.tolist() if t not in (0, END)]
+    assert stream.ended == (END in whole)
+
+
+@HOME
+def test_a_stream_of_given_noise():
+    """... says whether it was cut off."""
+    made = generator(translator(), temperature=3.0)
+    noise = np.random.default_rng(0).random((8, 7), "float32")
+    rows = np.repeat(np.array(SOURCES[:1], "int32"), 8, axis=0)
+    found = made.offered_signatures()["from_ids"]([rows, noise])
+    ended = found["ended"].numpy().tolist()
+    assert {*ended} == {True, False}
+    for ids, end, drawn in zip(found["ids"], ended, noise, strict=True):
+        stream = made.stream(SOURCES[0], noise=drawn)
+        pieces = [*stream, *[END] * stream.ended]
+        assert pieces == ids.numpy()[: len(pieces)].tolist()
+        assert stream.ended == end
+    for each, row in ((made, noise[0, 1:]), (generator(made.model), noise[0])):
+        with pytest.raises(ValueError, match=r"`noise` must be .*\(max_length"):
+            each.stream(SOURCES[0], noise=row)
 
 
 def test_one_seed_draws_the_same_sequences_call_by_call():
@@ -406,6 +450,29 @@ def test_a_dict_by_the_name_of_the_input():
         np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
         with pytest.raises(ValueError, match=r"keys \['source'\]"):
             ask({"source": ids})
+
+
+@HOME
+def test_ragged_rows_are_padded():
+    import tensorflow as tf
+
+    made = generator(continuer())
+    rows = tf.ragged.constant([[5, 6], [7], []], "int32")
+    expected = answers(made, rows.to_tensor())["ids"]
+    batches = tf.data.Dataset.from_tensors(rows)
+    for found in (made(rows), made.predict(rows), made.predict(batches)):
+        np.testing.assert_array_equal(found["ids"], expected)
+
+
+def test_a_row_without_tokens_is_answered():
+    """... which a list of none has no dtype for."""
+    made = generator(continuer())
+    expected = answers(made, [[0, 0]])["ids"]
+    np.testing.assert_array_equal(
+        made.predict([[]], verbose=0)["ids"], expected
+    )
+    stream = made.stream([])
+    assert [*stream, *[END] * stream.ended] == [t for t in expected[0] if t]
 
 
 def test_ids_and_sources_that_do_not_fit_are_named():

@@ -229,6 +229,24 @@ def test_what_was_said_is_not_said_again():
     assert sorted(generated(numpy(found)[0][0])) == [1, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("search", "options"),
+    [(greedy_search, {}), (sample, {"noise": np.full((1, 6), 0.5, "float32")})],
+)
+def test_padding_is_not_what_a_penalty_leaves(search, options):
+    """Not even where all tokens have been said that may be."""
+    toy = Toy()
+    toy.logits = -np.abs(toy.logits) - 1
+    found = search(
+        toy.next,
+        toy.prompt([2], length=6),
+        cache=toy.cache([0]),
+        repetition_penalty=1e6,
+        **options,
+    )
+    assert len(generated(numpy(found)[0][0])) == 6
+
+
 @pytest.mark.parametrize("penalty", [0.5, 1.5])
 def test_the_penalty_moves_both_signs_the_same_way(penalty):
     from keras_posenc.generation.repetition import penalize, seen_ids

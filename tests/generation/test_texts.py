@@ -123,6 +123,12 @@ def test_what_are_no_texts_is_named():
     for ask in (made.predict, lambda x: made.score(x, TEXTS)):
         with pytest.raises(ValueError, match=r"must be a list.*'abc'"):
             ask("abc")
+        for wrong, reason in (
+            (None, "texts.*None"),
+            ("\ud800", "Unicode, .*ud800"),
+        ):
+            with pytest.raises(ValueError, match=f"` must be {reason}"):
+                ask(["abc", wrong])
     rows = tf.data.Dataset.from_tensor_slices(TEXTS)
     with pytest.raises(ValueError, match=r"batches of texts, \(batch,\)"):
         made.predict(rows)

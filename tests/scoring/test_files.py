@@ -1,10 +1,12 @@
 """Files in, files out: whole or not at all, once, and named where not."""
 
 import errno
+import gzip
 import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -150,6 +152,32 @@ def test_broken_files_are_named_and_others_scored(scorer, data, tmp_path):
         report
     )
     assert names(out) == ["_bad/a.parquet", "a.parquet"]
+
+
+def test_pages_that_have_changed_are_no_rows(scorer, tmp_path):
+    """... where the file has checksums of them."""
+    path = write(tmp_path / "a.parquet", rows=1000)
+    pq.write_table(
+        pq.read_table(path), path, compression="none", write_page_checksum=True
+    )
+    content = bytearray(path.read_bytes())
+    place = content.index(struct.pack("d", 500.0))
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(writing.FragmentError, match="CRC"):
+        writing.score_fragment(scorer, fragment(path), tmp_path / "out")
+
+
+def test_names_that_are_no_unicode_are_told(scorer, data, tmp_path):
+    """Of a column, and of a file."""
+    (data / "x.csv").write_bytes(b"id,\xff\n")
+    name = os.fsdecode(b"\xff.parquet")
+    (data / name).write_bytes(b"PAR1")
+    report = kp.score_files(scorer, data, out=tmp_path / "out", verbose=False)
+    assert report.files == 3
+    told = str(report).encode().decode()
+    assert r"Its columns: id, \udcff" in told
+    assert r"\udcff.parquet: " in told
 
 
 def test_a_file_that_changes_or_vanishes_meanwhile(scorer, data, tmp_path):
@@ -496,6 +524,25 @@ def test_a_stray_quote_takes_no_rows(
         writing.score_fragment(
             scorer, Fragment(path, "x.csv", "csv"), tmp_path / "out"
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("x.csv", gzip.compress(b"id,vector\n"), "is compressed by gzip"),
+        ("x.jsonl", b"\x28\xb5\x2f\xfd\x00", "is compressed by zstd"),
+        ("x.csv", "id,vector\n".encode("utf-16"), "is UTF-16, and no UTF-8"),
+        ("x.csv", b"id;vector\n", "'vector' is not in it.*: id;vector$"),
+    ],
+)
+def test_what_cannot_be_read_is_not_empty(
+    scorer, tmp_path, name, content, reason
+):
+    path = tmp_path / name
+    path.write_bytes(content)
+    one = Fragment(path, name, path.suffix[1:])
+    with pytest.raises(writing.FragmentError, match=reason):
+        writing.score_fragment(scorer, one, tmp_path / "out")
 
 
 def test_blank_lines_of_one_column_are_rows(files, tmp_path):

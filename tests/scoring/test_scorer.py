@@ -531,3 +531,19 @@ class TestRefusals:
             scorer(pa.table({"two": [[1.0, 2.0]]}))
         table = pa.table({"two": [[1.0, 2.0]], "one": [[3.0, 4.0]]})
         assert scorer(table)[0].to_pydict() == {"sum": [[4.0, 6.0]]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "plain"),
+    [("string_view", pa.large_string()), ("binary_view", pa.large_binary())],
+)
+def test_kept_views_are_what_they_show(files, kind, plain):
+    """Arrow has no way to take rows of them."""
+    ids = pa.array([b"a", b"b", None], getattr(pa, kind)())
+    vectors = [[1.0, 2.0, 3.0], None, [4.0, 5.0, 6.0]]
+    scorer = kp.Scorer(files.vectors, keep=["id"])
+    good, bad = scorer(pa.table({"id": ids, "vector": vectors}))
+    expected = ids.cast(plain).to_pylist()
+    assert good["id"].type == bad["id"].type == plain
+    assert good["id"].to_pylist() == [expected[0], expected[2]]
+    assert bad["id"].to_pylist() == [expected[1]]

@@ -181,8 +181,21 @@ def test_answers_that_were_cut_off_are_counted(run, generators):
     result = run("generate", *file, *many, "--seed", 1)
     assert note in result.err
     assert len(result.out.splitlines()) == len(many)
-    result = run("generate", generators / "alone.keras", "a")
-    assert "reached" not in result.err  # it has no end symbol
+    streamed = run("generate", model, *many, "--seed", 1, "--stream")
+    assert streamed.out == result.out
+    assert note in streamed.err
+    for how in ((), ["--stream"]):  # it has no end symbol
+        result = run("generate", generators / "alone.keras", "a", *how)
+        assert result.code == 0
+        assert "reached" not in result.err
+    given = (generators / "ids.keras", "5 7", "8", "--ids")
+    whole, streamed = (
+        run("generate", *given, *how).out for how in ((), ["--stream"])
+    )
+    for ids, pieces in zip(
+        whole.split("\n"), streamed.split("\n"), strict=True
+    ):
+        assert pieces == ids.removesuffix(" 3")  # the end symbol
 
 
 def test_a_text_without_ids_is_answered(run, generators):
@@ -234,6 +247,10 @@ def test_a_text_beyond_the_positions(run, generators, artifact):
         ("beams 5|--ids", "takes texts. The signatures of "),
         ("beams 5|--seed|1", "draws no samples"),
         ("beams 5|--tokenizer|x", "beams' has its own"),
+        ("beams.keras abc|--stream", "make one of the same model with beams=1"),
+        ("draws.tflite 5|--ids|--stream", "--stream is for .keras files"),
+        ("draws.keras 5|--ids|--stream", "draws.keras' takes texts, not ids"),
+        ("ids.keras abc|--stream", "has no tokenizer. Give ids"),
     ],
 )
 def test_bad_arguments(run, generators, line, reason):

@@ -1,0 +1,100 @@
+"""Tokens as they come."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_posenc.generation.search import Search
+
+
+class Stream(Iterator[Any]):
+    """What `Generator.stream` returns.
+
+    Attributes:
+        ids: The ids so far, a prefix among them, and no end symbol.
+        ended: None for as long as there may be more; then whether an end
+            symbol came, False for what was cut off at `max_length`.
+
+    Args:
+        search: The search, without beams.
+        steps: A `First` and a `Step` of it.
+        source: Integers `(1, seq)`.
+        texts: From ids `(1, seq)` to a text of each row; None to hand on ids.
+        noise: Floats in [0, 1), `(1, max_length)`; by default of the search's
+            own seed, where it draws.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        steps: tuple[keras.Model, keras.Model],
+        source: Any,
+        *,
+        texts: Callable[[Any], Any] | None = None,
+        noise: Any = None,
+    ) -> None:
+        self.ids: list[int] = []
+        self.ended: bool | None = None
+        self._search = search
+        self._steps = steps
+        tokens = self._tokens(source, noise)
+        self._handed_on = (
+            tokens if texts is None else self._pieces(texts, tokens)
+        )
+
+    def __next__(self) -> Any:
+        return next(self._handed_on)
+
+    def _tokens(self, source: Any, noise: Any) -> Iterator[int]:
+        search = self._search
+        room = search.max_length - len(search.prefix_ids)
+        if search.draw is None:
+            noise = np.zeros((1, room), "float32")
+        elif noise is None:
+            noise = keras.random.uniform(
+                (1, search.max_length),
+                dtype="float32",
+                seed=search.seed_generator,
+            )
+            noise = ops.convert_to_numpy(noise)
+        said = ops.convert_to_numpy(search.prompt(source)[:1])
+        # Of one length, or each step would be compiled anew.
+        seen = np.pad(said, ((0, 0), (0, room)))
+        first, step = self._steps
+        state = first.predict_on_batch(source)
+        for token in search.prefix_ids:
+            self.ids.append(token)
+            yield token
+        for index in range(room):
+            found = step.predict_on_batch(
+                {**state, "noise": noise[:, index], "seen": seen}
+            )
+            search.check_scores(found.pop("score"), of_beams=False)
+            if found.pop("ended")[0]:
+                self.ended = True
+                return
+            seen[0, said.shape[1] + index] = found["token"][0]
+            self.ids.append(int(found["token"][0]))
+            yield self.ids[-1]
+            state.update(found)
+        self.ended = False
+
+    def _pieces(
+        self, texts: Callable[[Any], Any], tokens: Iterator[int]
+    ) -> Iterator[str]:
+        """The texts that tokens add, each once it is certain."""
+        said = ""
+        for _ in tokens:
+            text = texts(np.array([self.ids], "int32"))[0]
+            # A character of several tokens is not there before the last.
+            if text.startswith(said) and not text.endswith("\ufffd"):
+                if text != said:
+                    yield text[len(said) :]
+                said = text
+        if self.ids:
+            text = texts(np.array([self.ids], "int32"))[0]
+            if text != said:
+                yield text[len(said) :]
