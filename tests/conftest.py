@@ -5,7 +5,7 @@ import gc
 import re
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 from unittest import mock
 
@@ -30,11 +30,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.randomly_reset_seed = False
 
 
-def pytest_collection_finish() -> None:
-    """Spare Python from going through all that was imported, time and again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Spare Python from going through all that is imported, time and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(100_000, 20, 20)
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
