@@ -55,9 +55,8 @@ def test_ties_fall_as_told(make, options):
     rows = claim.reshape(3, -1, 6)
     each = found["token_score"].reshape(rows.shape)
     for beam in range(rows.shape[1]):
-        scored = made.scorer.predict(
-            {"source": SOURCES, "target": rows[:, beam]}, verbose=0
-        )
+        scored = made.scorer({"source": SOURCES, "target": rows[:, beam]})
+        scored = {name: numpy(value) for name, value in scored.items()}
         np.testing.assert_allclose(
             each[:, beam], scored["token_score"][:, :6], atol=1e-5
         )

@@ -26,6 +26,9 @@ _SECONDS = 20  # of work, and one more for each of these bytes
 _PER_SECOND = 4 * MIB
 _TIMES = 16  # the file's size: its weights are there twice or thrice
 _ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+# Where the package was found, with all that it imports: one process is prepared
+# with these, whatever is added later.
+_PATH = tuple(map(str, sys.path))
 
 
 @contextlib.contextmanager
@@ -55,15 +58,14 @@ def keras_loader(
         reason, or which limit it came upon, and `OSError` where the file cannot
         be read.
     """
-    path = tuple(str(folder) for folder in sys.path)
     if is_fresh and sys.platform == "linux":
         process = Isolated(keras_loading.__file__, None, True, **_ENVIRONMENT)
     else:
         process = Isolated(
-            keras_loading.__file__, [path, (package,)], **_ENVIRONMENT
+            keras_loading.__file__, [_PATH, (package,)], **_ENVIRONMENT
         )
     with process:
-        process.prepare([*path, *folders], modules)
+        process.prepare([*map(str, sys.path), *folders], modules)
         yield functools.partial(_load, process)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from keras_posenc.artifacts.inspection import keras_file
 from keras_posenc.artifacts.inspection.keras_file import keras_loader
+from keras_posenc.artifacts.processes import processes
 
 pytestmark = pytest.mark.tensorflow
 h5py = pytest.importorskip("h5py")
@@ -158,6 +159,17 @@ def test_modules_are_imported_there(write, parts, tmp_path):
         patch.syspath_prepend(tmp_path)
         importlib.import_module("chatty_layers")
         assert loader(path).layers[-1].name == "chatty"
+
+
+def test_one_process_is_prepared_whatever_the_path(
+    write, tmp_path, monkeypatch
+):
+    path = write()
+    load(path)
+    prepared = len(processes._servers)
+    monkeypatch.syspath_prepend(tmp_path)
+    load(path)
+    assert len(processes._servers) == prepared
 
 
 @pytest.mark.parametrize("part", [0, 1, 100, 0.5, -1])
