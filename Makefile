@@ -39,10 +39,10 @@ ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH) $(HOSTS) $(SPARK) \
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow coverage bench bench-gpu lint format \
-	test-oldest test-newest test-backends test-jax test-torch test-hosts \
-	test-spark test-beam test-ray test-web test-arm docs test-docs kill-test \
-	soak fuzz mutants dist test-dist test-images lock clean
+.PHONY: help venv demo test test-slow coverage bench bench-backends bench-gpu \
+	lint format test-oldest test-newest test-backends test-jax test-torch \
+	test-hosts test-spark test-beam test-ray test-web test-arm docs test-docs \
+	kill-test soak fuzz mutants dist test-dist test-images lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -76,6 +76,12 @@ bench: $(VENV)/.installed $(TORCH)/.installed ## Time the layers beside peers
 	$(VENV)/bin/python benchmarks/growth.py --torch $(TORCH)/bin/python
 	$(VENV)/bin/python benchmarks/decoding.py --torch $(TORCH)/bin/python \
 		$(if $(CTRANSLATE2),--ctranslate2 $(CTRANSLATE2))
+
+# On the processor. Nothing else needs Flax, which is not locked.
+bench-backends: $(JAX)/.installed $(TORCH)/.installed ## Time the layers on JAX and PyTorch
+	$(JAX)/$(PIP) flax
+	KERAS_BACKEND=jax $(JAX)/bin/python benchmarks/backends.py
+	KERAS_BACKEND=torch $(TORCH)/bin/python benchmarks/backends.py
 
 # The lock has JAX for the CPU; its own version says what CUDA's part must be.
 bench-gpu: ## Time the JAX backend on an NVIDIA GPU

@@ -70,7 +70,7 @@ def parse(
             )
     if options.only and options.only not in names:
         parser.error(f"--only must be found in one of: {names}")
-    if options.only:
+    if options.only and not getattr(options, "keep", False):
         options.to = None
     options.only = options.only or ""
     return options
@@ -92,17 +92,25 @@ def _has(python: str, package: str) -> bool:
         return False
 
 
+def facts(
+    options: argparse.Namespace, packages: Iterable[str]
+) -> dict[str, Any]:
+    """Where it ran, and the versions of packages."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "rounds": options.rounds,
+        **{each: importlib.metadata.version(each) for each in packages},
+    }
+
+
 def machine(options: argparse.Namespace) -> dict[str, Any]:
     """What the processor can do in this very run, and who takes part."""
     import tensorflow as tf
 
-    facts: dict[str, Any] = {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "rounds": options.rounds,
-        # Off by default on processors without AVX-512.
-        "oneDNN": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "not said"),
-    }
+    # Off by default on processors without AVX-512.
+    onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "not said")
+    found = {**facts(options, ()), "oneDNN": onednn}
     for dtype in ("float32", "bfloat16"):
         a, b = (
             tf.cast(tf.random.stateless_normal(shape, (0, 0)), dtype)
@@ -110,13 +118,13 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
         )
         times = take_turns({"": functools.partial(tf.matmul, a, b)}, 15)
         rate = 2 * 1024 * 2048 * 2048 / times[""] / 1e6
-        facts[f"{dtype} products, GF/s"] = round(rate)
+        found[f"{dtype} products, GF/s"] = round(rate)
     for package in ("tensorflow", "keras", "keras-hub", "onnxruntime"):
-        facts[package] = importlib.metadata.version(package)
+        found[package] = importlib.metadata.version(package)
     for package in PEERS:
         if hasattr(options, package):
-            facts[package] = _version(getattr(options, package), package)
-    return facts
+            found[package] = _version(getattr(options, package), package)
+    return found
 
 
 def _version(python: str | None, package: str) -> str:

@@ -9,6 +9,39 @@ from typing import Any
 JSON, MARKDOWN = "results.json", "RESULTS.md"
 PICTURE, DECODING, SCORING = "growth.png", "decoding.png", "scoring.png"
 
+# Parts of contests alone: what they are headed by, and about.
+CONTESTS = {
+    "pretrained": (
+        "Pretrained encoders",
+        [
+            "all-MiniLM-L6-v2 from the files that it is exported to, beside",
+            "sentence-transformers. Written by `benchmarks/pretrained.py`.",
+        ],
+    ),
+    "mobile": (
+        "On mobile runtimes",
+        [
+            "Four blocks of width 256, of any length and of one (static); of",
+            "one thread the processor's time. Written by",
+            "`benchmarks/mobile.py`.",
+        ],
+    ),
+    "jax": (
+        "On JAX",
+        [
+            "Compiled functions of the same weights, without dropout; a step",
+            "is one of Adam. Written by `make bench-backends`.",
+        ],
+    ),
+    "torch": (
+        "On PyTorch",
+        [
+            "Without dropout, and not compiled; a step is one of Adam.",
+            "Written by `make bench-backends`.",
+        ],
+    ),
+}
+
 NUMBERS = "found", "at most"
 GOALS = ("work", "of what", *NUMBERS, "")
 TIMES = "work", "contestant", "ms", "ours / it", "peak, GB"
@@ -35,10 +68,13 @@ GPU = (
 )
 
 
-def report(part: str, found: Any, folder: Path | None) -> None:
+def report(
+    part: str, found: Any, folder: Path | None, *, is_whole: bool = True
+) -> None:
     """Prints the `part` that was measured, and keeps it if there is a folder.
 
-    What the folder has of other parts stays.
+    What the folder has of other parts stays, and of the same one what was not
+    measured this time, unless it was measured as a whole.
     """
     from rich.console import Console
     from rich.markdown import Markdown
@@ -49,6 +85,11 @@ def report(part: str, found: Any, folder: Path | None) -> None:
     results = {}
     with contextlib.suppress(FileNotFoundError):
         results = json.loads((folder / JSON).read_text())
+    if not is_whole and part in results:
+        works = {contest["work"] for contest in found["contests"]}
+        others = results[part]["contests"]
+        others = [each for each in others if each["work"] not in works]
+        found = {**results[part], "contests": others + found["contests"]}
     results[part] = found
     text = json.dumps(results, indent=1, ensure_ascii=False)
     (folder / JSON).write_text(text + "\n")
@@ -71,18 +112,18 @@ def markdown(results: dict[str, Any]) -> str:
             *("", "## What it takes", ""),
             *_table(TIMES, time_rows(contests)),
         ]
-    if pretrained := results.get("pretrained"):
-        contests = pretrained["contests"]
-        lines += [
-            *("", "## Pretrained encoders", "", _facts(pretrained["machine"])),
-            "",
-            "all-MiniLM-L6-v2 from the files that it is exported to, beside",
-            "sentence-transformers. Written by `benchmarks/pretrained.py`.",
-            "",
-            *_table(GOALS, goal_rows(contests)),
-            "",
-            *_table(TIMES, time_rows(contests)),
-        ]
+    for part, (heading, text) in CONTESTS.items():
+        if found := results.get(part):
+            contests = found["contests"]
+            lines += [
+                *("", f"## {heading}", "", _facts(found["machine"]), ""),
+                *text,
+                *_differences(found),
+                "",
+                *_table(GOALS, goal_rows(contests)),
+                "",
+                *_table(TIMES, time_rows(contests)),
+            ]
     if growth := results.get("growth"):
         lines += [
             *("", "## How it grows", "", _facts(growth["machine"]), ""),
@@ -169,6 +210,17 @@ def markdown(results: dict[str, Any]) -> str:
             *_table(GPU, gpu_rows(gpu["rows"])),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _differences(found: dict[str, Any]) -> list[str]:
+    """How far answers are from those they should be, in words."""
+    if "differences" not in found:
+        return []
+    told = "; ".join(
+        f"{name} {difference:.1e}"
+        for name, difference in found["differences"].items()
+    )
+    return ["", f"Scores differ from Keras's by at most: {told}."]
 
 
 def goal_rows(contests: Sequence[Any]) -> list[list[str]]:

@@ -4,6 +4,7 @@ PyTorch, and who is asked for memory, run in processes of their own.
 A whole run is kept in `RESULTS.md` and `results.json`.
 """
 
+import argparse
 import contextlib
 import functools
 import os
@@ -22,7 +23,9 @@ from _works import WORKS, first_calls
 
 def main() -> None:
     works = {work.__name__: work for work in WORKS}
-    options = parse(__doc__, [*works, "first_calls"], rounds=15)
+    options = parse(
+        __doc__, [*works, "first_calls"], rounds=15, add_options=keep
+    )
     from rich.progress import Progress
 
     contests = []
@@ -46,7 +49,15 @@ def main() -> None:
     if options.only in "first_calls":
         contests += first_calls()
     found = {"machine": machine(options), "contests": contests}
-    report("speed", found, options.to)
+    report("speed", found, options.to, is_whole=not options.only)
+
+
+def keep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep what --only ran, beside what is kept of the rest",
+    )
 
 
 if __name__ == "__main__":

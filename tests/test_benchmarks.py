@@ -16,6 +16,7 @@ import _contest
 import _report
 import growth
 import memory
+import speed
 
 BENCHMARKS = Path(sys.path.pop(0))
 SIZES = [1, 10, 100, 1000, 10_000]
@@ -120,6 +121,39 @@ def test_a_part_is_kept_beside_the_others(tmp_path, capsys):
     assert "growth.png" in page
 
 
+def test_some_works_are_kept_beside_the_others(tmp_path, capsys):
+    def contest(work, found):
+        goal = {"of": "a / b", "found": found, "at most": 1.0}
+        return {"work": work, "milliseconds": {}, "peaks": {}, "goals": [goal]}
+
+    whole = [contest("one", 0.25), contest("other", 0.5)]
+    found = {"machine": {"cores": 2}, "contests": whole}
+    _report.report("speed", found, tmp_path)
+    again = {"machine": {"cores": 2}, "contests": [contest("one", 0.75)]}
+    _report.report("speed", again, tmp_path, is_whole=False)
+
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert "| one | a / b | 0.75 | 1.00 |  |" in page
+    assert "| other | a / b | 0.50 | 1.00 |  |" in page
+    assert "0.25" not in page
+    _report.report("speed", again, tmp_path)
+    assert "| other |" not in (tmp_path / "RESULTS.md").read_text()
+
+
+@pytest.mark.parametrize("part", list(_report.CONTESTS))
+def test_parts_of_contests_have_a_section_each(tmp_path, capsys, part):
+    contest = _contest.Contest("work", {}, {("a", "b"): 1.0})
+    kept = _contest.judge(contest, {"a": 3.0, "b": 2.0})
+    found = {"machine": {"cores": 2}, "contests": [kept]}
+    _report.report(part, {**found, "differences": {"a": 0.0012}}, tmp_path)
+
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert f"\n## {_report.CONTESTS[part][0]}\n\ncores: 2.\n" in page
+    assert "| work | a / b | 1.50 | 1.00 | missed |" in page
+    assert "| work | b | 2.0 | 1.50 |  |" in page
+    assert "by at most: a 1.2e-03." in page
+
+
 def test_time_of_a_part_of_the_work_is_told(tmp_path, capsys):
     contest = _contest.Contest(
         "a token", dict.fromkeys("ab"), {("a", "b"): 0.5}, parts=32
@@ -197,10 +231,13 @@ def test_memory_is_that_of_children_too():
 def test_part_of_a_run_is_not_kept(monkeypatch, capsys):
     def parse(*arguments):
         monkeypatch.setattr(sys, "argv", ["bench", *arguments])
-        return _command.parse("", ["blocks", "encodings"], rounds=15)
+        return _command.parse(
+            "", ["blocks", "encodings"], rounds=15, add_options=speed.keep
+        )
 
     assert parse().to == BENCHMARKS
     assert parse("--only", "block").to is None
+    assert parse("--only", "block", "--keep").to == BENCHMARKS
     with pytest.raises(SystemExit):
         parse("--only", "nothing")
     assert "blocks, encodings" in capsys.readouterr().err
