@@ -139,7 +139,7 @@ def test_strings(program, model, version, requests):
     )
     found = answers(run(program, version, file, *operator_libraries()))
     scores = {output: value for _, output, value in found[:3]}
-    wanted = model.predict(tf.constant(TEXTS), verbose=0)
+    wanted = np.asarray(model(tf.constant(TEXTS)))
     np.testing.assert_allclose(scores["scores"], wanted, rtol=0, atol=1e-6)
     assert scores["classes"].tolist() == [LABELS] * 4
     winners = [LABELS[place] for place in np.argmax(wanted, axis=-1)]
@@ -165,7 +165,7 @@ def test_every_signature(program, model, version, requests):
     )
     process = run(program, version, file, *operator_libraries())
     found = {(name, output): value for name, output, value in answers(process)}
-    wanted = model.predict(tf.constant(TEXTS[:1]), verbose=0)
+    wanted = model(tf.constant(TEXTS[:1]))
     for name in ("serving_default", "from_ids"):
         np.testing.assert_allclose(
             found[name, "scores"], wanted, rtol=0, atol=1e-6
@@ -210,7 +210,7 @@ def test_warm_up_of_the_version(program, model, version):
     ]
     assert len(scores) == len(texts) > 1
     for batch, value in zip(texts, scores, strict=True):
-        wanted = model.predict(tf.constant(batch), verbose=0)
+        wanted = model(tf.constant(batch))
         np.testing.assert_allclose(value, wanted, rtol=0, atol=1e-6)
 
 
@@ -236,7 +236,7 @@ def test_ids_need_no_further_operators(program, tmp_path, requests):
     ids = np.array([[1, 8, 0]], "int32")
     file = requests(record("serving_default", ids=ids))
     ((_, _, vectors),) = answers(run(program, artifact.path, file))
-    np.testing.assert_array_equal(vectors, model.predict(ids, verbose=0))
+    np.testing.assert_array_equal(vectors, model(ids))
 
 
 @pytest.mark.parametrize(

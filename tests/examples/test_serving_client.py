@@ -115,7 +115,7 @@ def test_grpc(client, grpc_server, model):
     outputs = client["predict_by_grpc"](
         grpc_server.address, "judge", {"text": TEXTS}
     )
-    wanted = model.predict(tf.constant(TEXTS), verbose=0)
+    wanted = model(tf.constant(TEXTS))
     np.testing.assert_allclose(outputs["scores"], wanted, rtol=0, atol=1e-6)
     assert outputs["classes"].tolist() == [[b"wrong", b"right"]] * 3
 
@@ -126,7 +126,7 @@ def test_grpc_from_ids(client, grpc_server, model):
     outputs = client["predict_by_grpc"](
         grpc_server.address, "judge", inputs, "from_ids"
     )
-    wanted = model.predict(tf.constant(TEXTS[:1]), verbose=0)
+    wanted = model(tf.constant(TEXTS[:1]))
     np.testing.assert_allclose(outputs["scores"], wanted, rtol=0, atol=1e-6)
 
 
@@ -217,7 +217,7 @@ def rest_server(served):
 
 def test_rest(client, rest_server, model):
     rows = client["predict_by_rest"](rest_server.address, "judge", TEXTS)
-    wanted = model.predict(tf.constant(TEXTS), verbose=0)
+    wanted = model(tf.constant(TEXTS))
     np.testing.assert_allclose(rows, wanted, rtol=0, atol=1e-6)
 
 

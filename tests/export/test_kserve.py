@@ -203,7 +203,7 @@ def exported(tmp_path_factory):
 def test_every_format_is_served_alike(exported, name):
     model, folder = exported
     served = predictor_of(folder / name, max_bytes=128)
-    wanted = model.predict(np.array(IDS), verbose=0)
+    wanted = model(np.array(IDS))
 
     def check():
         for body in (
@@ -298,7 +298,7 @@ def test_litert_server_needs_no_tensorflow(exported, tmp_path):
             pages = [requests.get(host + path) for path in watched_paths()]
         finally:
             kserve_server.stop(process)
-    wanted = model.predict(np.array(IDS), verbose=0)
+    wanted = model(np.array(IDS))
     found = good.json()["predictions"]
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
     assert bad.status_code == 400

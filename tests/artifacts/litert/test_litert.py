@@ -112,15 +112,21 @@ def test_readme_model_is_verified_up_to_512_tokens(readme_of_three):
     }
 
 
+# What a smaller model is asked with each change: `test_any_length`.
+@pytest.mark.slow
 def test_readme_model_runs_at_any_length(readme, readme_file, run_litert):
-    run = run_litert(readme_file)
+    check_any_length(readme, run_litert(readme_file), "probabilities", 8000)
+
+
+def check_any_length(model, run, output, vocabulary):
+    """Texts of which one is half of padding, through longer and shorter."""
     rng = np.random.default_rng(0)
     blocks = [64 * k + step for k in (1, 2) for step in (-1, 0, 1)]
     for length in [*range(1, 7), 17, 31, *blocks, 257, 512, 5, 1]:
-        ids = rng.integers(1, 8000, (2, length)).astype("int32")
+        ids = rng.integers(1, vocabulary, (2, length)).astype("int32")
         ids[1, (length + 1) // 2 :] = 0
-        actual = run(ids=ids)["probabilities"]
-        expected = readme(ids).numpy()
+        actual = run(ids=ids)[output]
+        expected = model(ids).numpy()
         np.testing.assert_allclose(
             actual, expected, rtol=0, atol=1e-5, err_msg=f"length {length}"
         )
@@ -240,6 +246,10 @@ def test_any_batch_and_any_length(litert, model, run_litert):
         ids = rng.integers(0, 50, (batch, length), "int32")
         actual = run(ids=ids)["scores"]
         np.testing.assert_allclose(actual, model(ids), rtol=0, atol=1e-6)
+
+
+def test_any_length(litert, model, run_litert):
+    check_any_length(model, run_litert(litert.path), "scores", 50)
 
 
 def test_signature_of_static_shape(litert, model, run_litert):
