@@ -104,7 +104,7 @@ def test_what_surrounds_a_korean_page_is_korean(page):
     # What code calls by names, and the menu of all pages, stays as it is.
     around = re.sub(
         r'(?s)<article.*</article>|<div class="sidebar-tree">.*?</aside>'
-        r"|<(style|script)\b.*?</\1>|<!--.*?-->",
+        r"|<(style|script|code)\b.*?</\1>|<!--.*?-->",
         "",
         html,
     )
@@ -112,9 +112,10 @@ def test_what_surrounds_a_korean_page_is_korean(page):
     labels += re.findall(r">([^<>]*)<", around)
     labels += re.findall(r'"((?:Toggle|Link to this) [^"]*)"', html)
     english = {
-        label.strip()
+        word
         for label in labels
-        if re.search("[A-Za-z]", label) and not re.search("[가-힣]", label)
+        if not re.search("[가-힣]", label)
+        for word in re.findall("[A-Za-z_]+", label)
     }
     assert english <= {"keras_posenc", "Furo", "latest"}
 
