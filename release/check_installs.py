@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import venv
 from pathlib import Path
 
@@ -32,6 +33,12 @@ def try_alone(wheel, name):
             check=True,
         )
         subprocess.run([*pip, "check"], check=True)
+        size = sum(
+            os.lstat(Path(folder, file)).st_size
+            for folder, _, files in os.walk(Path(place, "venv"))
+            for file in files
+        )
+        print(f"{size / 1e6:.0f} MB installed", flush=True)
         work = Path(place, "work")
         work.mkdir()
         clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
@@ -53,11 +60,13 @@ def main():
     failed = []
     for name in options.names:
         print(f"---- {name}", flush=True)
+        began = time.monotonic()
         try:
             try_alone(wheel, name)
         except subprocess.CalledProcessError as error:
             print(error)
             failed.append(name)
+        print(f"---- {name}: {time.monotonic() - began:.0f} s", flush=True)
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 

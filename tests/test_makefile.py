@@ -69,6 +69,36 @@ def test_the_callers_xla_flags_are_kept(run, tmp_path):
     assert "\n--own --xla" in process.stdout
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
+def test_an_install_that_was_broken_off_is_begun_anew(run, tmp_path):
+    python, folder = tmp_path / "python", tmp_path / "venv"
+    python.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        '"-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;\n'
+        f'*" install "*) test -f {tmp_path}/network ;;\n'
+        "esac\n"
+    )
+    python.chmod(0o755)
+    stamp = folder / ".installed"
+    command = ["make", str(stamp), f"VENV={folder}", f"PYTHON={python}"]
+    programs = ("make", "rm", "mkdir", "cp", "mv", "touch")
+    assert run(command, *programs).returncode == 2
+    assert not stamp.exists()
+    (folder / "half").touch()
+    (tmp_path / "network").touch()
+    process = run(command)
+    assert process.returncode == 0, process.stderr
+    assert stamp.exists()
+    assert not (folder / "half").exists()
+    # What was whole is kept as more is installed.
+    (folder / "whole").touch()
+    stamp.unlink()
+    assert run(command).returncode == 0
+    assert (folder / "whole").exists()
+    assert [path.name for path in folder.glob(".i*")] == [".installed"]
+
+
 def test_arm_without_qemu(run, tmp_path):
     script = ROOT / "tests" / "arm" / "make_root.sh"
     folder = tmp_path / "arm"

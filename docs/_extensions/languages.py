@@ -1,18 +1,62 @@
 """What a page owes its language, and its pictures a text in it.
 
-Korean pages say that they are Korean, no page leads on to one in the other
-language, and a notebook's picture is named by the paragraph before its cell.
+Korean pages say that they are Korean, and so do the theme's words on them; no
+page leads on to one in the other language, and a notebook's picture is named by
+the paragraph before its cell.
 """
 
+import re
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
+# What Furo and Sphinx say around a page: Sphinx has one language for a site,
+# and Furo no words but English ones.
+KOREAN = {
+    "Auto light/dark, in dark mode": "자동 (지금은 어두운 화면)",
+    "Auto light/dark, in light mode": "자동 (지금은 밝은 화면)",
+    "Back to top": "맨 위로",
+    "Contents": "차례",
+    "Dark mode": "어두운 화면",
+    "Expand": "펼치기",
+    "Home": "처음",
+    "Index": "색인",
+    "Light mode": "밝은 화면",
+    "Link to this code": "이 코드의 링크",
+    "Link to this heading": "이 제목의 링크",
+    "Link to this image": "이 그림의 링크",
+    "Link to this table": "이 표의 링크",
+    "Made with": "만든 도구:",
+    "Menu": "메뉴",
+    "Next": "다음",
+    "On this page": "이 페이지의 차례",
+    "Previous": "이전",
+    "Search": "검색",
+    "Skip to content": "본문으로 건너뛰기",
+    "Toggle Light / Dark / Auto color theme": "화면 바꾸기: 밝게, 어둡게, 자동",
+    "Toggle site navigation sidebar": "사이트 메뉴 여닫기",
+    "Toggle table of contents sidebar": "차례 여닫기",
+    "Version": "버전",
+}
+
 
 def _language(page: str) -> str:
     korean = page.startswith("docs/ko/") or page.endswith(".ko")
     return "ko" if korean else "en"
+
+
+def _in_korean(html: str) -> str:
+    """A page, its labels in Korean: whole texts, and whole attributes."""
+    html = re.sub(
+        r'([">]\s*)([A-Z][^<>"]*?)(?=\s*[<"])',
+        lambda found: found[1] + KOREAN.get(found[2], found[2]),
+        html,
+    )
+    html = re.sub(
+        '"Toggle navigation of ([^"]*)"', r'"하위 메뉴 여닫기: \1"', html
+    )
+    return html.replace("Copyright &#169;", "저작권 &#169;")
 
 
 def _name_pictures(app: Sphinx, doctree: nodes.document) -> None:
@@ -26,12 +70,17 @@ def _name_pictures(app: Sphinx, doctree: nodes.document) -> None:
 
 def _say_language(
     app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any
-) -> None:
-    context["language"] = _language(page)
+) -> str | None:
+    language = context["language"] = _language(page)
     _parent, *neighbours = app.builder.relations.get(page, (None,) * 3)
     for name, other in zip(("prev", "next"), neighbours, strict=True):
-        if other and _language(other) != _language(page):
+        if other and _language(other) != language:
             context[name] = None
+    if language == "en":
+        return None
+    app.add_js_file("korean.js", priority=900)  # on this page alone
+    context["in_korean"] = _in_korean
+    return "korean.html"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

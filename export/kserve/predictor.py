@@ -520,9 +520,9 @@ def main():
         options.poll_seconds,
         options.max_bytes,
     )
-    model.load()
+    server = kserve.ModelServer(enable_grpc=False)  # first: it sets up the log
     logger.addFilter(in_one_line)
-    server = kserve.ModelServer(enable_grpc=False)
+    model.load()
     server.register_model(model)
     rest = RESTServer(
         "kserve.model_server:app",

@@ -95,6 +95,31 @@ def test_a_page_says_its_language_and_leads_on_in_it(folder, language):
             assert re.fullmatch(r".+ .+(?<![.]png)", text), page
 
 
+@pytest.mark.parametrize("page", ["docs/ko/03-sinusoid", "README.ko"])
+def test_what_surrounds_a_korean_page_is_korean(page):
+    path = SITE / f"{page}.html"
+    if not path.is_file():
+        pytest.skip("build/site is missing: make docs")
+    html = path.read_text(encoding="utf-8")
+    # What code calls by names, and the menu of all pages, stays as it is.
+    around = re.sub(
+        r'(?s)<article.*</article>|<div class="sidebar-tree">.*?</aside>'
+        r"|<(style|script|code)\b.*?</\1>|<!--.*?-->",
+        "",
+        html,
+    )
+    labels = re.findall(r'(?:aria-label|placeholder|title)="([^"]*)"', around)
+    labels += re.findall(r">([^<>]*)<", around)
+    labels += re.findall(r'"((?:Toggle|Link to this) [^"]*)"', html)
+    english = {
+        word
+        for label in labels
+        if not re.search("[가-힣]", label)
+        for word in re.findall("[A-Za-z_]+", label)
+    }
+    assert english <= {"keras_posenc", "Furo", "latest"}
+
+
 def test_navigation_by_keyboard(at):
     tabs = at["used"]["tabs"]
     places = [tab["what"] for tab in tabs]

@@ -308,6 +308,7 @@ def test_litert_server_needs_no_tensorflow(exported, tmp_path):
     assert other.status_code == 404
     lines = (tmp_path / "log").read_text().splitlines()
     assert sum("Refused: " in line for line in lines) == 2
+    assert sum("judge: version " in line for line in lines) == 1
     assert not any("Traceback" in line for line in lines)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -136,7 +137,7 @@ def test_prometheus_scrapes_what_is_served(compose):
     assert any(entry.endswith(f":{port}") for entry in ports)
 
 
-def test_health_check_asks_for_the_model(compose, tmp_path):
+def test_health_check_asks_for_every_model(compose, tmp_path):
     """Its shell script, against a server that answers as the image does."""
     import http.server
     import threading
@@ -144,41 +145,51 @@ def test_health_check_asks_for_the_model(compose, tmp_path):
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("bash is not installed")
-    state = {"status": 200, "paths": []}
+    available, asked = set(), []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            state["paths"].append(self.path)
-            self.send_response(state["status"])
+            asked.append(self.path)
+            there = self.path.rpartition("/")[2] in available
+            self.send_response(200 if there else 404)
             self.end_headers()
-            if state["status"] == 200:
+            if there:
                 answer = {"model_version_status": [{"state": "AVAILABLE"}]}
                 self.wfile.write(json.dumps(answer).encode())
 
         def log_message(self, *_):
             pass
 
+    make_configs = runpy.run_path(str(EXPORT / "tf_serving/make_configs.py"))
+    config = tmp_path / "models.config"
     test = compose["services"]["serving"]["healthcheck"]["test"]
     assert test[:3] == ["CMD", "bash", "-c"]
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    script = test[3].replace("${MODEL_NAME:-judge}", "judge")
+    script = test[3].replace("$$", "$")
     script = script.replace("/8501", f"/{server.server_port}")
+    script = script.replace("/config/models.config", str(config))
+
+    def check():
+        command = [bash, "-c", script]
+        return subprocess.run(command, capture_output=True).returncode
+
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        for status, code in ((200, 0), (404, 1)):
-            state["status"] = status
-            process = subprocess.run(
-                [bash, "-c", script], capture_output=True, check=False
-            )
-            assert process.returncode == code
-        assert state["paths"] == ["/v1/models/judge"] * 2
+        assert check() == 1  # nothing is to be served
+        config.write_text(
+            make_configs["models_config"]({"judge": "/a", "other-1.2": "/b"})
+        )
+        for there, code in (({"judge"}, 1), ({"judge", "other-1.2"}, 0)):
+            asked.clear()
+            available.update(there)
+            assert check() == code
+            assert asked == ["/v1/models/judge", "/v1/models/other-1.2"]
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
-    process = subprocess.run([bash, "-c", script], stderr=subprocess.DEVNULL)
-    assert process.returncode == 1  # nobody listens
+    assert check() == 1  # nobody listens
 
 
 # ---- KServe
