@@ -164,7 +164,7 @@ def files(peers: dict[str, Peer], folder: Path) -> Iterator[Contest]:
 
 
 def training(peers: dict[str, Peer], folder: Path) -> Iterator[Contest]:
-    """Forward, backward and Adam, with targets known: by `fit`."""
+    """Forward, backward and Adam, with targets known."""
     from keras_posenc.training import TokenCrossentropy
 
     batch, longest = 32, 64
@@ -198,7 +198,7 @@ def training(peers: dict[str, Peer], folder: Path) -> Iterator[Contest]:
             jit_compile=False,
         )
         contestants[name] = functools.partial(
-            model.fit, given[name], target, batch_size=batch, verbose=0
+            model.train_on_batch, given[name], target, return_dict=True
         )
     fill = np.mean([source != 0, target != 0])
     yield Contest(
