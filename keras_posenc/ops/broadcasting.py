@@ -18,18 +18,6 @@ def outer_sizes(x: Any) -> Sequence[Any]:
     return [-1 if size is None else size for size in sizes]
 
 
-def with_one_unknown(sizes: Sequence[Any]) -> Sequence[Any]:
-    """The same sizes for a reshape, with -1 for the only one that is unknown.
-
-    Files then have no shape to compute, without which LiteRT leaves a reshape,
-    and what is around it, to its fast kernels.
-    """
-    known = [size for size in sizes if isinstance(size, int)]
-    if len(known) != len(sizes) - 1 or 0 in known:
-        return sizes
-    return [size if isinstance(size, int) else -1 for size in sizes]
-
-
 def spread(x: Any, outer: Sequence[Any]) -> Any:
     """`(..., width)` to `(*outer, width)`, by the rules of broadcasting.
 

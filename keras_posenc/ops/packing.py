@@ -1,6 +1,5 @@
 """The tokens of a batch side by side, without its padding."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
@@ -76,25 +75,6 @@ class Packing:
             return ops.take(x, rows, axis=0), backward
 
         return ops.custom_gradient(take)(x)
-
-
-class Rows:
-    """Lays `(batch, seq, dim)` out as one row, padding and all, and back.
-
-    Args:
-        shape: The sizes of batch and sequence, of which one may be -1.
-    """
-
-    def __init__(self, shape: Sequence[Any]) -> None:
-        self.shape = shape
-
-    def pack(self, x: Any) -> Any:
-        """`(batch, seq, dim)` -> `(1, batch * seq, dim)`."""
-        return ops.reshape(x, (1, -1, x.shape[-1]))
-
-    def unpack(self, x: Any) -> Any:
-        """`(1, batch * seq, dim)` -> `(batch, seq, dim)`."""
-        return ops.reshape(x, (*self.shape, x.shape[-1]))
 
 
 def _rows(x: Any) -> Any:

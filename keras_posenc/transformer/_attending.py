@@ -81,12 +81,13 @@ def attend_between(
         )
     # (batch, heads, query, head_dim) -> (batch, query, dim)
     attended = swap_heads(attended)
+    outer = (context.batch, context.queries.length)
     dim = layer.output_projection.units
     if context.packing is None:
         attended = ops.reshape(attended, (-1, dim))
-        outputs = project(layer.output_projection, attended, context.outer)
+        outputs = project(layer.output_projection, attended, outer)
     else:
-        attended = ops.reshape(attended, (*context.outer, dim))
+        attended = ops.reshape(attended, (*outer, dim))
         outputs = project(layer.output_projection, context.pack(attended))
     return (outputs, weights) if return_attention_scores else outputs
 

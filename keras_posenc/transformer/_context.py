@@ -8,10 +8,9 @@ import keras
 from keras import ops
 
 from keras_posenc.keras_internals import is_compiled_by_xla
-from keras_posenc.ops.broadcasting import with_one_unknown
 from keras_posenc.ops.cache import Slots
 from keras_posenc.ops.masks import combine_masks, hide_padding
-from keras_posenc.ops.packing import Packing, Rows
+from keras_posenc.ops.packing import Packing
 from keras_posenc.ops.sides import Side
 
 
@@ -52,9 +51,7 @@ class Context:
         self.data_dependent_shapes = data_dependent_shapes
         self.memory = memory
         self.slots = slots
-        # For reshapes to (*outer, dim).
-        self.outer = with_one_unknown((batch, queries.length))
-        self.packing: Packing | Rows | None = None
+        self.packing: Packing | None = None
         self.mask = self._combine(queries, keys, attention_mask)
         self._within: dict[int, Context] = {}
 
@@ -108,34 +105,22 @@ class Context:
             attention_mask = ops.take(self.attention_mask, rows, axis=1)
         return queries, keys, self._combine(queries, keys, attention_mask)
 
-    def lay_out(
-        self, x: Any, training: bool | None, *, skips_padding: bool
-    ) -> None:
-        """Has the blocks work on one row of tokens, where that is faster.
-
-        Where shapes follow from those of the inputs, a block then computes
-        none but that of its heads.
-
-        Args:
-            x: The inputs, `(batch, seq, dim)`.
-            training: As in a call.
-            skips_padding: Whether padding is to be left out, where it can be.
-        """
-        if not self.data_dependent_shapes:
-            self.packing = Rows(self.outer)
-            if self.memory is not None:
-                self.memory.context.packing = self.packing
-        elif skips_padding:
-            self._skip_padding(x, training)
-
-    def _skip_padding(self, x: Any, training: bool | None) -> None:
+    def skip_padding(self, x: Any, training: bool | None) -> None:
         """Has the blocks work on tokens alone, where that can be had.
 
         A token that an attention mask lets attend to nothing attends to
         everything alike, and so to padding, which must then be there. XLA
         computes as many tokens as there could be.
+
+        Args:
+            x: The inputs, `(batch, seq, dim)`.
+            training: As in a call.
         """
-        if keras.config.backend() != "tensorflow" or is_compiled_by_xla(x):
+        if (
+            keras.config.backend() != "tensorflow"
+            or not self.data_dependent_shapes
+            or is_compiled_by_xla(x)
+        ):
             return
 
         def packing_of(tokens: Any, side: Side) -> Packing:

@@ -294,7 +294,12 @@ class CrossAttention(DecodingLayer):
         head_dim = x.shape[-1] // self.num_heads
         query = ops.reshape(
             context.unpack(project(self.query, x)),
-            (*context.outer, self.num_heads, head_dim),
+            (
+                context.batch,
+                context.queries.length,
+                self.num_heads,
+                head_dim,
+            ),
         )
         query = swap_heads(query) * head_dim**-0.5
         return attend_between(

@@ -231,7 +231,12 @@ class SelfAttention(AttentionLayer):
         heads, kv_heads = self.num_heads, self.num_key_value_heads
         projected = ops.reshape(
             context.unpack(project(self.query_key_value, x)),
-            (*context.outer, heads + 2 * kv_heads, head_dim),
+            (
+                context.batch,
+                context.queries.length,
+                heads + 2 * kv_heads,
+                head_dim,
+            ),
         )
         query, key, value = ops.split(
             swap_heads(projected),

@@ -175,8 +175,8 @@ class TransformerEncoder(Stack):
         return_attention_scores: bool,
         training: bool | None,
     ) -> Any:
-        skips = self.skip_padding and not return_attention_scores
-        context.lay_out(x, training, skips_padding=skips)
+        if self.skip_padding and not return_attention_scores:
+            context.skip_padding(x, training)
         x = context.pack(x)
         scores = []
         for block in self.blocks:
