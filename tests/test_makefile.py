@@ -70,13 +70,14 @@ def test_the_callers_xla_flags_are_kept(run, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
-def test_an_install_that_was_broken_off_is_begun_anew(run, tmp_path):
+def test_an_install_that_was_broken_off_is_made_anew(run, tmp_path):
     python, folder = tmp_path / "python", tmp_path / "venv"
     python.write_text(
         "#!/bin/sh\n"
         'case "$*" in\n'
         '"-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;\n'
-        f'*" install "*) test -f {tmp_path}/network ;;\n'
+        f'*" install "*) echo "$*" >> {tmp_path}/said; '
+        f"test -f {tmp_path}/network ;;\n"
         "esac\n"
     )
     python.chmod(0o755)
@@ -85,17 +86,17 @@ def test_an_install_that_was_broken_off_is_begun_anew(run, tmp_path):
     programs = ("make", "rm", "mkdir", "cp", "mv", "touch")
     assert run(command, *programs).returncode == 2
     assert not stamp.exists()
-    (folder / "half").touch()
+    said = tmp_path / "said"
+    assert "--force-reinstall" not in said.read_text()
     (tmp_path / "network").touch()
     process = run(command)
     assert process.returncode == 0, process.stderr
     assert stamp.exists()
-    assert not (folder / "half").exists()
-    # What was whole is kept as more is installed.
-    (folder / "whole").touch()
+    assert "--force-reinstall --require-hashes" in said.read_text()
+    said.unlink()
     stamp.unlink()
     assert run(command).returncode == 0
-    assert (folder / "whole").exists()
+    assert "--force-reinstall" not in said.read_text()
     assert [path.name for path in folder.glob(".i*")] == [".installed"]
 
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -177,7 +176,7 @@ def load_hugging_face(
     _check_is_checkpoint(opened)
     values = opened.mapping(CONFIG)
     family = _family_of(values, opened)
-    with progress(verbose) as step, ThreadPoolExecutor(1) as pool:
+    with progress(verbose) as step:
         step(f"Loading {opened.path}")
         tensors = Tensors(opened)
         path = opened.path / CONFIG
@@ -217,8 +216,6 @@ def load_hugging_face(
             )
             if is_typed and family.tells_texts_apart:
                 options["separator_id"] = tokenizer.end_id
-        # Beside all that follows: to digest needs no lock of Python's.
-        digests = pool.submit(tensors.digests)
         try:
             encoder = _blank(family, **options, dtype=dtype, name="encoder")
         except ValueError as error:
@@ -255,7 +252,7 @@ def load_hugging_face(
         origin = {
             "model_type": values["model_type"],
             "revision": opened.revision,
-            "sha256": digests.result(),
+            "sha256": tensors.digests(),
         }
         return PretrainedModel(
             [*front, encoder, *behind],

@@ -480,6 +480,11 @@ class Generator(keras.Model):
                     "`noise` must be of shape (max_length,), for a generator "
                     f"that draws. Received: noise of shape {noise.shape}"
                 )
+            if not np.all((noise >= 0) & (noise < 1)):  # False for NaN
+                raise ValueError(
+                    "`noise` must be in [0, 1). Received: noise from "
+                    f"{np.min(noise)} to {np.max(noise)}"
+                )
             noise = noise[np.newaxis]
         texts = None if self.detokenize is None else self._texts
         return Stream(self.search, self._steps, ids, texts=texts, noise=noise)
@@ -614,7 +619,7 @@ def _check_texts(name: str, x: Any) -> None:
     if not isinstance(x, list | tuple | np.ndarray):
         return
     for each in np.asarray(x, object).ravel():
-        if not isinstance(each, str | bytes):
+        if not isinstance(each, str | bytes) and not ops.is_tensor(each):
             raise ValueError(
                 f"`{name}` must be texts. Received: {each!r:.40} among them"
             )

@@ -48,6 +48,7 @@ def penalize(logits: Any, seen: Any, penalty: float) -> Any:
         Floats `(batch, vocabulary)`.
     """
     less = ops.where(logits > 0, logits / penalty, logits * penalty)
-    # However large the penalty is, what is forbidden is less likely.
-    less = ops.maximum(less, IMPOSSIBLE / 4)
-    return ops.where(seen, less, logits)
+    # However large the penalty is, what is forbidden is less likely; and what
+    # is forbidden stays so.
+    less = ops.maximum(less, ops.minimum(logits, IMPOSSIBLE / 4))
+    return ops.where(ops.logical_and(seen, logits > IMPOSSIBLE), less, logits)

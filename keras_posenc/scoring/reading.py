@@ -107,7 +107,9 @@ def columns_of(
         if format == "csv":
             _check_begin(file)
             with _text(file) as text:
-                return _header(csv.reader(text)) or [*wanted]
+                lines = csv.reader(text, strict=True)
+                with _line_named(lines):
+                    return _header(lines) or [*wanted]
         for row, _ in itertools.islice(_READERS[format](file), window):
             if not isinstance(row, str):
                 names.update(dict.fromkeys(row))
@@ -187,23 +189,30 @@ def _csv(file: Any) -> Rows:
     text = _text(file)
     lines = csv.reader(text, strict=True)
     try:
-        header = _header(lines)
-        for line in lines:
-            size = sum(map(len, line))
-            if len(line) == len(header):
-                yield dict(zip(header, line, strict=True)), size
-            elif line:
-                yield (
-                    f"the row has {len(line)} fields, and the header "
-                    f"{len(header)}",
-                    size,
-                )
-            elif len(header) == 1:  # an empty field, as a blank line
-                yield {header[0]: ""}, 0
-    except csv.Error as error:
-        raise ValueError(f"line {lines.line_num}: {error}") from error
+        with _line_named(lines):
+            header = _header(lines)
+            for line in lines:
+                size = sum(map(len, line))
+                if len(line) == len(header):
+                    yield dict(zip(header, line, strict=True)), size
+                elif line:
+                    yield (
+                        f"the row has {len(line)} fields, and the header "
+                        f"{len(header)}",
+                        size,
+                    )
+                elif len(header) == 1:  # an empty field, as a blank line
+                    yield {header[0]: ""}, 0
     finally:
         text.detach()
+
+
+@contextlib.contextmanager
+def _line_named(lines: Any) -> Iterator[None]:
+    try:
+        yield
+    except csv.Error as error:
+        raise ValueError(f"line {lines.line_num}: {error}") from error
 
 
 def _text(file: Any) -> io.TextIOWrapper:

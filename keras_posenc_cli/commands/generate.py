@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
     if options.ids:
         given = [*map(parse_ids, texts, names)]
     if options.stream:
-        _tell_cut_off(_stream(options, given), len(given))
+        _tell_cut_off(_stream(options, given, names), len(given))
         return EXIT_OK
     if options.artifact.suffix == ".keras":
         answers = _of_model(options, given, names)
@@ -199,23 +199,33 @@ def _of_model(
         answers = dict(model.predict(ids, batch_size=BATCH, verbose=0))
     except Exception as error:  # of whatever layer does not take them
         longest = max(range(len(rows)), key=lambda index: len(rows[index]))
-        # In bold is what the layer says, and around it what Keras adds.
-        found = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
         raise UsageError(
             f"'{options.artifact}' has no answers. The longest text, "
-            f"{names[longest]}, has {len(rows[longest])} ids: "
-            f"{found[1] if found else error}"
+            f"{names[longest]}, has {len(rows[longest])} ids: {_said(error)}"
         ) from error
     return answers if options.ids else _detokenized(generator, answers)
 
 
-def _stream(options: argparse.Namespace, given: Sequence[Any]) -> int:
+def _said(error: Exception) -> str:
+    """What a layer says, in bold, without what Keras adds around it."""
+    found = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
+    return found[1] if found else str(error)
+
+
+def _stream(
+    options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
+) -> int:
     """Prints answers as they come; how many were cut off."""
     if options.artifact.suffix != ".keras":
         raise UsageError(
             "--stream is for .keras files: an artifact answers at once"
         )
     generator = _load(options)
+    if generator.search.beams > 1:
+        raise UsageError(
+            f"--stream: '{options.artifact}' has no text before it has all of "
+            "it. Make a generator of the same model with beams=1"
+        )
     if options.ids and generator.source_tokenizer is not None:
         raise UsageError(f"--stream: '{options.artifact}' takes texts, not ids")
     if not options.ids:
@@ -226,15 +236,20 @@ def _stream(options: argparse.Namespace, given: Sequence[Any]) -> int:
     if generator.search.draw is not None:
         noise = draw_noise(len(given), generator.max_length, options.seed)
     cut = 0
-    for each, drawn in zip(given, noise, strict=True):
-        stream = generator.stream(each, noise=drawn)
-        between = ""
-        for piece in stream:
-            if isinstance(piece, str):
-                print(_line({"text": piece}), end="", flush=True)
-            else:
-                print(f"{between}{piece}", end="", flush=True)
-                between = " "
+    for each, name, drawn in zip(given, names, noise, strict=True):
+        try:
+            stream = generator.stream(each, noise=drawn)
+            between = ""
+            for piece in stream:
+                if isinstance(piece, str):
+                    print(_line({"text": piece}), end="", flush=True)
+                else:
+                    print(f"{between}{piece}", end="", flush=True)
+                    between = " "
+        except Exception as error:  # of whatever layer does not take it
+            raise UsageError(
+                f"'{options.artifact}' has no answer to {name}: {_said(error)}"
+            ) from error
         print()
         cut += bool(generator.end_ids) and not stream.ended
     return cut

@@ -356,6 +356,10 @@ def test_a_stream_of_given_noise():
     for each, row in ((made, noise[0, 1:]), (generator(made.model), noise[0])):
         with pytest.raises(ValueError, match=r"`noise` must be .*\(max_length"):
             each.stream(SOURCES[0], noise=row)
+    for wrong in (1.0, -0.25, np.nan):
+        row = np.append(noise[0, 1:], np.float32(wrong))
+        with pytest.raises(ValueError, match=r"must be in \[0, 1\). Received"):
+            made.stream(SOURCES[0], noise=row)
 
 
 def test_one_seed_draws_the_same_sequences_call_by_call():

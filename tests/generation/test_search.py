@@ -249,6 +249,7 @@ def test_padding_is_not_what_a_penalty_leaves(search, options):
 
 @pytest.mark.parametrize("penalty", [0.5, 1.5])
 def test_the_penalty_moves_both_signs_the_same_way(penalty):
+    from keras_posenc.generation.generated import IMPOSSIBLE
     from keras_posenc.generation.repetition import penalize, seen_ids
 
     logits = np.array([[2.0, -2.0, 2.0, -2.0]], "float32")
@@ -258,6 +259,10 @@ def test_the_penalty_moves_both_signs_the_same_way(penalty):
     np.testing.assert_allclose(
         less, [[2 / penalty, -2 * penalty, 2, -2]], rtol=1e-6
     )
+    # What was forbidden before is no likelier, as in a stream's steps.
+    forbidden = np.array([[IMPOSSIBLE, IMPOSSIBLE, 2.0, -2.0]], "float32")
+    less = ops.convert_to_numpy(penalize(forbidden, seen, penalty))
+    assert np.all(less[0, :2] <= IMPOSSIBLE)
 
 
 BAD = [

@@ -511,6 +511,7 @@ def test_one_value_does_not_end_a_file(scorer, tmp_path, monkeypatch):
         (f'id,text\n1,"a\n{"2,b" * 100}', "line 3: field larger than"),
         ('id,text\n1,"a"b\n', "line 2: ',' expected after"),
         ("id,text,text\n1,a,b\n", "its header names 'text' twice"),
+        ('id,"text\n1,a\n', "line 2: unexpected end of data"),
     ],
 )
 def test_a_stray_quote_takes_no_rows(
@@ -529,7 +530,11 @@ def test_a_stray_quote_takes_no_rows(
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("x.csv", gzip.compress(b"id,vector\n"), "is compressed by gzip"),
+        (
+            "x.csv",
+            gzip.compress(b"id,vector\n", mtime=0),
+            "is compressed by gzip",
+        ),
         ("x.jsonl", b"\x28\xb5\x2f\xfd\x00", "is compressed by zstd"),
         ("x.csv", "id,vector\n".encode("utf-16"), "is UTF-16, and no UTF-8"),
         ("x.csv", b"id;vector\n", "'vector' is not in it.*: id;vector$"),

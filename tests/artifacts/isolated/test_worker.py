@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from keras_posenc.artifacts.isolated.asking import values, worker
+from keras_posenc.artifacts.isolated.asking.agreement import Disagreement
 from keras_posenc.artifacts.isolated.asking.contents import digest
 from keras_posenc.artifacts.isolated.asking.memory import give_back
 from keras_posenc.artifacts.processes import runner
@@ -236,6 +237,32 @@ def test_large_weights_are_fetched_in_parts(monkeypatch, dtype):
         found = dict(values.fetched(session, reads))
     assert found == {"large": digest(array), "small": digest(array[2])}
     assert max(sizes) <= 8
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "qint8", "string"])
+def test_weights_that_tensorflow_does_not_cut_are_fetched_whole(
+    monkeypatch, dtype
+):
+    import tensorflow as tf
+
+    monkeypatch.setattr(values, "_PART", 8)
+    with tf.Graph().as_default():
+        value = tf.compat.v1.placeholder(dtype, (7, 3))
+        assert values.in_rows(value) is value
+
+
+def test_large_weights_have_the_rows_that_their_graph_says(monkeypatch):
+    """Two parts are a file's, and the third is not looked at."""
+    import tensorflow as tf
+
+    monkeypatch.setattr(values, "_PART", 8)
+    with tf.Graph().as_default() as graph:
+        given = tf.compat.v1.placeholder_with_default(np.zeros((6, 4)), None)
+        given.set_shape((4, 4))  # nothing checks it as it runs
+        reads = {"table": values.in_rows(given)}
+    with tf.compat.v1.Session(graph=graph) as session:
+        with pytest.raises(Disagreement, match="'table' with another"):
+            dict(values.fetched(session, reads))
 
 
 def test_graphs_are_planned_by_small_requests_alone():

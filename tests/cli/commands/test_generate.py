@@ -214,6 +214,11 @@ def test_the_text_that_has_no_answer_is_named(run, generators):
     assert result.code == 2
     assert "[0, 14), the model's vocabulary. Received: 99" in result.err
     assert "longest" not in result.err  # that is another text
+    arguments = ("generate", generators / "ids.keras", *ids, "--ids")
+    result = run(*arguments, "--stream")
+    assert result.code == 2
+    assert "ids.keras' has no answer to text 3: " in result.err
+    assert "[0, 14), the model's vocabulary. Received: 99" in result.err
 
 
 @pytest.mark.parametrize("artifact", ["beams", "beams.keras"])
@@ -247,7 +252,7 @@ def test_a_text_beyond_the_positions(run, generators, artifact):
         ("beams 5|--ids", "takes texts. The signatures of "),
         ("beams 5|--seed|1", "draws no samples"),
         ("beams 5|--tokenizer|x", "beams' has its own"),
-        ("beams.keras abc|--stream", "make one of the same model with beams=1"),
+        ("beams.keras abc|--stream", "of the same model with beams=1"),
         ("draws.tflite 5|--ids|--stream", "--stream is for .keras files"),
         ("draws.keras 5|--ids|--stream", "draws.keras' takes texts, not ids"),
         ("ids.keras abc|--stream", "has no tokenizer. Give ids"),

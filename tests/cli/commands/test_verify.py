@@ -87,7 +87,7 @@ class TestVerify:
         variables.write_bytes(content.replace(bias.tobytes(), bytes(8)))
         arguments = ("verify", "model.keras", "--max-length", 4)
         result = cli(*arguments, base, "--details")
-        assert result.code == 0
+        assert result.code == 0, result.out
         assert result.out.startswith(f"{base / '10'}: verified")
         assert "  serving_default, ids of shape (1, 4): " in result.out
         # TensorFlow finds the checksum of the other one wrong.

@@ -18,6 +18,7 @@ from keras_posenc.artifacts.isolated.asking.nodes import captured_by
 from keras_posenc.artifacts.isolated.reading.nodes import node_name
 
 _PART = 2**22  # numbers
+_WHOLE = ("string", "int4", "uint4")  # dtypes whose rows TensorFlow cuts not
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +52,11 @@ def in_rows(value: Any) -> Any:
     """A large tensor of numbers as `Rows`, and all else as it is."""
     import tensorflow as tf
 
-    if not tf.is_tensor(value) or value.dtype == tf.string:
+    if not tf.is_tensor(value) or value.dtype.is_quantized:
         return value
-    if (value.shape.num_elements() or 0) <= _PART:
+    if value.dtype.name in _WHOLE or value.shape.num_elements() is None:
+        return value
+    if value.shape.num_elements() <= _PART:
         return value
     start = tf.compat.v1.placeholder("int32", [])
     count = max(1, _PART // math.prod(value.shape[1:]))
@@ -66,6 +69,9 @@ def fetched(
     """Digests of what a session has restored, with its names.
 
     A part is fetched at a time, for a session gives copies.
+
+    Raises:
+        Disagreement: A large one has not the shape that its graph says.
     """
     part: dict[str, Any] = {}
     count = 0
@@ -76,7 +82,8 @@ def fetched(
 
     for name, read in reads.items():
         if isinstance(read, Rows):
-            yield name, digest_in_parts(read.value, _rows(session, read))
+            parts = _parts(session, name, read)
+            yield name, digest_in_parts(read.value, parts)
             continue
         part[name] = read
         if not isinstance(read, tuple):  # the keys and values of a table
@@ -87,9 +94,17 @@ def fetched(
     yield from digests_of_part()
 
 
-def _rows(session: Any, read: Rows) -> Iterator[Any]:
-    for start in range(0, read.value.shape[0], read.count):
-        yield session.run(read.part, {read.start: start})
+def _parts(session: Any, name: str, read: Rows) -> Iterator[Any]:
+    """Its rows, and that there is none behind them: a file may hold more."""
+    rows, *others = read.value.shape
+    for start in [*range(0, rows, read.count), rows]:
+        part = session.run(read.part, {read.start: start})
+        if part.shape != (min(read.count, rows - start), *others):
+            raise Disagreement(
+                f"servers restore '{name}' with another shape than "
+                f"{tuple(read.value.shape)}, which its graph says"
+            )
+        yield part
 
 
 def digests(
