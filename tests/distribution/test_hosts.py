@@ -300,6 +300,41 @@ def test_a_process_that_fails_alone_ends_all(
     assert processes[1 - failing].returncode in codes, errors
 
 
+# With what is in the way of one process alone, at a step that is known.
+FAILING = f"""
+import sys
+sys.path.insert(0, {str(EXAMPLE.parent)!r})
+import jax
+import train_hosts
+
+get = train_hosts.Batches.__getitem__
+
+def get_or_fail(self, index):
+    # Keras asks for a first batch before the epochs, which ends one.
+    if (jax.process_index(), self.epoch, index) == (1, 1, 2):
+        raise OSError("its rows are gone")
+    return get(self, index)
+
+train_hosts.Batches.__getitem__ = get_or_fail
+train_hosts.main()
+"""
+
+
+@pytest.mark.slow
+@needs("jax", "orbax")
+def test_a_process_that_fails_at_a_step_ends_all_at_once(start, tmp_path):
+    """Else it waits at its exit for the other one, which waits for a sum."""
+    arguments = ["-c", FAILING, "--folder", tmp_path, "--rows", "256"]
+    processes = start(arguments, processes=2, devices=1)
+    for line in processes[1].stderr:
+        if "its rows are gone" in line:
+            break
+    for process in processes[::-1]:
+        process.communicate(timeout=30)
+    assert processes[1].returncode == 1
+    assert processes[0].returncode in {1, -signal.SIGABRT}
+
+
 @pytest.mark.slow
 @needs("jax", "orbax")
 @pytest.mark.parametrize("processes", [1, 2])
