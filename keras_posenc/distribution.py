@@ -335,10 +335,11 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
 
     Raises:
         ImportError: The library `orbax-checkpoint` is missing.
-        ValueError: There is a file in place of the folder, the backend is not
-            JAX, the model is not built or not compiled, processes see different
-            checkpoints, or the latest is of another model, whose variables are
-            named, or within an epoch.
+        ValueError: There is a file in place of the folder, or it is itself a
+            checkpoint, the backend is not JAX, the model is not built or not
+            compiled, processes see different checkpoints, or the latest is not
+            whole, of another model, whose variables are named, or within an
+            epoch.
 
     Example:
     >>> import keras
@@ -379,9 +380,14 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     state = model.get_state_tree()
     # Those of metrics begin anew with each epoch, or come with the first.
     del state["metrics_variables"]
-    saved = dict(
-        ocp.pytree_metadata(path, checkpointable_name="pytree").metadata
-    )
+    try:
+        found = ocp.pytree_metadata(path, checkpointable_name="pytree")
+    except ocp.errors.InvalidLayoutError as error:
+        raise ValueError(
+            f"'{path}' is no checkpoint of `OrbaxCheckpoint`, or parts of it "
+            "are missing. Remove it to go on from the one before"
+        ) from error
+    saved = dict(found.metadata)
     metrics = saved.pop("metrics_variables", {})
     _check_same(state, saved, path)
     # Each to where it is to lie now, whatever lay where when it was saved.
@@ -399,9 +405,11 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
 
 
 def _folder(directory: Any) -> str:
-    """An absolute path; raises `ValueError` where a file is in the way.
+    """An absolute path.
 
-    Orbax would wait there without an end.
+    Raises:
+        ValueError: A file is in the way, where Orbax would wait without an end,
+            or it is one of the checkpoints, in which Orbax would find none.
     """
     given = os.path.expanduser(os.fspath(directory))
     if "://" in given:  # of a cloud, which Orbax knows
@@ -412,6 +420,11 @@ def _folder(directory: Any) -> str:
         raise ValueError(
             "`directory` must be a folder, or the path of one to come. "
             f"Received: directory='{given}', and '{there}' is a file"
+        )
+    if (path / "_CHECKPOINT_METADATA").exists():
+        raise ValueError(
+            "`directory` must be that of the callback, which holds the "
+            f"checkpoints. Received: directory='{given}', one of them"
         )
     return str(path)
 

@@ -261,6 +261,8 @@ def test_restores_what_it_can_go_on_with(run, tmp_path):
         "dtype": "dense/kernel: (3, 2) bfloat16",
         "optimizer": "Missing there: ['optimizer_variables/loss_scale",
         "unbuilt": "`model` must be built",
+        "one of them": "/2', one of them",
+        "torn": "torn/2' is no checkpoint of `OrbaxCheckpoint`, or parts",
     }.items():
         assert text in report.pop(name), name
     assert not report

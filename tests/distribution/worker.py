@@ -6,6 +6,7 @@ of several if KERAS_DISTRIBUTION_JOB_ADDRESSES says so. Options are JSON.
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -365,6 +366,9 @@ def restore(folder):
     scaled.build(built.trainable_variables)
     unbuilt = keras.Sequential([keras.layers.Dense(2)])
     unbuilt.compile("sgd", "mse")
+    torn = shutil.copytree(path, os.path.join(folder, "torn"))
+    for file in ("_METADATA", "manifest.ocdbt"):
+        os.remove(os.path.join(torn, "2", "pytree", file))
     return {
         "epochs": said(make_dense(optimizer="adam"), path),
         "batches": said(
@@ -378,6 +382,8 @@ def restore(folder):
         "dtype": said(make_dense(dtype="bfloat16", optimizer="adam"), path),
         "optimizer": said(built, path),
         "unbuilt": said(unbuilt, path),
+        "one of them": said(unbuilt, os.path.join(path, "2")),
+        "torn": said(make_dense(optimizer="adam"), torn),
     }
 
 
