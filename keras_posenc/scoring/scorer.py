@@ -463,11 +463,23 @@ class Scorer:
 def _without_views(field: Any) -> Any:
     """A field of what Arrow can take rows of: of views it cannot yet."""
     pa = require_pyarrow()
-    plain = {
-        "string_view": pa.large_string(),
-        "binary_view": pa.large_binary(),
-    }
-    return field.with_type(plain.get(str(field.type), field.type))
+    kind = field.type
+    if pa.types.is_string_view(kind):
+        kind = pa.large_string()
+    elif pa.types.is_binary_view(kind):
+        kind = pa.large_binary()
+    elif pa.types.is_fixed_size_list(kind):
+        kind = pa.list_(_without_views(kind.value_field), kind.list_size)
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_without_views(kind.value_field))
+    elif pa.types.is_large_list(kind):
+        kind = pa.large_list(_without_views(kind.value_field))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct(map(_without_views, kind))
+    elif pa.types.is_map(kind):
+        fields = kind.key_field, kind.item_field
+        kind = pa.map_(*map(_without_views, fields), kind.keys_sorted)
+    return field.with_type(kind)
 
 
 def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:

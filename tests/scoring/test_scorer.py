@@ -547,3 +547,31 @@ def test_kept_views_are_what_they_show(files, kind, plain):
     assert good["id"].type == bad["id"].type == plain
     assert good["id"].to_pylist() == [expected[0], expected[2]]
     assert bad["id"].to_pylist() == [expected[1]]
+
+
+def test_kept_views_inside_of_others(files):
+    view, plain = pa.string_view(), pa.large_string()
+    fields = [
+        pa.field(
+            "all",
+            pa.struct(
+                [
+                    pa.field("list", pa.list_(text)),
+                    pa.field("pair", pa.list_(text, 2)),
+                    pa.field("large", pa.large_list(pa.list_(text))),
+                    pa.field("map", pa.map_(pa.string(), text)),
+                    pa.field("id", pa.int8(), nullable=False),
+                ]
+            ),
+        )
+        for text in (view, plain)
+    ]
+    row = {"list": ["a", None], "pair": ["b", "c"], "large": [["d"], None]}
+    row |= {"map": [("e", "f")], "id": 1}
+    given = pa.array([row, None, row], fields[0].type)
+    vectors = [[1.0, 2.0, 3.0], None, [4.0, 5.0, 6.0]]
+    scorer = kp.Scorer(files.vectors, keep=["all"])
+    good, bad = scorer(pa.table({"all": given, "vector": vectors}))
+    assert good.schema.field("all") == bad.schema.field("all") == fields[1]
+    assert good["all"].to_pylist() == [row, row]
+    assert bad["all"].to_pylist() == [None]
