@@ -52,7 +52,22 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 @pytest.fixture(autouse=True)
 def fixed_seeds() -> None:
-    """The same weights and dropout masks in every run.
+    """The same weights and dropout masks in every run."""
+    set_seeds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any],
+) -> Generator[None, Any, Any]:
+    """... and in what several tests share, whichever of them is first."""
+    if fixturedef.scope != "function":
+        set_seeds()
+    return (yield)
+
+
+def set_seeds() -> None:
+    """Seeds all that Keras draws from.
 
     But for TensorFlow's own generator, which neither Keras nor the package
     draws from: to seed that is to forget every kernel, and to make them anew
