@@ -31,7 +31,7 @@ def test_cells_run(page, monkeypatch):
     text = page.read_text(encoding="utf-8")
     namespace = {"__name__": "__main__"}
     cells = list(CELL.finditer(text))
-    assert len(cells) > 3
+    assert len(cells) == text.count("```{code-cell}") > 0
     for cell in cells:
         lines = "\n" * text[: cell.start(1)].count("\n")  # as in the page
         exec(compile(lines + cell[1], str(page), "exec"), namespace)
