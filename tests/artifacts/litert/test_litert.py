@@ -210,6 +210,32 @@ def test_no_vectors_are_copied_number_by_number(tmp_path, layer):
     assert copied == []
 
 
+def test_sizes_are_known_before_a_run(tmp_path):
+    """Else XNNPACK moves its memory in the run, and the second one is wrong."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    vectors = keras.Input((None, 16), name="vectors")
+    encoder = kp.TransformerEncoder(
+        2,
+        num_heads=4,
+        num_key_value_heads=2,
+        intermediate_dim=16,
+        attention_position=kp.RotaryEmbedding(),
+    )
+    path = export(keras.Model(vectors, encoder(vectors)), tmp_path / "m.tflite")
+    interpreter = Interpreter(
+        str(path),
+        experimental_op_resolver_type=(
+            OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        ),
+    )
+    interpreter.resize_tensor_input(0, (2, 9, 16))
+    interpreter.allocate_tensors()
+    for operator in interpreter._get_ops_details():
+        for index in operator["outputs"]:
+            interpreter.get_tensor(index)  # which fails without memory
+
+
 def test_any_batch_and_any_length(litert, model, run_litert):
     run = run_litert(litert.path)
     rng = np.random.default_rng(0)
