@@ -11,6 +11,7 @@ from keras_posenc.artifacts.ground.errors import ExportError
 from keras_posenc.artifacts.ground.staging import working_folder
 from keras_posenc.artifacts.isolated.reading.formats import unpack
 from keras_posenc.artifacts.litert import quantization as modes
+from keras_posenc.artifacts.litert.shapes import put_shapes_ahead
 from keras_posenc.artifacts.signatures.signature import Signature
 from keras_posenc.keras_internals import unread_converter
 
@@ -44,6 +45,7 @@ def convert(
     with working_folder() as folder:
         saved_model = folder / "saved_model"
         write_saved_model(signatures, saved_model)
+        put_shapes_ahead(saved_model)
         names = [signature.name for signature in signatures]
         converter = (
             unread_converter(saved_model, names, _is_compact)

@@ -3,6 +3,7 @@
 import ast
 import base64
 import ctypes
+import itertools
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import pytest
 from keras_posenc.artifacts.isolated.asking import values, worker
 from keras_posenc.artifacts.isolated.asking.agreement import Disagreement
 from keras_posenc.artifacts.isolated.asking.contents import digest
+from keras_posenc.artifacts.isolated.asking.fresh import ask_fresh
 from keras_posenc.artifacts.isolated.asking.memory import give_back
 from keras_posenc.artifacts.processes import runner
 
@@ -143,6 +145,24 @@ def test_failure_of_a_case_is_an_answer(answered):
     assert missing["error"] == "KeyError: 'missing'"
     assert "tokens" in other_input["error"]
     assert missing["outputs"] == other_input["outputs"] == {}
+
+
+def test_fresh_interpreters_are_asked_twice():
+    """The fourth of them changes its mind, as some of LiteRT's do."""
+    count = itertools.count(1)
+
+    def load():
+        changes = next(count) == 4
+        calls = itertools.count()
+        return {"f": lambda inputs: {"y": inputs["x"] + changes * next(calls)}}
+
+    x = np.ones((1, 3), "float32")
+    answers = [{"milliseconds": 0.1}, {"error": "ValueError: known"}]
+    cases = [("f", {"x": x}), ("f", {"x": x})]
+    ask_fresh(load, cases, answers, {"0/y": x}, 1.0)
+    assert "second answer has other numbers in y" in answers[0]["error"]
+    assert answers[1] == {"error": "ValueError: known"}
+    assert next(count) == 11
 
 
 def test_saved_models_that_were_loaded_ahead(saved_model, model, tmp_path):

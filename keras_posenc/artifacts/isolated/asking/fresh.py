@@ -1,0 +1,72 @@
+"""Asks fresh LiteRT interpreters the same thing twice, as users do."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from keras_posenc.artifacts.isolated.asking.runners import Runner
+
+# What is wrong in every second interpreter escapes so many once in 1000 times.
+_INTERPRETERS = 10
+_QUICK = 1.0  # milliseconds of a call
+_SECONDS = 0.03
+
+
+def ask_fresh(
+    load: Callable[[], dict[str, Runner]],
+    cases: list[tuple[str, dict[str, Any]]],
+    answers: list[dict[str, Any]],
+    outputs: dict[str, Any],
+    load_seconds: float,
+) -> None:
+    """Puts quick cases to fresh interpreters, and errors into their answers.
+
+    One interpreter that is asked all cases makes room anew for each, and so
+    hides what is wrong where nobody asks for another shape.
+
+    Args:
+        load: Gives the runners of a fresh interpreter.
+        cases: Their signatures and inputs.
+        answers: What was answered to them before, by `outputs`.
+        outputs: The arrays of these answers.
+        load_seconds: What `load` takes.
+    """
+    took = {
+        index: answer["milliseconds"]
+        for index, answer in enumerate(answers)
+        if "error" not in answer
+    }
+    fastest = min(took.values(), default=0.0)
+    most = max(_SECONDS, _INTERPRETERS * (load_seconds + 2e-3 * fastest))
+    began = time.perf_counter()
+    # Those of few numbers show less.
+    for index in sorted(took, key=took.__getitem__, reverse=True):
+        if took[index] > max(_QUICK, 2 * fastest):
+            continue
+        signature, inputs = cases[index]
+        for _ in range(_INTERPRETERS):
+            if time.perf_counter() - began > most:
+                return
+            runner = load()[signature]
+            for ordinal in ("first", "second"):
+                for name, value in runner(inputs).items():
+                    known = outputs.get(f"{index}/{name}", value)
+                    if not _is_near(value, known):
+                        answers[index]["error"] = (
+                            f"a fresh interpreter's {ordinal} answer has other "
+                            f"numbers in {name}. LiteRT's XNNPACK delegate may "
+                            "give them where sizes are known in the run alone: "
+                            "export the file anew, or with a batch of fixed "
+                            "size, as in signatures={'serving_default': "
+                            "(model, {'x': (1, None, 64)})}"
+                        )
+
+
+def _is_near(value: Any, known: Any) -> bool:
+    """Whether two answers differ by rounding at most."""
+    import numpy as np
+
+    if known.dtype.kind != "f":
+        return np.array_equal(value, known)
+    most = np.max(np.abs(known), initial=0, where=np.isfinite(known))
+    return np.allclose(value, known, 1e-4, 1e-4 * most, equal_nan=True)
