@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import os
 import re
 import sys
 import typing
@@ -17,6 +18,12 @@ from hypothesis import settings
 
 # Scripts that wrote the fixtures: they need what the tests do not.
 collect_ignore_glob = ["fixtures/*.py"]
+
+# As the command has them. TensorFlow reads them as it is loaded, so where they
+# differ a prepared process is of no use, and another one takes its seconds.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 
 settings.register_profile("project", deadline=None, derandomize=True)
 settings.load_profile("project")
@@ -39,15 +46,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Spare Python from going through all that is imported, time and again."""
+    """Spare the tests what they pay for again and again, and do not need.
+
+    Python from going through all that is imported, and through what is in use:
+    `collected_garbage` does that once for each file. TensorFlow from noting the
+    whole stack, of a hundred frames, with each operation of a graph.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.collect()
         gc.freeze()
-        gc.set_threshold(100_000, 20, 20)
-        gc.enable()
+        if "tensorflow" in sys.modules:
+            ops = sys.modules["tensorflow.python.framework.ops"]
+            ops._create_c_op = functools.partial(
+                ops._create_c_op, extract_traceback=False
+            )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected_garbage() -> Generator[None]:
+    """Circles of a file's objects go with it."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
