@@ -106,10 +106,7 @@ class TokenCrossentropy(keras.losses.Loss):
             y_pred = ops.log(ops.clip(y_pred, epsilon, 1.0))
         size = y_pred.shape[-1]
         nearest = ops.clip(ids, 0, size - 1)
-        at_target = ops.take_along_axis(
-            y_pred, ops.expand_dims(nearest, -1), axis=-1
-        )
-        at_target = ops.squeeze(at_target, -1)  # (batch, seq)
+        at_target = _at(nearest, y_pred)
         rate = self.label_smoothing
         expected = (1.0 - rate) * at_target
         if rate:
@@ -127,6 +124,21 @@ class TokenCrossentropy(keras.losses.Loss):
             "ignored_id": self.ignored_id,
             "dtype": self.dtype,
         }
+
+
+def _at(ids: Any, numbers: Any) -> Any:
+    """One number for each id: (batch, seq) of (batch, seq, V)."""
+    if keras.config.backend() != "tensorflow":
+        ids = ops.expand_dims(ids, -1)
+        return ops.squeeze(ops.take_along_axis(numbers, ids, axis=-1), -1)
+    import tensorflow as tf
+
+    # The gradient of Keras's `take_along_axis` adds up as many segments as
+    # there are numbers, which takes longer than that of a softmax.
+    flat = ops.reshape(ids, (-1,))
+    index = ops.stack([ops.arange(ops.size(flat), dtype="int32"), flat], 1)
+    rows = ops.reshape(numbers, (-1, numbers.shape[-1]))
+    return ops.reshape(tf.gather_nd(rows, index), ops.shape(ids))
 
 
 def _check_ids(targets: Any, counts: Any, size: int) -> None:
