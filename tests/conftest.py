@@ -39,15 +39,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Spare Python from going through all that is imported, time and again."""
+    """Spare the tests what they pay for again and again, and do not need.
+
+    Python from going through all that is imported, and through what is in use:
+    `collected_garbage` does that once for each file. TensorFlow from noting the
+    whole stack, of a hundred frames, with each operation of a graph.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.collect()
         gc.freeze()
-        gc.set_threshold(100_000, 20, 20)
-        gc.enable()
+        if "tensorflow" in sys.modules:
+            ops = sys.modules["tensorflow.python.framework.ops"]
+            ops._create_c_op = functools.partial(
+                ops._create_c_op, extract_traceback=False
+            )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected_garbage() -> Generator[None]:
+    """Circles of a file's objects go with it."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
