@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import os
 import re
 import sys
 import typing
@@ -17,6 +18,12 @@ from hypothesis import settings
 
 # Scripts that wrote the fixtures: they need what the tests do not.
 collect_ignore_glob = ["fixtures/*.py"]
+
+# As the command has them. TensorFlow reads them as it is loaded, so where they
+# differ a prepared process is of no use, and another one takes its seconds.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 
 settings.register_profile("project", deadline=None, derandomize=True)
 settings.load_profile("project")

@@ -62,9 +62,6 @@ def folder(tmp_path_factory, bias):
 def run(monkeypatch, capfd):
     """Runs the command here; gives its exit code, output and errors."""
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
-    monkeypatch.setenv("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def run(*arguments):
