@@ -74,7 +74,7 @@ def test_ids_are_those_of_the_definition(frame, length):
     characters = CharacterTokenizer(CHARACTERS, sequence_length=length, **frame)
     octets = ByteTokenizer(sequence_length=length, **frame)
 
-    @settings(max_examples=30)
+    @settings(max_examples=15)
     @given(st.lists(st.text(CHARACTERS + "xß字", max_size=9), max_size=4))
     def check(texts):
         ids = characters(texts)
@@ -102,7 +102,7 @@ def test_any_text_returns(texts):
     ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(BYTES)
 def test_any_bytes_have_ids_and_come_back_as_utf8(texts):
     ids = ByteTokenizer()(texts)

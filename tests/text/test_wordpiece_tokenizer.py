@@ -109,7 +109,7 @@ class TestAgainstTheOracle:
         pieces = [*singles, *(f"##{c}" for c in singles), "ab", "##éz", "##ez"]
         tokenizer = WordpieceTokenizer(SPECIAL + pieces, lowercase=lowercase)
 
-        @settings(FIXED, max_examples=200)
+        @settings(FIXED, max_examples=100)
         @given(st.lists(st.text(letters, max_size=60), max_size=5))
         def check(texts):
             expected = [oracle(text, set(pieces), lowercase) for text in texts]
@@ -119,7 +119,7 @@ class TestAgainstTheOracle:
 
     SHORT = WordpieceTokenizer(VOCABULARY, sequence_length=6)
 
-    @settings(FIXED, max_examples=200)
+    @settings(FIXED, max_examples=100)
     @given(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
     def test_any_bytes_give_ids_of_the_vocabulary(self, texts):
         ids = self.SHORT(texts).numpy()

@@ -452,10 +452,10 @@ def test_runtime_that_never_ends(model, tmp_path, monkeypatch):
             lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)]
         )[0],
     )
-    monkeypatch.setattr(judging, "limits_of", lambda *_: Limits(seconds=4))
+    monkeypatch.setattr(judging, "limits_of", lambda *_: Limits(seconds=2))
     with pytest.raises(
         kp.ExportVerificationError,
-        match=f"The runtime worked for more than 4 s while it ran '{path}'",
+        match=f"The runtime worked for more than 2 s while it ran '{path}'",
     ):
         kp.verify(model, path, max_length=1)
 
