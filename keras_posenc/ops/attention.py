@@ -19,6 +19,10 @@ _FUSED_DTYPES = ("float32", "bfloat16", "float16")
 MAX_SCORES = 2**26
 BLOCK = 256
 TYPICAL_BATCH = 8
+# Gradients hold several arrays as large as the scores of a block: of large
+# batches it has fewer queries, for 64 MB of float32, but not ever fewer.
+TRAINED_SCORES = 2**24
+FEWEST_TRAINED = 64
 # Blocks of windows begin where each has half of the keys at most.
 FEWER = 2
 
@@ -183,6 +187,11 @@ def in_blocks(
         `(batch, heads, query, dim)`.
     """
     batch, heads, seq, dim = shape
+    size = BLOCK
+    if is_trained and window is None and isinstance(keys, int):
+        row = (batch if isinstance(batch, int) else TYPICAL_BATCH) * heads
+        most = TRAINED_SCORES // max(row * keys, 1)
+        size = min(BLOCK, max(FEWEST_TRAINED, most))
     near = keys  # how many keys a block has
     if window is not None:
         near = BLOCK + 2 * window
@@ -200,21 +209,21 @@ def in_blocks(
 
     def by_blocks() -> Any:
         def step(start: Any, whole: Any) -> tuple[Any, Any]:
-            index = start + ops.arange(BLOCK, dtype="int32")
+            index = start + ops.arange(size, dtype="int32")
             # Of more rows than there are, the last goes on behind the end,
             # where no gradient comes from.
             block = some(ops.minimum(index, seq - 1), columns(start))
             # (batch, heads, rows, dim) -> (rows, batch, heads, dim)
             block = ops.transpose(block, (2, 0, 1, 3))
             indices = ops.expand_dims(index, -1)
-            return start + BLOCK, ops.scatter_update(whole, indices, block)
+            return start + size, ops.scatter_update(whole, indices, block)
 
         _, whole = ops.while_loop(
             lambda start, _: start < seq,
             step,
-            (0, ops.zeros((seq + BLOCK, batch, heads, dim), dtype)),
+            (0, ops.zeros((seq + size, batch, heads, dim), dtype)),
             # XLA makes room for gradients of a known number of steps only.
-            maximum_iterations=(seq + BLOCK - 1) // BLOCK,
+            maximum_iterations=(seq + size - 1) // size,
         )
         return ops.transpose(whole[:seq], (1, 2, 0, 3))
 
