@@ -33,7 +33,16 @@ def put_shapes_ahead(saved_model: Path) -> None:
                 axis.attr["value"].tensor.tensor_shape.SetInParent()
                 axis.attr["value"].tensor.int_val.append(node.attr["axis"].i)
                 function.node_def.append(axis)
-                for index in range(node.attr["N"].i):
+                count = node.attr["N"].i
+                del node.attr["axis"]
+                # All three operators call their output the same.
+                if count == 1:  # too few for ConcatV2
+                    node.op = "ExpandDims"
+                    node.input.insert(1, f"{axis.name}:output:0")
+                    node.attr["Tdim"].type = integer
+                    del node.attr["N"]
+                    continue
+                for index in range(count):
                     part = node_def_pb2.NodeDef(
                         name=f"{node.name}/joined/{index}",
                         op="ExpandDims",
@@ -42,9 +51,7 @@ def put_shapes_ahead(saved_model: Path) -> None:
                     part.attr["T"].type = part.attr["Tdim"].type = integer
                     function.node_def.append(part)
                     node.input[index] = f"{part.name}:output:0"
-                # Both call their output the same.
                 node.op = "ConcatV2"
-                node.input.insert(node.attr["N"].i, f"{axis.name}:output:0")
+                node.input.insert(count, f"{axis.name}:output:0")
                 node.attr["Tidx"].type = integer
-                del node.attr["axis"]
     file.write_bytes(message.SerializeToString())

@@ -9,7 +9,7 @@ from keras_posenc.artifacts.isolated.asking.runners import Runner
 # What is wrong in every second interpreter escapes so many once in 1000 times.
 _INTERPRETERS = 10
 _QUICK = 1.0  # milliseconds of a call
-_SECONDS = 0.03
+_SECONDS = 0.04
 
 
 def ask_fresh(
@@ -44,10 +44,13 @@ def ask_fresh(
         if took[index] > max(_QUICK, 2 * fastest):
             continue
         signature, inputs = cases[index]
+        kept = []  # so that each finds other memory
         for _ in range(_INTERPRETERS):
             if time.perf_counter() - began > most:
                 return
             runner = load()[signature]
+            if took[index] <= _QUICK:
+                kept.append(runner)
             for ordinal in ("first", "second"):
                 for name, value in runner(inputs).items():
                     known = outputs.get(f"{index}/{name}", value)
