@@ -26,15 +26,21 @@ def build(policy):
     )
 
 
+def told(warnings):
+    """What the warnings say of it, whatever others there are."""
+    texts = [str(each.message) for each in warnings]
+    return [text for text in texts if "bfloat16" in text]
+
+
 @pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16"])
 def test_processor_without_bfloat16(processor, policy, recwarn):
     processor.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512f\n")
     build("float32")
-    assert not recwarn
+    assert told(recwarn) == []
     with pytest.warns(UserWarning, match="bfloat16 is slower than float32"):
         build(policy)
     build(policy)  # once is enough
-    assert len(recwarn) == 0
+    assert told(recwarn) == []
 
 
 @pytest.mark.parametrize(
@@ -50,4 +56,4 @@ def test_processors_with_bfloat16_or_unknown(processor, text, recwarn):
     if text is not None:
         processor.write_text(text)
     build("mixed_bfloat16")
-    assert not recwarn
+    assert told(recwarn) == []
