@@ -199,8 +199,7 @@ class Block(AttentionLayer):
                 outputs = part(outputs, training=training)
             else:
                 outputs = self.dropout_layer(part(outputs), training=training)
-            outputs += x  # PyTorch adds where they lie
-            x = outputs if self.normalize_first else norm(outputs)
+            x = x + outputs if self.normalize_first else norm(x + outputs)
         return x
 
     def get_config(self) -> dict[str, Any]:

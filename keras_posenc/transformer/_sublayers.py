@@ -46,11 +46,7 @@ def project(dense: keras.layers.Dense, x: Any, outer: Any = None) -> Any:
         outer = outer_sizes(x)
     rows = ops.reshape(x, (-1, x.shape[-1]))
     if _is_bound_by_reading(dense, rows):
-        projected = _finish(dense, _multiply_in_parts(dense, rows))
-    elif keras.config.backend() == "torch" and dense.quantization_mode is None:
-        dtype = dense.compute_dtype
-        kernel = ops.cast(dense.kernel, dtype)
-        projected = _finish(dense, ops.matmul(ops.cast(rows, dtype), kernel))
+        projected = _project_in_parts(dense, rows)
     else:
         projected = dense(rows)
     return ops.reshape(projected, (*outer, dense.units))
@@ -68,18 +64,14 @@ def _is_bound_by_reading(dense: keras.layers.Dense, rows: Any) -> bool:
     )
 
 
-def _multiply_in_parts(dense: keras.layers.Dense, row: Any) -> Any:
-    """A product with the kernel as a sum, which XLA hands to several cores."""
+def _project_in_parts(dense: keras.layers.Dense, row: Any) -> Any:
+    """`dense(row)` as a sum of products, which XLA hands to several cores."""
     kernel = ops.reshape(dense.kernel, (PARTS, -1, dense.units))
     x = ops.matmul(ops.reshape(row, (PARTS, 1, -1)), kernel)
-    return ops.sum(x, axis=0)
-
-
-def _finish(dense: keras.layers.Dense, product: Any) -> Any:
-    """`dense` behind its product; PyTorch adds the bias where that lies."""
+    x = ops.sum(x, axis=0)
     if dense.bias is not None:
-        product += ops.cast(dense.bias, product.dtype)
-    return product if dense.activation is None else dense.activation(product)
+        x = ops.add(x, dense.bias)
+    return x if dense.activation is None else dense.activation(x)
 
 
 def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
