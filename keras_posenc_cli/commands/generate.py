@@ -1,11 +1,13 @@
 """`keras-posenc generate`: what a generator answers to texts."""
 
 import argparse
+import contextlib
 import json
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_posenc_cli import arguments
@@ -237,22 +239,33 @@ def _stream(
         noise = draw_noise(len(given), generator.max_length, options.seed)
     cut = 0
     for each, name, drawn in zip(given, names, noise, strict=True):
-        try:
+        with _named(options.artifact, name):
             stream = generator.stream(each, noise=drawn)
-            between = ""
-            for piece in stream:
-                if isinstance(piece, str):
-                    print(_line({"text": piece}), end="", flush=True)
-                else:
-                    print(f"{between}{piece}", end="", flush=True)
-                    between = " "
-        except Exception as error:  # of whatever layer does not take it
-            raise UsageError(
-                f"'{options.artifact}' has no answer to {name}: {_said(error)}"
-            ) from error
+        between = ""
+        while True:
+            with _named(options.artifact, name):
+                piece = next(stream, None)
+            if piece is None:
+                break
+            if isinstance(piece, str):
+                print(_line({"text": piece}), end="", flush=True)
+            else:
+                print(f"{between}{piece}", end="", flush=True)
+                between = " "
         print()
         cut += bool(generator.end_ids) and not stream.ended
     return cut
+
+
+@contextlib.contextmanager
+def _named(artifact: Path, name: str) -> Iterator[None]:
+    """Names the text to which there is no answer."""
+    try:
+        yield
+    except Exception as error:  # of whatever layer does not take it
+        raise UsageError(
+            f"'{artifact}' has no answer to {name}: {_said(error)}"
+        ) from error
 
 
 def _load(options: argparse.Namespace) -> Any:

@@ -2,10 +2,13 @@
 
 import io
 import json
+import os
 import sys
 
 import numpy as np
 import pytest
+
+from keras_posenc_cli import main
 
 pytestmark = pytest.mark.tensorflow
 
@@ -219,6 +222,20 @@ def test_the_text_that_has_no_answer_is_named(run, generators):
     assert result.code == 2
     assert "ids.keras' has no answer to text 3: " in result.err
     assert "[0, 14), the model's vocabulary. Received: 99" in result.err
+
+
+def test_a_pipe_that_is_closed_is_not_a_texts_fault(generators, monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+        def fileno(self):
+            return nowhere.fileno()
+
+    arguments = ["generate", str(generators / "ids.keras"), "5 7 3", "--ids"]
+    with open(os.devnull, "w") as nowhere:
+        monkeypatch.setattr(sys, "stdout", Closed())
+        assert main([*arguments, "--stream"]) == 0
 
 
 @pytest.mark.parametrize("artifact", ["beams", "beams.keras"])
