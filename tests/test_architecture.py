@@ -55,7 +55,7 @@ ARTIFACTS = {
     "signatures": {"ground"},
     "inspection": {"ground", "isolated", "processes"},
     "graphs": {"ground", "isolated", "signatures"},
-    "expectations": {"ground", "signatures"},
+    "expectations": {"ground", "graphs", "signatures"},
 }
 ARTIFACTS["verification"] = {*ARTIFACTS}
 ARTIFACTS["saved_model"] = ARTIFACTS["onnx"] = {*ARTIFACTS}

@@ -6,8 +6,10 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+import keras_posenc as kp
 from keras_posenc.artifacts.expectations.questions import Questions
 from keras_posenc.artifacts.expectations.reference_outputs import expect
+from keras_posenc.artifacts.graphs.shared_layers import remembered_layers
 from keras_posenc.artifacts.signatures.serving_signatures import (
     resolve_serving_signatures,
 )
@@ -15,7 +17,7 @@ from keras_posenc.artifacts.signatures.serving_signatures import (
 pytestmark = pytest.mark.tensorflow
 
 
-def test_two_signatures_of_the_same_questions_ask_their_model_once():
+def test_what_several_signatures_compute_of_the_same_is_computed_once():
     asked = []
 
     class Noting(layers.Layer):
@@ -27,13 +29,15 @@ def test_two_signatures_of_the_same_questions_ask_their_model_once():
 
     inputs = keras.Input((None,), dtype="int32", name="ids")
     embedded = layers.Embedding(20, 4, mask_zero=True)(inputs)
-    model = keras.Model(inputs, Noting()(embedded))
+    pooled = kp.MaskedAveragePooling1D()(Noting()(embedded))
+    model = keras.Model(inputs, pooled)
     signatures = resolve_serving_signatures(model)
-    assert [each.name for each in signatures] == ["serving_default", "from_ids"]
+    names = ["serving_default", "from_ids", "encode"]
+    assert [each.name for each in signatures] == names
     asked.clear()
     cases = expect(Questions.fit(signatures, max_length=4)).cases
 
-    assert len(cases) == 12  # 2 signatures, 2 batches, lengths of 1, 2 and 4
+    assert len(cases) == 18  # 3 signatures, 2 batches, lengths of 1, 2 and 4
     # And three rows by themselves, to see whether padding behind them matters.
     assert len(asked) == 6 + 3
     for case in cases:
@@ -47,3 +51,32 @@ def test_two_signatures_of_the_same_questions_ask_their_model_once():
             (answer,) = case.answers.values()
             wanted = model(tf.constant(ids))
             np.testing.assert_array_equal(answer, wanted)
+        if case.signature == "encode":
+            ids = case.inputs["ids"]
+            vectors = model.get_layer(index=1).embeddings.numpy()[ids]
+            real = ids != 0
+            np.testing.assert_array_equal(case.answers["contextual"], vectors)
+            np.testing.assert_array_equal(case.answers["mask"], real)
+            count = np.maximum(real.sum(1), 1)[:, None]
+            mean = (vectors * real[..., None]).sum(1) / count
+            np.testing.assert_allclose(case.answers["pooled"], mean, atol=1e-6)
+
+
+def test_layers_remember_what_they_were_given_with_its_mask():
+    inputs = keras.Input((3, 1), name="x")
+    pooling = layers.GlobalAveragePooling1D()
+    signatures = [
+        signature
+        for _ in range(2)
+        for signature in resolve_serving_signatures(
+            keras.Model(inputs, pooling(inputs))
+        )
+    ]
+    x = tf.constant([[[1.0], [2.0], [6.0]]])
+    with remembered_layers(signatures):
+        answers = [
+            pooling(x, mask=tf.constant([mask]))
+            for mask in ([True, True, False], [True, True, False], [True] * 3)
+        ]
+    assert answers[0] is answers[1]
+    assert [answer.numpy().item() for answer in answers] == [1.5, 1.5, 3.0]
