@@ -5,7 +5,10 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from keras_posenc.artifacts.isolated.asking.graph_digests import graph_of  # noqa: E402
+from keras_posenc.artifacts.isolated.asking.graph_digests import (  # noqa: E402
+    call_options,
+    graph_of,
+)
 
 
 @pytest.fixture
@@ -149,3 +152,10 @@ def test_names_and_calls_are_not_told(definition):
 
 def own(function):
     return {node.name for node in function.node_def}
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_an_option_that_is_off_is_as_if_nobody_had_set_it(is_on):
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = is_on
+    assert bool(call_options(config.SerializeToString())) == is_on

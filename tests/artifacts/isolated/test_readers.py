@@ -79,14 +79,6 @@ def wanted(signatures):
     return contents_of(resolved, trace_all(resolved))
 
 
-@pytest.fixture(autouse=True)
-def _optimizer():
-    yield  # the worker's process is its own; this one is not
-    tf.config.optimizer.set_experimental_options(
-        {"disable_meta_optimizer": False}
-    )
-
-
 @pytest.fixture
 def folder(export, tmp_path):
     return Path(shutil.copytree(export, tmp_path / "1"))

@@ -242,6 +242,8 @@ def call_options(config: bytes) -> list[str]:
     from tensorflow.core.protobuf import config_pb2
 
     options = config_pb2.ConfigProto.FromString(config).graph_options
+    if not options.rewrite_options.ByteSize():  # as where nobody set any
+        options.ClearField("rewrite_options")
     return [" ".join(str(options).split())] if options.ByteSize() else []
 
 
