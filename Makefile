@@ -60,7 +60,7 @@ demo: $(VENV)/.installed ## Run the example to start with
 TEST = -m pytest -n $(JOBS) --dist loadfile
 
 # What XLA compiles runs once: making it fast costs more than it saves.
-test: export XLA_FLAGS += --xla_backend_optimization_level=0 \
+test test-jax: export XLA_FLAGS += --xla_backend_optimization_level=0 \
 	--xla_llvm_disable_expensive_passes=true
 test: $(VENV)/.installed ## Run the tests that a change must pass
 	$(VENV)/bin/python $(TEST) -m 'not slow' $(PYTEST_ARGS)
