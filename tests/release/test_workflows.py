@@ -44,6 +44,9 @@ def test_job(name):
     for step in job["steps"]:
         if "uses" in step:
             assert re.search(r"@[0-9a-f]{40}$", step["uses"]), step
+            if "/checkout@" in step["uses"]:  # only who pushes keeps its token
+                keeps = step["with"]["persist-credentials"]
+                assert keeps == (name == "docs-publish")
         # What others choose, such as a tag's name, is no part of a script.
         script = step.get("run", "")
         for value in re.findall(r"\$\{\{ *(\S+)", script):
