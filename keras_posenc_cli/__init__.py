@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from keras_posenc_cli import process
+from keras_posenc_cli.arguments import option_names
 from keras_posenc_cli.commands import (
     bench,
     compare,
@@ -50,7 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for name, value in getattr(options, "environment", {}).items():
                 os.environ.setdefault(name, value)
         work = functools.partial(options.run, options)
-        return process.run_in_order(work, is_last=arguments is None)
+        return process.run_in_order(
+            work,
+            is_last=arguments is None,
+            options=option_names(options.parser),
+        )
 
     return process.run_on_streams(run)
 

@@ -62,6 +62,18 @@ def add_command(
     return parser
 
 
+def option_names(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """What a command calls the arguments of Python that it gives on."""
+    names = {
+        action.dest: action.option_strings[-1]
+        for action in parser._actions
+        if action.option_strings
+    }
+    if "out" in names:  # which exports call so
+        names["path"] = names["base_path"] = names["out"]
+    return names
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",

@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -32,12 +32,16 @@ def run_on_streams(work: Callable[[], int]) -> int:
         return EXIT_OK
 
 
-def run_in_order(work: Callable[[], int], is_last: bool) -> int:
+def run_in_order(
+    work: Callable[[], int], is_last: bool, options: Mapping[str, str]
+) -> int:
     """Does `work`, and gives its exit code, or that of its error or signal.
 
     Args:
         work: Does what the command is for.
         is_last: Whether the process ends after this.
+        options: What the command calls the arguments of Python that an error
+            may name.
     """
     try:
         with _ended_in_order(is_last), native_logs_silenced():
@@ -45,12 +49,13 @@ def run_in_order(work: Callable[[], int], is_last: bool) -> int:
     except BrokenPipeError:
         raise
     except (UsageError, ImportError) as error:  # which names the extra
-        return _report_error(error, EXIT_USAGE)
+        return _report_error(error, EXIT_USAGE, options)
     except Exception as error:
         if not _is_expected(error):
             raise
         usage = isinstance(error, ValueError | FileExistsError)
-        return _report_error(error, EXIT_USAGE if usage else EXIT_FAILED)
+        code = EXIT_USAGE if usage else EXIT_FAILED
+        return _report_error(error, code, options)
 
 
 @contextlib.contextmanager
@@ -137,7 +142,19 @@ def _is_expected(error: Exception) -> bool:
     return isinstance(error, ExportError | ValueError | OSError | RuntimeError)
 
 
-def _report_error(error: Exception, code: int) -> int:
+def _report_error(
+    error: Exception, code: int, options: Mapping[str, str]
+) -> int:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # TensorFlow's colours
+    plain = re.sub(
+        r"`(\w+)`(?: \((--[\w-]+)\))?",
+        lambda found: found[2] or options.get(found[1]) or found[0],
+        plain,
+    )
+    plain = re.sub(
+        r"(?<=Received: )(\w+)=",
+        lambda found: f"{options.get(found[1], found[1])}=",
+        plain,
+    )
     print(f"keras-posenc: {plain}", file=sys.stderr)
     return code

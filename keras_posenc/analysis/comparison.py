@@ -7,6 +7,7 @@ from typing import Any
 
 from keras_posenc.analysis.properties import Properties, properties
 from keras_posenc.analysis.schemes import SCHEMES, make_scheme
+from keras_posenc.ops.arguments import check_integer, check_positive_int
 from keras_posenc.progress import progress
 
 _WIDTH = 80
@@ -79,6 +80,13 @@ def compare(
     >>> round(found.schemes["sinusoidal"].norm, 4)
     1.4142
     """
+    if check_integer("length", length) < 2:
+        raise ValueError(f"`length` must be above 1. Received: length={length}")
+    if check_positive_int("dim", dim) % 2:
+        raise ValueError(
+            "`dim` must be even: rotary positions turn features in pairs. "
+            f"Received: dim={dim}"
+        )
     found = {}
     with progress(verbose) as step:
         for name in SCHEMES:

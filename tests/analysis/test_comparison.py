@@ -23,6 +23,14 @@ def test_no_digit_is_cut_in_80_columns(widest):
     assert text.count("alibi") == text.count("scheme") == 2
 
 
-def test_length_that_is_too_short():
-    with pytest.raises(ValueError, match="`length` must be above `shift`"):
-        analysis.compare(length=1, verbose=False)
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"length": 1}, "`length` must be above 1. Received: length=1"),
+        ({"dim": 7}, "`dim` must be even: .* Received: dim=7"),
+    ],
+)
+def test_sizes_that_some_scheme_cannot_have(sizes, message, capsys):
+    with pytest.raises(ValueError, match=message):
+        analysis.compare(**sizes)
+    assert capsys.readouterr().err == ""  # before anything is measured

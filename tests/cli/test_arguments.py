@@ -239,7 +239,7 @@ class TestBeforeTensorFlow:
             ),
             (
                 "export saved-model model.keras --out x --version 0",
-                "`version` must be an integer from 1",
+                "--version must be an integer from 1",
             ),
         ],
     )

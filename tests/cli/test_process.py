@@ -290,7 +290,7 @@ def test_exports_have_onednn_keep_no_memory(run, monkeypatch, arguments, kept):
     name = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
     monkeypatch.delenv(name)
     monkeypatch.setattr(
-        "keras_posenc_cli.process.run_in_order", lambda work, is_last: 0
+        "keras_posenc_cli.process.run_in_order", lambda *_, **__: 0
     )
     run(*arguments)
     assert name not in os.environ

@@ -35,7 +35,15 @@ def test_table(run):
     assert "Measuring sinusoidal ..." in table.err
 
 
-def test_bad_width(run):
-    result = run("compare", "--dim", "1.5")
+@pytest.mark.parametrize(
+    ("dim", "message"),
+    [
+        ("1.5", "--dim: invalid int value: '1.5'"),
+        ("7", "--dim must be even: rotary positions turn features in pairs."),
+    ],
+)
+def test_bad_width(run, dim, message):
+    result = run("compare", "--dim", dim)
     assert result.code == 2
-    assert "--dim: invalid int value: '1.5'" in result.err
+    assert message in result.err
+    assert "Measuring" not in result.err

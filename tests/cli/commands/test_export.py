@@ -65,7 +65,7 @@ class TestExport:
         assert "  short, ids of shape (1, 3): " in result.out
         result = cli(*verify)
         assert result.code == 2
-        assert "(--signature) names those to verify" in result.err
+        assert "--signature names those to verify" in result.err
 
     def test_saved_model_takes_the_next_version(self, cli, tmp_path, export):
         (tmp_path / "3").mkdir()
@@ -140,10 +140,10 @@ class TestExport:
             (("--labels", "yes,yes"), "must differ from one another"),
             (("--labels", "no.txt"), "'no.txt' cannot be read: No such file"),
             (("--labels", "model.keras"), "'model.keras' cannot be read: 'utf"),
-            (("--warmup", "--no-verify"), "`warmup` needs verify=True"),
+            (("--warmup", "--no-verify"), "--warmup needs verify=True"),
             (("--batching", "max_batch_size"), "is not NAME=N"),
             (("--batching", "max_batch_size=1:2"), "is not NAME=N"),
-            (("--batching", "speed=9"), "`batching` may have the parameters"),
+            (("--batching", "speed=9"), "--batching may have the parameters"),
             (("--keep", 0), "0 is not above 0"),
             (("--keep", "few"), "invalid int value"),
         ],
@@ -208,7 +208,7 @@ class TestExport:
         result = cli(*export("saved-model", "versions", "--version", 2))
         assert result.code == 2
         assert "Version 2 exists in 'versions'" in result.err
-        assert "Leave `version` out for the next free one" in result.err
+        assert "Leave --version out for the next free one" in result.err
         after = (folder / "versions" / "2" / "saved_model.pb").stat()
         assert (before.st_mtime_ns, before.st_ino) == (
             after.st_mtime_ns,

@@ -80,7 +80,7 @@ class TestImport:
         [
             ("missing", "'missing' does not exist"),
             ("empty", "'empty' is no checkpoint of Hugging Face: it has no"),
-            ("tiny --max-length 25", "`max_length` must be at most 24"),
+            ("tiny --max-length 25", "--max-length must be at most 24"),
             ("tiny --out a.h5", "must end in '.keras'. Received: 'a.h5'"),
             ("tiny --out folder.keras", "and 'folder.keras' is a folder"),
             ("bare", "has neither tokenizer.json nor vocab.txt"),
