@@ -64,7 +64,9 @@ class Generator(keras.Model):
         repetition_penalty: Above 1, makes tokens that were there less likely.
         min_length: How many tokens come before an end symbol, at least, those
             of the prefix counted.
-        start_id: With which targets begin; by default the target tokenizer's.
+        start_id: With which a `Transformer`'s targets begin, and of a decoder
+            alone an empty prompt, and no other; by default the target
+            tokenizer's.
         end_ids: The id, or several, after which a sequence has ended; by
             default the target tokenizer's.
         prefix_ids: With what each generated sequence begins: the id of a
