@@ -65,7 +65,11 @@ def run(options: argparse.Namespace) -> int:
         return _of_checkpoint(options)
     check_exists(options.artifact)
     from keras_posenc.artifacts.inspection.inspection import inspect
-    from keras_posenc.artifacts.verification.record import changes, digests
+    from keras_posenc.artifacts.verification.record import (
+        changes,
+        digests,
+        record_path,
+    )
 
     inspection = inspect(options.artifact)
     changed = changes(inspection.path, digests(inspection.path))
@@ -74,12 +78,15 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(told, default=str, indent=2))
     else:
         print(inspection.details() if options.details else inspection)
-        if changed is not None:
-            print(_since_verified(changed))
+        print(_since_verified(record_path(inspection.path), changed))
     return EXIT_OK
 
 
-def _since_verified(changed: list[str]) -> str:
+def _since_verified(record: Path, changed: list[str] | None) -> str:
+    if changed is None:
+        if record.exists():
+            return f"the record of its verification cannot be read: {record}"
+        return "there is no record that it was verified"
     if not changed:
         return "the files are those that were verified"
     names = ", ".join(name or "the file" for name in changed[:3])

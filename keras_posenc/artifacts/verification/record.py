@@ -115,21 +115,26 @@ def try_to_record(
 ) -> "VerificationReport":
     """`write_record`; the report, which says so if that cannot be.
 
-    Without a record none is left: an earlier one does not hold any more.
+    Without a record none is left: an earlier one does not hold any more, as
+    the report says.
     """
+    note = None
+    path = record_path(artifact)
     try:
-        if record is None:
-            with writing_to(artifact.parent):
-                record_path(artifact).unlink(missing_ok=True)
-        else:
+        if record is not None:
             write_record(record, artifact)
+        elif path.exists():
+            with writing_to(artifact.parent):
+                path.unlink(missing_ok=True)
+            note = f"the record of an earlier verification is removed: {path}"
     except ExportError as error:
         what = "no record of this is left"
         if record is None:
             what = "an earlier record cannot be removed"
         note = f"{what}: {error}"
-        return dataclasses.replace(report, notes=[*report.notes, note])
-    return report
+    if note is None:
+        return report
+    return dataclasses.replace(report, notes=[*report.notes, note])
 
 
 def changes(artifact: Path, found: Mapping[str, str]) -> list[str] | None:

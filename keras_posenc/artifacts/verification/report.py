@@ -20,7 +20,8 @@ class VerificationReport:
     """What a fresh process found when it ran an artifact.
 
     `str(report)` is one line, and below it what needs attention;
-    `report.details()` lists every case.
+    `report.details()` lists every case. A report is true where it has
+    `passed`.
 
     Attributes:
         path: The artifact.
@@ -170,6 +171,9 @@ class VerificationReport:
             and (self.other_writer or not self.rewritten)
             and not all(case.is_nan for case in self.cases)
         )
+
+    def __bool__(self) -> bool:
+        return self.passed
 
     @property
     def agrees(self) -> bool:

@@ -16,28 +16,35 @@ def failure(report: Any) -> str | None:
     """Why a report has not passed, with the worst case; None if it has."""
     if report.passed:
         return None
-    worst = report.worst
-    if worst.worst_difference <= report.tolerance and report.altered:
+    is_within = report.worst_difference <= report.tolerance
+    if is_within and report.altered:
         return (
             "The artifact gives the model's answers, but not from the "
             f"model's numbers: {'; '.join(report.altered)}. If another version "
             "of Keras, or of the model's code, wrote it, export it anew"
         )
-    is_other = report.rewritten and not report.other_writer
-    if worst.worst_difference <= report.tolerance and is_other:
+    if is_within and report.rewritten and not report.other_writer:
         return (
             "The artifact gives the model's answers, but is not as "
             f"written here: {'; '.join(report.rewritten)}. "
             f"{_OTHER_WRITER}"
         )
-    if worst.worst_difference <= report.tolerance and not report.agrees:
-        return (
-            "The file's largest score is not the model's too often: "
-            f"{decisions(report)}. If that is often enough for "
-            "you, allow it by `agreement` (--agreement)"
-        )
+    return _wrong_answers(report)
+
+
+def _wrong_answers(report: Any) -> str | None:
+    """What is wrong with an artifact's answers, with the worst case."""
+    worst = report.worst
     if worst.worst_difference <= report.tolerance:
-        return "The model answers nothing but NaN, which verifies nothing"
+        if not report.agrees:
+            return (
+                "The file's largest score is not the model's too often: "
+                f"{decisions(report)}. If that is often enough for "
+                "you, allow it by `agreement` (--agreement)"
+            )
+        if all(case.is_nan for case in report.cases):
+            return "The model answers nothing but NaN, which verifies nothing"
+        return None
     failed = sum(
         not case.worst_difference <= report.tolerance for case in report.judged
     )
@@ -104,7 +111,8 @@ def details(report: Any) -> str:
 
 def remarks(report: Any) -> list[str]:
     """What needs attention, or was not verified."""
-    lines = [*report.narrower, *report.notes]
+    wrong = _wrong_answers(report)
+    lines = [*filter(None, [wrong]), *report.narrower, *report.notes]
     lines += [f"not the model's own: {each}" for each in report.altered]
     lines += [f"not as written here: {x}" for x in report.rewritten]
     if report.rewritten and not report.other_writer:
@@ -127,7 +135,7 @@ def remarks(report: Any) -> list[str]:
             f"{report.quantization}, compared with the model: "
             f"{report.accuracy}; {report.tolerance:.2g} is allowed"
         )
-        if report.accuracy.rows:
+        if report.accuracy.rows and report.agrees:
             lines.append(decisions(report))
     if report.quantization == "int8-static" and not report.accuracy.on_samples:
         lines.append(
@@ -171,7 +179,10 @@ def remarks(report: Any) -> list[str]:
             "'keras-posenc[serving]'"
         )
     if report.unverified:
-        lines.append(f"not verified: {', '.join(report.unverified)}")
+        line = f"not verified: {', '.join(report.unverified)}"
+        if any("/" in each for each in report.unverified):
+            line += ". Give those of the export as `labels` (--labels)"
+        lines.append(line)
     return lines
 
 

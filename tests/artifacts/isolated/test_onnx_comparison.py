@@ -71,6 +71,15 @@ def test_names_and_order_do_not_matter(compare):
     [
         ("{1.0, 2.0}", "{1.0, 2.0000002}", {"weights": ["w"]}),
         ("{0.5}", "{0.75}", {"constants": ["c is 0.75, not 0.5"]}),
+        (
+            "float c = {0.5}",
+            "float[2] c = {0.5, 0.5}",
+            {
+                "constants": [
+                    "c is float32 of shape (2,), not float32 of shape ()"
+                ]
+            },
+        ),
         ("{0.5}", "{0.50000006}", {"rounding": ...}),
         (
             "axis: int = 0",

@@ -656,11 +656,17 @@ def test_file_that_the_converter_got_wrong(make, tmp_path, contents):
 
 
 def test_file_and_report(tmp_path, make, contents):
-    # Of its own: a verification that fails, elsewhere, takes the record away.
     path = tmp_path / "model.tflite"
     litert = kp.export_litert(make.embedder(), path, verbose=False)
     assert litert.path == litert.report.path == path
     assert contents(tmp_path) == ["model.tflite", "model.tflite.verified.json"]
+    report = kp.verify(make.embedder(), path, max_length=1, verbose=False)
+    assert not report  # of other weights
+    assert contents(tmp_path) == ["model.tflite"]
+    assert (
+        f"the record of an earlier verification is removed: {path}.verified"
+        in str(report)
+    )
 
 
 def test_unverified_export_has_no_report(tmp_path, make):

@@ -358,6 +358,7 @@ def test_changed_weight_and_where(litert, model):
     changed = with_other_bias(model)
     report = kp.verify(changed, litert.path, max_length=9)
     assert not report.passed
+    assert not report
     assert 2e-5 < report.worst_difference < 3e-4
     worst = report.worst
     assert worst.worst_difference == report.worst_difference
@@ -372,6 +373,7 @@ def test_changed_weight_and_where(litert, model):
         "and where many tokens are the same, allow more by `tolerance` "
         "(--tolerance)"
     )
+    assert str(caught.value) in str(report).splitlines()
 
 
 def test_tolerance(litert, model):
@@ -381,7 +383,7 @@ def test_tolerance(litert, model):
     (altered,) = report.altered  # which no tolerance allows
     assert "scores/bias" in altered
     # Nor is its graph, since a bias of zeros is dropped from one.
-    assert dataclasses.replace(report, altered=[], other_writer=True).passed
+    assert dataclasses.replace(report, altered=[], other_writer=True)
 
 
 def test_integers_must_be_equal(tmp_path, make):

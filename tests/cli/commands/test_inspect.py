@@ -36,9 +36,9 @@ class TestInspect:
         changed = inspection.pop("changed")
         assert not changed
         recorded = (
-            []
+            "there is no record that it was verified"
             if changed is None
-            else ["the files are those that were verified"]
+            else "the files are those that were verified"
         )
         operators = inspection.pop("operators")
         is_saved_model = kind == "saved_model"
@@ -78,7 +78,7 @@ class TestInspect:
         )
         result = cli("inspect", artifact)
         assert (result.code, result.err) == (0, "")
-        assert result.out.splitlines() == [line, *recorded]
+        assert result.out.splitlines() == [line, recorded]
         result = cli("inspect", artifact, "--details")
         assert (result.code, result.err) == (0, "")
         first, *table = result.out.splitlines()
@@ -102,6 +102,11 @@ class TestInspect:
         (path / "assets.extra" / "more").write_text("")
         assert cli("inspect", path).out.splitlines()[1:] == [
             "changed since it was verified: assets.extra/more"
+        ]
+        record = path / "assets.extra" / "verification.json"
+        record.write_bytes(record.read_bytes()[:-2])
+        assert cli("inspect", path).out.splitlines()[1:] == [
+            f"the record of its verification cannot be read: {record}"
         ]
 
     def test_long_names_stay_whole(self, cli, tmp_path):

@@ -33,8 +33,9 @@ class TestVerify:
         arguments += ("--max-length", 4)
         result = cli(*arguments)
         assert result.code == 1
-        first, *others = result.out.splitlines()
+        first, why, *others = result.out.splitlines()
         assert ": WRONG: 6 cases, worst 0.00024 of 1e-05, " in first
+        assert "does not give the model's answers in 6 of 6 cases" in why
         assert sum("  serving_default, ids of " in line for line in others) == 6
 
         result = cli(*arguments, "--json")

@@ -16,11 +16,37 @@ def layouts(array: Any) -> Iterator[Any]:
         yield array.transpose(order)
 
 
-def shown(array: Any) -> str:
-    """A number, or what kind of array it is."""
-    if array.size == 1:
-        return repr(array.item())
-    return f"{array.dtype} of shape {array.shape}"
+def told(place: str, one: Any, other: Any) -> str:
+    """In what an array that stands in a place is not the one wanted.
+
+    Args:
+        place: What to call it.
+        one: The array that is wanted.
+        other: The array that is found, with other bytes.
+    """
+    import numpy as np
+
+    kinds = [f"{each.dtype} of shape {each.shape}" for each in (other, one)]
+    if kinds[0] != kinds[1]:
+        return f"{place} is {kinds[0]}, not {kinds[1]}"
+    theirs, ours = (each.reshape(-1, 1) for each in (other, one))
+    if one.dtype == object:  # strings
+        is_other = theirs != ours
+    else:  # NaN, and zeros of both signs, as they are written
+        bits = [np.ascontiguousarray(x).view("uint8") for x in (theirs, ours)]
+        is_other = bits[0] != bits[1]
+    found = np.flatnonzero(is_other.any(axis=-1))
+    if not found.size:
+        return f"{place} has another scale"
+    first = found[0]
+    values = f"{theirs[first].item()!r}, not {ours[first].item()!r}"
+    if one.size == 1:
+        return f"{place} is {values}"
+    where = [int(i) for i in np.unravel_index(first, one.shape)]
+    return (
+        f"{place} has other numbers: {found.size} of {one.size} differ, the "
+        f"first, at {where}, is {values}"
+    )
 
 
 def is_rounding(one: Any, other: Any) -> bool:

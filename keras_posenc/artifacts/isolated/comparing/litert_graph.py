@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_posenc.artifacts.isolated.comparing.arrays import shown
 from keras_posenc.artifacts.isolated.reading.formats import (
     by_value,
     litert_schema,
@@ -194,8 +193,3 @@ def plain_value(value: Any) -> Any:
 def as_list(values: Any) -> list[Any]:
     """A list, whatever the format has for it."""
     return [] if values is None else [*plain_value(values)]
-
-
-def shown_constant(constant: Constant) -> str:
-    """A constant in words."""
-    return str(shown(constant.array))

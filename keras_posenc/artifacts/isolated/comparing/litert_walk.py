@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from keras_posenc.artifacts.isolated.comparing.arrays import is_rounding
+from keras_posenc.artifacts.isolated.comparing.arrays import is_rounding, told
 from keras_posenc.artifacts.isolated.comparing.litert_graph import (
     Constant,
     File,
@@ -13,7 +13,6 @@ from keras_posenc.artifacts.isolated.comparing.litert_graph import (
     plain,
     require_same,
     scale_of,
-    shown_constant,
 )
 from keras_posenc.artifacts.isolated.comparing.litert_tensors import Tensors
 from keras_posenc.artifacts.isolated.comparing.litert_weights import (
@@ -186,7 +185,7 @@ class Walk:
             == (other.scale, other.zero, other.axis)
         ):
             return
-        words = f"{place} is {shown_constant(other)}, not {shown_constant(one)}"
+        words = told(place, one.array, other.array)
         sources = list(self._sources(one))
         if self.is_static and one.is_rounded and other.is_rounded:
             if any(is_rounding_of(value, other, True) for _, value in sources):

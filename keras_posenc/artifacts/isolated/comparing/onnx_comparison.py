@@ -11,7 +11,7 @@ from typing import Any
 from keras_posenc.artifacts.isolated.comparing.arrays import (
     is_rounding,
     layouts,
-    shown,
+    told,
 )
 from keras_posenc.artifacts.isolated.comparing.onnx_graph import (
     Scope,
@@ -139,7 +139,7 @@ class _Walk:
         one, other = as_array(a), as_array(b)
         if one.shape == other.shape and digest_of(one) == digest_of(other):
             return
-        words = f"{name} is {shown(other)}, not {shown(one)}"
+        words = told(name, one, other)
         if name in self.names:
             self.weights.add(name)
         elif one.shape == other.shape and is_rounding(one, other):

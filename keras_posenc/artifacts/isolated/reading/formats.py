@@ -17,8 +17,11 @@ def print_found(read: Callable[[Path], dict[str, Any]], path: str) -> None:
     except MemoryError:
         raise
     except Exception as error:  # a broken file breaks anywhere
-        name = "" if type(error) is ValueError else f"{type(error).__name__}: "
-        found = {"error": f"{name}{error}"[:2000]}
+        reason = f"{error}"
+        if not (type(error) is ValueError or isinstance(error, OSError)):
+            name = type(error).__name__
+            reason = f"it is cut off, or damaged ({name}: {reason})"
+        found = {"error": reason[:2000]}
     print(json.dumps(found))
 
 
