@@ -46,14 +46,13 @@ def refuse_unknown(kind: type, names: Iterable[str]) -> None:
     unknown = next((name for name in names if name not in known), None)
     if unknown is None:
         return
-    near = difflib.get_close_matches(unknown, sorted(known), n=1)
+    near = [name for name in sorted(known) if unknown in name.split("_")]
+    near = near or difflib.get_close_matches(unknown, sorted(known), n=1)
     raise ValueError(
         f"{kind.__name__} has no argument `{unknown}`. "
-        + (
-            f"Did you mean `{near[0]}`?"
-            if near
-            else f"It has: {', '.join(sorted(known))}"
-        )
+        + f"Did you mean {' or '.join(f'`{x}`' for x in near)}? "
+        * (0 < len(near) < 3)
+        + f"It has: {', '.join(sorted(known))}"
     ) from None
 
 

@@ -84,6 +84,7 @@ def check_attention_position(
     if value is None or isinstance(value, AttentionPosition):
         return value
     raise ValueError(
-        f"`{name}` must be an AttentionPosition or None. "
+        f"`{name}` must be an AttentionPosition or None, such as "
+        "RotaryEmbedding() or RelativePositionBias(). "
         f"Received: {name}={value!r}"
     )

@@ -303,7 +303,8 @@ class RotaryEmbedding(AttentionPosition):
             raise ValueError(
                 f"{type(self).__name__} '{self.name}' turns features in pairs: "
                 "their number must be known, even and above 0. Received: "
-                f"width {width}, partial_rotary_factor="
+                f"width {width} (of one head, in attention), "
+                "partial_rotary_factor="
                 f"{self.partial_rotary_factor}, which turns {dim} features"
             )
         check_pairs(self._scaling, dim // 2)

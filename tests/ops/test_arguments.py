@@ -152,7 +152,7 @@ def test_no_integers(value, dtype):
         (
             lambda: kp.TransformerEncoder(2, heads=4),
             "TransformerEncoder has no argument `heads`. Did you mean "
-            "`num_heads`?",
+            "`num_heads` or `num_key_value_heads`? It has: ",
         ),
         (
             lambda: kp.RotaryEmbedding(wavelength=100),
@@ -166,7 +166,11 @@ def test_no_integers(value, dtype):
         ),
         (
             lambda: kp.PositionalEncoding(merge="add"),
-            "Did you mean `merge_mode`?",
+            "Did you mean `merge_mode`? It has: ",
+        ),
+        (
+            lambda: kp.RotaryEmbedding(factor=4.0),
+            "has no argument `factor`. It has: activity_regularizer, at",
         ),
         (
             lambda: kp.MaskedAveragePooling1D(x=1),

@@ -500,7 +500,7 @@ def test_config_round_trip(key):
 def test_refuses_what_is_no_position(key, value):
     with pytest.raises(
         ValueError,
-        match=r"`attention_position` must be an AttentionPosition or None\. Re",
+        match=r"`attention_position` must be an AttentionPosition or None, su",
     ):
         LAYERS[key](attention_position=value)
 
