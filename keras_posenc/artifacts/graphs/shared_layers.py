@@ -107,15 +107,22 @@ def _as_function(call: Call) -> Call:
 
 def _as_memory(call: Call) -> Call:
     """A layer's `call`, which computes once for the same arguments."""
-    known: dict[Any, tuple[Any, Any]] = {}
+    known: dict[Any, tuple[Any, Any, list[Any]]] = {}
 
     def remembering(*args: Any, **kwargs: Any) -> Any:
         given = [*keras.tree.flatten((args, kwargs)), *_masks((args, kwargs))]
-        key = (*kwargs, *map(_key, given))
+        form = keras.tree.map_structure(lambda _: 0, (args, kwargs))
+        key = (repr(form), *map(_key, given))
         if key not in known:
             # With what was given, whose addresses else would be another's.
-            known[key] = given, call(*args, **kwargs)
-        return known[key][1]
+            outputs = call(*args, **kwargs)
+            known[key] = given, outputs, _masks(outputs)
+        _, outputs, masks = known[key]
+        # Without what layers of other signatures had them carry since.
+        for each, mask in zip(keras.tree.flatten(outputs), masks, strict=True):
+            if carried_mask(each) is not mask:
+                carry_mask(each, mask)
+        return outputs
 
     return remembering
 

@@ -62,6 +62,52 @@ def test_what_several_signatures_compute_of_the_same_is_computed_once():
             np.testing.assert_allclose(case.answers["pooled"], mean, atol=1e-6)
 
 
+def test_masks_of_one_signature_are_not_anothers():
+    class FirstColumn(layers.Layer):
+        """Passes on the very tensor that it is given, with a mask."""
+
+        supports_masking = True
+
+        def call(self, inputs):
+            return inputs
+
+        def compute_mask(self, inputs, previous_mask):
+            return inputs[..., 0] > 0
+
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((None,), dtype="int32", name="ids")
+    embedded = layers.Embedding(20, 4)(inputs)
+    pooling = layers.GlobalAveragePooling1D(name="mean")
+    masked = keras.Model(inputs, pooling(FirstColumn()(embedded)))
+    plain = keras.Model(inputs, pooling(embedded))
+    signatures = resolve_serving_signatures(
+        masked, {"serving_default": masked, "plain": plain}
+    )
+    for case in expect(Questions.fit(signatures, max_length=4)).cases:
+        if case.signature == "plain":
+            (answer,) = case.answers.values()
+            wanted = plain(tf.constant(case.inputs["ids"]))
+            np.testing.assert_array_equal(answer, wanted)
+
+
+def test_layers_remember_by_which_name_they_were_given_it():
+    class Signed(layers.Layer):
+        def call(self, named):
+            return named.get("plus", 0.0) - named.get("minus", 0.0)
+
+    inputs = keras.Input((1,), name="x")
+    layer = Signed()
+    models = [keras.Model(inputs, layer({"plus": inputs})) for _ in range(2)]
+    signatures = [
+        s for each in models for s in resolve_serving_signatures(each)
+    ]
+    x = tf.constant([[2.0]])
+    with remembered_layers(signatures):
+        answers = [layer({name: x}) for name in ("plus", "minus", "plus")]
+    assert [answer.numpy().item() for answer in answers] == [2.0, -2.0, 2.0]
+    assert answers[0] is answers[2]
+
+
 def test_layers_remember_what_they_were_given_with_its_mask():
     inputs = keras.Input((3, 1), name="x")
     pooling = layers.GlobalAveragePooling1D()
