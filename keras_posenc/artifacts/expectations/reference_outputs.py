@@ -75,14 +75,15 @@ def expect(
             if (retrace := retrace_of(signature)) is not None
         },
     )
-    memory = Memory(signatures)
+    memory = Memory()
     for signature in signatures:
         _ask(signature, questions, expectations, memory)
     began = time.process_time()
     expectations.cases.extend(questions.extra)
     seconds = memory.seconds + time.process_time() - began
     matters = any(
-        _padding_matters(signature, expectations) for signature in signatures
+        _padding_matters(signature, expectations, memory)
+        for signature in signatures
     )
     allowed, lead = expectations.tolerance, math.inf
     if quantization is not None:
@@ -185,14 +186,16 @@ def _ask(
         raise error
 
 
-def _padding_matters(signature: Signature, expectations: Expectations) -> bool:
+def _padding_matters(
+    signature: Signature, expectations: Expectations, memory: Memory
+) -> bool:
     """Whether rows of ids with lengths are answered alike, however padded."""
     if (
         not {IDS, LENGTHS} <= {*signature.specs}
         or signature.specs[IDS].shape[1]
     ):
         return False
-    call = answers_of(signature, Memory())
+    call = answers_of(signature, memory)
     alone = [
         case
         for case in expectations.cases

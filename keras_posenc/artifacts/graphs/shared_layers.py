@@ -14,8 +14,6 @@ from keras_posenc.keras_internals import (
     is_compiled_by_xla,
 )
 
-Call = Callable[..., Any]
-
 
 def trace_all(signatures: Sequence[Signature]) -> dict[str, Any]:
     """The graph function of each signature by name, with shared layers."""
@@ -32,42 +30,23 @@ def shared_layers(signatures: Sequence[Signature]) -> Iterator[None]:
     function that all of them call, a layer is there once. TensorFlow puts its
     body in place of the call before it runs a signature: none computes more.
     """
-    with _other_calls(_shared_by(signatures), _as_function):
-        yield
-
-
-@contextlib.contextmanager
-def remembered_layers(signatures: Sequence[Signature]) -> Iterator[None]:
-    """Remembers what layers of several signatures answer, for a while.
-
-    What a layer is given again, the very same tensors, it answers again: for
-    signatures that are asked the same, one after the other, in eager code.
-    """
-    with _other_calls(_shared_by(signatures), _as_memory):
-        yield
-
-
-def _shared_by(signatures: Sequence[Signature]) -> list[keras.Layer]:
     counts = collections.Counter(
         layer
         for signature in signatures
         for layer in set(_graph_layers(signature.model))
     )
-    return [layer for layer, count in counts.items() if count > 1]
-
-
-@contextlib.contextmanager
-def _other_calls(
-    layers: Sequence[keras.Layer], other: Callable[[Call], Call]
-) -> Iterator[None]:
-    layers = [layer for layer in layers if "call" not in vars(layer)]
+    shared = [
+        layer
+        for layer, count in counts.items()
+        if count > 1 and "call" not in vars(layer)
+    ]
     try:
-        for layer in layers:
+        for layer in shared:
             # Past the layer's own tracking of what it is given.
-            vars(layer)["call"] = other(layer.call)
+            vars(layer)["call"] = _as_function(layer.call)
         yield
     finally:
-        for layer in layers:
+        for layer in shared:
             vars(layer).pop("call", None)  # the class's own is under it
 
 
@@ -81,7 +60,7 @@ def _graph_layers(model: keras.Model) -> Iterator[keras.Layer]:
                 yield layer
 
 
-def _as_function(call: Call) -> Call:
+def _as_function(call: Callable[..., Any]) -> Callable[..., Any]:
     """A layer's `call`, traced once for each kind of arguments.
 
     And once more where XLA compiles, for which layers may choose otherwise.
@@ -103,37 +82,6 @@ def _as_function(call: Call) -> Call:
         return outputs
 
     return shared
-
-
-def _as_memory(call: Call) -> Call:
-    """A layer's `call`, which computes once for the same arguments."""
-    known: dict[Any, tuple[Any, Any, list[Any]]] = {}
-
-    def remembering(*args: Any, **kwargs: Any) -> Any:
-        given = [*keras.tree.flatten((args, kwargs)), *_masks((args, kwargs))]
-        form = keras.tree.map_structure(lambda _: 0, (args, kwargs))
-        key = (repr(form), *map(_key, given))
-        if key not in known:
-            # With what was given, whose addresses else would be another's.
-            outputs = call(*args, **kwargs)
-            known[key] = given, outputs, _masks(outputs)
-        _, outputs, masks = known[key]
-        # Without what layers of other signatures had them carry since.
-        for each, mask in zip(keras.tree.flatten(outputs), masks, strict=True):
-            if carried_mask(each) is not mask:
-                carry_mask(each, mask)
-        return outputs
-
-    return remembering
-
-
-def _key(value: Any) -> Any:
-    """The same for the very same value, and for ids and masks made anew."""
-    dtype = getattr(getattr(value, "dtype", None), "name", "")
-    if hasattr(value, "numpy") and dtype.startswith(("int", "bool")):
-        array = value.numpy()
-        return dtype, array.shape, array.tobytes()
-    return id(value)
 
 
 def _masks(tensors: Any) -> list[Any]:

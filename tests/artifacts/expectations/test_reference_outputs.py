@@ -6,10 +6,8 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-import keras_posenc as kp
 from keras_posenc.artifacts.expectations.questions import Questions
 from keras_posenc.artifacts.expectations.reference_outputs import expect
-from keras_posenc.artifacts.graphs.shared_layers import remembered_layers
 from keras_posenc.artifacts.signatures.serving_signatures import (
     resolve_serving_signatures,
 )
@@ -17,7 +15,7 @@ from keras_posenc.artifacts.signatures.serving_signatures import (
 pytestmark = pytest.mark.tensorflow
 
 
-def test_what_several_signatures_compute_of_the_same_is_computed_once():
+def test_two_signatures_of_the_same_questions_ask_their_model_once():
     asked = []
 
     class Noting(layers.Layer):
@@ -29,15 +27,13 @@ def test_what_several_signatures_compute_of_the_same_is_computed_once():
 
     inputs = keras.Input((None,), dtype="int32", name="ids")
     embedded = layers.Embedding(20, 4, mask_zero=True)(inputs)
-    pooled = kp.MaskedAveragePooling1D()(Noting()(embedded))
-    model = keras.Model(inputs, pooled)
+    model = keras.Model(inputs, Noting()(embedded))
     signatures = resolve_serving_signatures(model)
-    names = ["serving_default", "from_ids", "encode"]
-    assert [each.name for each in signatures] == names
+    assert [each.name for each in signatures] == ["serving_default", "from_ids"]
     asked.clear()
     cases = expect(Questions.fit(signatures, max_length=4)).cases
 
-    assert len(cases) == 18  # 3 signatures, 2 batches, lengths of 1, 2 and 4
+    assert len(cases) == 12  # 2 signatures, 2 batches, lengths of 1, 2 and 4
     # And three rows by themselves, to see whether padding behind them matters.
     assert len(asked) == 6 + 3
     for case in cases:
@@ -51,78 +47,84 @@ def test_what_several_signatures_compute_of_the_same_is_computed_once():
             (answer,) = case.answers.values()
             wanted = model(tf.constant(ids))
             np.testing.assert_array_equal(answer, wanted)
-        if case.signature == "encode":
-            ids = case.inputs["ids"]
-            vectors = model.get_layer(index=1).embeddings.numpy()[ids]
-            real = ids != 0
-            np.testing.assert_array_equal(case.answers["contextual"], vectors)
-            np.testing.assert_array_equal(case.answers["mask"], real)
-            count = np.maximum(real.sum(1), 1)[:, None]
-            mean = (vectors * real[..., None]).sum(1) / count
-            np.testing.assert_allclose(case.answers["pooled"], mean, atol=1e-6)
 
 
-def test_masks_of_one_signature_are_not_anothers():
-    class FirstColumn(layers.Layer):
-        """Passes on the very tensor that it is given, with a mask."""
+class Adapted(layers.Layer):
+    """One table, and whichever of two adapters is switched on."""
 
-        supports_masking = True
+    active = 0
 
-        def call(self, inputs):
-            return inputs
+    def build(self, shape):
+        self.scales = self.add_weight(shape=(2, 4), initializer="normal")
 
-        def compute_mask(self, inputs, previous_mask):
-            return inputs[..., 0] > 0
-
-    keras.utils.set_random_seed(0)
-    inputs = keras.Input((None,), dtype="int32", name="ids")
-    embedded = layers.Embedding(20, 4)(inputs)
-    pooling = layers.GlobalAveragePooling1D(name="mean")
-    masked = keras.Model(inputs, pooling(FirstColumn()(embedded)))
-    plain = keras.Model(inputs, pooling(embedded))
-    signatures = resolve_serving_signatures(
-        masked, {"serving_default": masked, "plain": plain}
-    )
-    for case in expect(Questions.fit(signatures, max_length=4)).cases:
-        if case.signature == "plain":
-            (answer,) = case.answers.values()
-            wanted = plain(tf.constant(case.inputs["ids"]))
-            np.testing.assert_array_equal(answer, wanted)
+    def call(self, inputs):
+        return inputs * self.scales[self.active]
 
 
-def test_layers_remember_by_which_name_they_were_given_it():
-    class Signed(layers.Layer):
-        def call(self, named):
-            return named.get("plus", 0.0) - named.get("minus", 0.0)
+class Switch(layers.Layer):
+    def __init__(self, active):
+        super().__init__()
+        self.active = active
 
-    inputs = keras.Input((1,), name="x")
-    layer = Signed()
-    models = [keras.Model(inputs, layer({"plus": inputs})) for _ in range(2)]
-    signatures = [
-        s for each in models for s in resolve_serving_signatures(each)
-    ]
-    x = tf.constant([[2.0]])
-    with remembered_layers(signatures):
-        answers = [layer({name: x}) for name in ("plus", "minus", "plus")]
-    assert [answer.numpy().item() for answer in answers] == [2.0, -2.0, 2.0]
-    assert answers[0] is answers[2]
+    def call(self, inputs):
+        Adapted.active = self.active
+        return inputs
 
 
-def test_layers_remember_what_they_were_given_with_its_mask():
-    inputs = keras.Input((3, 1), name="x")
+class Signed(layers.Layer):
+    def call(self, named):
+        return named.get("plus", 0.0) - named.get("minus", 0.0)
+
+
+class FirstColumn(layers.Layer):
+    """Passes on the very tensor that it is given, with a mask."""
+
+    supports_masking = True
+
+    def call(self, inputs):
+        return inputs
+
+    def compute_mask(self, inputs, previous_mask):
+        return inputs[..., 0] > 0
+
+
+def adapters(vectors):
+    adapted = Adapted()
+    return [adapted(Switch(active)(vectors)) for active in (0, 1)]
+
+
+def names(vectors):
+    signed = Signed()
+    return [signed({name: vectors}) for name in ("plus", "minus")]
+
+
+def masks(vectors):
     pooling = layers.GlobalAveragePooling1D()
-    signatures = [
-        signature
-        for _ in range(2)
-        for signature in resolve_serving_signatures(
-            keras.Model(inputs, pooling(inputs))
+    return [pooling(FirstColumn()(vectors)), pooling(vectors)]
+
+
+@pytest.mark.parametrize("make", [adapters, names, masks])
+@pytest.mark.parametrize("embeds", [True, False])
+def test_each_signature_is_asked_as_if_there_were_no_other(make, embeds):
+    """Whatever its layers read, and leave behind, beside their arguments."""
+    keras.utils.set_random_seed(0)
+    if embeds:
+        inputs = keras.Input((None,), dtype="int32", name="x")
+        vectors = layers.Embedding(20, 4)(inputs)
+    else:
+        inputs = vectors = keras.Input((None, 4), name="x")
+    models = dict(
+        zip(
+            ("serving_default", "other"),
+            [keras.Model(inputs, outputs) for outputs in make(vectors)],
+            strict=True,
         )
-    ]
-    x = tf.constant([[[1.0], [2.0], [6.0]]])
-    with remembered_layers(signatures):
-        answers = [
-            pooling(x, mask=tf.constant([mask]))
-            for mask in ([True, True, False], [True, True, False], [True] * 3)
-        ]
-    assert answers[0] is answers[1]
-    assert [answer.numpy().item() for answer in answers] == [1.5, 1.5, 3.0]
+    )
+    signatures = resolve_serving_signatures(models["serving_default"], models)
+    asked = set()
+    for case in expect(Questions.fit(signatures, max_length=4)).cases:
+        asked.add(case.signature)
+        (answer,) = case.answers.values()
+        wanted = models[case.signature](tf.constant(case.inputs["x"]))
+        np.testing.assert_array_equal(answer, wanted)
+    assert asked == {*models}
