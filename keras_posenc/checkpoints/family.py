@@ -153,7 +153,8 @@ class Family:
             "vocabulary_size": options.get("vocabulary_size", 0)
             * options.get("embedding_dim", width),
             "intermediate_dim": options["intermediate_dim"] * width,
-            "positions": getattr(position, "sequence_length", 0) * width,
+            "positions": getattr(position, "sequence_length", 0)
+            * options.get("embedding_dim", width),
             "patch_size and num_channels": options.get("patch_size", 0) ** 2
             * options.get("num_channels", 0)
             * width,
