@@ -28,10 +28,42 @@ _NATIVE = re.compile(
     )""",
     re.MULTILINE | re.VERBOSE,
 )
+_LONGEST = 2000  # of an error, in characters
+_UNPRINTABLE = re.compile(r"[^ -~]")
 _CHATTER = re.compile(
     r"[IW]\d{4} |\S+ \S+: [IW] |WARNING|INFO|To enable the"
     r"|fully_quantize: "
 )
+
+
+def printable(text: str) -> str:
+    """A text with what a terminal would obey, or not show, as escapes.
+
+    What files hold may be in it, and so may be anything.
+    """
+    return _UNPRINTABLE.sub(
+        lambda found: (
+            found[0]
+            if found[0].isprintable()
+            else found[0].encode("unicode_escape").decode()
+        ),
+        text,
+    )
+
+
+@contextlib.contextmanager
+def printable_errors() -> Iterator[None]:
+    """Makes what is said of files a line that can be shown: see `printable`."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        shown = printable(str(error)[: _LONGEST + 1])
+        if len(shown) > _LONGEST:  # a name in a file may have any length
+            shown = f"{shown[:_LONGEST]}…"
+        if shown == str(error):
+            raise
+        kind = FileNotFoundError if isinstance(error, OSError) else ValueError
+        raise kind(shown) from None
 
 
 @contextlib.contextmanager

@@ -41,8 +41,8 @@ def answers(model: Any) -> str:
         per = "token of an image" if len(each) == 2 else "image"
     if model.labels is None:
         return f"a vector of {size} for each {per}"
+    from keras_posenc.progress import printable
+
+    names = printable(", ".join(model.labels[:_MOST_LABELS]))
     more = ", ..." if size > _MOST_LABELS else ""
-    return (
-        f"scores of {', '.join(model.labels[:_MOST_LABELS])}{more} for each "
-        f"{per}"
-    )
+    return f"scores of {names}{more} for each {per}"

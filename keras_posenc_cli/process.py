@@ -156,5 +156,10 @@ def _report_error(
         lambda found: f"{options.get(found[1], found[1])}=",
         plain,
     )
+    if not plain.replace("\n", "").isprintable():
+        from keras_posenc.progress import printable
+
+        # What a file holds may be in it, and be what a terminal obeys.
+        plain = "\n".join(map(printable, plain.split("\n")))
     print(f"keras-posenc: {plain}", file=sys.stderr)
     return code

@@ -1,6 +1,5 @@
 """What a checkpoint says of its model, of which nothing is passed over."""
 
-import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from keras_posenc.ops.arguments import (
     check_positive_int,
     check_rate,
 )
+from keras_posenc.text.files import shown
 
 REQUIRED = object()
 # What JSON calls them.
@@ -20,8 +20,6 @@ _KINDS = {
     str: "a string",
     type(None): "null",
 }
-_shown = reprlib.Repr()
-_shown.maxstring = _shown.maxother = 80
 
 # What says nothing of an encoder's answers: who wrote the file and how, how
 # it was trained, and what only decoders and generation need.
@@ -93,9 +91,7 @@ class Config:
             raise ValueError(f"'{self.path}' has no key '{key}'")
         if kinds and not isinstance(value, kinds):
             known = " or ".join(_KINDS[kind] for kind in kinds)
-            raise self.wrong(
-                key, f"it must be {known}, and is {_shown.repr(value)}"
-            )
+            raise self.wrong(key, f"it must be {known}, and is {shown(value)}")
         return value
 
     def part(self, key: str, default: Any = REQUIRED) -> "Config":
@@ -151,7 +147,7 @@ class Config:
         if value not in known:
             raise self.wrong(
                 key,
-                f"{_shown.repr(value)} is not supported, only "
+                f"{shown(value)} is not supported, only "
                 + " or ".join(map(repr, known)),
             )
         return value
@@ -176,7 +172,8 @@ class Config:
             )
             if self._left.setdefault(key, value) != value:
                 raise self.wrong(
-                    older, f"{value!r} is not {key}, {self._left[key]!r}"
+                    older,
+                    f"{shown(value)} is not {key}, " + shown(self._left[key]),
                 )
 
     def need(self, *keys: str) -> None:
@@ -206,7 +203,7 @@ class Config:
         }
         if unknown:
             told = ", ".join(
-                f"{key}={_shown.repr(value)}" for key, value in unknown.items()
+                f"{key}={shown(value)}" for key, value in unknown.items()
             )
             raise ValueError(
                 f"'{self.path}' has keys that are not known here: {told}"

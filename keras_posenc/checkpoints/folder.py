@@ -1,11 +1,10 @@
 """The files of a checkpoint, of which none may lead elsewhere."""
 
-import json
 import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-_MOST_BYTES = 256 * 2**20  # of a JSON file; the largest tokenizers have 20 MB
+from keras_posenc.text.files import lines_of, read_json, read_text
 
 
 class Folder:
@@ -46,6 +45,7 @@ class Folder:
                 f"{', '.join(found) or 'which there are none'}"
             )
 
+        self._values: dict[str, Any] = {}
         self._allowed = [self.path.resolve()]
         blobs = self.path.parent.parent / "blobs"
         if self.revision is not None and not blobs.is_symlink():
@@ -58,8 +58,23 @@ class Folder:
         return self.path.name if is_cached else None
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of that name."""
-        return os.path.isfile(self.path / name)
+        """Whether there is a file of that name.
+
+        Raises:
+            ValueError: What is there cannot be read as one, such as a pipe or
+                a link that leads nowhere: without it the rest of the folder
+                would mean something else.
+        """
+        path = self.path / name
+        if not os.path.lexists(path):  # unlike Path's, for any name
+            return False
+        if not os.path.isfile(path):
+            is_lost = os.path.islink(path) and not os.path.exists(path)
+            raise ValueError(
+                f"'{path}' must be a regular file, and is "
+                + ("a link that leads nowhere" if is_lost else "none")
+            )
+        return True
 
     def file(self, name: str) -> Path:
         """The path of a file in the folder.
@@ -69,8 +84,9 @@ class Folder:
 
         Raises:
             FileNotFoundError: There is none.
-            ValueError: The name, or a link, leads out of the folder. Links to
-                the blobs of the cache that the folder is in are followed.
+            ValueError: It is no regular file; or the name, or a link, leads
+                out of the folder. Links to the blobs of the cache that the
+                folder is in are followed.
         """
         parts = PurePosixPath(name).parts
         if not parts or "\\" in name or parts[0] == "/" or ".." in parts:
@@ -79,7 +95,7 @@ class Folder:
                 "outside of it"
             )
         path = self.path.joinpath(*parts)
-        if not os.path.isfile(path):  # unlike Path's, for any name
+        if not self.has(name):
             raise FileNotFoundError(f"'{self.path}' has no file '{name}'")
         real = path.resolve()
         if not any(real.is_relative_to(root) for root in self._allowed):
@@ -96,23 +112,24 @@ class Folder:
         return found
 
     def json(self, name: str) -> Any:
-        """What a JSON file holds.
+        """What a JSON file holds, which is read once.
 
         Raises:
             FileNotFoundError: There is none.
             ValueError: It is no JSON, or larger than 256 MB.
         """
-        path = self.file(name)
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
-            raise ValueError(
-                f"'{path}' has {size / 2**20:.0f} MB, more than any known file "
-                "of its kind"
-            )
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"'{path}' is no JSON file: {error}") from error
+        if name not in self._values:
+            self._values[name] = read_json(self.file(name))
+        return self._values[name]
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a text.
+
+        Raises:
+            FileNotFoundError: There is none.
+            ValueError: It is not UTF-8, or larger than 256 MB.
+        """
+        return lines_of(read_text(self.file(name)))
 
     def mapping(self, name: str) -> dict[str, Any]:
         """What a JSON file holds that must be an object."""

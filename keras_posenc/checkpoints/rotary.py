@@ -6,6 +6,7 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.ops.arguments import check_max_wavelength
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
+from keras_posenc.text.files import shown
 
 
 def rotary_of(
@@ -31,7 +32,7 @@ def rotary_of(
     if scaling is None:
         return rotary
     if head_dim is None:
-        raise config.wrong("rope_scaling", f"{scaling!r} is not supported")
+        raise config.wrong("rope_scaling", f"{shown(scaling)} is not supported")
     return _ntk(config.part("rope_scaling", scaling), rotary, head_dim)
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import ml_dtypes  # noqa: F401 (tells NumPy of bfloat16)
 import numpy as np
 
 from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.progress import printable
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # Written by a class of weights of its own, in files that run code when loaded.
@@ -24,6 +26,7 @@ CONVERSION = (
     "'model.safetensors', {'format': 'pt'})\""
 )
 _DTYPES = ("F64", "F32", "F16", "BF16")
+_LARGEST = float(np.finfo("float32").max)
 
 
 class Tensors:
@@ -51,6 +54,7 @@ class Tensors:
         }
         _check_index(folder, self._places)
         self._left = dict(self._places)
+        self._not_finite: list[str] = []
 
     @property
     def names(self) -> Collection[str]:
@@ -98,12 +102,20 @@ class Tensors:
             )
         # Of its own: what a mapped file was read of stays in memory with it.
         tensor = _opened(self._folder.file(file)).get_tensor(name)
-        if dtype == "F64":
-            return tensor
-        return tensor.astype("float32", copy=False)
+        if dtype != "F64":
+            tensor = tensor.astype("float32", copy=False)
+        # Not `isfinite` of each, which takes memory; and the model is float32.
+        ends = (tensor.min(), tensor.max()) if tensor.size else ()
+        if not all(abs(float(end)) <= _LARGEST for end in ends):
+            self._not_finite.append(name)
+            with np.errstate(over="ignore"):  # of what is told in the end
+                return tensor.astype("float32", copy=False)
+        return tensor
 
     def finish(self, of_no_matter: Iterable[str]) -> None:
         """Raises `ValueError` for tensors that nothing has asked for.
+
+        Warns of those that were taken and hold NaN or infinity.
 
         Args:
             of_no_matter: Regular expressions of names that may be left.
@@ -119,6 +131,17 @@ class Tensors:
             raise ValueError(
                 f"'{self._folder.path}' has {len(left)} tensors that its "
                 f"config.json does not account for: {told}"
+            )
+        if self._not_finite:
+            names = self._not_finite[:5]
+            told = ", ".join(names) + (", …" if self._not_finite[5:] else "")
+            warnings.warn(
+                printable(
+                    f"'{self._folder.path}': {len(self._not_finite)} tensors "
+                    f"hold NaN or infinity, as float32: {told}. The model's "
+                    "outputs will not be finite"
+                ),
+                stacklevel=2,
             )
 
     def digests(self) -> dict[str, str]:

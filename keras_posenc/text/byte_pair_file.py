@@ -1,6 +1,5 @@
 """Byte-level BPE as Hugging Face's `tokenizer.json` says it."""
 
-import json
 import os
 import pathlib
 import re
@@ -9,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_posenc.text.byte_pair_words import pattern_of
+from keras_posenc.text.files import read_json, shown
 
-_MOST_BYTES = 256 * 2**20  # the largest tokenizers have 20 MB
 # What a model must say, or leave unsaid.
 _MODEL: dict[str, Sequence[Any]] = {
     "type": (None, "BPE"),  # older files say none
@@ -34,15 +33,7 @@ def read_tokenizer(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"`path` must be a file. Received: path={str(path)!r}, which is "
             "none."
         )
-    if (size := file.stat().st_size) > _MOST_BYTES:
-        raise ValueError(
-            f"'{path}' has {size / 2**20:.0f} MB, more than any known file of "
-            "its kind"
-        )
-    try:
-        whole = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"'{path}' is no JSON file: {error}") from error
+    whole = read_json(file)
     try:
         return _arguments(whole)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
@@ -238,5 +229,5 @@ def _parts(part: Any, name: str) -> Sequence[Any]:
 def _unsupported(name: str, value: Any) -> ValueError:
     return ValueError(
         "`path` must be a tokenizer.json of the kind BPE, of bytes, as those "
-        f"of RoBERTa are. Received: {name}={value!r:.100}."
+        f"of RoBERTa are. Received: {name}={shown(value)}."
     )

@@ -138,6 +138,13 @@ class BytePairTokenizer(Tokenizer):
             each for each in (start_token, end_token) if each is not None
         ]
         check_vocabulary(self.vocabulary, [*framing, pad_token, *spelled])
+        places = sum(map(len, self.vocabulary))
+        if len(self.merges) > places:
+            raise ValueError(
+                "`merges` must be no more than the places where tokens of the "
+                f"vocabulary can be cut in two, fewer than {places}. "
+                f"Received: {len(self.merges)} merges."
+            )
         self._ids = {token: i for i, token in enumerate(self.vocabulary)}
         self.pad_id = self._ids[pad_token]
         # No id where there is no token.

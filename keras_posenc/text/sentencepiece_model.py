@@ -2,10 +2,11 @@
 
 import base64
 import functools
-import json
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+from keras_posenc.text.files import shown
 
 # Of models, and of pieces.
 _UNIGRAM = 1
@@ -131,11 +132,13 @@ def _children(units: Sequence[int], place: int) -> int:
     return place ^ (unit >> 10 << ((unit & 0x200) >> 6))
 
 
-def convert_tokenizer(content: str) -> tuple[bytes, dict[str, Any]]:
+def convert_tokenizer(
+    tokenizer: Mapping[str, Any],
+) -> tuple[bytes, dict[str, Any]]:
     """A model of Hugging Face's `tokenizer.json`, and what it leaves unsaid.
 
     Args:
-        content: that of the file.
+        tokenizer: what the file holds.
 
     Returns:
         The model, and arguments of `SentencepieceTokenizer`: the tokens around
@@ -145,7 +148,6 @@ def convert_tokenizer(content: str) -> tuple[bytes, dict[str, Any]]:
     Raises:
         ValueError: if the file says what a SentencePiece model cannot do.
     """
-    tokenizer = json.loads(content)
     unigram = tokenizer["model"]
     if unigram.get("type") != "Unigram" or unigram.get("byte_fallback"):
         raise _unsupported("model", unigram.get("type"))
@@ -266,5 +268,5 @@ def _parts(part: Any, name: str) -> Sequence[Any]:
 def _unsupported(name: str, value: Any) -> ValueError:
     return ValueError(
         "`model` must be a tokenizer.json of the kind Unigram, as those of "
-        f"XLM-R are. Received: {name}={value!r:.100}."
+        f"XLM-R are. Received: {name}={shown(value)}."
     )

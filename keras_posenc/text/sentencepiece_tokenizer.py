@@ -11,6 +11,7 @@ import keras
 
 from keras_posenc.ops.arguments import check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
+from keras_posenc.text.files import read_bytes, read_json
 from keras_posenc.text.sentencepiece_model import (
     convert_tokenizer,
     pieces_of,
@@ -115,10 +116,14 @@ class SentencepieceTokenizer(Tokenizer):
             num_separators=num_separators,
             **kwargs,
         )
-        self.model = model if isinstance(model, bytes) else _read(model)
+        self.model = (
+            model if isinstance(model, bytes) else read_bytes(_existing(model))
+        )
         pieces, self.unknown_id = pieces_of(self.model)
         # A tuple: Keras and TensorFlow would wrap a list to track its items.
         self.vocabulary = tuple(pieces)
+        # Of a piece that is there twice the first one counts.
+        ids = {piece: i for i, piece in reversed([*enumerate(pieces)])}
         self.pad_token = pad_token
         self.special_tokens = tuple(special_tokens)
         for token in self.special_tokens:
@@ -130,17 +135,17 @@ class SentencepieceTokenizer(Tokenizer):
         self.whitespace = check_choice(
             "whitespace", whitespace, ("model", "split", "collapse", "keep")
         )
-        self.pad_id = self._id_of("pad_token", pad_token)
+        self.pad_id = _id_of(ids, "pad_token", pad_token)
         # No id where there is no token.
         self.start_id, self.end_id = (
-            -1 if token is None else self._id_of(name, token)
+            -1 if token is None else _id_of(ids, name, token)
             for name, token in (
                 ("start_token", start_token),
                 ("end_token", end_token),
             )
         )
         self._special = {
-            token: self._id_of("special_tokens", token.removeprefix(" "))
+            token: _id_of(ids, "special_tokens", token.removeprefix(" "))
             for token in self.special_tokens
         }
         if self.whitespace in ("collapse", "keep"):
@@ -185,9 +190,9 @@ class SentencepieceTokenizer(Tokenizer):
             FileNotFoundError: if there is no such file.
             ValueError: if the file says what is not known here.
         """
-        content = _read(path, "path").decode("utf-8")
+        whole = read_json(_existing(path, "path"))
         try:
-            model, said = convert_tokenizer(content)
+            model, said = convert_tokenizer(whole)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(
                 f"'{path}' is no whole tokenizer.json of the kind Unigram: "
@@ -205,15 +210,6 @@ class SentencepieceTokenizer(Tokenizer):
         return int(self.start_token is not None), int(
             self.end_token is not None
         )
-
-    def _id_of(self, name: str, token: str) -> int:
-        try:
-            return self.vocabulary.index(token)
-        except ValueError:
-            raise ValueError(
-                f"`{name}` must be of the model's pieces. "
-                f"Received: {token!r}, which is not."
-            ) from None
 
     def split(self, texts: Any) -> Any:
         import tensorflow as tf
@@ -290,14 +286,25 @@ class SentencepieceTokenizer(Tokenizer):
         return cls(**{**config, "model": base64.b64decode(config["model"])})
 
 
-def _read(path: str | os.PathLike[str], name: str = "model") -> bytes:
+def _id_of(ids: Mapping[str, int], name: str, token: str) -> int:
+    if token not in ids:
+        raise ValueError(
+            f"`{name}` must be of the model's pieces. "
+            f"Received: {token!r}, which is not."
+        )
+    return ids[token]
+
+
+def _existing(
+    path: str | os.PathLike[str], name: str = "model"
+) -> pathlib.Path:
     file = pathlib.Path(os.path.expanduser(path))
     if not file.is_file():
         raise FileNotFoundError(
             f"`{name}` must be a file. Received: {name}={str(path)!r}, "
             "which is none."
         )
-    return file.read_bytes()
+    return file
 
 
 def _fast_tokenizer(model: bytes) -> Any:

@@ -267,8 +267,9 @@ class WordpieceTokenizer(Tokenizer):
                         f"`{name}` needs normalization='bert'. "
                         f"Received: {name}={value!r}, normalization='tf_text'."
                     )
+        known = {*self.vocabulary}
         for token in self.special_tokens or ():
-            if token not in self.vocabulary:
+            if token not in known:
                 raise ValueError(
                     "`special_tokens` must be in the vocabulary. "
                     f"Received: {token!r}, which is not."
@@ -294,8 +295,9 @@ class WordpieceTokenizer(Tokenizer):
         import tensorflow as tf
 
         vocabulary, unknown = list(self.vocabulary), self.unknown_id
+        ids = {token: index for index, token in enumerate(vocabulary)}
         for index, token in enumerate(self._spelled):
-            vocabulary[self.vocabulary.index(token)] = marked(index)
+            vocabulary[ids[token]] = marked(index)
         # The models of the tokenizer are constants, made here once: not in the
         # graph that happens to be traced, and on the CPU, where its ops run.
         with tf.init_scope(), tf.device("CPU:0"):

@@ -3,12 +3,15 @@
 import collections
 import os
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Sequence
+
+from keras_posenc.text.files import lines_of, read_text
 
 PAD, UNK, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP)
 SUFFIX = "##"
+_HALF = re.compile("[\ud800-\udfff]")  # as Python has one of a pair
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
@@ -22,6 +25,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
 
     Raises:
         FileNotFoundError: if there is no such file.
+        ValueError: if it is not UTF-8, or larger than 256 MB.
     """
     file = pathlib.Path(os.path.expanduser(path))
     if not file.is_file():
@@ -30,10 +34,8 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
             f"with one token a line. Received: vocabulary={str(path)!r}, "
             "which is not a file."
         )
-    # Not `splitlines`: it also breaks at characters that tokens may contain.
-    # And not "utf-8": some editors put a mark at the beginning.
-    with file.open(encoding="utf-8-sig") as lines:
-        return [line.rstrip("\n") for line in lines]
+    # Not "utf-8": some editors put a mark at the beginning.
+    return lines_of(read_text(file, "utf-8-sig"))
 
 
 def check_vocabulary(
@@ -47,7 +49,8 @@ def check_vocabulary(
 
     Raises:
         ValueError: if the vocabulary is empty, lacks a special token, or holds
-            an empty or a repeated token or something that is not a string.
+            an empty or a repeated token, something that is not a string, or a
+            string that is no text.
     """
     if not vocabulary:
         raise ValueError(
@@ -60,20 +63,26 @@ def check_vocabulary(
                 "`vocabulary` must hold non-empty strings. "
                 f"Received at index {index}: {token!r}."
             )
+        if not token.isascii() and _HALF.search(token):
+            raise ValueError(
+                "`vocabulary` must hold text, and half of a character, a lone "
+                f"surrogate, is none. Received at index {index}: {token!r}."
+            )
     counts = collections.Counter(vocabulary)
     if repeated := [token for token, count in counts.items() if count > 1]:
         raise ValueError(
             "`vocabulary` must hold every token once. "
-            f"Received more than once: {_name(repeated)}."
+            f"Received more than once: {_names(map(repr, repeated))}."
         )
     if missing := [token for token in special_tokens if token not in counts]:
         raise ValueError(
             "`vocabulary` must hold the special tokens "
-            f"{', '.join(special_tokens)}. Missing: {', '.join(missing)}."
+            f"{_names(special_tokens)}. Missing: {_names(missing)}."
         )
 
 
-def _name(values: Sequence[Any]) -> str:
-    """The first few values, for an error sentence."""
-    shown = ", ".join(repr(value)[:40] for value in values[:5])
-    return shown if len(values) <= 5 else f"{shown} and {len(values) - 5} more"
+def _names(tokens: Iterable[str]) -> str:
+    """The first few tokens, for an error sentence."""
+    names = [token[:40] for token in tokens]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more

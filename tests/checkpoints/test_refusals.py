@@ -1,7 +1,6 @@
 """Folders that are damaged, forged or of another kind: what is said of each."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -305,8 +304,6 @@ class TestTensors:
         (folder / "pytorch_model.bin").unlink()
         words = WEIGHTS, "Is its download complete?"
         refused(lambda: load(folder), *words, error=FileNotFoundError)
-        os.mkfifo(folder / WEIGHTS)  # which nobody writes to
-        refused(lambda: load(folder), WEIGHTS, error=FileNotFoundError)
 
     @pytest.mark.parametrize(
         ("file", "error", "word"),

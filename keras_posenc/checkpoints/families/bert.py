@@ -69,7 +69,9 @@ class Bert(Family):
 
     def sizes(self, config: Config) -> dict[str, Any]:
         """What all that descend from BERT say by the same keys."""
-        self.token_types = config.take("type_vocab_size", self.usual_types)
+        self.token_types = config.index(
+            "type_vocab_size", 2**31, self.usual_types
+        )
         config.expect("position_embedding_type", "absolute")
         sizes = said_sizes(config)
         return {
