@@ -35,19 +35,22 @@ from keras_posenc.checkpoints.heads import (
     sentence_embedding,
 )
 from keras_posenc.checkpoints.images import preprocessing
+from keras_posenc.checkpoints.padding import (
+    padding_of_ids,
+    padding_of_texts,
+)
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import (
     CONFIG,
     MODULES,
     pairing_of,
-    text_padding,
     tokenizer_of,
 )
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.ops.arguments import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
-from keras_posenc.progress import progress
+from keras_posenc.progress import printable_errors, progress
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -83,10 +86,12 @@ _INITIALIZERS = {
 }
 
 
+@printable_errors()
 def load_hugging_face(
     folder: str | os.PathLike[str],
     *,
     from_ids: bool = False,
+    pad_id: int | None = None,
     pairs: bool = False,
     encoder_only: bool = False,
     max_length: int | None = None,
@@ -134,6 +139,9 @@ def load_hugging_face(
         from_ids: Whether the model begins with ids, `(batch, seq)`, int32, and
             needs no tokenizer; but pairs of BERT and its like do, to find
             the second text.
+        pad_id: The id that ids are padded with, for a model that begins with
+            them; that of the folder's tokenizer by default, or of the config
+            where its files do not say.
         pairs: Whether the model is of pairs of texts, and not of single ones.
         encoder_only: Whether to leave out what is behind the encoder.
         max_length: The most ids of a text, or of a pair, with those that frame
@@ -154,7 +162,11 @@ def load_hugging_face(
         FileNotFoundError: The folder, or a file that it must have, is missing.
         ImportError: The library `safetensors` is missing.
         ValueError: A `model_type`, a key, a tensor or a tokenizer that is not
-            supported; or a damaged file.
+            supported; a damaged file; or, with `from_ids`, padding that cannot
+            be told from tokens by its id.
+
+    Warns:
+        UserWarning: Weights that are not finite, by the names of their tensors.
 
     Example:
     >>> import numpy as np
@@ -198,9 +210,15 @@ def load_hugging_face(
                 "`max_length` must be None for a model that takes no texts. "
                 f"Received: max_length={max_length!r}"
             )
+        if pad_id is not None and not from_ids:
+            raise ValueError(
+                "`pad_id` must be None for a model that takes no ids. "
+                f"Received: pad_id={pad_id!r}"
+            )
         if is_of_texts:
-            pad_id = options.get("pad_id", 0)
-            options["pad_id"] = text_padding(opened, pad_id)
+            options["pad_id"] = padding_of_texts(opened, options)
+        elif family.model is TransformerEncoderModel:
+            options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
         tokenizer = None
         if pairs and family.model is VisionTransformerModel:
             raise ValueError(
@@ -211,7 +229,7 @@ def load_hugging_face(
             count, is_typed = pairing_of(opened)
             tokenizer = tokenizer_of(
                 opened,
-                SimpleNamespace(**{"pad_id": 0, **options}),
+                SimpleNamespace(**options),
                 num_separators=count,
             )
             if is_typed and family.tells_texts_apart:

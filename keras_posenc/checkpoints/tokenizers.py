@@ -1,7 +1,7 @@
 """The tokenizer of a checkpoint, as a layer with the same ids."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
@@ -11,12 +11,15 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.byte_pair_file import padding_of, read_tokenizer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
+from keras_posenc.text.files import shown
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 
 WHOLE, VOCABULARY = "tokenizer.json", "vocab.txt"
 PAIRED, MERGES, SPECIAL = "vocab.json", "merges.txt", "special_tokens_map.json"
 SETTINGS, ADDED = "tokenizer_config.json", "added_tokens.json"
+# A SentencePiece model that XLM-R and CamemBERT number the pieces of anew.
+_PIECES = "sentencepiece.bpe.model"
 DECODER = "added_tokens_decoder"  # in the settings: tokens by their ids
 # Where sentence-transformers keeps the length; which file depends on who wrote.
 LENGTHS = tuple(
@@ -139,6 +142,7 @@ def tokenizer_of(
             of other settings than are supported, or with more tokens than the
             encoder.
     """
+    check_size(folder, encoder.vocabulary_size)
     settings = _opened(folder, SETTINGS)
     settings.expect("tokenizer_class", None, *sorted(_CLASSES))
     settings.expect("do_basic_tokenize", True)
@@ -160,8 +164,12 @@ def tokenizer_of(
                     "direction", "Right"
                 )
         if whole is not None and _kind(whole) == UNIGRAM:
+            ids = vocabulary_of(folder)
+            tokens = {index: token for token, index in ids.items()}
             layer = SentencepieceTokenizer.from_tokenizer_json(
-                folder.file(WHOLE), **named
+                folder.file(WHOLE),
+                **named,
+                pad_token=_padding(tokens, encoder.pad_id),
             )
         elif (
             folder.has(PAIRED) and not folder.has(VOCABULARY)
@@ -179,31 +187,85 @@ def tokenizer_of(
         raise ValueError(
             f"'{folder.path}' makes no tokenizer: {error}"
         ) from error
-    if layer.pad_id != text_padding(folder, encoder.pad_id):
-        raise ValueError(
-            f"'{folder.path}': the tokenizer pads with id {layer.pad_id}, and "
-            f"config.json says pad_token_id={encoder.pad_id}"
-        )
     if layer.pad_id in (layer.start_id, layer.end_id):
         raise ValueError(
-            f"'{folder.path}': config.json says "
-            f"pad_token_id={encoder.pad_id}, which stands around each text "
-            "and would be masked with the padding: from_ids=True makes a model "
-            "that needs no tokenizer"
-        )
-    if layer.vocabulary_size() > encoder.vocabulary_size:
-        raise ValueError(
-            f"'{folder.path}': the tokenizer has {layer.vocabulary_size()} "
-            f"tokens, and config.json says vocab_size={encoder.vocabulary_size}"
+            f"'{folder.path}' pads with id {layer.pad_id}, which stands around "
+            "each text too, so that it would be masked with the padding: "
+            "from_ids=True, with the id of another token as pad_id, makes a "
+            "model that needs no tokenizer"
         )
     return layer
 
 
-def text_padding(folder: Folder, pad_id: int) -> int:
-    """The id that texts are padded with.
+def vocabulary_of(folder: Folder) -> dict[str, int]:
+    """The ids of tokens, by the files of a tokenizer of whatever kind.
 
-    The config's, but where that stands around each text too, as in EuroBERT:
-    what is padding is known by its id alone.
+    None where no file says them. What is no token with an id is left out here:
+    whoever reads more of the file says what is wrong with it.
+    """
+    _, ids = _vocabulary(folder)
+    return {
+        token: index
+        for token, index in ids
+        if isinstance(token, str) and type(index) is int and index >= 0
+    }
+
+
+def check_size(folder: Folder, vocabulary_size: int) -> None:
+    """Raises `ValueError` for more tokens than the encoder has.
+
+    Before any of them is looked at: making a tokenizer of them takes long.
+    """
+    count, _ = _vocabulary(folder)
+    if count <= vocabulary_size:
+        count = len(vocabulary_of(folder))
+    if count > vocabulary_size:
+        raise ValueError(
+            f"'{folder.path}': the tokenizer has {count} tokens, and "
+            f"config.json says vocab_size={vocabulary_size}"
+        )
+
+
+def _vocabulary(folder: Folder) -> tuple[int, Iterable[tuple[Any, Any]]]:
+    """How many tokens the longest list has, and all with their ids."""
+    tokens: Any = {}
+    added: Any = []
+    if folder.has(WHOLE):
+        values = folder.mapping(WHOLE)
+        model = values.get("model")
+        tokens = model.get("vocab") if isinstance(model, dict) else {}
+        added = values.get("added_tokens")
+    elif folder.has(VOCABULARY):
+        tokens = [[line] for line in folder.lines(VOCABULARY)]
+    elif folder.has(PAIRED):
+        tokens = folder.mapping(PAIRED)
+    elif folder.has(_PIECES):
+        tokens = ["<s>"], ["<pad>"], ["</s>"], ["<unk>"]
+    tokens = tokens if isinstance(tokens, dict | list | tuple) else {}
+    added = added if isinstance(added, list) else []
+    pairs = (
+        tokens.items()
+        if isinstance(tokens, dict)
+        else (  # Unigram has its pieces with their scores
+            (piece[0], index)
+            for index, piece in enumerate(tokens)
+            if isinstance(piece, list) and piece
+        )
+    )
+    more = (
+        (token.get("content"), token.get("id"))
+        for token in added
+        if isinstance(token, dict)
+    )
+    others = _opened(folder, ADDED).values.items()
+    return max(len(tokens), len(added)), itertools.chain(pairs, others, more)
+
+
+def text_padding(folder: Folder, pad_id: int) -> int:
+    """The id that texts are padded with, where it is to be that one.
+
+    Another one where that stands around each text too, as in EuroBERT: what is
+    padding is known by its id alone.
 
     Raises:
         ValueError: There is no other token to pad with.
@@ -289,7 +351,6 @@ def _byte_pairs(
 def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
     """Arguments from the older files of RoBERTa."""
     settings.expect("tokenizer_class", "RobertaTokenizer", None)
-    path = folder.file(MERGES)
     ids = folder.mapping(PAIRED)
     framing = []
     special = []
@@ -309,14 +370,12 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
         special.append(" " * strips + framing[-1])
         listed.append({**token.values, "id": ids.get(framing[-1])})
     _check_added(folder, settings, listed, is_normalized=False)
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"'{path}' is no text in UTF-8: {error}") from error
     return {
         "vocabulary": _in_order(ids, folder.path / PAIRED),
         "merges": [
-            line for line in lines if line and not line.startswith("#version")
+            line
+            for line in folder.lines(MERGES)
+            if line and not line.startswith("#version")
         ],
         "pattern": "gpt2",
         "normalization": None,
@@ -382,7 +441,7 @@ def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
             if content != token:
                 raise settings.wrong(
                     key,
-                    f"{content!r:.60} would stand around each text, where "
+                    f"{shown(content)} would stand around each text, where "
                     f"{token!r} does by the tokenizer's own file",
                 )
 
@@ -408,7 +467,7 @@ def _check_added(
         ):
             raise file.wrong(
                 key,
-                f"the token {content!r:.60} is not among those of the file "
+                f"the token {shown(content)} is not among those of the file "
                 "that the tokenizer is made of, or another one there",
             )
 
@@ -432,14 +491,15 @@ def _check_added(
                     check(file, key, name)
 
 
-def _padding(tokens: Sequence[str], pad_id: int) -> str:
+def _padding(tokens: Mapping[int, str] | Sequence[str], pad_id: int) -> str:
     """The token of the encoder's padding."""
-    if pad_id >= len(tokens):
+    try:
+        return tokens[pad_id]
+    except LookupError:
         raise ValueError(
             f"config.json says pad_token_id={pad_id}, and the "
             f"tokenizer has {len(tokens)} tokens"
-        )
-    return tokens[pad_id]
+        ) from None
 
 
 def _wordpieces(
@@ -516,14 +576,7 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
 
 def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
     """Arguments from a list of tokens, and what is said beside it."""
-    path = folder.file(VOCABULARY)
-    try:
-        with path.open(encoding="utf-8") as lines:
-            # Not `splitlines`, to which tokens such as U+2028 are ends.
-            vocabulary = [line.rstrip("\n") for line in lines]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"'{path}' is no text in UTF-8: {error}") from error
-
+    vocabulary = folder.lines(VOCABULARY)
     added = _opened(folder, ADDED)
     told: list[tuple[Config, Any, Any]] = [
         (added, *each) for each in added.values.items()
@@ -535,7 +588,7 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
     for file, content, index in told:
         if not isinstance(content, str) or known.get(content) != index:
             raise ValueError(
-                f"'{file.path}' has the token {content!r:.60} with the id "
+                f"'{file.path}' has the token {shown(content)} with the id "
                 f"{index}, which {VOCABULARY} has not: this is not supported "
                 f"without {WHOLE}"
             )

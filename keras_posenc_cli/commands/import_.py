@@ -49,6 +49,13 @@ def add(commands: "Commands") -> None:
         help="a model that takes ids and needs no tokenizer",
     )
     parser.add_argument(
+        "--pad-id",
+        type=int,
+        metavar="N",
+        help="the id that ids are padded with, for --from-ids (default: the "
+        "tokenizer's)",
+    )
+    parser.add_argument(
         "--pairs",
         action="store_true",
         help="a model that takes pairs of texts, as cross-encoders do",
@@ -84,6 +91,7 @@ def run(options: argparse.Namespace) -> int:
     model = load_checkpoint(
         options.folder,
         from_ids=options.from_ids,
+        pad_id=options.pad_id,
         pairs=options.pairs,
         encoder_only=options.encoder_only,
         max_length=options.max_length,

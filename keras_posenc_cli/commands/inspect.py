@@ -13,7 +13,7 @@ from keras_posenc_cli.checkpoints import (
     load_checkpoint,
 )
 from keras_posenc_cli.loading import check_exists, load_model
-from keras_posenc_cli.process import EXIT_OK
+from keras_posenc_cli.process import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from keras_posenc_cli.arguments import Commands
@@ -117,10 +117,14 @@ def _line(model: Any, path: Path) -> str:
 def _of_checkpoint(options: argparse.Namespace) -> int:
     """Says what the folder of a checkpoint is, whatever its tokenizer."""
     folder = options.artifact
-    model = load_checkpoint(folder, from_ids=True)
+    lacking = ""
+    try:
+        model = load_checkpoint(folder)
+    except UsageError as error:
+        lacking = str(error)
+        model = load_checkpoint(folder, from_ids=True)
     from keras_posenc.artifacts.ground import units
-    from keras_posenc.checkpoints.folder import Folder
-    from keras_posenc.checkpoints.tokenizers import tokenizer_of
+    from keras_posenc.text._tokenizer import Tokenizer
 
     if options.details:
         model.summary(expand_nested=True, print_fn=print)
@@ -134,10 +138,8 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         "answers": answers(model),
         "labels": model.labels,
     }
-    try:
-        tokenizer = tokenizer_of(Folder(folder), model.encoder)
-    except (OSError, ValueError) as error:
-        tokenizer, lacking = None, str(error)
+    first = model.layers[0]
+    tokenizer: Any = first if isinstance(first, Tokenizer) else None
     if options.json:
         told["tokenizer"] = tokenizer and tokenizer.get_config()
         print(json.dumps(told, indent=2))
@@ -146,9 +148,9 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         f"{folder}: checkpoint of {told['model_type']}, {told['answers']}, "
         f"{told['parameters']:,} parameters, {units.size(told['size_bytes'])}"
     )
-    if tokenizer is None:
+    if lacking:
         print(f"no tokenizer: {lacking}")
-    else:
+    elif tokenizer is not None:
         longest = tokenizer.max_length or "any number of"
         kind = _KINDS[type(tokenizer).__name__]
         print(

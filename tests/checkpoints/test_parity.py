@@ -23,6 +23,15 @@ ENCODERS = sorted(
 # Relative to the largest answer. 10 blocks at most of products with sums of up
 # to 64 terms, in float32; a key that is ignored makes 1e-3 and more.
 TOLERANCE = 5e-6
+# EuroBERT pads with its end symbol, which no text here has.
+PADDED = {
+    name: {"pad_id": 45} for name in ENCODERS if name.startswith("eurobert")
+}
+
+
+def loaded(folder):
+    options = PADDED.get(folder.name, {})
+    return kp.load_hugging_face(folder, from_ids=True, verbose=False, **options)
 
 
 def relative(found, expected):
@@ -65,7 +74,7 @@ def test_computes_what_transformers_does(name):
     folder = FIXTURES / name
     with np.load(folder / "expected.npz") as arrays:
         arrays = dict(arrays)
-    model = kp.load_hugging_face(folder, from_ids=True, verbose=False)
+    model = loaded(folder)
     answers = keras.ops.convert_to_numpy(model(arrays["ids"]))
     check_answers(model, answers, arrays)
 
@@ -120,7 +129,7 @@ def test_poolings_of_classifiers(name, pooling, tmp_path):
     with np.load(folder / "expected.npz") as arrays:
         arrays = dict(arrays)
     arrays["logits"] = arrays[f"logits_{pooling}"]
-    model = kp.load_hugging_face(folder, from_ids=True, verbose=False)
+    model = loaded(folder)
     answers = keras.ops.convert_to_numpy(model(arrays["ids"]))
     check_answers(model, answers, arrays)
 

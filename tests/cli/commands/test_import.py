@@ -94,6 +94,35 @@ class TestImport:
         assert (result.code, result.out) == (2, "")
         assert reason in result.err.splitlines()[-1]
 
+    def test_padding_of_ids(self, run, tmp_path):
+        """By the option that the error asks for."""
+        folder = FIXTURES.parent / "padded_with_end"
+        out = ("--out", tmp_path / "ids.keras", "--from-ids")
+        result = run("import", folder, *out)
+        assert result.code == 2
+        assert result.err.endswith("give that as --pad-id, such as 259\n")
+        result = run("import", folder, *out, "--pad-id", 259)
+        assert result.code == 0, result.err
+        model = keras.saving.load_model(tmp_path / "ids.keras")
+        assert model.encoder.pad_id == 259
+        assert run("inspect", folder).code == 0
+
+    def test_what_a_terminal_would_obey(self, run, checkpoint):
+        config = Path(checkpoint, "config.json")
+        said = json.loads(config.read_text())
+        config.write_text(json.dumps(said | {"\x1b[2J": 1}))
+        result = run("import", checkpoint)
+        assert result.code == 2
+        assert r"\x1b[2J=1" in result.err
+        labels = {"0": "\x1b[2J", "1": "b", "2": "c"}
+        folder = shutil.copytree(FIXTURES / "bert_classifier", "classes")
+        config = Path(folder, "config.json")
+        said = json.loads(config.read_text())
+        config.write_text(json.dumps(said | {"id2label": labels}))
+        result = run("inspect", folder)
+        assert result.code == 0, result.err
+        assert r"scores of \x1b[2J, b, c" in result.out
+
     def test_extra_that_it_needs(self, run, checkpoint, monkeypatch):
         monkeypatch.setitem(sys.modules, "safetensors", None)
         result = run("import", checkpoint)

@@ -1,0 +1,159 @@
+"""The id of padding: that of the config, or that of the tokenizer.
+
+A model here masks the ids that are padding; transformers masks the places that
+the tokenizer has padded. The two agree if the id is the tokenizer's. Some
+configs have another one: multilingual E5 has BERT's 0, and XLM-R's tokenizer.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.tokenizers import (
+    CONFIG,
+    SETTINGS,
+    SPECIAL,
+    WHOLE,
+    check_size,
+    text_padding,
+    vocabulary_of,
+)
+from keras_posenc.ops.arguments import check_index
+
+# What stands around a text, by the name that the files have for it.
+_FRAME = ("bos", "cls", "eos", "sep")
+_USUAL = ("[PAD]", "<pad>")
+
+
+def padding_of_ids(
+    folder: Folder,
+    options: Mapping[str, Any],
+    values: Mapping[str, Any],
+    given: int | None,
+) -> int:
+    """The id of padding of a model that begins with ids.
+
+    Args:
+        folder: Where the tokenizer's files are, if there are any.
+        options: The arguments of the model, by the config.
+        values: The config.
+        given: The argument `pad_id`, or None.
+
+    Raises:
+        ValueError: The files contradict each other so that ids as the
+            tokenizer makes them would be masked wrongly.
+    """
+    said = options["pad_id"]
+    counts_tokens = getattr(options["input_position"], "skip_masked", False)
+    path = folder.path / CONFIG
+    if given is not None:
+        check_index("pad_id", given, options["vocabulary_size"])
+        if counts_tokens and given != said:
+            raise ValueError(
+                f"`pad_id` must be {said}, the pad_token_id of '{path}', for "
+                "this model counts positions from it. "
+                f"Received: pad_id={given}"
+            )
+        return given
+    ids = vocabulary_of(folder)
+    token = padding_token(folder, ids)
+    found = said if token is None else ids.get(token)
+    if found is None:
+        raise ValueError(
+            f"'{folder.path}': the tokenizer pads with {token!r}, which is in "
+            "none of its files. Give the id that your ids are padded with as "
+            "`pad_id`"
+        )
+    if counts_tokens and found != said:
+        raise ValueError(
+            f"'{path}' says pad_token_id={said}, which this model counts "
+            f"positions from, and the folder's tokenizer pads with {token!r}, "
+            f"id {found}. Correct the one that is wrong; or pad your ids with "
+            f"{said}, and give that as `pad_id`"
+        )
+    if found >= options["vocabulary_size"]:
+        raise ValueError(
+            f"'{folder.path}': the tokenizer pads with {token!r}, id {found}, "
+            f"and config.json says vocab_size={options['vocabulary_size']}"
+        )
+    if _is_around_texts(folder, ids, values, found):
+        other = _reserved(folder, found)
+        raise ValueError(
+            f"'{folder.path}' pads with id {found}, which also starts or ends "
+            "each text, and there it would be masked as padding. Pad your ids "
+            f"with another one, and give that as `pad_id`{other}"
+        )
+    return found
+
+
+def padding_of_texts(folder: Folder, options: Mapping[str, Any]) -> int:
+    """The id that the model itself pads texts with.
+
+    Any token will do that no text has. It is the tokenizer's, but where the
+    model counts positions from that of the config.
+
+    Raises:
+        ValueError: The tokenizer has more tokens than the model, or none that
+            it can pad with.
+    """
+    pad_id = options["pad_id"]
+    ids = vocabulary_of(folder)
+    check_size(folder, options["vocabulary_size"])
+    if getattr(options["input_position"], "skip_masked", False):
+        return pad_id
+    found = ids.get(padding_token(folder, ids) or "", pad_id)
+    if found >= options["vocabulary_size"]:
+        found = pad_id
+    return text_padding(folder, found)
+
+
+def padding_token(folder: Folder, ids: Mapping[str, int]) -> str | None:
+    """What the tokenizer pads with, or None where nothing says so."""
+    for name in (SETTINGS, SPECIAL):
+        if folder.has(name):
+            token = _content(folder.mapping(name).get("pad_token"))
+            if token is not None:
+                return token
+    if folder.has(WHOLE):
+        padding = folder.mapping(WHOLE).get("padding")
+        if isinstance(padding, dict) and isinstance(
+            padding.get("pad_token"), str
+        ):
+            return str(padding["pad_token"])
+    return next((token for token in _USUAL if token in ids), None)
+
+
+def _content(token: Any) -> str | None:
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None
+
+
+def _is_around_texts(
+    folder: Folder,
+    ids: Mapping[str, int],
+    values: Mapping[str, Any],
+    pad_id: int,
+) -> bool:
+    """Whether texts start or end with that id, by whatever file says so."""
+    if not ids:
+        return pad_id in [values.get(f"{name}_token_id") for name in _FRAME]
+    tokens = [
+        _content(folder.mapping(file).get(f"{name}_token"))
+        for file in (SETTINGS, SPECIAL)
+        if folder.has(file)
+        for name in _FRAME
+    ]
+    if folder.has(WHOLE):
+        match folder.mapping(WHOLE).get("post_processor"):
+            case {"special_tokens": dict(special)}:
+                tokens += special
+    return pad_id in [ids.get(token) for token in tokens if token is not None]
+
+
+def _reserved(folder: Folder, pad_id: int) -> str:
+    """Which id is reserved and can pad instead, if there is one."""
+    try:
+        found = text_padding(folder, pad_id)
+    except ValueError:
+        return ""
+    return "" if found == pad_id else f", such as {found}"

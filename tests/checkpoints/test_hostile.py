@@ -1,0 +1,305 @@
+"""Folders made to hang, to fill memory, or to speak to a terminal."""
+
+import json
+import os
+import shutil
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+pytestmark = pytest.mark.tensorflow
+pytest.importorskip("tensorflow_text")
+
+import keras_posenc as kp  # noqa: E402
+from keras_posenc.checkpoints.folder import Folder  # noqa: E402
+from keras_posenc.text.byte_pairs import BYTES  # noqa: E402
+
+BERT = Path(__file__).parent.parent / "fixtures" / "hugging_face" / "bert"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCABULARY = [*SPECIAL, *(f"word{number}" for number in range(43))]
+MANY = 10**6
+# Of the processor: below 2 of an idle one, where it took from 17 to 90.
+MOST_SECONDS = 8
+WORDPIECE = {
+    "added_tokens": [],
+    "normalizer": {"type": "BertNormalizer"},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "post_processor": {
+        "type": "BertProcessing",
+        "cls": ["[CLS]", 2],
+        "sep": ["[SEP]", 3],
+    },
+    "model": {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "vocab": {token: index for index, token in enumerate(VOCABULARY)},
+    },
+}
+TEXTS = ("vocab.txt", "merges.txt")
+JSON = (
+    *("config.json", INDEX, "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json"),
+    *("modules.json", "sentence_bert_config.json", "1/config.json"),
+    "config_sentence_transformers.json",
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A sentence encoder, with all the files that may be read of one."""
+    folder = shutil.copytree(BERT, tmp_path / "copy")
+    modules = [
+        {"type": f"sentence_transformers.models.{kind}", "path": path}
+        for kind, path in (("Transformer", ""), ("Pooling", "1"))
+    ]
+    (folder / "1").mkdir()
+    for name, content in {
+        "modules.json": modules,
+        "1/config.json": {"pooling_mode": "mean"},
+        "tokenizer.json": WORDPIECE,
+    }.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def place(folder, name):
+    """Where a file is to be, and without those that are read in its stead."""
+    stead = {
+        INDEX: [WEIGHTS],
+        "vocab.txt": ["tokenizer.json"],
+        "vocab.json": ["tokenizer.json"],
+        "merges.txt": ["tokenizer.json"],
+    }
+    for other in stead.get(name, ()):
+        (folder / other).unlink()
+    if name == "merges.txt":
+        (folder / "vocab.json").write_text('{"<s>": 0}', encoding="utf-8")
+    (folder / name).unlink(missing_ok=True)
+    return folder / name
+
+
+def load(folder, **options):
+    return kp.load_hugging_face(folder, verbose=False, **options)
+
+
+def refused(folder, *words, error=ValueError, **options):
+    """Checks an error that is of one line, printable, short and soon there."""
+    start = time.process_time()
+    with pytest.raises(error) as raised:
+        load(folder, **options)
+    assert time.process_time() - start < MOST_SECONDS
+    message = str(raised.value)
+    assert type(raised.value) is error, message
+    assert message.isprintable()
+    assert len(message) < 3000
+    for word in words:
+        assert word in message
+    return message
+
+
+def test_the_folder_is_whole(folder):
+    assert load(folder).predict(["word1"], verbose=0).shape == (1, 16)
+
+
+def pipe(path):
+    os.mkfifo(path)  # which nobody writes to
+
+
+def endless(path):
+    path.symlink_to("/dev/zero")
+
+
+def lost(path):
+    path.symlink_to("nowhere")
+
+
+def huge(path):
+    path.touch()
+    os.truncate(path, 20 * 2**30)  # with nothing in it
+
+
+def deep(path):
+    path.write_text("[" * 200_000, encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, *TEXTS, *JSON])
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (pipe, "must be a regular file, and is none"),
+        (endless, "must be a regular file, and is none"),
+        (lost, "and is a link that leads nowhere"),
+        (huge, "has 20480 MB"),
+    ],
+)
+def test_no_file_that_is_read(folder, make, word, name):
+    path = place(folder, name)
+    make(path)
+    if name == WEIGHTS and make is huge:
+        word = "no whole safetensors file"
+    refused(folder, f"{path.name}' ", word)
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_deep(folder, name):
+    path = place(folder, name)
+    deep(path)
+    refused(folder, f"{path.name}' ", "nested too deeply")
+
+
+@pytest.mark.parametrize("depth", [300, 600, 900, 970])
+@pytest.mark.parametrize("key", ["normalizer", "added_tokens", "model"])
+def test_as_deep_as_can_be_read(folder, key, depth):
+    """And yet what is shown of it, and of what it is part of, is a line."""
+    path = folder / "tokenizer.json"
+    whole = json.dumps(WORDPIECE | {key: 0})
+    nested = "[" * depth + "]" * depth
+    path.write_text(whole.replace(f'"{key}": 0', f'"{key}": {nested}'))
+    refused(folder, "tokenizer.json")
+
+
+def many_words(tokenizer):
+    tokenizer["model"]["vocab"] |= {f"w{n}": n for n in range(48, MANY)}
+
+
+def many_added(tokenizer):
+    tokenizer["added_tokens"] = [
+        {"content": f"w{n}", "id": n, "normalized": False}
+        for n in range(48, MANY + 48)
+    ]
+
+
+def one_piece(tokenizer):
+    tokenizer["model"] = {"type": "Unigram", "vocab": [["a", 0.0]] * MANY}
+
+
+@pytest.mark.parametrize("make", [many_words, many_added, one_piece])
+def test_more_tokens_than_the_model_has(folder, make):
+    whole = json.loads(json.dumps(WORDPIECE))
+    make(whole)
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+    word = f"the tokenizer has {MANY} tokens, and config.json says vocab_size="
+    refused(folder, word + "48")
+
+
+def test_more_lines_than_the_model_has_tokens(folder):
+    lines = "\n".join(map(str, range(MANY)))
+    place(folder, "vocab.txt").write_text(lines)
+    refused(folder, f"the tokenizer has {MANY} tokens")
+
+
+def test_more_merges_than_tokens_have_places():
+    tokens = [*BYTES, "<s>", "</s>", "<pad>", "ab"]
+    with pytest.raises(ValueError, match="fewer than 270"):
+        kp.BytePairTokenizer(tokens, merges=["a b"] * MANY)
+
+
+def test_tokens_that_texts_can_spell_are_found_at_once():
+    """... and not each by a search through all of them."""
+    words = [f"[w{number}]" for number in range(30_000)]
+    start = time.process_time()
+    kp.WordpieceTokenizer(
+        [*SPECIAL, *words], normalization="bert", special_tokens=words
+    )
+    assert time.process_time() - start < MOST_SECONDS
+
+
+class TestText:
+    """What files hold is shown, and says nothing to a terminal."""
+
+    EVIL = "\x1b]0;title\x07\x1b[2J\n\u202e"
+
+    def check(self, folder, **options):
+        assert r"\x1b]0;title\x07" in refused(folder, **options)
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("config.json", {EVIL: 1}),
+            ("config.json", {"hidden_act": EVIL}),
+            ("config.json", {"architectures": [EVIL]}),
+            ("config.json", {"model_type": EVIL}),
+            ("modules.json", [{"type": EVIL}]),
+            ("1/config.json", {EVIL: 1}),
+            ("tokenizer_config.json", {"added_tokens_decoder": {"3": EVIL}}),
+            ("tokenizer_config.json", {"pad_token": EVIL}),
+            ("tokenizer_config.json", {"sep_token": EVIL}),
+            ("tokenizer_config.json", {"tokenizer_class": EVIL}),
+            (INDEX, {"weight_map": {"a": EVIL}}),
+        ],
+    )
+    def test_json(self, folder, name, content):
+        path = folder / name
+        if name == INDEX:
+            (folder / WEIGHTS).unlink()
+        if name == "config.json":
+            content = json.loads(path.read_text()) | content
+        path.write_text(json.dumps(content))
+        if name == INDEX:
+            error = FileNotFoundError
+            assert r"\x1b]0;title" in refused(folder, error=error)
+            return
+        self.check(folder)
+
+    def test_names_of_tensors(self, folder):
+        path = folder / WEIGHTS
+        save_file({**load_file(path), self.EVIL: np.ones(1, "f4")}, path)
+        self.check(folder)
+
+    def test_long_names(self, folder):
+        path = folder / "config.json"
+        said = json.loads(path.read_text()) | {"x" * 10**6: 1}
+        path.write_text(json.dumps(said))
+        assert refused(folder).endswith("…")
+
+    @pytest.mark.parametrize(
+        "name", ["config.json", "tokenizer.json", "tokenizer_config.json"]
+    )
+    def test_half_a_character(self, folder, name):
+        (folder / name).write_text(r'{"smile": "\ud83d\ude00", "a": "\ud83d"}')
+        refused(folder, name, r"'\ud83d', which is no text")
+        (folder / name).write_text(r'{"smile": "\ud83d\ude00"}')
+        assert Folder(folder).json(name) == {"smile": "\U0001f600"}
+
+    def test_half_a_character_of_a_vocabulary(self):
+        with pytest.raises(ValueError, match=r"index 5: '\\ud83d'"):
+            kp.WordpieceTokenizer([*SPECIAL, "\ud83d"])
+
+
+class TestNumbers:
+    BROKEN = ("embeddings.LayerNorm.bias", "encoder.layer.1.output.dense.bias")
+
+    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_weights_that_are_not_finite(self, folder, dtype, value):
+        path = folder / WEIGHTS
+        tensors = {k: v.astype(dtype) for k, v in load_file(path).items()}
+        for name in self.BROKEN:
+            tensors[name][3] = value
+        save_file(tensors, path)
+        with pytest.warns(UserWarning, match="2 tensors hold NaN or ") as told:
+            load(folder)
+        (warning,) = told
+        assert ", ".join(self.BROKEN) in str(warning.message)
+
+    def test_what_float32_makes_infinite(self, folder):
+        path = folder / WEIGHTS
+        tensors = {k: v.astype("f8") for k, v in load_file(path).items()}
+        tensors[self.BROKEN[0]][3] = 1e39
+        save_file(tensors, path)
+        with pytest.warns(UserWarning, match=f"1 tensors .*{self.BROKEN[0]}"):
+            load(folder)
+
+    def test_the_largest_numbers(self, folder):
+        path = folder / WEIGHTS
+        tensors = dict(load_file(path))
+        tensors[self.BROKEN[0]][:2] = [3.4e38, -3.4e38]
+        save_file(tensors, path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            load(folder)

@@ -1,0 +1,194 @@
+"""The id of padding where the config and the tokenizer say different ones."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+pytest.importorskip("tensorflow_text")
+
+import keras_posenc as kp  # noqa: E402
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+BY_TOKENIZER = FIXTURES / "padded_by_tokenizer"
+WITH_END = FIXTURES / "padded_with_end"
+# As in `test_parity.py`.
+TOLERANCE = 5e-6
+SETTINGS, WHOLE = "tokenizer_config.json", "tokenizer.json"
+TOKENIZER = json.loads((BY_TOKENIZER / WHOLE).read_text(encoding="utf-8"))
+PIECES = [piece for piece, _ in TOKENIZER["model"]["vocab"]]
+PAD = {"pad_token": "<pad>"}
+
+
+def loaded(folder, **options):
+    return kp.load_hugging_face(folder, verbose=False, **options)
+
+
+def expected_of(folder):
+    with np.load(folder / "expected.npz") as arrays:
+        return dict(arrays)
+
+
+def check(model, inputs, arrays):
+    """Checks the outputs at tokens, which are those of transformers."""
+    found = keras.ops.convert_to_numpy(model(inputs))
+    mask = arrays["mask"].astype(bool)[:, :, None]
+    error = np.abs(np.where(mask, found - arrays["hidden"], 0)).max()
+    assert error <= TOLERANCE * np.abs(arrays["hidden"]).max()
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A copy of a folder, with other files: their content, or None."""
+
+    def made(original, **files):
+        folder = shutil.copytree(original, tmp_path / "copy")
+        for name, content in files.items():
+            name = name.replace("__", ".")
+            path = folder / (name if "." in name else f"{name}.json")
+            path.unlink(missing_ok=True)
+            if isinstance(content, str):
+                path.write_text(content, encoding="utf-8")
+            elif content is not None:
+                path.write_text(json.dumps(content), encoding="utf-8")
+        return folder
+
+    return made
+
+
+GONE = {"tokenizer": None, "tokenizer_config": None}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"tokenizer_config": None, "special_tokens_map": PAD},
+        {"tokenizer_config": {"pad_token": {"content": "<pad>"}}},
+        {
+            "tokenizer_config": None,
+            "tokenizer": TOKENIZER | {"padding": PAD | {"pad_id": 1}},
+        },
+        {"tokenizer_config": None},
+        GONE | {"vocab__txt": "\n".join(PIECES)},
+        GONE | {"vocab": {piece: i for i, piece in enumerate(PIECES)}},
+        GONE | {"vocab": {"<unk>": 3}, "added_tokens": {"<pad>": 1}},
+        GONE | {"sentencepiece.bpe__model": "a model"},
+        GONE,
+    ],
+    ids=[
+        *("saved", "named", "older", "padded", "usual", "vocab.txt"),
+        *("vocab.json", "added", "pieces", "given"),
+    ],
+)
+def test_ids_are_masked_as_their_tokenizer_pads(made, files):
+    arrays = expected_of(BY_TOKENIZER)
+    options = {"pad_id": 1} if files == GONE else {}
+    model = loaded(made(BY_TOKENIZER, **files), from_ids=True, **options)
+    check(model, arrays["ids"], arrays)
+
+
+def test_texts_are_padded_as_by_their_tokenizer(tmp_path):
+    arrays = expected_of(BY_TOKENIZER)
+    model = loaded(BY_TOKENIZER)
+    texts = arrays["texts"].astype("object")
+    np.testing.assert_array_equal(model.layers[0](texts), arrays["ids"])
+    check(model, texts, arrays)
+    saved = kp.save_hugging_face(model.encoder, tmp_path / "saved")
+    assert json.loads((saved / "config.json").read_text())["pad_token_id"] == 1
+    check(loaded(saved, from_ids=True), arrays["ids"], arrays)
+
+
+def test_pairs(made):
+    """Whatever their config says, for types and mask alike."""
+    pairs = FIXTURES / "pairs" / "bert"
+    said = json.loads((pairs / "config.json").read_text())
+    ids = expected_of(pairs)["ids_24"].astype("int32")
+    options = {"from_ids": True, "pairs": True}
+    other = loaded(made(pairs, config=said | {"pad_token_id": 7}), **options)
+    np.testing.assert_array_equal(other(ids), loaded(pairs, **options)(ids))
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        folder.name
+        for folder in (FIXTURES / "hugging_face").iterdir()
+        if folder.name not in {"deit", "dinov2", "vit"}
+    ),
+)
+def test_no_family_masks_by_another_id_than_the_tokenizer(made, name):
+    tokens = [f"word{number}" for number in range(10)]
+    vocabulary = "\n".join([*tokens, "[PAD]"])
+    folder = made(FIXTURES / "hugging_face" / name, vocab__txt=vocabulary)
+    if "roberta" in name or name == "mpnet":  # which count tokens by the id
+        with pytest.raises(ValueError, match=r"'\[PAD\]', id 10. Correct the"):
+            loaded(folder, from_ids=True)
+        return
+    encoder = loaded(folder, from_ids=True, encoder_only=True).encoder
+    assert encoder.pad_id == encoder.embedding.pad_id == 10
+
+
+class TestPaddedWithTheEnd:
+    def test_ids_with_another_padding(self):
+        """As the message says, which has a reserved token's id."""
+        with pytest.raises(ValueError, match="pads with id 257, ") as raised:
+            loaded(WITH_END, from_ids=True)
+        remedy = re.search(r"`pad_id`, such as (\d+)$", str(raised.value))
+        pad_id = int(remedy[1])
+        arrays = expected_of(WITH_END)
+        ids = np.array(loaded(WITH_END).layers[0](arrays["texts"]))
+        assert set(ids[~arrays["mask"].astype(bool)]) == {pad_id}
+        check(loaded(WITH_END, from_ids=True, pad_id=pad_id), ids, arrays)
+
+    def test_without_a_tokenizer(self, made):
+        folder = made(WITH_END, **GONE)
+        with pytest.raises(ValueError, match=r"id 257, which .* as `pad_id`$"):
+            loaded(folder, from_ids=True)
+        model = loaded(folder, from_ids=True, pad_id=257)
+        assert model.encoder.pad_id == 257
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "options", "word"),
+    [
+        (
+            "bert",
+            {"tokenizer_config": PAD, "vocab__txt": "[UNK]\n[PAD]"},
+            {"from_ids": True},
+            "'<pad>', which is in none of its files. Give the id",
+        ),
+        (
+            "bert",
+            {"vocab__txt": "word\n" * 48 + "[PAD]"},
+            {"from_ids": True},
+            "'[PAD]', id 48, and config.json says vocab_size=48",
+        ),
+        ("bert", {}, {"pad_id": 1}, "`pad_id` must be None"),
+        ("vit", {}, {"pad_id": 1}, "`pad_id` must be None"),
+        *(
+            (
+                "bert",
+                {},
+                {"from_ids": True, "pad_id": wrong},
+                "`pad_id` must be",
+            )
+            for wrong in (48, -1, 1.5)
+        ),
+        (
+            "roberta",
+            {},
+            {"from_ids": True, "pad_id": 0},
+            "`pad_id` must be 1, the pad_token_id of",
+        ),
+    ],
+)
+def test_refused(made, name, files, options, word):
+    folder = made(FIXTURES / "hugging_face" / name, **files)
+    with pytest.raises(ValueError, match=re.escape(word)):
+        loaded(folder, **options)
