@@ -116,13 +116,21 @@ def _line(model: Any, path: Path) -> str:
 
 def _of_checkpoint(options: argparse.Namespace) -> int:
     """Says what the folder of a checkpoint is, whatever its tokenizer."""
+    from keras_posenc.checkpoints.folder import Folder
+
     folder = options.artifact
     lacking = ""
     try:
         model = load_checkpoint(folder)
     except UsageError as error:
         lacking = str(error)
-        model = load_checkpoint(folder, from_ids=True)
+        try:  # whatever its ids are padded with
+            config = Folder(folder).mapping("config.json")
+            model = load_checkpoint(
+                folder, from_ids=True, pad_id=config.get("pad_token_id")
+            )
+        except (OSError, UsageError, ValueError):
+            raise error from None
     from keras_posenc.artifacts.ground import units
     from keras_posenc.text._tokenizer import Tokenizer
 

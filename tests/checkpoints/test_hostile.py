@@ -16,6 +16,7 @@ pytest.importorskip("tensorflow_text")
 
 import keras_posenc as kp  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
+from keras_posenc.text._tokenizer import Tokenizer  # noqa: E402
 from keras_posenc.text.byte_pairs import BYTES  # noqa: E402
 
 BERT = Path(__file__).parent.parent / "fixtures" / "hugging_face" / "bert"
@@ -178,8 +179,18 @@ def one_piece(tokenizer):
     tokenizer["model"] = {"type": "Unigram", "vocab": [["a", 0.0]] * MANY}
 
 
+@pytest.fixture
+def unmade(monkeypatch):
+    """Tokenizers, of which none may be made: it takes long."""
+
+    def fail(self, **options):
+        raise AssertionError("a tokenizer is made before its size is known")
+
+    monkeypatch.setattr(Tokenizer, "__init__", fail)
+
+
 @pytest.mark.parametrize("make", [many_words, many_added, one_piece])
-def test_more_tokens_than_the_model_has(folder, make):
+def test_more_tokens_than_the_model_has(folder, unmade, make):
     whole = json.loads(json.dumps(WORDPIECE))
     make(whole)
     (folder / "tokenizer.json").write_text(json.dumps(whole))
@@ -187,7 +198,7 @@ def test_more_tokens_than_the_model_has(folder, make):
     refused(folder, word + "48")
 
 
-def test_more_lines_than_the_model_has_tokens(folder):
+def test_more_lines_than_the_model_has_tokens(folder, unmade):
     lines = "\n".join(map(str, range(MANY)))
     place(folder, "vocab.txt").write_text(lines)
     refused(folder, f"the tokenizer has {MANY} tokens")

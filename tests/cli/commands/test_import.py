@@ -165,16 +165,24 @@ class TestInPlaceOfAFile:
         result = run("inspect", checkpoint, "--details")
         assert f"Total params: {told['parameters']:,}" in result.out
 
+    def test_inspect_of_images(self, run):
+        result = run("inspect", FIXTURES / "vit")
+        assert result.code == 0, result.err
+        assert "a vector of 16 for each token of an image, " in result.out
+
     @pytest.mark.parametrize(
         ("name", "per"),
-        [("bert_classifier", "text"), ("bert_token_classifier", "token")],
+        [
+            ("bert_classifier", "text"),
+            ("bert_token_classifier", "token"),
+            ("eurobert_classifier", "text"),
+        ],
     )
     def test_inspect_of_scores(self, run, name, per):
         result = run("inspect", FIXTURES / name)
         assert result.code == 0, result.err
         first, second = result.out.splitlines()
-        labels = kp.load_hugging_face(
-            FIXTURES / name, from_ids=True, verbose=False
-        ).labels
-        assert f", scores of {', '.join(labels)} for each {per}, " in first
+        config = json.loads((FIXTURES / name / "config.json").read_text())
+        labels = ", ".join(config["id2label"].values())
+        assert f", scores of {labels} for each {per}, " in first
         assert second.startswith("no tokenizer: ")
