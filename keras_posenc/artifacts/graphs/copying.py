@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_posenc.artifacts.graphs.time_distributed import over_any_length
 from keras_posenc.artifacts.ground.errors import ExportError
 
 # Keras pickles by its files, which not every model can be written to. What it
@@ -224,7 +225,7 @@ class Copier:
         """Any object, as `copy.deepcopy` would copy it; a layer by itself."""
         kind = type(value)
         if issubclass(kind, _PICKLED_AS_FILES):
-            copied = object.__new__(kind)
+            copied = object.__new__(over_any_length(kind))
             self._with_state(copied, object.__getstate__(value))
             return copied
         if hasattr(kind, "__del__"):
