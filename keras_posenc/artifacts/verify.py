@@ -153,7 +153,8 @@ def verify(
             or inputs that the model itself does not take.
         ExportVerificationError: The artifact does not load, crashes or hangs,
             does more than compute, or is one model for servers and another for
-            Python, or was changed meanwhile.
+            Python, or was changed meanwhile; or the model's own outputs change
+            by being run.
     """
     require_tensorflow_backend("verify")
     check_operators(allow_operators)

@@ -42,16 +42,14 @@ def embedder(name="vectors"):
 
 
 def restless(name="restless"):
-    """A model that no artifact can equal: it counts its calls in Python."""
-    calls = []
+    """A model that no artifact can equal: as a graph it is another one."""
 
-    def count(x):
-        calls.append(None)
-        return x + float(len(calls))
+    def add(x):
+        return x + float(hasattr(x, "graph"))  # an eager tensor has none
 
     inputs = ids()
     vectors = layers.Embedding(VOCABULARY, 4)(inputs)
-    return keras.Model(inputs, layers.Lambda(count, name=name)(vectors))
+    return keras.Model(inputs, layers.Lambda(add, name=name)(vectors))
 
 
 def contents(folder):

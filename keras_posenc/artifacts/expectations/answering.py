@@ -43,6 +43,12 @@ class Memory:
         self.seconds += seconds
         return answers
 
+    def answer_again(
+        self, signature: Signature, inputs: Inputs
+    ) -> dict[str, Any]:
+        """What the model answers, called once more, after `answer`."""
+        return self._calls[id(signature)](inputs)
+
 
 def answers_of(signature: Signature, memory: Memory) -> Call:
     """What answers for the model: its eager code, or its graph.

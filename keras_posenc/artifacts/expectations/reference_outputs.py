@@ -27,6 +27,7 @@ from keras_posenc.artifacts.expectations.expectations import (
 )
 from keras_posenc.artifacts.expectations.invention import make_questions
 from keras_posenc.artifacts.expectations.questions import Questions
+from keras_posenc.artifacts.expectations.repeating import check_repeatable
 from keras_posenc.artifacts.expectations.samples import (
     Inputs,
 )
@@ -54,6 +55,7 @@ def expect(
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
             that the model itself does not take.
+        ExportVerificationError: The model's outputs change by being run.
     """
     signatures, tolerance = questions.signatures, questions.tolerance
     agreement = questions.agreement
@@ -78,6 +80,7 @@ def expect(
     memory = Memory()
     for signature in signatures:
         _ask(signature, questions, expectations, memory)
+    check_repeatable(expectations, memory)
     began = time.process_time()
     expectations.cases.extend(questions.extra)
     seconds = memory.seconds + time.process_time() - began

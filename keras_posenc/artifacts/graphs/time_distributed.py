@@ -1,6 +1,5 @@
 """`TimeDistributed` over a length that the graph does not know."""
 
-import functools
 import inspect
 from typing import Any
 
@@ -8,7 +7,6 @@ import keras
 from keras import ops
 
 
-@functools.cache
 def over_any_length(kind: Any) -> Any:
     """The class that the copy of a layer is of: its own, or one that is right.
 

@@ -130,7 +130,8 @@ def export_litert(
         ExportError: The model needs operators that LiteRT lacks, or has
             quantized or low-precision weights, or more than 2 GB of them, or
             the file cannot be written.
-        ExportVerificationError: The file's answers are not the model's.
+        ExportVerificationError: The file's outputs are not the model's, or
+            the model's own change by being run.
             Nothing is left behind.
 
     Example:

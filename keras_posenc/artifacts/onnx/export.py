@@ -74,7 +74,8 @@ def export_onnx(
         ExportError: The model cannot be converted, needs operators that ONNX
             lacks, has weights of more than 2 GB, or takes other inputs once
             converted; or the file cannot be written.
-        ExportVerificationError: The file's answers are not the model's.
+        ExportVerificationError: The file's outputs are not the model's, or
+            the model's own change by being run.
             Nothing is left behind.
     """
     require_tensorflow_backend("export_onnx")

@@ -163,7 +163,8 @@ def export_saved_model(
         ValueError: An argument that is none of the above.
         FileExistsError: The version exists.
         ExportError: The model cannot be saved, or the folder not written.
-        ExportVerificationError: The artifact's answers are not the model's.
+        ExportVerificationError: The artifact's outputs are not the model's, or
+            the model's own change by being run.
             Nothing is left behind.
 
     Example:
