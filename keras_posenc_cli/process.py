@@ -147,7 +147,7 @@ def _report_error(
 ) -> int:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # TensorFlow's colours
     plain = re.sub(
-        r"`(\w+)`(?: \((--[\w-]+)\))?",
+        r"`([^`]+)`(?: \((--[^()]+)\))?",
         lambda found: found[2] or options.get(found[1]) or found[0],
         plain,
     )

@@ -126,7 +126,7 @@ def test_ids_that_nobody_asked_for(tmp_path):
     report = export(kp.export_saved_model, strings_to_numbers(), tmp_path)
     assert list(kp.inspect(report.path).signatures) == ["serving_default"]
     assert kp.verify(strings_to_numbers(), tmp_path).unverified == []
-    with pytest.raises(ValueError, match=r"such as \{'ids': np\.zeros\(\(2"):
+    with pytest.raises(ValueError, match=r"samples=\{'ids': np\.zeros\(\(2"):
         export(kp.export_litert, strings_to_numbers(), tmp_path / "m.tflite")
 
 

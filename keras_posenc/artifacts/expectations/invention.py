@@ -109,8 +109,8 @@ def make_questions(
         if not given:
             raise ValueError(
                 f"Signature '{signature.name}' takes integers, and no "
-                "Embedding layer says how large they may be: give `samples` "
-                f"(--samples FILE.npz), such as {_example(signature)}"
+                "Embedding layer says how large they may be: give some, as in "
+                f"`samples={_example(signature)}` (--samples FILE.npz)"
             )
         return
     texts = texts_beyond(longest_text(signature))

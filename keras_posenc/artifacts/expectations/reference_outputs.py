@@ -171,12 +171,14 @@ def _ask(
             answers = call(inputs)
         except ValueError as refusal:
             error = refusal
-            if not question.is_sample:
-                error = ValueError(
-                    f"{refusal}\nThe longest that is asked is `max_length` "
-                    f"(--max-length), here {max_length}: give what the model "
-                    "takes at most"
-                )
+            if question.is_required and not question.is_sample:
+                longest = _longest_taken(signature, max_length, takes)
+                if longest is not None:
+                    error = ValueError(
+                        f"{refusal}\nThe longest test input has "
+                        f"{max_length} steps, and the model takes {longest}: "
+                        f"give `max_length={longest}` (--max-length {longest})"
+                    )
             if question.is_required:
                 raise error from refusal
             expectations.refused.append(f"{signature.name}, {describe(inputs)}")
@@ -187,6 +189,27 @@ def _ask(
             taken += 1
     if error is not None and not taken:
         raise error
+
+
+def _longest_taken(
+    signature: Signature, most: int, takes: Callable[[Inputs], bool]
+) -> int | None:
+    """The longest test input below one that the model refuses, by halving."""
+
+    def takes_length(length: int) -> bool:
+        *_, longest = make_questions(signature, [], length, takes)
+        return takes(longest.inputs)
+
+    taken, refused = most // 2, most
+    while taken and not takes_length(taken):
+        taken, refused = taken // 2, taken
+    while taken and refused - taken > 1:
+        middle = (taken + refused) // 2
+        if takes_length(middle):
+            taken = middle
+        else:
+            refused = middle
+    return taken or None
 
 
 def _padding_matters(

@@ -150,6 +150,12 @@ def _fit(
 
 def _as_array(value: Any, dtype: str) -> np.ndarray:
     """A value as an array of a dtype; `TypeError` or `ValueError` if none."""
+    if hasattr(value, "row_splits"):  # else its rows were padded unseen
+        raise ValueError(
+            "takes rows of one length. Received: a RaggedTensor. Pad it by its "
+            ".to_tensor(), ids with the id of padding, and give a mask if the "
+            "model takes one"
+        )
     if dtype == "string":
         value = value.numpy() if hasattr(value, "numpy") else value
         array = np.asarray(value, dtype=object)

@@ -44,6 +44,7 @@ def inspect_safe(
             "An artifact may only compute, and not run Python, read or write "
             "files, or talk to others. This one has the operators "
             f"{', '.join(names)}. If you know what they do, and trust it: "
-            f"allow_operators={names} (--allow-op {' --allow-op '.join(names)})"
+            f"`allow_operators={names}` "
+            f"(--allow-op {' --allow-op '.join(names)})"
         )
     return inspection

@@ -12,6 +12,7 @@ from keras_posenc.artifacts.ground.staging import working_folder
 from keras_posenc.artifacts.isolated.reading.formats import unpack
 from keras_posenc.artifacts.litert import quantization as modes
 from keras_posenc.artifacts.litert.shapes import put_shapes_ahead
+from keras_posenc.artifacts.signatures.called import of_one_row
 from keras_posenc.artifacts.signatures.signature import Signature
 from keras_posenc.keras_internals import unread_converter
 
@@ -61,7 +62,7 @@ def convert(
         try:
             return modes.convert(converter, quantization, representative)
         except Exception as error:  # ConverterError is not public
-            raise _conversion_error(error) from error
+            raise _conversion_error(error, signatures) from error
 
 
 def _is_compact(content: bytes) -> bool:
@@ -82,7 +83,16 @@ def _is_compact(content: bytes) -> bool:
     return 100 * repeated < len(content)
 
 
-def _conversion_error(error: Exception) -> ExportError:
+_FLEX = (
+    "With `allow_flex=True, verify=False` (--allow-flex --no-verify) {what} as "
+    "TensorFlow's own, in a runtime with the Flex delegate: verify the file "
+    "where there is one"
+)
+
+
+def _conversion_error(
+    error: Exception, signatures: Sequence[Signature]
+) -> ExportError:
     message = str(error)
     needed = {
         kind: sorted(set(re.split(r",\s*", found[1].strip())))
@@ -92,9 +102,8 @@ def _conversion_error(error: Exception) -> ExportError:
     if "TF Select" in needed:
         return ExportError(
             "The model needs operators that LiteRT does not have: "
-            f"{', '.join(needed['TF Select'])}. With allow_flex=True "
-            "(--allow-flex) they run "
-            "as TensorFlow's own, in a runtime with the Flex delegate"
+            f"{', '.join(needed['TF Select'])}. "
+            f"{_FLEX.format(what='they run')}"
         )
     if "Custom" in needed:
         return ExportError(
@@ -104,10 +113,8 @@ def _conversion_error(error: Exception) -> ExportError:
     if "TensorList" in message:
         return ExportError(
             "The model has a loop over its sequence, as a recurrent layer has, "
-            "and LiteRT's needs a fixed batch: give `signatures` a shape such "
-            "as {'serving_default': (model, {'ids': (1, None)})}. With "
-            "allow_flex=True (--allow-flex) the loop runs as TensorFlow's own, "
-            "in a runtime with the Flex delegate"
+            "and LiteRT's needs a fixed batch: give "
+            f"{of_one_row(signatures)}. {_FLEX.format(what='the loop runs')}"
         )
     return ExportError(
         f"LiteRT's converter refuses the model: {message.splitlines()[0]}"

@@ -160,6 +160,7 @@ def export_litert(
     check_task(task, labels)
     if task is not None:
         require_schema()
+    check_model(model)
     model, signatures = snapshot(model, signatures)
     resolved, text_task = _resolve(model, signatures, task, labels)
     path = check_file(path, ".tflite")
@@ -226,7 +227,6 @@ def _resolve(
     labels: Sequence[str] | None,
 ) -> tuple[list[Signature], TextTask | None]:
     """The signatures of the file, and its task if it is for one."""
-    check_model(model)
     text_task = None
     if task is None:
         resolved = resolve_numeric_signatures(model, signatures)

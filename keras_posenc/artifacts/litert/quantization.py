@@ -16,6 +16,7 @@ from keras_posenc.artifacts.isolated.reading.formats import (
     pack,
     unpack,
 )
+from keras_posenc.artifacts.signatures.called import of_one_row
 from keras_posenc.artifacts.signatures.signature import Signature, trace
 
 # The operators that static quantization touches: those with weights. All others
@@ -98,6 +99,7 @@ def refuse_loops(signatures: Sequence[Signature]) -> None:
 
     Not an error of its own, but the end of this process.
     """
+    fixed = of_one_row(signatures)
     for signature in signatures:
         graph = trace(signature).graph.as_graph_def()
         bodies = (function.node_def for function in graph.library.function)
@@ -106,8 +108,10 @@ def refuse_loops(signatures: Sequence[Signature]) -> None:
                 raise ExportError(
                     f"Model '{signature.model.name}' has a loop, "
                     f"'{node.name}', as a recurrent layer has, which cannot "
-                    "be calibrated for quantization='int8-static'. Take "
-                    "'int8', or unroll it (unroll=True)"
+                    "be calibrated for quantization='int8-static'. Give "
+                    "`quantization='int8', representative=None` "
+                    f"(--quantization int8) and {fixed}, or build the layer "
+                    "with unroll=True"
                 )
 
 

@@ -18,6 +18,7 @@ from keras_posenc.artifacts.ground.arguments import (
 from keras_posenc.artifacts.onnx.conversion import convert, require_onnx
 from keras_posenc.artifacts.onnx.names import with_distinct_names
 from keras_posenc.artifacts.signatures.resolving import (
+    check_model,
     resolve_numeric_signatures,
 )
 from keras_posenc.artifacts.signatures.sizes import check_size
@@ -81,6 +82,7 @@ def export_onnx(
     require_tensorflow_backend("export_onnx")
     check_verify(verify, samples)
     require_onnx()
+    check_model(model)
     model, signatures = snapshot(model, signatures)
     resolved = with_distinct_names(
         resolve_numeric_signatures(model, signatures)

@@ -51,6 +51,7 @@ from keras_posenc.artifacts.saved_model.warmup import (
     warmup_cases,
     write_warmup,
 )
+from keras_posenc.artifacts.signatures.resolving import check_model
 from keras_posenc.artifacts.signatures.serving_signatures import (
     resolve_serving_signatures,
 )
@@ -188,6 +189,7 @@ def export_saved_model(
     check_keep(keep)
     check_operators(allow_operators)
     check_known(allow_operators)
+    check_model(model)
     model, signatures = snapshot(model, signatures)
     resolved = resolve_serving_signatures(model, signatures, labels, compiled)
     check_warmup(warmup, verify)

@@ -163,7 +163,16 @@ def _advice(
 ) -> str:
     """What to do about labels that fit no output."""
     if all(len(names) > 1 for names in outputs):
-        return "There are several outputs: give a dict of labels by output"
+        fitting = {
+            name: [*labels]
+            for names in outputs
+            for name, shape in names.items()
+            if _has_scores(shape, labels)
+        }
+        return (
+            "There are several outputs: give a dict of labels by output"
+            + f", as in `labels={fitting}`" * bool(fitting)
+        )
     is_single = any(
         len(shape) > 1 and shape[-1] == 1
         for names in outputs
@@ -175,7 +184,11 @@ def _advice(
             "leave `labels` out, or end the model in "
             "Dense(2, activation='softmax')"
         )
-    return "Give as many labels as there are scores"
+    counts = {shape[-1] for names in outputs for shape in names.values()}
+    return (
+        "Give as many labels as there are scores: "
+        f"{', '.join(sorted(map(str, counts)))}"
+    )
 
 
 def _has_scores(shape: Sequence[int | None] | None, labels: Any) -> bool:

@@ -23,9 +23,17 @@ def check_outputs(model: keras.Model, outputs: Any) -> None:
         keras.tree.is_nested(value) for value in values
     ):
         raise ValueError(
-            f"Model '{model.name}' has nested outputs; an artifact names "
-            "each output, so they must be one dict of tensors"
+            f"Model '{model.name}' has nested outputs, and an exported model "
+            "names each output. Make them one dict of tensors"
+            + _FLATTENED
+            * bool(getattr(model, "inputs", None))
         )
+
+
+_FLATTENED = (
+    ": `keras.Model(model.input, {f'output_{n}': x for n, x in "
+    "enumerate(keras.tree.flatten(model.output))})`"
+)
 
 
 def named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
@@ -54,22 +62,113 @@ def is_sequential(model: keras.Model) -> bool:
     return isinstance(model, keras.Sequential)
 
 
-def check_names(signature: str, names: list[str]) -> None:
-    """Raises `ValueError` for names that an artifact cannot have as inputs."""
-    for name in names:
-        # Of these names TensorFlow makes node names and Python arguments.
-        is_plain = re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)
-        if (
-            not is_plain
-            or keyword.iskeyword(name)
-            or name == "self"
-            or names.count(name) > 1
-        ):
-            raise ValueError(
-                f"Signature '{signature}': the name of an input must be an "
-                "identifier in ASCII, and unique; give it one by "
-                f"keras.Input(..., name='ids'). Received: {', '.join(names)}"
-            )
+def check_names(
+    signature: str, names: list[str], model: keras.Model | None = None
+) -> None:
+    """Raises `ValueError` for names that an artifact cannot have as inputs.
+
+    Args:
+        signature: The name of the signature.
+        names: The names.
+        model: Whose inputs have these names, if they are its own.
+    """
+    if all(_is_plain(name) and names.count(name) == 1 for name in names):
+        return
+    remedy = "give it one by keras.Input(..., name='ids')"
+    if model is not None:
+        plain = [
+            name
+            if _is_plain(name)
+            else re.sub("[^A-Za-z0-9]+", "_", f"x_{name}")
+            for name in names
+        ]
+        unique = [
+            f"{name}_{index}" if plain.count(name) > 1 else name
+            for index, name in enumerate(plain)
+        ]
+        remedy = f"give it one by `{_renamed(model, unique)}`"
+    raise ValueError(
+        f"Signature '{signature}': the name of an input must be an "
+        f"identifier in ASCII, and unique; {remedy}. "
+        f"Received: {', '.join(names)}"
+    )
+
+
+def _is_plain(name: str) -> bool:
+    """Whether TensorFlow can make node names and Python arguments of it."""
+    return (
+        re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) is not None
+        and not keyword.iskeyword(name)
+        and name != "self"
+    )
+
+
+def _renamed(model: keras.Model, names: Sequence[str]) -> str:
+    """Python that makes `model` one with other names of its inputs."""
+    made = [
+        input_code(tensor.shape, tensor.dtype, name)
+        for tensor, name in zip(model.inputs, names, strict=True)
+    ]
+    if is_sequential(model):
+        return begun_by(made[0])
+    if not keras.tree.is_nested(model.input):
+        return f"keras.Model(x := {made[0]}, model(x))"
+    packed = keras.tree.pack_sequence_as(model.input, made)
+    inputs = str(packed).replace('"', "")  # of the code, which is no string
+    # Keras warns of dicts whose keys are not the names.
+    return f"keras.Model(keras.tree.flatten(x := {inputs}), model(x))"
+
+
+def begun_by(inputs: str) -> str:
+    """Python that gives a `Sequential` called `model` an input, by its code."""
+    return f"keras.Sequential([{inputs}, *model.layers])"
+
+
+def input_code(shape: Sequence[int | None], dtype: str, name: str) -> str:
+    """Python of a `keras.Input`, batch first in the shape."""
+    batch, *rest = shape
+    first = f"{(*rest,)}" if batch is None else f"batch_shape={(*shape,)}"
+    return f"keras.Input({first}, dtype='{dtype}', name='{name}')"
+
+
+def in_code(
+    shapes: Mapping[str, Mapping[str, Any]],
+    dtypes: Mapping[str, str] | None = None,
+) -> str:
+    """The `signatures` of a model called `model`, and the command's options.
+
+    Args:
+        shapes: Shapes by the name of the input, by that of the signature.
+        dtypes: Those of the inputs, of a model that does not know its own.
+    """
+
+    def spec(name: str, shape: Sequence[int | None]) -> str:
+        if dtypes is None:
+            return f"{(*shape,)}"
+        return f"keras.InputSpec(shape={(*shape,)}, dtype='{dtypes[name]}')"
+
+    def sizes(shape: Sequence[int | None]) -> str:
+        return "x".join("?" if each is None else f"{each}" for each in shape)
+
+    code = ", ".join(
+        f"'{signature}': (model, {{"
+        + ", ".join(f"'{name}': {spec(name, own[name])}" for name in own)
+        + "})"
+        for signature, own in shapes.items()
+    )
+    if dtypes is None:
+        options = " ".join(
+            f"--signature {signature}="
+            + ",".join(f"{name}:{sizes(shape)}" for name, shape in own.items())
+            for signature, own in shapes.items()
+        )
+    else:
+        options = " ".join(
+            f"--input {name}:{dtypes[name]}:{sizes(shape)}"
+            for own in [*shapes.values()][:1]
+            for name, shape in own.items()
+        )
+    return f"`signatures={{{code}}}` ({options})"
 
 
 def narrowed(

@@ -1,20 +1,27 @@
 """From a model, and what its caller says, to the signatures of an artifact."""
 
 import dataclasses
-import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
+from keras_posenc.artifacts.signatures.called import (
+    signature_of_called,
+    takes_ids,
+    with_shapes,
+)
 from keras_posenc.artifacts.signatures.naming import (
+    begun_by,
     check_names,
     check_outputs,
+    input_code,
     input_names,
     is_sequential,
     named_outputs,
-    narrowed,
 )
 from keras_posenc.artifacts.signatures.signature import (
     DEFAULT,
@@ -23,18 +30,34 @@ from keras_posenc.artifacts.signatures.signature import (
     offered_in_numbers,
 )
 from keras_posenc.artifacts.signatures.strings import cut_strings, from_ids
-from keras_posenc.keras_internals import layers_within
 
 # What is told of a model that has signatures of its own.
-_OFFERED = "Give no `signatures`, or one of generator.offered_signatures()"
+_OFFERED = (
+    "Leave `signatures` out, or give one of generator.offered_signatures()"
+)
 
 
 def check_model(model: Any) -> None:
     """Raises `ValueError` for what is no model, such as the path of one."""
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            f"`model` must be a keras.Model. Received: model={model!r}"
-        )
+    if isinstance(model, keras.Model):
+        return
+    hint = _of_keras_2(model)
+    if isinstance(model, str | Path):
+        hint = f". Load it: keras.saving.load_model('{model}')"
+    raise ValueError(
+        f"`model` must be a keras.Model. Received: model={model!r}{hint}"
+    )
+
+
+def _of_keras_2(value: Any) -> str:
+    """What to do with a model of `tf_keras`, which is another package."""
+    if not any("tf_keras" in kind.__module__ for kind in type(value).__mro__):
+        return ""
+    return (
+        ", of tf_keras, which is Keras 2. Build it with layers of Keras 3, or "
+        "save it by model.save('model.keras') and load it with Keras 3: "
+        "keras.saving.load_model('model.keras')"
+    )
 
 
 def resolve_signatures(
@@ -100,15 +123,17 @@ def as_given(
             )
         if getattr(model, "is_drawn", False):
             raise ValueError(
-                f"Signature '{name}': nobody can ask for an answer of model "
-                f"'{model.name}' again, which draws by a seed of its own. "
-                f"{_OFFERED}, which take the noise too"
+                f"Signature '{name}': model '{model.name}' draws random "
+                "numbers by a seed of its own, so that no file can reproduce "
+                f"its outputs. {_OFFERED}, which take the noise too"
             )
         yield name, model, shapes
 
 
 def _hint(given: Any) -> str:
     """What is to be given in place of a model's method."""
+    if given and (hint := _of_keras_2(given[0])):
+        return hint
     model = getattr(given[0], "__self__", None) if given else None
     if not isinstance(model, keras.Model):
         return ""
@@ -167,7 +192,7 @@ def _numeric_signature(
                 f"LiteRT and ONNX take no strings, and signature '{name}' "
                 f"cannot begin where its strings become numbers: {error}{hint}"
             ) from error
-        specs = _with_shapes(name, model, cut.specs, shapes)
+        specs = with_shapes(name, model, cut.specs, shapes)
         return dataclasses.replace(cut, specs=specs)
     return _signature(name, model, shapes)
 
@@ -177,21 +202,25 @@ def _signature(
 ) -> Signature:
     inputs = getattr(model, "inputs", None)
     if not inputs:
-        return _signature_of_subclass(name, model, shapes)
+        return signature_of_called(name, model, shapes)
     _check_inputs(name, model)
     names = input_names(model)
-    check_names(name, names)
+    check_names(name, names, model)
     specs = {
         input_name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
         for input_name, tensor in zip(names, inputs, strict=True)
     }
-    if _is_guess(model) and inputs[0].dtype == "string":
-        # Of the dtype it is sure; of the batch it has the first data's.
-        shape = (None, *inputs[0].shape[1:])
-        specs = {names[0]: keras.InputSpec(shape=shape, dtype="string")}
+    if _is_guess(model) and "int" not in inputs[0].dtype:
+        # It has the first data's batch for its own, and floats in the dtype
+        # that its first layer computes in.
+        dtype = inputs[0].dtype
+        specs[names[0]] = keras.InputSpec(
+            shape=(None, *inputs[0].shape[1:]),
+            dtype="float32" if dtype.endswith("float16") else dtype,
+        )
     if not is_sequential(model):
         check_outputs(model, model.output)
-    specs = _with_shapes(name, model, specs, shapes)
+    specs = with_shapes(name, model, specs, shapes)
     structure = inputs[0] if is_sequential(model) else model.input
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,46 +232,39 @@ def _signature(
     return Signature(name, model, specs, call)
 
 
-def _with_shapes(
-    name: str,
-    model: keras.Model,
-    specs: Mapping[str, keras.InputSpec],
-    shapes: Mapping[str, Any],
-) -> dict[str, keras.InputSpec]:
-    specs = dict(specs)
-    for input_name, shape in shapes.items():
-        if input_name not in specs:
-            raise ValueError(
-                f"Signature '{name}': model '{model.name}' has no input "
-                f"'{input_name}'. Its inputs are: {', '.join(specs)}"
-            )
-        specs[input_name] = narrowed(name, input_name, specs[input_name], shape)
-    return specs
-
-
 def _check_inputs(name: str, model: keras.Model) -> None:
-    """Raises `ValueError` for a `Sequential` that guessed its input.
+    """Raises `ValueError` for a `Sequential` that guessed that ids are floats.
 
-    Without `keras.Input` it takes the first data's very shape, batch and all,
-    for its own, and float32 for the dtype, of ids too.
+    Without `keras.Input` it takes the first data's very shape for its own, and
+    float32 for the dtype, of ids too.
     """
-    if not is_sequential(model):
+    if not is_sequential(model) or not _is_guess(model):
         return
     (tensor,) = model.inputs
-    is_guess = "float" in tensor.dtype and _is_guess(model)
-    takes_ids = len(tensor.shape) == 2 and any(
-        isinstance(layer, keras.layers.Embedding)
-        for layer in layers_within(model)
+    if "float" not in tensor.dtype or not takes_ids(model, tensor.shape):
+        return
+    shape = _longest(model, tensor.shape)
+    begin = input_code(shape, "int32", "ids")
+    sizes = "x".join("?" if size is None else f"{size}" for size in shape)
+    raise ValueError(
+        f"Signature '{name}': model '{model.name}' takes only "
+        f"{tensor.dtype} of shape {tuple(tensor.shape)}, as one does that "
+        "was built from data. Begin it with what it is to take, which keeps "
+        f"the weights: `{begun_by(begin)}` (--input ids:int32:{sizes})"
     )
-    if is_guess and (tensor.shape[0] is not None or takes_ids):
-        raise ValueError(
-            f"Signature '{name}': model '{model.name}' takes only "
-            f"{tensor.dtype} of shape {tuple(tensor.shape)}, as one does that "
-            "was built from data. Begin it with what it is to take, such as "
-            "keras.Input((None,), dtype='int32', name='ids'): "
-            "keras.Sequential([keras.Input(...), *model.layers]) keeps the "
-            "weights, as --input ids:int32:?x? does for the command"
-        )
+
+
+def _longest(
+    model: keras.Model, shape: Sequence[int | None]
+) -> tuple[int | None, ...]:
+    """Any batch, and any length if the layers take it."""
+    begin = keras.Input((None,), dtype="int32")
+    other = np.zeros((1, (shape[-1] or 1) + 1), "int32")
+    try:
+        keras.Sequential([begin, *model.layers])(other)
+    except Exception:  # whatever a layer raises that wants a known length
+        return (None, *shape[1:])
+    return None, None
 
 
 def _is_guess(model: keras.Model) -> bool:
@@ -250,46 +272,3 @@ def _is_guess(model: keras.Model) -> bool:
     return is_sequential(model) and bool(
         re.fullmatch(r"input_layer(_\d+)?", input_names(model)[0])
     )
-
-
-def _signature_of_subclass(
-    name: str, model: keras.Model, shapes: Mapping[str, Any]
-) -> Signature:
-    specs = dict(shapes)
-    if not specs or not all(
-        isinstance(spec, keras.InputSpec) for spec in specs.values()
-    ):
-        raise ValueError(
-            f"Model '{model.name}' does not know its inputs: build it with "
-            "keras.Input, or give a keras.InputSpec for each input (--input "
-            "ids:int32:?x?), as "
-            f"signatures={{'{name}': (model, {{'ids': keras.InputSpec("
-            "shape=(None, None), dtype='int32')})}"
-        )
-    for input_name, spec in specs.items():
-        if spec.shape is None or spec.dtype is None:
-            raise ValueError(
-                f"Signature '{name}': the keras.InputSpec of '{input_name}' "
-                f"must have a shape and dtype. Received: {spec}"
-            )
-    if not model.built:
-        raise ValueError(
-            f"Model '{model.name}' is not built. Call it once on data first"
-        )
-    check_names(name, list(specs))
-
-    by_argument = set(specs) <= set(inspect.signature(model.call).parameters)
-    shape = model.get_build_config() or {}
-    by_key = len(specs) > 1 or isinstance(shape.get("input_shape"), Mapping)
-
-    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        tensors = dict(tensors)
-        if by_argument:
-            outputs = model(**tensors, training=False)
-        elif by_key:
-            outputs = model(tensors, training=False)
-        else:
-            outputs = model(*tensors.values(), training=False)
-        return named_outputs(model, outputs)
-
-    return Signature(name, model, specs, call)

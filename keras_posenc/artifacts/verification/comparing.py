@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,13 @@ def compare(
             f"its outputs are {', '.join(sorted(answer['outputs']))}, the "
             f"model's {', '.join(expected)}"
         )
+        if unnumbered(answer["outputs"]) == unnumbered(expected):
+            error += (
+                ". Keras numbers layers without a name in the order in which "
+                "they are made: name those of the outputs, as in "
+                "keras.layers.Dense(2, name='scores'), and export the model "
+                "again"
+            )
     if error is not None:
         return CaseReport(signature, description, math.inf, "", 0.0, error)
     got = {
@@ -83,6 +91,11 @@ def compare(
         decided=found.decided,
         near_ties=ties,
     )
+
+
+def unnumbered(names: Iterable[str]) -> list[str]:
+    """Names without the numbers by which Keras tells layers apart."""
+    return sorted(re.sub(r"_\d+$", "", name) for name in names)
 
 
 def unseen_columns(columns: Columns, tolerance: float) -> list[str]:

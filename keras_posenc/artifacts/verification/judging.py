@@ -17,9 +17,12 @@ from keras_posenc.artifacts.processes.isolation import (
     Isolated,
 )
 from keras_posenc.artifacts.signatures.labels import is_labels
+from keras_posenc.artifacts.signatures.naming import in_code, input_code
+from keras_posenc.artifacts.signatures.signature import Signature
 from keras_posenc.artifacts.verification.asking import ask, limits_of, output_of
 from keras_posenc.artifacts.verification.comparing import (
     compare,
+    unnumbered,
     unseen_columns,
 )
 from keras_posenc.artifacts.verification.notes import notes
@@ -196,14 +199,10 @@ def _narrower(expectations: Expectations, inspection: Inspection) -> list[str]:
                 if size is not None
             }:
                 continue
-            sizes = "x".join(
-                "?" if each is None else f"{each}" for each in shape
-            )
             found.append(
                 f"{signature.name} takes {name} of shape {shape} alone, and "
                 f"the model of {wanted}: if that is intended, verify it by "
-                f"signatures={{'{signature.name}': (model, {{'{name}': "
-                f"{shape}}})}} (--signature {signature.name}={name}:{sizes})"
+                f"{in_code({signature.name: {name: shape}})}"
             )
     return found
 
@@ -228,13 +227,37 @@ def _check_signatures(
         if signature.name not in inspection.signatures:
             raise ValueError(
                 f"The artifact has no signature '{signature.name}'. It has: "
-                f"{', '.join(inspection.signatures)}. `signatures` "
-                "(--signature) names those to verify"
+                f"{', '.join(inspection.signatures)}. Name those to verify"
+                f"{_named(signature, inspection)}"
             )
         present = inspection.signatures[signature.name]["inputs"]
         if set(present) != set(signature.specs):
+            hint = ""
+            if unnumbered(present) == unnumbered(signature.specs):
+                begin = ", ".join(
+                    input_code(spec.shape, spec.dtype, f"x{index or ''}")
+                    for index, spec in enumerate(signature.specs.values())
+                )
+                hint = (
+                    ". Keras numbers inputs without a name in the order in "
+                    "which they are made: name them where the model is built, "
+                    f"`{begin}`, and export it again"
+                )
             raise ValueError(
                 f"The artifact's signature '{signature.name}' takes "
                 f"{', '.join(present)}, and the model "
-                f"{', '.join(signature.specs)}"
+                f"{', '.join(signature.specs)}{hint}"
             )
+
+
+def _named(signature: Signature, inspection: Inspection) -> str:
+    """The artifact's signatures that take what this one does, as arguments."""
+    found = {
+        name: {
+            key: tensor.shape or signature.specs[key].shape
+            for key, tensor in sides["inputs"].items()
+        }
+        for name, sides in inspection.signatures.items()
+        if set(sides["inputs"]) == set(signature.specs)
+    }
+    return f": {in_code(found)}" if found else " by `signatures` (--signature)"

@@ -402,8 +402,8 @@ def test_integers_without_an_embedding_need_samples(make):
     for samples in (None, []):
         message = (
             "Signature 'serving_default' takes integers, and no Embedding "
-            "layer says how large they may be: give `samples` (--samples "
-            "FILE.npz), such as {'ids': np.zeros((2, 2), 'int32')}"
+            "layer says how large they may be: give some, as in "
+            "`samples={'ids': np.zeros((2, 2), 'int32')}` (--samples FILE.npz)"
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             grid(model, samples=samples)

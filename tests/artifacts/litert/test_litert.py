@@ -724,7 +724,7 @@ def test_folder_that_cannot_be_written_to(
 
 def test_model_that_is_not_built(tmp_path, contents):
     model = keras.Sequential([layers.Dense(2)])
-    with pytest.raises(ValueError, match="does not know its inputs"):
+    with pytest.raises(ValueError, match="is not built, and so has no weig"):
         export(model, tmp_path / "new" / "model.tflite")
     assert contents(tmp_path) == []
 

@@ -847,7 +847,9 @@ def test_litert_file_that_the_runtime_refuses(model, litert, tmp_path):
 def test_signature_that_the_artifact_does_not_have(model, litert):
     message = (
         "The artifact has no signature 'predict'. It has: serving_default, "
-        "short. `signatures` (--signature) names those to verify"
+        "short. Name those to verify: `signatures={'serving_default': "
+        "(model, {'ids': (None, None)}), 'short': (model, {'ids': (1, 4)})}` "
+        "(--signature serving_default=ids:?x? --signature short=ids:1x4)"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         kp.verify(model, litert.path, signatures={"predict": model})

@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 import sys
 from types import SimpleNamespace
 
@@ -65,7 +66,9 @@ class TestExport:
         assert "  short, ids of shape (1, 3): " in result.out
         result = cli(*verify)
         assert result.code == 2
-        assert "--signature names those to verify" in result.err
+        # The remedy is options to copy.
+        _, remedy = result.err.strip().split("Name those to verify: ")
+        assert cli(*verify, *shlex.split(remedy)).code == 0
 
     def test_saved_model_takes_the_next_version(self, cli, tmp_path, export):
         (tmp_path / "3").mkdir()
@@ -243,6 +246,31 @@ class TestExport:
         assert first == ("serving_default", "text of shape (5,)")
         asked = "ids of shape (3, 5), lengths of shape (3,)"
         assert ("from_ids", asked) in others
+
+    @pytest.mark.parametrize(
+        ("layers", "kind"),
+        [
+            (lambda: [keras.Input((5, 4)), keras.layers.GRU(2)], "litert"),
+            (lambda: [keras.layers.Embedding(9, 2)], "saved-model"),
+        ],
+    )
+    def test_remedies_are_options_to_copy(
+        self, cli, tmp_path, export, layers, kind
+    ):
+        model = keras.Sequential(layers())
+        model(np.ones((2, *(model.input_shape[1:] if model.built else [3]))))
+        path = tmp_path / "own.keras"
+        model.save(path)
+        line = export(kind, tmp_path / "own.tflite", model=path)
+        if kind == "saved-model":
+            line = export(kind, tmp_path / "own", model=path)
+        result = cli(*line)
+        assert result.code != 0
+        message = result.err.splitlines()[-1]
+        assert "signatures=" not in message
+        assert "Sequential(" not in message
+        found = re.search(r"(--(?:signature|input)) (\S+[^\s.])", message)
+        assert cli(*line, *found.groups()).code == 0
 
     def test_operators_that_litert_lacks(self, cli, tmp_path, export):
         x = keras.Input((4,), name="x")

@@ -15,8 +15,9 @@ _ROUNDING = {"float16": 2**-9, "bfloat16": 2**-6}  # of others 1e-4
 _DIFFERS = (
     "a fresh interpreter's {ordinal} answer has other numbers in {name}. "
     "LiteRT's XNNPACK delegate may give them where sizes are known in the run "
-    "alone: export the file anew, or with a batch of fixed size, as in "
-    "signatures={{'serving_default': (model, {{'x': (1, None, 64)}})}}"
+    "alone: export the file again, or with sizes that are fixed, as in "
+    "`signatures={{'{signature}': (model, {shapes})}}` "
+    "(--signature {signature}={options})"
 )
 
 
@@ -69,13 +70,30 @@ def ask_fresh(
                     for name, value in runner(inputs).items():
                         # Texts are compared with those of the first one.
                         if not _is_near(value, known.setdefault(name, value)):
-                            answers[index]["error"] = _DIFFERS.format(
-                                ordinal=ordinal, name=name
+                            answers[index]["error"] = _differs(
+                                ordinal, name, signature, inputs
                             )
         except Exception as error:  # whatever the runtime raises is the answer
             answers[index]["error"] = (
                 f"in a fresh interpreter {type(error).__name__}: {error}"
             )
+
+
+def _differs(
+    ordinal: str, name: str, signature: str, inputs: dict[str, Any]
+) -> str:
+    """What is wrong, and the signature to give, of the shapes that were run."""
+    options = [
+        f"{key}:{'x'.join(map(str, value.shape))}"
+        for key, value in inputs.items()
+    ]
+    return _DIFFERS.format(
+        ordinal=ordinal,
+        name=name,
+        signature=signature,
+        shapes={key: tuple(value.shape) for key, value in inputs.items()},
+        options=",".join(options),
+    )
 
 
 def _is_near(value: Any, known: Any) -> bool:

@@ -1,0 +1,356 @@
+"""What messages advise, followed to the letter: it has to work as it stands.
+
+Code to copy stands in backticks: arguments of the same call, or an expression
+that gives the model to export. What is `model` there is the user's.
+"""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+
+EXPORTS = {
+    "saved_model": (kp.export_saved_model, "exported"),
+    "litert": (kp.export_litert, "exported.tflite"),
+    "onnx": (kp.export_onnx, "exported.onnx"),
+}
+
+
+def codes(message):
+    """The code in a message that is more than the name of an argument."""
+    return [
+        code
+        for code in re.findall("`([^`]+)`", message)
+        if not code.isidentifier()
+    ]
+
+
+def followed(code, model, options, **scope):
+    """The model and the options of the next call, as the code has them."""
+    scope = {"keras": keras, "np": np, "model": model, **scope}
+    if re.match(r"\w+=", code):
+        return model, {**options, **eval(f"dict({code})", scope)}
+    found = eval(code, scope)
+    return found if isinstance(found, keras.Model) else model, options
+
+
+def recurrent():
+    return keras.Sequential([keras.Input((20, 4)), layers.LSTM(3)])
+
+
+def recurrent_of_ids():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    vectors = layers.Embedding(10, 4, mask_zero=True)(ids)
+    return keras.Model(ids, layers.Bidirectional(layers.GRU(3))(vectors))
+
+
+class Subclass(keras.Model):
+    def __init__(self, *parts):
+        super().__init__()
+        self.parts = parts
+
+    def call(self, inputs):
+        for part in self.parts:
+            inputs = part(inputs)
+        return inputs
+
+
+class TwoArguments(Subclass):
+    def call(self, words, factor=None):
+        outputs = super().call(words)
+        return outputs if factor is None else outputs * factor
+
+
+def called(model, dtype="float32", shape=(2, 3)):
+    model(np.ones(shape, dtype))
+    return model
+
+
+def integers():
+    inputs = keras.Input((3,), dtype="int32")
+    return keras.Model(inputs, keras.ops.cast(inputs, "float32") * 2.0)
+
+
+def limited():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    vectors = layers.Embedding(10, 4)(ids)
+    return keras.Model(ids, kp.PositionEmbedding(37)(vectors))
+
+
+def two_of(names, pack):
+    inputs = [keras.Input((4,), name=name) for name in names]
+    total = layers.Add()([layers.Dense(2)(each) for each in inputs])
+    return keras.Model(pack(inputs), total)
+
+
+def two_outputs(nest=lambda one, other: [one, other]):
+    inputs = keras.Input((4,), name="x")
+    outputs = layers.Dense(2, name="one")(inputs), layers.Dense(3)(inputs)
+    return keras.Model(inputs, nest(*outputs))
+
+
+VALUES = np.random.default_rng(0).normal(size=(1, 20, 4)).astype("float32")
+
+# What makes the model, to which format it goes, by which options, and which
+# pieces of code in the message are followed.
+CASES = {
+    "recurrent": (recurrent, "litert", {}, [0]),
+    "recurrent of ids": (recurrent_of_ids, "litert", {}, [0]),
+    "recurrent, with flex": (recurrent, "litert", {}, [1]),
+    "recurrent subclass": (
+        lambda: called(Subclass(layers.LSTM(3)), shape=(2, 5, 4)),
+        "litert",
+        {},
+        [0],
+    ),
+    "recurrent, calibrated": (
+        recurrent,
+        "litert",
+        {"quantization": "int8-static", "representative": VALUES},
+        [0, 1],
+    ),
+    "not called": (lambda: Subclass(layers.Dense(2)), "saved_model", {}, [0]),
+    "chain not called": (
+        lambda: keras.Sequential([layers.Dense(2)]),
+        "saved_model",
+        {},
+        [0],
+    ),
+    "subclass of ids": (
+        lambda: called(Subclass(layers.Embedding(9, 2)), "int32"),
+        "saved_model",
+        {},
+        [0],
+    ),
+    "two arguments": (
+        lambda: called(TwoArguments(layers.Dense(2))),
+        "onnx",
+        {},
+        [0],
+    ),
+    "chain of ids": (
+        lambda: called(keras.Sequential([layers.Embedding(9, 2)]), "int32"),
+        "litert",
+        {},
+        [0],
+    ),
+    "chain of ids of one length": (
+        lambda: called(
+            keras.Sequential(
+                [layers.Embedding(9, 2), layers.Flatten(), layers.Dense(2)]
+            ),
+            "int32",
+        ),
+        "litert",
+        {},
+        [0],
+    ),
+    "integers": (integers, "onnx", {}, [0]),
+    "positions": (limited, "litert", {}, [0]),
+    "name": (
+        lambda: keras.Sequential(
+            [keras.Input((4,), name="my-x"), layers.Dense(2)]
+        ),
+        "litert",
+        {},
+        [0],
+    ),
+    "names in a list": (
+        lambda: two_of(["my x", "class"], list),
+        "onnx",
+        {},
+        [0],
+    ),
+    "names in a dict": (
+        lambda: two_of(["a.1", "2"], lambda x: {"a.1": x[0], "2": x[1]}),
+        "saved_model",
+        {},
+        [0],
+    ),
+    "nested": (
+        lambda: two_outputs(lambda one, other: {"a": [one, other]}),
+        "saved_model",
+        {},
+        [0],
+    ),
+    "labels": (
+        two_outputs,
+        "saved_model",
+        {"labels": ["no", "maybe", "yes"]},
+        [0],
+    ),
+}
+
+
+# The others take longer, by the same code.
+QUICK = {
+    "recurrent",
+    "not called",
+    "subclass of ids",
+    "two arguments",
+    "chain of ids",
+    "integers",
+    "name",
+    "names in a dict",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+        for name in CASES
+    ],
+)
+def test_remedy_works_when_copied(name, tmp_path):
+    make, kind, options, chosen = CASES[name]
+    if kind == "onnx":
+        pytest.importorskip("onnx")
+    keras.utils.set_random_seed(0)
+    model, (export, file) = make(), EXPORTS[kind]
+    fixed = {"verbose": False}
+    if name != "positions":
+        fixed["max_length"] = 5
+    with pytest.raises((ValueError, kp.ExportError)) as caught:
+        export(model, tmp_path / file, **fixed, **options)
+    found = codes(str(caught.value))
+    x = np.ones((2, 3), "float32")
+    for index in chosen:
+        model, options = followed(found[index], model, options, x=x)
+    report = export(model, tmp_path / file, **{**fixed, **options}).report
+    assert report.passed if options.get("verify", True) else report is None
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "shape"),
+    [
+        (lambda: called(Subclass(layers.Dense(2))), "inputs", (None, 3)),
+        (
+            lambda: called(keras.Sequential([layers.Dense(2)])),
+            "input_layer",
+            (None, 3),
+        ),
+        (
+            lambda: called(Subclass(layers.LSTM(2)), shape=(1, 5, 4)),
+            "inputs",
+            (None, 5, 4),
+        ),
+    ],
+)
+def test_a_model_of_floats_has_the_shapes_that_it_was_called_with(
+    make, name, shape, tmp_path
+):
+    keras.utils.clear_session()
+    path = kp.export_saved_model(make(), tmp_path, verbose=False).path
+    (spec,) = kp.inspect(path).signatures["serving_default"]["inputs"].items()
+    assert spec[0] == name
+    assert (spec[1].shape, spec[1].dtype) == (shape, "float32")
+
+
+def test_models_called_on_a_dict_or_a_list(tmp_path):
+    class Sum(keras.Model):
+        def call(self, pair):
+            one, other = pair.values() if isinstance(pair, dict) else pair
+            return one - 2.0 * other
+
+    values = np.float32([[1.0, 2.0]]), np.float32([[3.0, 5.0]])
+    for pair, names in (
+        ({"b": values[0], "a": values[1]}, ["a", "b"]),
+        ([*values], ["pair_0", "pair_1"]),
+    ):
+        model = Sum()
+        model(pair)
+        artifact = kp.export_litert(
+            model,
+            tmp_path / "m.tflite",
+            verbose=False,
+            signatures={"serving_default": model},
+        )
+        assert artifact.report.passed
+        found = kp.inspect(artifact.path).signatures["serving_default"]
+        assert sorted(found["inputs"]) == names
+
+
+# ---- Of verify
+
+
+def test_signatures_that_verify_names(make, tmp_path):
+    model = make.embedder()
+    path = tmp_path / "m.tflite"
+    signatures = {"short": (model, {"ids": (1, 4)})}
+    kp.export_litert(model, path, signatures=signatures, verbose=False)
+    with pytest.raises(ValueError, match="has no signature 'serv") as caught:
+        kp.verify(model, path, verbose=False)
+    (code,) = codes(str(caught.value))
+    _, options = followed(code, model, {})
+    assert kp.verify(model, path, verbose=False, **options).passed
+
+
+def test_narrower_shapes_that_a_report_names(make, tmp_path):
+    model = make.embedder()
+    path = tmp_path / "m.tflite"
+    signatures = {"serving_default": (model, {"ids": (1, 4)})}
+    kp.export_litert(model, path, signatures=signatures, verbose=False)
+    report = kp.verify(model, path, samples=np.ones((1, 4)), verbose=False)
+    (code,) = {each for text in report.narrower for each in codes(text)}
+    _, options = followed(code, model, {})
+    assert kp.verify(model, path, verbose=False, **options).passed
+
+
+def test_names_that_keras_numbers(tmp_path):
+    def build(name=None, outputs="y"):
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((4,), name=name)
+        return keras.Model(inputs, layers.Dense(2, name=outputs)(inputs))
+
+    path = tmp_path / "m.tflite"
+    kp.export_litert(build(), path, verbose=False)
+    with pytest.raises(
+        ValueError, match=r"takes input_layer\w*, and"
+    ) as caught:
+        kp.verify(build(), path, verbose=False)
+    (code,) = codes(str(caught.value))
+    named = eval(code, {"keras": keras})
+    kp.export_litert(build(named.name), path, verbose=False)
+    assert kp.verify(build(named.name), path, verbose=False).passed
+    kp.export_litert(build("x", None), path, verbose=False)
+    report = kp.verify(build("x", None), path, verbose=False)
+    assert "name those of the outputs, as in keras.layers" in str(report)
+
+
+# ---- What is of no use to an export
+
+
+def test_ragged_samples_are_to_be_padded(make, tmp_path):
+    import tensorflow as tf
+
+    model = make.embedder()
+    samples = tf.ragged.constant([[1, 2], [3]])
+    with pytest.raises(
+        ValueError, match=r"a RaggedTensor\. Pad it by its \.to"
+    ):
+        kp.export_saved_model(model, tmp_path, samples=samples)
+    samples = samples.to_tensor(0)
+    assert kp.export_saved_model(
+        model, tmp_path, samples=samples, max_length=2, verbose=False
+    ).report.passed
+
+
+class OfKeras2:
+    __module__ = "tf_keras.src.engine.training"
+
+
+@pytest.mark.parametrize("run", [*(f for f, _ in EXPORTS.values()), kp.verify])
+def test_models_of_keras_2_are_named(run, make, tmp_path):
+    message = "tf_keras, which is Keras 2. Build it with layers of Keras 3"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run(OfKeras2(), tmp_path)
+    if run is not kp.verify:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            run(make.embedder(), tmp_path, signatures={"a": OfKeras2()})
