@@ -21,8 +21,9 @@ from keras_posenc.keras_internals import layers_within
 
 _REMEDY = (
     "An exported model must give the same outputs for the same inputs. Build "
-    "it with stateful=False, draw random numbers and change variables only if "
-    "`training` is true, or make the state or the noise an input"
+    "recurrent layers with stateful=False, draw random numbers and change "
+    "variables only if `training` is true, or make the state or the noise an "
+    "input"
 )
 
 

@@ -112,10 +112,11 @@ def export_saved_model(
             are left out where no `Embedding` nor `samples` say which ids there
             are. A model that is no graph is given its inputs by the names of
             its `call`'s arguments where they are such, else as it was built:
-            one tensor, or a dict. The names of a model's inputs, and the keys
-            of its output dict (else the names of its output layers), are the
-            names in the artifact. Batch and length stay dynamic unless the
-            model or a shape fixes them.
+            one tensor, a list, or a dict. Without shapes it takes those of the
+            floats that it was called with, in a batch of any size. The names of
+            a model's inputs, and the keys of its output dict (else the names
+            of its output layers), are the names in the artifact. Batch and
+            length stay dynamic unless the model or a shape fixes them.
         labels: The names of a classifier's classes, in the order of its
             scores, `(batch, classes)` or `(batch, seq, classes)`; a dict of
             such lists by output where it has several. They become two outputs

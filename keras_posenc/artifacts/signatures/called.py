@@ -102,10 +102,12 @@ def signature_of_called(
                 f"must have a shape and dtype. Received: {spec}"
             )
     check_names(name, list(specs))
-    by_argument = set(specs) <= set(inspect.signature(model.call).parameters)
     structure = (model.get_build_config() or {}).get("input_shape")
     is_list = isinstance(structure, list | tuple) and not _is_shape(structure)
     by_key = isinstance(structure, Mapping) or len(specs) > 1
+    by_argument = not (
+        isinstance(structure, Mapping) and {*structure} == {*specs}
+    ) and set(specs) <= set(inspect.signature(model.call).parameters)
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         tensors = {input_name: tensors[input_name] for input_name in specs}
@@ -134,12 +136,18 @@ def _arguments(model: keras.Model) -> list[str]:
 def _recorded(model: keras.Model) -> dict[str, tuple[int | None, ...]]:
     """The shapes of the first argument of the model's first call, by name.
 
-    Keras keeps no others.
+    Keras keeps no others, but where the model has a `build` that takes them.
     """
-    structure = (model.get_build_config() or {}).get("input_shape")
+    config = model.get_build_config() or {}
+    structure = config.get("input_shape")
     name = next(iter(_arguments(model)), "inputs")
-    if _is_shape(structure):
-        found: Mapping[str, Any] = {name: structure}
+    if "shapes_dict" in config:  # those of the arguments of its own `build`
+        found: Mapping[str, Any] = {
+            each.removesuffix("_shape"): shape
+            for each, shape in config["shapes_dict"].items()
+        }
+    elif _is_shape(structure):
+        found = {name: structure}
     elif isinstance(structure, Mapping):
         found = structure
     else:

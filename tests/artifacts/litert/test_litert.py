@@ -565,9 +565,11 @@ def test_operators_of_tensorflow_are_refused(make, tmp_path, contents):
     message = str(caught.value)
     assert message.startswith(
         "The model needs operators that LiteRT does not have: "
-        "CumulativeLogsumexp. With allow_flex=True "
+        "CumulativeLogsumexp. With `allow_flex=True, verify=False` "
     )
-    assert message.endswith("in a runtime with the Flex delegate")
+    assert message.endswith(
+        "the Flex delegate: verify the file where there is one"
+    )
     assert contents(tmp_path) == []
 
 
