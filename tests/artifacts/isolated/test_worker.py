@@ -176,6 +176,11 @@ def test_fresh_interpreters_are_asked_twice(change, reason):
     cases = [("f", {"x": x}), ("f", {"x": x})]
     ask_fresh(load, cases, answers, {"0/y": x}, 1.0)
     assert reason in answers[0]["error"]
+    if "other numbers" in reason:  # the remedy is of the file's own names
+        remedy = (
+            "`signatures={'f': (model, {'x': (1, 3)})}` (--signature f=x:1x3)"
+        )
+        assert answers[0]["error"].endswith(remedy)
     assert answers[1] == known
 
 
