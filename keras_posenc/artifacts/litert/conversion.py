@@ -11,7 +11,7 @@ from keras_posenc.artifacts.ground.errors import ExportError
 from keras_posenc.artifacts.ground.staging import working_folder
 from keras_posenc.artifacts.isolated.reading.formats import unpack
 from keras_posenc.artifacts.litert import quantization as modes
-from keras_posenc.artifacts.litert.shapes import put_shapes_ahead
+from keras_posenc.artifacts.litert.rewriting import rewrite_operators
 from keras_posenc.artifacts.signatures.called import of_one_row
 from keras_posenc.artifacts.signatures.signature import Signature
 from keras_posenc.keras_internals import unread_converter
@@ -46,7 +46,7 @@ def convert(
     with working_folder() as folder:
         saved_model = folder / "saved_model"
         write_saved_model(signatures, saved_model)
-        put_shapes_ahead(saved_model)
+        rewrite_operators(saved_model)
         names = [signature.name for signature in signatures]
         converter = (
             unread_converter(saved_model, names, _is_compact)
@@ -116,6 +116,7 @@ def _conversion_error(
             "and LiteRT's needs a fixed batch: give "
             f"{of_one_row(signatures)}. {_FLEX.format(what='the loop runs')}"
         )
-    return ExportError(
-        f"LiteRT's converter refuses the model: {message.splitlines()[0]}"
-    )
+    reason = message.splitlines()[0]
+    if found := re.search(r"'tfl\.(\w+)' op ([^\n]+)", message):
+        reason = f"operator {found[1]} {found[2]}"
+    return ExportError(f"LiteRT's converter refuses the model: {reason}")
