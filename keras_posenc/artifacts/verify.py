@@ -79,7 +79,13 @@ def verify(
     batches: sizes of 1 and 3; lengths of 1, 2, 17 and `max_length`; rows that
     are padded, and rows that are nothing but padding; the lowest and the
     highest id that an input's `Embedding` takes; of what a lookup layer takes,
-    its vocabulary. A NaN equals a NaN. `model` is
+    its vocabulary; of images of 8 bits, their whole range. Inputs of floats
+    are standard normal, and then, in a case of its own, extreme: zeros, one 1
+    among zeros, and 1e-20, 30, -30, 1e4 and -1e4 throughout (of more than 2**18
+    numbers zeros, 1e4 and -1e4 alone). Examples for which the model itself
+    gives no finite output are left out of it, and as much more is allowed as
+    the model's outputs move when these inputs do, at random, by 2**-20 of
+    themselves (times 4). A NaN equals a NaN. `model` is
     not touched: a copy of it, as it was at the call, is asked. What passes is
     recorded with the artifact, by the digests of its files, so that `Scorer`
     knows it: `assets.extra/verification.json` in a folder, `.verified.json`
@@ -116,7 +122,8 @@ def verify(
         compiled: That given to the export, if any, of a SavedModel.
         samples: Further inputs: an array, a dict of arrays by input name, a
             text, or a list of these. They are required where the model takes
-            integers and has neither `Embedding` nor lookup to say which.
+            integers of more than 8 bits and has neither `Embedding` nor lookup
+            to say which.
         max_length: The longest sequence. By default 512, or what the model's
             tokenizer makes of a text at most, if that is less: its `max_length`
             or `sequence_length`. Inputs with several dynamic axes besides the

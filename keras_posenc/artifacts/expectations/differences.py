@@ -16,6 +16,7 @@ class Difference:
         worst: The largest difference, relative as for `verify`; infinite where
             shapes differ.
         where: Where it is: the output's name and index.
+        example: The first number of that index.
         mean: The mean of the differences of all numbers.
         agreeing: How many rows have their largest entry at the wanted place,
         rows: of how many rows of more than one entry.
@@ -30,6 +31,7 @@ class Difference:
     rows: int = 0
     kept: int = 0
     decided: int = 0
+    example: int | None = None
 
 
 def difference(
@@ -51,6 +53,7 @@ def difference(
             the row to be decided, relative as differences are.
     """
     worst, where = 0.0, ""
+    example: int | None = None
     total, numbers = 0.0, 0
     agreeing, rows, kept, decided = 0, 0, 0, 0
     for name, right in wanted.items():
@@ -66,6 +69,7 @@ def difference(
         if distances[index] > worst or not where:
             worst = float(distances[index])
             where = f"{name}{[int(i) for i in index]}"
+            example = int(index[0]) if index else None
         if not _is_float(right):
             continue
         total += float(np.sum(distances))
@@ -78,7 +82,9 @@ def difference(
             kept += int(np.sum(same & is_decided))
             decided += int(np.sum(is_decided))
     mean = total / max(numbers, 1)
-    return Difference(worst, where, mean, agreeing, rows, kept, decided)
+    return Difference(
+        worst, where, mean, agreeing, rows, kept, decided, example
+    )
 
 
 class Columns:

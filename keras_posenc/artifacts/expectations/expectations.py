@@ -29,6 +29,10 @@ class Case:
         answers: Arrays by the names of its outputs.
         is_sample: Whether the inputs were given, and not invented.
         text: What the inputs were made of, for a MediaPipe task.
+        extremes: What numbers each example has, in words, where they are
+            extreme ones; see `extreme_inputs`.
+        rounding: For these, by the names of outputs, how far from the answers
+            rounding may move others; infinite where it may choose otherwise.
     """
 
     signature: str
@@ -36,9 +40,14 @@ class Case:
     answers: dict[str, Any]
     is_sample: bool = False
     text: str | None = None
+    extremes: Sequence[str] = ()
+    rounding: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
-        return describe(self.inputs)
+        text = describe(self.inputs)
+        if self.extremes:
+            text += f", examples of {', '.join(dict.fromkeys(self.extremes))}"
+        return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +83,14 @@ class Expectations:
     agreement: float = AGREEMENT
     retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
 
+    @property
+    def usual(self) -> list[Case]:
+        """The cases but for those of extreme numbers.
+
+        They alone say how large outputs are, and how far apart.
+        """
+        return [case for case in self.cases if not case.extremes]
+
     @functools.cached_property
     def scales(self) -> dict[str, dict[str, float]]:
         """For each signature the size of each output's numbers.
@@ -88,7 +105,7 @@ class Expectations:
             found = scales_of(
                 [
                     case.answers
-                    for case in self.cases
+                    for case in self.usual
                     if case.signature == signature.name
                 ]
             )
@@ -130,7 +147,7 @@ class Expectations:
         rows: dict[tuple[str, str], list[np.ndarray]] = {}
         samples = [case for case in self.cases if case.is_sample]
         is_held = self.quantization is not None and samples
-        for case in samples if is_held else self.cases:
+        for case in samples if is_held else self.usual:
             for name, value in case.answers.items():
                 if "float" in value.dtype.name and value.ndim > 1:
                     rows.setdefault((case.signature, name), []).append(

@@ -25,10 +25,30 @@ def embedding_sizes(signature: Signature) -> list[int]:
 
 def can_be_asked(signature: Signature) -> bool:
     """Whether the model says which integers the signature takes, if any."""
-    return bool(
-        embedding_sizes(signature)
-        or not unknown_integers(signature, vocabularies(signature))
-    )
+    sizes = embedding_sizes(signature)
+    known = known_integers(signature, sizes)
+    return bool(sizes or not unknown_integers(signature, known))
+
+
+def known_integers(
+    signature: Signature, sizes: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Values that integer inputs can take, whatever embeddings there are.
+
+    Those of a vocabulary, and all that 8 bits hold where they can be no ids: an
+    image has more axes than a sequence, or there is no embedding.
+    """
+    return {
+        **{
+            name: np.arange(
+                np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max + 1
+            ).astype(spec.dtype)
+            for name, spec in signature.specs.items()
+            if spec.dtype in ("int8", "uint8")
+            and (len(spec.shape) > 3 or not (sizes or "mask" in name))
+        },
+        **vocabularies(signature),
+    }
 
 
 def unknown_integers(

@@ -3,19 +3,20 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from keras_posenc.artifacts.expectations.extremes import extreme_questions
 from keras_posenc.artifacts.expectations.id_ranges import (
     can_be_asked,
     embedding_sizes,
     id_limits,
+    known_integers,
     unknown_integers,
 )
 from keras_posenc.artifacts.expectations.questions import LONGEST, Question
 from keras_posenc.artifacts.expectations.samples import Inputs
-from keras_posenc.artifacts.signatures.lookups import vocabularies
 from keras_posenc.artifacts.signatures.signature import Signature
 from keras_posenc.artifacts.signatures.strings import longest_text
 
@@ -64,7 +65,9 @@ def make_questions(
     is longer than its tokenizer leaves it.
     Samples and the longest are asked for; a shorter length a model may refuse.
     Integers that go to no embedding, and floats that are called a mask, are 1
-    where there is a token and 0 where there is padding, or count the tokens.
+    where there is a token and 0 where there is padding, or count the tokens;
+    those of 8 bits that are images have all values that there are.
+    Last come other floats that are extreme: see `extreme_questions`.
 
     Args:
         signature: What to make inputs for.
@@ -104,7 +107,7 @@ def make_questions(
         return
     max_length = _longest(signature, max_length)
     sizes = embedding_sizes(signature)
-    known = vocabularies(signature)
+    known = known_integers(signature, sizes)
     if not sizes and unknown_integers(signature, known):
         if not given:
             raise ValueError(
@@ -119,6 +122,22 @@ def make_questions(
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
     if max_length not in lengths:
         lengths.append(max_length)
+
+    def invent(shapes: Mapping[str, tuple[int, ...]]) -> Inputs:
+        return {
+            name: _choose(rng, shape, known[name])
+            if name in known
+            else _invent(
+                rng,
+                shape,
+                signature.specs[name].dtype,
+                limits.get(name),
+                texts,
+                is_mask=name in limits or "mask" in name,
+            )
+            for name, shape in shapes.items()
+        }
+
     seen = set()
     for batch, length in itertools.chain(
         itertools.product(_BATCHES, lengths), asked
@@ -127,23 +146,16 @@ def make_questions(
         key = tuple(shapes.values())
         if key not in seen:  # a static shape has only one
             seen.add(key)
-            inputs = {
-                name: _choose(rng, shape, known[name])
-                if name in known
-                else _invent(
-                    rng,
-                    shape,
-                    signature.specs[name].dtype,
-                    limits.get(name),
-                    texts,
-                    is_mask=name in limits or "mask" in name,
-                )
-                for name, shape in shapes.items()
-            }
+            inputs = invent(shapes)
             is_static = key == tuple(signature.shapes(batch, 0).values())
             yield Question(
                 inputs, is_static or length >= max_length, is_sample=False
             )
+    for length in dict.fromkeys((min(max_length, max(_LENGTHS)), max_length)):
+        extremes = list(extreme_questions(signature, length, invent))
+        if all(takes(each.inputs) for each in extremes):
+            yield from extremes
+            break
 
 
 def _asked_of(signature: Signature) -> Sequence[tuple[int, int]]:
@@ -179,7 +191,10 @@ def _choose(
     count = math.prod(shape)
     rounds = -(-count // len(values))
     shuffled = [rng.permutation(values) for _ in range(rounds)]
-    return np.concatenate(shuffled or [values])[:count].reshape(shape)
+    chosen = np.concatenate(shuffled or [values])[:count]
+    if values.dtype.itemsize == 1 and len(values) == 256 and count > 1:
+        chosen[0], chosen[-1] = values[0], values[-1]  # black and white
+    return chosen.reshape(shape)
 
 
 def _invent(
@@ -205,7 +220,8 @@ def _invent(
         if len(shape) > 2:  # (batch, seq, ...)
             _pad(values)
         return values
-    assert limit is not None
+    if limit is None:  # pairs of tokens, real or not
+        limit = 2
     values = rng.integers(min(1, limit - 1), limit, shape).astype(dtype)
     flat = values.reshape(shape[0] if shape else 1, -1)  # a view
     if flat.shape[1] > 1:

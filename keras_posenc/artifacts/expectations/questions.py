@@ -24,11 +24,13 @@ class Question:
         inputs: Arrays by the names of its inputs.
         is_required: Whether the model must take them.
         is_sample: Whether they were given, and not invented.
+        extremes: What numbers each example has, where they are extreme ones.
     """
 
     inputs: Inputs
     is_required: bool = True
     is_sample: bool = True
+    extremes: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)

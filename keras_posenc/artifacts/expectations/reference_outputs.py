@@ -25,6 +25,7 @@ from keras_posenc.artifacts.expectations.expectations import (
     Expectations,
     describe,
 )
+from keras_posenc.artifacts.expectations.extremes import extreme_case
 from keras_posenc.artifacts.expectations.invention import make_questions
 from keras_posenc.artifacts.expectations.questions import Questions
 from keras_posenc.artifacts.expectations.repeating import check_repeatable
@@ -130,7 +131,7 @@ def _movement(expectations: Expectations) -> Callable[[], float]:
 
     def moved_by() -> float:
         moved = 0.0
-        for case in samples or expectations.cases:
+        for case in samples or expectations.usual:
             found = difference(
                 case.answers,
                 answers(case),
@@ -167,6 +168,11 @@ def _ask(
         signature, questions.given[signature.name], max_length, takes
     ):
         inputs = question.inputs
+        if question.extremes:
+            case = extreme_case(signature.name, question, call)
+            if case is not None:
+                expectations.cases.append(case)
+            continue
         try:
             answers = call(inputs)
         except ValueError as refusal:
@@ -224,7 +230,7 @@ def _padding_matters(
     call = answers_of(signature, memory)
     alone = [
         case
-        for case in expectations.cases
+        for case in expectations.usual
         if case.signature == signature.name and len(case.inputs[IDS]) == 1
     ]
     scales = expectations.scales[signature.name]

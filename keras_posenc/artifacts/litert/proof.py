@@ -158,7 +158,7 @@ def compare_with(
 def _calibration(expectations: Expectations) -> Mapping[str, list[Inputs]]:
     """One batch of finite numbers for each signature."""
     found = {}
-    for case in sorted(expectations.cases, key=lambda case: case.is_sample):
+    for case in sorted(expectations.usual, key=lambda case: case.is_sample):
         arrays = (*case.inputs.values(), *case.answers.values())
         if all(
             array.size and np.all(np.isfinite(array.astype("float64")))

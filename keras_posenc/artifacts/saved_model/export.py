@@ -134,9 +134,10 @@ def export_saved_model(
             `--xla_cpu_compilation_enabled`.
         warmup: Requests that a server answers to itself when it loads the
             version, at most 1000: True for the inputs that the export is
-            verified with, or a list of samples, each for every signature that
-            takes it. They become `assets.extra/tf_serving_warmup_requests`,
-            which verification replays. Needs the extra `serving`.
+            verified with, except extreme ones, or a list of samples, each for
+            every signature that takes it. They become
+            `assets.extra/tf_serving_warmup_requests`, which verification
+            replays. Needs the extra `serving`.
         batching: How a server may put requests together: True, or a dict of
             `max_batch_size`, `allowed_batch_sizes` (by default the powers of
             two up to it), `batch_timeout_micros`, `max_enqueued_batches`, and

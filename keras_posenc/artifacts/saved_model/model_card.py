@@ -70,7 +70,7 @@ def model_card(
     """
     import tensorflow as tf
 
-    cases = expectations.cases if expectations is not None else []
+    cases = expectations.usual if expectations is not None else []
     parts = [
         f"# {name}",
         f"{units.size(inspection.size_bytes)}, of which weights "

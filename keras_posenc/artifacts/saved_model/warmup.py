@@ -68,7 +68,7 @@ def warmup_cases(
     cases = list(
         {
             (case.signature, _key(case.inputs)): case
-            for case in expectations.cases
+            for case in expectations.usual
         }.values()
     )
     if warmup is not True:

@@ -29,6 +29,7 @@ class CaseReport:
         near_ties: In how many rows something else was chosen, such as a token,
             that the model holds for all but as good. What was chosen is
             compared with what the model says of it.
+        is_extreme: Whether the inputs were zeros, large, tiny and the like.
     """
 
     signature: str
@@ -45,6 +46,7 @@ class CaseReport:
     kept: int = 0
     decided: int = 0
     near_ties: int = 0
+    is_extreme: bool = False
 
     def __str__(self) -> str:
         text = f"{self.signature}, {self.inputs}: " + (

@@ -97,7 +97,8 @@ class VerificationReport:
     @property
     def accuracy(self) -> Accuracy:
         """How far the artifact is from the model: see `Accuracy`."""
-        cases = [case for case in self.cases if case.is_sample] or self.cases
+        cases = self._usual
+        cases = [case for case in cases if case.is_sample] or cases
         rows = sum(case.rows for case in cases)
         return Accuracy(
             worst_difference=max(case.worst_difference for case in cases),
@@ -123,7 +124,11 @@ class VerificationReport:
             case
             for case in self.cases
             if case.is_sample or math.isinf(case.worst_difference)
-        ] or self.cases
+        ] or self._usual
+
+    @property
+    def _usual(self) -> list[CaseReport]:
+        return [case for case in self.cases if not case.is_extreme]
 
     @property
     def worst(self) -> CaseReport:

@@ -1,10 +1,12 @@
 """A report in words."""
 
+import math
 from typing import Any
 
 from keras_posenc.artifacts.ground import units
 
 _LINES = 8  # of samples of one signature, in a report
+_RUNTIMES = {"litert": "LiteRT", "onnx": "ONNX Runtime"}
 _OTHER_WRITER = (
     "If other versions, or another converter, wrote it, export it anew, or let "
     "its answers and the weights found in it suffice: other_writer=True "
@@ -52,7 +54,20 @@ def _wrong_answers(report: Any) -> str | None:
         f"{worst.worst_output} differs by {worst.worst_difference:.3g}, "
         f"and {report.tolerance:.3g} is allowed"
     )
-    if worst.error is None and report.quantization:
+    if (
+        worst.error is None
+        and worst.is_extreme
+        and math.isinf(worst.worst_difference)
+        and report.kind in _RUNTIMES
+    ):
+        reason += (
+            f". {_RUNTIMES[report.kind]} computes an operator of the model "
+            "differently for such inputs. Use export_saved_model, which keeps "
+            "the model's own operators; or keep such numbers from it: "
+            "keras.ops.clip(x, -30, 30) ahead of it if they are large, "
+            "keras.ops.maximum(x, 1e-6) if it divides by x"
+        )
+    elif worst.error is None and report.quantization:
         reason += (
             f". That is more than {report.quantization} should do to this "
             "model; if it is little enough for you, allow it by "
@@ -203,7 +218,9 @@ def summary(report: Any) -> str:
     """What was verified, in one line."""
     count, judged = len(report.cases), len(report.judged)
     on_samples = (
-        f" on the {judged} samples" if judged < count else ""
+        f" on the {judged} samples"
+        if judged < count and report.judged[0].is_sample
+        else ""
     )  # all others must be finite, and no more
     verdict = "verified" if report.passed else "WRONG"
     if report.passed and report.rewritten:
