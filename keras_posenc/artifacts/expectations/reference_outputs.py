@@ -203,8 +203,12 @@ def _longest_taken(
     """The longest test input below one that the model refuses, by halving."""
 
     def takes_length(length: int) -> bool:
-        *_, longest = make_questions(signature, [], length, takes)
-        return takes(longest.inputs)
+        usual = [
+            question
+            for question in make_questions(signature, [], length, takes)
+            if not question.extremes
+        ]
+        return takes(usual[-1].inputs)
 
     taken, refused = most // 2, most
     while taken and not takes_length(taken):
