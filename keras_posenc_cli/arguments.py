@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int | None, ...]
 
+_MOST_OF_LABELS = 10_000_000  # characters
+
 _DTYPES = (
     "bool",
     *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)),
@@ -272,12 +274,19 @@ def labels(text: str) -> list[str]:
         return text.split(",")
     try:
         # Some editors begin a file by a mark of its encoding.
-        return file.read_text(encoding="utf-8-sig").splitlines()
+        with file.open(encoding="utf-8-sig") as opened:
+            content = opened.read(_MOST_OF_LABELS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise argparse.ArgumentTypeError(
             f"'{text}' cannot be read: "
             f"{getattr(error, 'strerror', None) or error}"
         ) from error
+    if len(content) > _MOST_OF_LABELS:  # or it has no end
+        raise argparse.ArgumentTypeError(
+            f"'{text}' has more than {_MOST_OF_LABELS:,} characters, and must "
+            "have one label on each line"
+        )
+    return content.splitlines()
 
 
 def sizes(text: str) -> dict[str, list[int]]:

@@ -44,8 +44,9 @@ def load_model(
             f"'{path}' must be a .keras file, or a checkpoint with its "
             "config.json, and is another folder"
         )
+    check_exists(path)
     if not path.is_file():
-        raise UsageError(f"'{path}' does not exist")
+        raise UsageError(f"'{path}' is no regular file")
     if path.suffix != ".keras":
         raise UsageError(f"'{path}' is no .keras file")
     # Else nothing of this folder is to run.
@@ -214,9 +215,11 @@ def load_arrays(option: str, path: Path | None) -> Any:
         raise UsageError(f"{option}: '{path}' is no .npz file")
     import numpy as np
 
+    from keras_posenc.artifacts.ground.regular_files import open_regular
+
     try:
         # Opened here: NumPy does not close a file that is a torn zip.
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             arrays = np.load(file)
             if not isinstance(arrays, np.lib.npyio.NpzFile):
                 raise ValueError(f"'{path}' is no .npz file")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc.artifacts.ground.errors import ExportError, in_words
+from keras_posenc.artifacts.ground.regular_files import open_regular
 from keras_posenc.artifacts.isolated.asking.runners import (
     Runner,
     load_litert,
@@ -80,10 +81,12 @@ def _read(path: Path, digest: str) -> bytes | None:
         if path.is_dir():
             found = digests(path)
         else:
-            content = path.read_bytes()
+            with open_regular(path) as file:
+                content = file.read()
             found = {"": hashlib.sha256(content).hexdigest()}
-    except (OSError, ValueError) as error:
-        raise ExportError(f"'{path}' cannot be read: {error}") from error
+    except (OSError, ValueError, MemoryError) as error:
+        reason = str(error) or "there is not enough memory for it"
+        raise ExportError(f"'{path}' cannot be read: {reason}") from error
     if digest_of(found) != digest:
         raise ExportError(
             f"'{path}' is not the artifact any more that the Scorer was made "

@@ -68,24 +68,25 @@ def run(options: argparse.Namespace) -> int:
     from keras_posenc.artifacts.verification.record import (
         changes,
         digests,
-        record_path,
     )
 
     inspection = inspect(options.artifact)
-    changed = changes(inspection.path, digests(inspection.path))
+    changed, unusable = None, None
+    try:
+        changed = changes(inspection.path, digests(inspection.path))
+    except ValueError as error:
+        unusable = str(error)
     if options.json:
         told = {**dataclasses.asdict(inspection), "changed": changed}
         print(json.dumps(told, default=str, indent=2))
     else:
         print(inspection.details() if options.details else inspection)
-        print(_since_verified(record_path(inspection.path), changed))
+        print(unusable or _since_verified(changed))
     return EXIT_OK
 
 
-def _since_verified(record: Path, changed: list[str] | None) -> str:
+def _since_verified(changed: list[str] | None) -> str:
     if changed is None:
-        if record.exists():
-            return f"the record of its verification cannot be read: {record}"
         return "there is no record that it was verified"
     if not changed:
         return "the files are those that were verified"

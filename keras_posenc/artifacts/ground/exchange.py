@@ -13,17 +13,24 @@ from pathlib import Path
 
 from keras_posenc.artifacts.ground.errors import ExportVerificationError
 
+# More than `inspection/folders.py` lets an artifact have.
+_MOST_DEPTH, _MOST_FILES = 128, 20_000
+
 Stamp = dict[str, tuple[int, ...]]
 
 
 def stamp(artifact: Path) -> Stamp:
     """What the system notes of each file of an artifact, by its path.
 
-    Of a folder all that is in it, and itself.
+    Of a folder all that is in it, and itself: as much of that as an artifact
+    may hold.
     """
     paths = [str(artifact)]
+    depth = len(artifact.parts) + _MOST_DEPTH
     for folder, folders, files in os.walk(artifact):
         paths += (os.path.join(folder, name) for name in (*folders, *files))
+        if len(Path(folder).parts) > depth or len(paths) > _MOST_FILES:
+            folders.clear()  # it is refused: see `inspection/folders.py`
     found: Stamp = {}
     for path in paths:
         try:

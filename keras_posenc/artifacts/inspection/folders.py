@@ -2,10 +2,10 @@
 
 import os
 import re
-import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from keras_posenc.artifacts.ground.regular_files import open_regular
 from keras_posenc.artifacts.ground.staging import as_path
 from keras_posenc.artifacts.ground.versions import versions
 
@@ -13,20 +13,49 @@ _MAX_FILES = 10_000
 
 _MAX_DEPTH = 100
 
+# What TensorFlow, Keras and this package write, by the path in the folder, and
+# what servers read there.
+_PARTS = re.compile(
+    r"(saved_model|fingerprint|keras_metadata)\.pb"
+    r"|variables/variables\.(index|data-\d{5}-of-\d{5})|assets/.+"
+    r"|assets\.extra/(tf_serving_warmup_requests|verification\.json)"
+    r"|debug/saved_model_debug_info\.pb|MODEL_CARD\.md|batching_params\.pbtxt",
+    re.DOTALL,
+)
+# Users may keep files of their own there: no runtime reads them.
+_OF_USERS = "assets.extra/"
+
 
 def files(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Every file of a version folder, however deep.
 
+    What users added to `assets.extra` is left out.
+
     Raises:
         ValueError: There is anything but files and folders, or no end of them,
-            or they cannot be read.
+            or they cannot be read, or are no part of a SavedModel.
     """
     try:
-        yield from _files(folder)
+        for entry in _files(folder):
+            name = Path(entry.path).relative_to(folder).as_posix()
+            if _PARTS.fullmatch(name):
+                yield entry
+            elif not name.startswith(_OF_USERS):
+                raise ValueError(
+                    f"'{folder}' is no readable SavedModel: {_not_a_part(name)}"
+                )
     except OSError as error:
         raise ValueError(
             f"'{folder}' is no readable SavedModel: {error.strerror}"
         ) from error
+
+
+def _not_a_part(name: str) -> str:
+    """Why a folder with such a file is refused, in words."""
+    return (
+        f"'{name}' is no part of one. Move it out of the folder, or to "
+        f"{_OF_USERS}, which no runtime reads"
+    )
 
 
 def size_of(folder: Path) -> int:
@@ -86,6 +115,17 @@ def check_variables(folder: Path, sizes: dict[Path, int]) -> None:
             raise ValueError(f"variables/{name} is {state}")
 
 
+def check_assets(
+    folder: Path, sizes: Collection[Path], known: Collection[str]
+) -> None:
+    """Raises `ValueError` for an asset that the graph does not name."""
+    named = {os.path.normpath(folder / "assets" / name) for name in known}
+    for path in sizes:
+        place = path.relative_to(folder).as_posix()
+        if place.startswith("assets/") and str(path) not in named:
+            raise ValueError(_not_a_part(place))
+
+
 def locate(artifact: str | Path) -> tuple[Path, str]:
     """The path of an artifact, and `"saved_model"`, `"litert"` or `"onnx"`.
 
@@ -115,7 +155,7 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
                     "beside its saved_model.pb"
                 )
         return path, "saved_model"
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    if not path.is_file():
         raise ValueError(f"'{path}' is neither a file nor a folder")
     if path.name == "saved_model.pb":
         raise ValueError(
@@ -123,7 +163,7 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
             f"'{path.parent}'"
         )
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             first = file.read(8)
     except OSError as error:
         raise ValueError(

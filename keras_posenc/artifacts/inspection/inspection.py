@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_posenc.artifacts.ground import units
 from keras_posenc.artifacts.inspection.folders import (
+    check_assets,
     check_variables,
     files,
     locate,
@@ -185,6 +186,8 @@ def inspect(artifact: str | Path) -> Inspection:
             raise ValueError(found["error"])
         if found.get("has_variables"):
             check_variables(path / "variables", sizes)
+        if kind == "saved_model":
+            check_assets(path, sizes, found["assets"])
         signatures = {
             name: {
                 side: _tensors(tensors, kind) for side, tensors in sides.items()

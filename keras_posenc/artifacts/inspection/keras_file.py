@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_posenc.artifacts.ground.regular_files import open_regular
 from keras_posenc.artifacts.isolated.reading import keras_loading
 from keras_posenc.artifacts.processes.isolation import (
     MEMORY,
@@ -73,7 +74,8 @@ def _load(process: Isolated, path: Path) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         # What is loaded here is what was tried, whoever writes to the file.
         copy = os.path.join(folder, "model.keras")
-        shutil.copyfile(path, copy)
+        with open_regular(path) as source, open(copy, "wb") as target:
+            shutil.copyfileobj(source, target, MIB)
         limits = _limits(os.path.getsize(copy))
         try:
             answer = process.run(copy, limits=limits)

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_posenc.artifacts.expectations.expectations import Case, Expectations
 from keras_posenc.artifacts.ground import units
+from keras_posenc.artifacts.ground.regular_files import read_regular
 from keras_posenc.artifacts.inspection.inspection import Inspection
 from keras_posenc.artifacts.saved_model.batching import (
     BATCHING_FILE,
@@ -27,6 +28,7 @@ from keras_posenc.artifacts.signatures.signature import DEFAULT, Signature
 from keras_posenc.artifacts.verification.report import VerificationReport
 
 CARD_FILE = "MODEL_CARD.md"
+_MOST_BYTES = 16 * 1024**2  # of a card
 
 _SIGNATURES = {
     DEFAULT: "The model itself.",
@@ -94,7 +96,7 @@ def tell_origin(folder: Path, version: int) -> None:
     card = folder / CARD_FILE
     if card.is_file():
         # It may be edited since, in any encoding, and read-only.
-        title, end, rest = card.read_bytes().partition(b"\n")
+        title, end, rest = read_regular(card, _MOST_BYTES).partition(b"\n")
         origin = b"\n**Version %d once more.**\n" % version
         mode = card.stat().st_mode
         card.chmod(mode | stat.S_IWUSR)

@@ -1,7 +1,9 @@
 """What a verification that passed leaves with an artifact.
 
 Whoever runs it later, without its model, sees by the digest of each file that
-it is the one that gave the model's answers.
+it is the one that gave the model's outputs. A record holds what one
+verification compared: what an earlier record says came with the artifact, from
+whoever wrote that.
 """
 
 import dataclasses
@@ -15,6 +17,10 @@ from keras_posenc.artifacts.ground.errors import (
     ExportError,
     ExportVerificationError,
 )
+from keras_posenc.artifacts.ground.regular_files import (
+    open_regular,
+    read_regular,
+)
 from keras_posenc.artifacts.ground.staging import (
     publish_file,
     staging_beside,
@@ -27,6 +33,9 @@ if TYPE_CHECKING:  # which needs Keras, and who reads a record does not
 
 # What no answer depends on: the page, and how a server puts requests together.
 _NOT_RUN = {"MODEL_CARD.md", "batching_params.pbtxt"}
+
+# Of a record, which has some 100 bytes for each file: a folder has 10,000.
+_MOST_BYTES = 4 * 1024**2
 
 
 def record_path(artifact: Path) -> Path:
@@ -43,6 +52,10 @@ def digests(artifact: Path) -> dict[str, str]:
     Returns:
         Hexadecimal digests by path within the folder; of a file, by `""`, so
         that it may be renamed.
+
+    Raises:
+        OSError: One cannot be read.
+        ValueError: One is no regular file, or no part of a SavedModel.
     """
     paths = {"": artifact}
     if artifact.is_dir():
@@ -51,24 +64,23 @@ def digests(artifact: Path) -> dict[str, str]:
         paths = {path.relative_to(artifact).as_posix(): path for path in found}
     sums = {}
     for name in sorted(paths):
-        with paths[name].open("rb") as file:
+        with open_regular(paths[name]) as file:
             sums[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return sums
 
 
 def make_record(report: "VerificationReport", artifact: Path) -> str:
-    """The record of a report, for the files that are there now."""
+    """The record of a report, for the files that are there now.
+
+    Of the signatures that were compared in this verification, and no others.
+    """
     import keras
     import tensorflow as tf
 
-    found = digests(artifact)
     # Whose labels were not compared was not verified.
     partly = {each.partition("/")[0] for each in report.unverified}
     names = {case.signature for case in report.cases} - partly
-    earlier = _read(record_path(artifact))
     signatures = {}
-    if earlier is not None and earlier["files"] == found:
-        signatures = earlier["signatures"]
     for name in sorted(names):
         own = [case for case in report.judged if case.signature == name]
         signatures[name] = {
@@ -78,7 +90,7 @@ def make_record(report: "VerificationReport", artifact: Path) -> str:
             "tolerance": float(report.tolerance),
         }
     record = {
-        "files": found,
+        "files": digests(artifact),
         "signatures": signatures,
         "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
     }
@@ -146,14 +158,12 @@ def changes(artifact: Path, found: Mapping[str, str]) -> list[str] | None:
 
     Returns:
         Their names, sorted; or None where there is no record.
+
+    Raises:
+        ValueError: What there is cannot be used as a record.
     """
     record = _read(record_path(artifact))
-    if record is None:
-        return None
-    known = record["files"]
-    return sorted(
-        name for name in {*known, *found} if known.get(name) != found.get(name)
-    )
+    return None if record is None else _changed(record, found)
 
 
 def check_record(
@@ -170,19 +180,21 @@ def check_record(
         ExportVerificationError: There is no record, or it is of other files,
             or of other signatures.
     """
-    path = record_path(artifact)
     remedy = (
         "Verify it beside its model: keras-posenc verify MODEL.keras "
         f"{artifact}. Or let it answer unverified: allow_unverified=True "
         "(--allow-unverified)"
     )
-    record, changed = _read(path), changes(artifact, found)
+    try:
+        record = _read(record_path(artifact))
+    except ValueError as error:
+        raise ExportVerificationError(f"{error}. {remedy}") from error
     if record is None:
         raise ExportVerificationError(
             f"'{artifact}' has no record that it gives its model's answers. "
             f"{remedy}"
         )
-    if changed:
+    if changed := _changed(record, found):
         what = ", ".join(filter(None, changed[:3]))
         raise ExportVerificationError(
             f"'{artifact}' is not what was verified"
@@ -193,17 +205,45 @@ def check_record(
         verified = ", ".join(record["signatures"]) or "none"
         raise ExportVerificationError(
             f"Signature '{signature}' of '{artifact}' was not verified; "
-            f"verified: {verified}. {remedy}"
+            f"verified: {verified}. Give all the signatures that are to be "
+            f"used to one verification (`signatures`, --signature). {remedy}"
         )
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """A record, or None where there is none that can be read."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    is_record = isinstance(record, dict) and all(
-        isinstance(record.get(name), dict) for name in ("files", "signatures")
+def _changed(record: Mapping[str, Any], found: Mapping[str, str]) -> list[str]:
+    known = record["files"]
+    return sorted(
+        name for name in {*known, *found} if known.get(name) != found.get(name)
     )
-    return record if is_record else None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A record, or None where there is no file.
+
+    Raises:
+        ValueError: There is something else than a record.
+    """
+    try:
+        record = json.loads(read_regular(path, _MOST_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"the record '{path}' cannot be used: {reason}"
+        ) from error
+    files, signatures = (
+        record.get(name) if isinstance(record, dict) else None
+        for name in ("files", "signatures")
+    )
+    if not (
+        isinstance(files, dict)
+        and isinstance(signatures, dict)
+        and all(isinstance(each, str) for each in files.values())
+        and all(map(str.isprintable, (*files, *signatures)))
+    ):
+        raise ValueError(
+            f"the record '{path}' cannot be used: it does not hold digests of "
+            "files and names of signatures"
+        )
+    return {"files": files, "signatures": signatures}

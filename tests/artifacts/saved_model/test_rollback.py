@@ -28,7 +28,7 @@ def make_version(base, name="1", text="published"):
 def test_rollback_publishes_a_copy_under_the_next_number(tmp_path, contents):
     old = make_version(tmp_path, 3, "old")
     (old / "variables").mkdir()
-    (old / "variables" / "data").write_text("weights")
+    (old / "variables" / "variables.index").write_text("weights")
     make_version(tmp_path, 7, "new")
     artifact = rollback(str(tmp_path), 3, verify=False)
     assert artifact.path == tmp_path / "8"

@@ -99,15 +99,14 @@ class TestInspect:
         assert cli("inspect", path).out.splitlines()[1:] == [
             "the files are those that were verified"
         ]
-        (path / "assets.extra" / "more").write_text("")
+        (path / "fingerprint.pb").write_text("")
         assert cli("inspect", path).out.splitlines()[1:] == [
-            "changed since it was verified: assets.extra/more"
+            "changed since it was verified: fingerprint.pb"
         ]
         record = path / "assets.extra" / "verification.json"
         record.write_bytes(record.read_bytes()[:-2])
-        assert cli("inspect", path).out.splitlines()[1:] == [
-            f"the record of its verification cannot be read: {record}"
-        ]
+        (line,) = cli("inspect", path).out.splitlines()[1:]
+        assert line.startswith(f"the record '{record}' cannot be used: ")
 
     def test_long_names_stay_whole(self, cli, tmp_path):
         name = "probability_of_each_of_the_labels_" * 3

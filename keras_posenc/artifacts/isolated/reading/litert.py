@@ -14,6 +14,8 @@ from keras_posenc.artifacts.isolated.reading.formats import (
 )
 from keras_posenc.artifacts.isolated.reading.nodes import names_a_file
 
+_MOST = 2**31  # bytes of a flatbuffer
+
 
 def read_litert(path: Path) -> dict[str, Any]:
     """The contents of a LiteRT file."""
@@ -21,6 +23,13 @@ def read_litert(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:  # whose weights need not be in memory
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     model = unpack(content)
+    # Weights beyond what a flatbuffer can hold are behind it, and named in it.
+    most = _MOST + sum(buffer.size or 0 for buffer in model.buffers)
+    if len(content) > most:
+        raise ValueError(
+            f"it has {len(content):,} bytes, and what it describes has "
+            f"{most:,} at most"
+        )
     operator_names = by_value(schema.BuiltinOperator)
     dtype_names = by_value(schema.TensorType)
     codes = [

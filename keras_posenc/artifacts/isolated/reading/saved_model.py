@@ -60,6 +60,7 @@ def read_saved_model(path: Path) -> dict[str, Any]:
         "operators": dict(operators.most_common()),
         "has_variables": "VarHandleOp" in operators,
         "unsafe": sorted(set(_misplaced(graph, library))),
+        "assets": [asset.filename for asset in graph.asset_file_def],
     }
 
 

@@ -1,0 +1,47 @@
+"""Files that others may have written, opened without waiting for them.
+
+Next to an exported file there may be a named pipe, a link to a device, or
+terabytes: the caller's process neither waits for those nor holds them.
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a regular file, also by a link.
+
+    Raises:
+        OSError: It cannot be opened.
+        ValueError: It is a folder, a named pipe or a device.
+    """
+    # Opened first and looked at then: between the two nobody can exchange it.
+    # Without O_NONBLOCK, opening a named pipe waits for a writer.
+    descriptor = os.open(
+        path,
+        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0),
+    )
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"'{path}' is no regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The content of a regular file.
+
+    Args:
+        path: The file.
+        most: How many bytes it may have.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no regular file, or has more bytes.
+    """
+    with open_regular(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"'{path}' has more than {most // 2**20} MiB")
+    return content
