@@ -140,11 +140,15 @@ def verify(
             its weights do, at random, by up to half a step of that rounding. A
             quantized file is held to the samples, if there are any: elsewhere
             it must be finite. Of integers that are no choices the share that
-            differs is what counts then.
-        agreement: The least share of rows in which a quantized file's largest
-            score must be the model's, 0.99 by default. Rows count where that
-            score leads by more than the rounding usually moves it and the
-            second: a third of what `tolerance` adds by default.
+            differs is what counts then. Where none is given, vectors of a
+            quantized file, such as embeddings, must also keep their direction,
+            and logits the probabilities that they stand for: the least cosine
+            and the largest KL divergence follow from the same movement of the
+            weights. The report says what each output is judged as, and why.
+        agreement: The least share of rows in which the largest of a quantized
+            file's scores or logits must be the model's, 0.99 by default. Rows
+            count where that one leads by more than the rounding usually moves
+            it and the second: a third of what `tolerance` adds by default.
         allow_operators: As for `export_saved_model`.
         other_writer: Whether the artifact's graph may be another one, as other
             versions of TensorFlow, Keras or the model's code, or another

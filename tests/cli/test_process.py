@@ -87,7 +87,7 @@ class TestStreams:
             "Verifying it in a fresh process ...",
         ]
         (line,) = process.stdout.splitlines()
-        assert line.startswith(f"{out}: verified: 6 cases, worst ")
+        assert line.startswith(f"{out}: verified: 6 cases, largest difference ")
 
     @pytest.mark.parametrize(
         "arguments",

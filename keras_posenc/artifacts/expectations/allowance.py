@@ -1,6 +1,6 @@
 """How far a correct quantized file may differ from its model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -32,8 +32,10 @@ _SMALLEST = 1024
 
 
 def allowed_difference(
-    signatures: Sequence[Signature], quantization: str, differs: Any
-) -> float:
+    signatures: Sequence[Signature],
+    quantization: str,
+    differs: Callable[[], Any],
+) -> Any:
     """How far a correct file may differ, as measured on the model itself.
 
     Its weights are moved by up to half a step of the mode's rounding, at
@@ -43,8 +45,12 @@ def allowed_difference(
     Args:
         signatures: Whose models, a snapshot, to move the weights of.
         quantization: The mode.
-        differs: A function that asks the models again, and returns how far
-            their answers are from the first ones.
+        differs: A function that runs the models again, and returns how far
+            their outputs are from the first ones: a number, or an array of
+            them, each of which grows with the movement of the weights.
+
+    Returns:
+        A number, or an array, like those of `differs`.
     """
     rng = np.random.default_rng(0)
     rounded = list(_rounded_weights(signatures, quantization))
@@ -55,7 +61,7 @@ def allowed_difference(
         moved.append(differs())
     for variable, value, _ in rounded:
         variable.assign(value)
-    usual = _USUAL[quantization] * float(np.sqrt(np.mean(np.square(moved))))
+    usual = _USUAL[quantization] * np.sqrt(np.mean(np.square(moved), axis=0))
     return DEVIATIONS * usual
 
 

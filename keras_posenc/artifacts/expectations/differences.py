@@ -3,9 +3,46 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+
+from keras_posenc.artifacts.expectations.kinds import (
+    LOGITS,
+    SCORES,
+    VECTORS,
+    Kind,
+    losses,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """What rows of one kind have lost: see `kinds.losses`.
+
+    Attributes:
+        most: The row that has lost most.
+        total: All of them together.
+        rows: How many there are.
+    """
+
+    most: float = 0.0
+    total: float = 0.0
+    rows: int = 0
+
+    @classmethod
+    def of(cls, found: np.ndarray) -> Self:
+        """That of some rows."""
+        return cls(
+            float(np.max(found, initial=0.0)), float(np.sum(found)), found.size
+        )
+
+    def __add__(self, other: "Loss") -> "Loss":
+        return Loss(
+            max(self.most, other.most),
+            self.total + other.total,
+            self.rows + other.rows,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +59,7 @@ class Difference:
         rows: of how many rows of more than one entry.
         kept: The same of those rows alone in which the wanted entry leads the
         decided: others by more than the lead that was asked for.
+        lost: By kind, of logits and vectors: what their rows have lost.
     """
 
     worst: float = 0.0
@@ -32,6 +70,7 @@ class Difference:
     kept: int = 0
     decided: int = 0
     example: int | None = None
+    lost: dict[str, Loss] = dataclasses.field(default_factory=dict)
 
 
 def difference(
@@ -40,6 +79,7 @@ def difference(
     scales: Mapping[str, float],
     rounded: bool = False,
     lead: float = 0.0,
+    kinds: Mapping[str, Kind] | None = None,
 ) -> Difference:
     """Compares answers by the names of their outputs.
 
@@ -51,11 +91,13 @@ def difference(
             scores are all but equal: what counts is the share that does.
         lead: By how much the largest entry of a row must lead the others for
             the row to be decided, relative as differences are.
+        kinds: What the outputs are that have a kind.
     """
     worst, where = 0.0, ""
     example: int | None = None
     total, numbers = 0.0, 0
     agreeing, rows, kept, decided = 0, 0, 0, 0
+    lost: dict[str, Loss] = {}
     for name, right in wanted.items():
         found = got[name]
         distances = _distances(right, found, scales[name])
@@ -74,7 +116,11 @@ def difference(
             continue
         total += float(np.sum(distances))
         numbers += distances.size
-        if right.ndim > 1 and right.shape[-1] > 1:
+        kind = kinds[name].name if kinds and name in kinds else None
+        if kind in (LOGITS, VECTORS):
+            loss = Loss.of(losses(kind, right, found))
+            lost[kind] = lost.get(kind, Loss()) + loss
+        if kind in (SCORES, LOGITS):
             same = np.argmax(right, axis=-1) == np.argmax(found, axis=-1)
             agreeing += int(np.sum(same))
             rows += same.size
@@ -83,7 +129,7 @@ def difference(
             decided += int(np.sum(is_decided))
     mean = total / max(numbers, 1)
     return Difference(
-        worst, where, mean, agreeing, rows, kept, decided, example
+        worst, where, mean, agreeing, rows, kept, decided, example, lost
     )
 
 

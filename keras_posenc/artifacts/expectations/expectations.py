@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.artifacts.expectations.kinds import Kind, kinds_of
 from keras_posenc.artifacts.expectations.samples import (
     Inputs,
 )
@@ -49,6 +50,12 @@ class Case:
             text += f", examples of {', '.join(dict.fromkeys(self.extremes))}"
         return text
 
+    @property
+    def examples(self) -> int:
+        """How many examples the batch has."""
+        first = next(iter(self.inputs.values()), np.zeros(()))
+        return len(first) if first.ndim else 1
+
 
 @dataclasses.dataclass(frozen=True)
 class Expectations:
@@ -66,6 +73,8 @@ class Expectations:
             to them.
         lead: By how much the largest score of a row leads the others where a
             quantized file must not choose another; infinite without one.
+        allowed_losses: What a row of a quantized file may lose, by the kind of
+            its output: see `kinds.losses`.
         agreement: In what share of these rows it must not.
         retraces: How those models are asked again whose answers are choices,
             by the names of their signatures.
@@ -81,6 +90,9 @@ class Expectations:
     padding_matters: bool = False
     lead: float = math.inf
     agreement: float = AGREEMENT
+    allowed_losses: Mapping[str, float] = dataclasses.field(
+        default_factory=dict
+    )
     retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
 
     @property
@@ -116,6 +128,32 @@ class Expectations:
             }
         return scales
 
+    @functools.cached_property
+    def kinds(self) -> dict[str, dict[str, Kind]]:
+        """For each signature the kinds of its outputs, in a quantized file.
+
+        Not of choices: of their scores the largest says nothing. Asked once
+        all cases are there.
+        """
+        return {
+            signature.name: kinds_of(
+                signature,
+                [
+                    case.answers
+                    for case in self.held
+                    if case.signature == signature.name
+                ],
+            )
+            for signature in self.signatures
+            if self.quantization is not None
+            and signature.name not in self.retraces
+        }
+
+    @property
+    def held(self) -> list[Case]:
+        """The cases that a quantized file is held to: samples, if any."""
+        return [case for case in self.cases if case.is_sample] or self.usual
+
     @property
     def constant(self) -> list[str]:
         """Outputs whose rows hardly differ, whatever the inputs are.
@@ -145,9 +183,7 @@ class Expectations:
     def _spreads(self) -> Iterator[tuple[str, float]]:
         """Each output, and how far its rows are apart, as differences are."""
         rows: dict[tuple[str, str], list[np.ndarray]] = {}
-        samples = [case for case in self.cases if case.is_sample]
-        is_held = self.quantization is not None and samples
-        for case in samples if is_held else self.usual:
+        for case in self.usual if self.quantization is None else self.held:
             for name, value in case.answers.items():
                 if "float" in value.dtype.name and value.ndim > 1:
                     rows.setdefault((case.signature, name), []).append(

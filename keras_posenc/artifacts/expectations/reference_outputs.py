@@ -17,7 +17,7 @@ from keras_posenc.artifacts.expectations.answering import (
     answers_of,
     graph_of,
 )
-from keras_posenc.artifacts.expectations.differences import difference
+from keras_posenc.artifacts.expectations.differences import Loss, difference
 from keras_posenc.artifacts.expectations.expectations import (
     AGREEMENT,
     TOLERANCE,
@@ -27,6 +27,11 @@ from keras_posenc.artifacts.expectations.expectations import (
 )
 from keras_posenc.artifacts.expectations.extremes import extreme_case
 from keras_posenc.artifacts.expectations.invention import make_questions
+from keras_posenc.artifacts.expectations.kinds import (
+    MOVED,
+    movement,
+    rounding,
+)
 from keras_posenc.artifacts.expectations.questions import Questions
 from keras_posenc.artifacts.expectations.repeating import check_repeatable
 from keras_posenc.artifacts.expectations.samples import (
@@ -89,13 +94,22 @@ def expect(
         _padding_matters(signature, expectations, memory)
         for signature in signatures
     )
-    allowed, lead = expectations.tolerance, math.inf
+    allowed, lead, losses = expectations.tolerance, math.inf, {}
     if quantization is not None:
-        more = allowed_difference(
-            signatures, quantization, _movement(expectations)
+        more, *moved = map(
+            float,
+            allowed_difference(
+                signatures, quantization, _movement(expectations)
+            ),
         )
         if tolerance is None:
             allowed += more
+            losses = {
+                kind: (further + least) ** 2 / 2
+                for kind, further, least in zip(
+                    MOVED, moved, _rounding(expectations), strict=True
+                )
+            }
         # One score may fall as far as rounding usually moves it, and another
         # rise as far.
         lead = 2 * more / DEVIATIONS
@@ -105,12 +119,35 @@ def expect(
         seconds=seconds,
         padding_matters=matters,
         lead=lead,
+        allowed_losses=losses,
         agreement=AGREEMENT if agreement is None else float(agreement),
     )
 
 
-def _movement(expectations: Expectations) -> Callable[[], float]:
-    """A function that measures how far the models' answers have moved."""
+def _rounding(expectations: Expectations) -> list[float]:
+    """How far float32 may move a row of each kind of `MOVED`."""
+    return [
+        max(
+            (
+                rounding(kind, case.answers[name], TOLERANCE)
+                for case in expectations.held
+                for name, found in expectations.kinds.get(
+                    case.signature, {}
+                ).items()
+                if found.name == kind
+            ),
+            default=0.0,
+        )
+        for kind in MOVED
+    ]
+
+
+def _movement(expectations: Expectations) -> Callable[[], np.ndarray]:
+    """A function that measures how far the models' outputs have moved.
+
+    As the largest difference of a number, and as the movement of a row of each
+    kind of `MOVED`.
+    """
     # Asked often: as graphs, which read the weights as they are then.
     retraces = expectations.retraces
     models = {
@@ -127,19 +164,21 @@ def _movement(expectations: Expectations) -> Callable[[], float]:
         return retrace(case.inputs, case.answers, FORCED)
 
     scales = expectations.scales
-    samples = [case for case in expectations.cases if case.is_sample]
+    kinds = expectations.kinds
 
-    def moved_by() -> float:
-        moved = 0.0
-        for case in samples or expectations.usual:
+    def moved_by() -> np.ndarray:
+        moved = np.zeros(1 + len(MOVED))
+        for case in expectations.held:
             found = difference(
                 case.answers,
                 answers(case),
                 scales[case.signature],
                 rounded=True,
+                kinds=kinds.get(case.signature),
             )
             if math.isfinite(found.worst):
-                moved = max(moved, found.worst)
+                rows = [found.lost.get(kind, Loss()).most for kind in MOVED]
+                moved = np.maximum(moved, [found.worst, *map(movement, rows)])
         return moved
 
     return moved_by

@@ -6,11 +6,11 @@ terabytes: the caller's process neither waits for those nor holds them.
 
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Opens a regular file, also by a link.
 
     Raises:

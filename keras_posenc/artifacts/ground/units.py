@@ -14,6 +14,11 @@ def time(seconds: float) -> str:
     return _scaled(seconds, _TIMES) or f"{seconds * 1e6:.2g} µs"
 
 
+def count(number: int, what: str) -> str:
+    """A number of things: `"1 example"`, `"1,541 examples"`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def _scaled(number: float, units: tuple[tuple[float, str], ...]) -> str | None:
     for factor, unit in units:
         value = number / factor

@@ -120,7 +120,7 @@ def _verification(report: VerificationReport | None) -> str:
         return "Not verified: it was exported with `verify=False`."
     lines = [
         "A fresh process without Keras gave the model's own answers before "
-        f"this version appeared: {len(report.cases)} batches, worst "
+        f"this version appeared: {len(report.cases):,} batches, largest "
         f"difference {report.worst_difference:.2g} (allowed: "
         f"{report.tolerance:.2g}).",
         *(

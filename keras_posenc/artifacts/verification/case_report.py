@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
+from keras_posenc.artifacts.expectations.differences import Loss
 from keras_posenc.artifacts.ground import units
 
 
@@ -30,6 +31,8 @@ class CaseReport:
             that the model holds for all but as good. What was chosen is
             compared with what the model says of it.
         is_extreme: Whether the inputs were zeros, large, tiny and the like.
+        examples: How many examples the batch has.
+        lost: Of a quantized file, what its logits and vectors have lost.
     """
 
     signature: str
@@ -47,6 +50,8 @@ class CaseReport:
     decided: int = 0
     near_ties: int = 0
     is_extreme: bool = False
+    examples: int = 1
+    lost: dict[str, Loss] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         text = f"{self.signature}, {self.inputs}: " + (
@@ -55,8 +60,7 @@ class CaseReport:
             f"{units.time(self.milliseconds / 1e3)}"
         )
         if self.near_ties:
-            rows = "rows" if self.near_ties > 1 else "row"
-            text += f", near-ties in {self.near_ties} {rows}"
+            text += f", near-ties in {units.count(self.near_ties, 'example')}"
         return text
 
 
@@ -67,9 +71,9 @@ class Accuracy:
     Attributes:
         worst_difference: The largest difference from the model itself.
         mean_difference: The mean of all differences.
-        agreement: The share of rows of scores whose largest is the model's, or
-            None without scores.
-        rows: How many rows of scores there were.
+        agreement: The share of rows of scores or logits whose largest is the
+            model's, or None without such.
+        rows: How many of these rows there were.
         on_samples: Whether samples were given.
     """
 
@@ -78,20 +82,6 @@ class Accuracy:
     agreement: float | None
     rows: int
     on_samples: bool
-
-    def __str__(self) -> str:
-        text = (
-            f"worst difference {self.worst_difference:.2g}, mean "
-            f"{self.mean_difference:.2g}"
-        )
-        if self.agreement is not None:
-            text += (
-                f", the largest score is the model's in {self.agreement:.1%} "
-                f"of {self.rows}"
-            )
-        return text + (
-            " (on the samples)" if self.on_samples else " (on invented inputs)"
-        )
 
 
 def as_jsonable(record: Any) -> dict[str, Any]:

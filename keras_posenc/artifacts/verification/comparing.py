@@ -1,6 +1,5 @@
 """Compares one batch of an artifact's answers with the model's."""
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -70,11 +69,14 @@ def compare(
     # What a quantized file chooses may be what its model nearly chose, and
     # nothing else.
     is_rounded = expectations.quantization is not None and retrace is None
-    found = difference(expected, got, scales, is_rounded, expectations.lead)
-    if retrace is not None:  # of the scores of choices the largest says nothing
-        found = dataclasses.replace(
-            found, agreeing=0, rows=0, kept=0, decided=0
-        )
+    found = difference(
+        expected,
+        got,
+        scales,
+        is_rounded,
+        expectations.lead,
+        expectations.kinds.get(signature),
+    )
     where = found.where
     if case.extremes and found.example is not None:
         where += f", where the inputs are {case.extremes[found.example]},"
@@ -98,6 +100,8 @@ def compare(
         decided=found.decided,
         near_ties=ties,
         is_extreme=bool(case.extremes),
+        examples=case.examples,
+        lost=found.lost,
     )
 
 

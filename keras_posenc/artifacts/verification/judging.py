@@ -129,6 +129,12 @@ def verify_expectations(
         else [],
         lead=expectations.lead,
         agreement=expectations.agreement,
+        kinds={
+            f"{signature}/{name}": str(kind)
+            for signature, kinds in expectations.kinds.items()
+            for name, kind in kinds.items()
+        },
+        allowed_losses=dict(expectations.allowed_losses),
         quantization=expectations.quantization,
         warmup=response.get("warmup", 0),
         padding_matters=expectations.padding_matters,

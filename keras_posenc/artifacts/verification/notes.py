@@ -57,8 +57,8 @@ def _unquantized(expectations: Expectations) -> str:
     reason = "the model has no weights"
     if sizes:
         reason = (
-            "LiteRT keeps weights of fewer than 1 024 numbers in float32, and "
-            f"the largest of this model has {max(sizes)}"
+            "LiteRT keeps weights of fewer than 1,024 numbers in float32, and "
+            f"the largest of this model has {max(sizes):,}"
         )
     return (
         f"{expectations.quantization} quantized nothing: {reason}. Leave out "

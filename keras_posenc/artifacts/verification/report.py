@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from keras_posenc.artifacts.expectations.differences import Loss
 from keras_posenc.artifacts.ground.errors import ExportVerificationError
 from keras_posenc.artifacts.verification import wording
 from keras_posenc.artifacts.verification.case_report import (
@@ -44,6 +45,11 @@ class VerificationReport:
             the row to be decided: by more than rounding usually moves both.
         agreement: The share of decided rows whose largest score must be the
             model's, in a quantized file.
+        kinds: What the outputs of a quantized file are judged as, and why, in
+            words: scores, logits or vectors.
+        allowed_losses: What a row of these may lose, by kind: of vectors, 1
+            less the cosine with the model's; of logits, the KL divergence from
+            the model's, in nats. Empty where `tolerance` was given.
         in_float32: Whether a model of mixed precision was asked in float32, as
             its LiteRT file computes.
         quantization: The artifact's mode of quantization, or None.
@@ -87,6 +93,8 @@ class VerificationReport:
     unseen: list[str] = dataclasses.field(default_factory=list)
     lead: float = math.inf
     agreement: float = 0.99
+    kinds: dict[str, str] = dataclasses.field(default_factory=dict)
+    allowed_losses: dict[str, float] = dataclasses.field(default_factory=dict)
     altered: list[str] = dataclasses.field(default_factory=list)
     folded: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -165,13 +173,15 @@ class VerificationReport:
         """Whether every difference is within the tolerance.
 
         A quantized file's largest score must also be the model's as often as
-        `agreement` says. Answers that are NaN throughout, equal as they are,
+        `agreement` says, and its vectors and logits may lose no more than
+        `allowed_losses`. Answers that are NaN throughout, equal as they are,
         prove nothing. Nor do answers prove what no question reached: see
         `altered` and `rewritten`.
         """
         return (
             self.worst_difference <= self.tolerance
             and self.agrees
+            and not self.lost_too_much
             and not self.altered
             and (self.other_writer or not self.rewritten)
             and not all(case.is_nan for case in self.cases)
@@ -185,6 +195,24 @@ class VerificationReport:
         """Whether the largest scores are the model's as often as required."""
         kept, decided = self.decided
         return not decided or kept / decided >= self.agreement
+
+    @property
+    def lost(self) -> dict[str, Loss]:
+        """By kind, what logits and vectors have lost in the judged cases."""
+        lost: dict[str, Loss] = {}
+        for case in self.judged:
+            for kind, loss in case.lost.items():
+                lost[kind] = lost.get(kind, Loss()) + loss
+        return lost
+
+    @property
+    def lost_too_much(self) -> list[str]:
+        """The kinds of which a row has lost more than is allowed."""
+        return [
+            kind
+            for kind, loss in self.lost.items()
+            if loss.most > self.allowed_losses.get(kind, math.inf)
+        ]
 
     def require_success(self) -> None:
         """Raises `ExportVerificationError` with the worst case, if any."""

@@ -1,12 +1,18 @@
 """A report in words."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
+from keras_posenc.artifacts.expectations.kinds import LOGITS, VECTORS
 from keras_posenc.artifacts.ground import units
 
 _LINES = 8  # of samples of one signature, in a report
 _RUNTIMES = {"litert": "LiteRT", "onnx": "ONNX Runtime"}
+_LOST = {
+    VECTORS: "The file's vectors point elsewhere than the model's",
+    LOGITS: "The file's logits give other probabilities than the model's",
+}
 _OTHER_WRITER = (
     "If other versions, or another converter, wrote it, export it anew, or let "
     "its answers and the weights found in it suffice: other_writer=True "
@@ -41,8 +47,18 @@ def _wrong_answers(report: Any) -> str | None:
         if not report.agrees:
             return (
                 "The file's largest score is not the model's too often: "
-                f"{decisions(report)}. If that is often enough for "
+                f"{_decisions(report)}. If that is often enough for "
                 "you, allow it by `agreement` (--agreement)"
+            )
+        if report.lost_too_much:
+            found = ". ".join(
+                f"{_LOST[kind]}: {_loss(report, kind)}"
+                for kind in report.lost_too_much
+            )
+            return (
+                f"{found}. That is more than {report.quantization} should do "
+                "to this model; if it is little enough for you, allow it by "
+                "`tolerance` (--tolerance), which then decides alone"
             )
         if all(case.is_nan for case in report.cases):
             return "The model answers nothing but NaN, which verifies nothing"
@@ -80,8 +96,9 @@ def _wrong_answers(report: Any) -> str | None:
             "(--tolerance)"
         )
     return (
-        f"The artifact does not give the model's answers in {failed} of "
-        f"{len(report.cases)} cases. The worst: signature "
+        f"The artifact does not give the model's answers in {failed:,} of "
+        f"{units.count(len(report.cases), 'case')}. The largest difference: "
+        "signature "
         f"'{worst.signature}', {worst.inputs}: {reason}"
     )
 
@@ -100,13 +117,14 @@ def details(report: Any) -> str:
             f"{'; '.join(report.refused)}"
         )
     if report.warmup:
-        lines.append(f"replayed {report.warmup} warm-up requests")
+        requests = units.count(report.warmup, "warm-up request")
+        lines.append(f"replayed {requests}")
     if report.mediapipe is not None:
         lines.append(
-            f"MediaPipe itself gave the model's answers to {report.mediapipe}"
-            " texts"
+            "MediaPipe itself gave the model's answers to "
+            f"{units.count(report.mediapipe, 'text')}"
         )
-    lines.append("signature, inputs: worst difference, time of a call")
+    lines.append("signature, inputs: largest difference, time of a call")
     for name in dict.fromkeys(case.signature for case in report.cases):
         samples = [
             case
@@ -116,9 +134,10 @@ def details(report: Any) -> str:
         lines += [f"  {case}" for case in samples[:_LINES]]
         if len(samples) > _LINES:
             worst = max(samples, key=lambda case: case.worst_difference)
+            more = units.count(len(samples) - _LINES, "more case")
             lines.append(
-                f"  {name}, {len(samples) - _LINES} more samples; the "
-                f"worst of all: {worst}"
+                f"  {name}, {more} of samples; the largest difference of all: "
+                f"{worst}"
             )
     lines += [f"  {case}" for case in report.cases if not case.is_sample]
     return "\n".join(lines)
@@ -136,7 +155,7 @@ def remarks(report: Any) -> list[str]:
         lines.append(f"not compared: {'; '.join(report.folded)}")
     if ties := sum(case.near_ties for case in report.cases):
         lines.append(
-            f"near-ties: in {ties} row{'s' * (ties > 1)} it chose otherwise "
+            f"near-ties: in {units.count(ties, 'example')} it chose otherwise "
             "where the model's choice leads by no more than the tolerance; "
             "what it chose has the scores that the model gives to it"
         )
@@ -146,12 +165,14 @@ def remarks(report: Any) -> list[str]:
             f"{', '.join(report.foreign_operators)}"
         )
     if report.quantization:
+        accuracy = report.accuracy
+        inputs = "the samples" if accuracy.on_samples else "invented inputs"
         lines.append(
-            f"{report.quantization}, compared with the model: "
-            f"{report.accuracy}; {report.tolerance:.2g} is allowed"
+            f"{report.quantization}, compared with the model on {inputs}: "
+            f"largest difference {accuracy.worst_difference:.2g} (allowed "
+            f"{report.tolerance:.2g}), mean {accuracy.mean_difference:.2g}"
         )
-        if report.accuracy.rows and report.agrees:
-            lines.append(decisions(report))
+        lines += _judged(report)
     if report.quantization == "int8-static" and not report.accuracy.on_samples:
         lines.append(
             "right only for inputs like those that it was calibrated with: "
@@ -201,32 +222,84 @@ def remarks(report: Any) -> list[str]:
     return lines
 
 
-def decisions(report: Any) -> str:
+def _judged(report: Any) -> Iterator[str]:
+    """What each kind of output was judged by, and what came of it."""
+    for kind in dict.fromkeys(
+        each.split()[0] for each in report.kinds.values()
+    ):
+        names = ", ".join(
+            f"{name}{why.removeprefix(kind)}"
+            for name, why in report.kinds.items()
+            if why.split()[0] == kind
+        )
+        measures = []
+        if kind in report.lost and kind not in report.lost_too_much:
+            measures.append(_loss(report, kind))
+        if kind != VECTORS and report.agrees:
+            measures.append(_decisions(report))
+        yield ": ".join(
+            filter(None, [f"judged as {kind}: {names}", "; ".join(measures)])
+        )
+
+
+def _loss(report: Any, kind: str) -> str:
+    """What rows of a kind have lost, and what they may."""
+    loss, allowed = report.lost[kind], report.allowed_losses.get(kind)
+    mean = loss.total / max(loss.rows, 1)
+    if kind == VECTORS:
+        limit = "" if allowed is None else f" (required {_cosine(allowed)})"
+        return (
+            f"cosine with the model's vector at least {_cosine(loss.most)}"
+            f"{limit}, {_cosine(mean)} on average, over "
+            f"{units.count(loss.rows, 'vector')}"
+        )
+    limit = "" if allowed is None else f" (allowed {allowed:.2g})"
+    return (
+        f"KL divergence from the model's probabilities at most {loss.most:.2g}"
+        f"{limit}, {mean:.2g} on average"
+    )
+
+
+def _cosine(loss: float) -> str:
+    """1 less a loss, with two digits of the loss."""
+    if loss < 1e-7:  # which float32 cannot tell from 0
+        return "1"
+    digits = max(1 - math.floor(math.log10(loss)), 2)
+    return f"{1 - loss:.{digits}f}"
+
+
+def _decisions(report: Any) -> str:
     """How often the largest score is kept, and how often it must be."""
     kept, decided = report.decided
-    rows = sum(case.rows for case in report.judged)
-    text = f"the largest score leads by more than {report.lead:.2g} in "
+    agreeing, rows = (
+        sum(getattr(case, name) for case in report.judged)
+        for name in ("agreeing", "rows")
+    )
+    text = (
+        f"the largest is the model's in {agreeing:,} of {rows:,}; where it "
+        f"leads by more than {report.lead:.2g}, "
+    )
     if not decided:
-        return f"{text}none of {rows} rows, so it was not checked"
+        return f"{text}which it never does, so this was not checked"
     return (
-        f"{text}{decided} of {rows} rows, and is the model's in {kept} of "
-        f"these; {100 * report.agreement:.4g}% is required"
+        f"{text}in {kept:,} of {decided:,} ({100 * report.agreement:.4g}% "
+        "required)"
     )
 
 
 def summary(report: Any) -> str:
     """What was verified, in one line."""
     count, judged = len(report.cases), len(report.judged)
-    on_samples = (
-        f" on the {judged} samples"
-        if judged < count and report.judged[0].is_sample
-        else ""
-    )  # all others must be finite, and no more
+    on_samples = ""
+    # All others must be finite, and no more.
+    if judged < count and report.judged[0].is_sample:
+        examples = sum(case.examples for case in report.judged)
+        on_samples = f" on the {units.count(examples, 'sample')}"
     verdict = "verified" if report.passed else "WRONG"
     if report.passed and report.rewritten:
         verdict += " by answers and weights alone, not its graph"
     return (
-        f"{report.path}: {verdict}: {count} "
-        f"case{'s' * (count != 1)}, worst {report.worst_difference:.2g} of "
-        f"{report.tolerance:.2g}{on_samples}, {units.size(report.size_bytes)}"
+        f"{report.path}: {verdict}: {units.count(count, 'case')}, largest "
+        f"difference {report.worst_difference:.2g} (allowed "
+        f"{report.tolerance:.2g}){on_samples}, {units.size(report.size_bytes)}"
     )

@@ -129,14 +129,28 @@ def test_report_says_what_is_lost(files, model, mode, run_litert):
     worst = max(np.max(np.abs(a - b)) for a, b in answers)
     accuracy = report.accuracy
     assert accuracy.on_samples
-    assert accuracy.rows > len(same)  # those of the encoding count too
+    assert accuracy.rows == len(same)  # an encoding has no largest score
     wrong = round((1 - accuracy.agreement) * accuracy.rows)
-    assert wrong >= np.sum(~same)
+    assert wrong == np.sum(~same)
     # Relative to the largest score there is, which is at most 1.
     assert worst <= accuracy.worst_difference * 1.0001 <= 3 * worst
     assert 0 < accuracy.mean_difference < accuracy.worst_difference
     assert report.quantization == mode
-    assert f"{mode}, compared with the model: worst" in str(report)
+    lines = str(report).splitlines()
+    assert lines[1].startswith(
+        f"{mode}, compared with the model on the samples: largest difference "
+    )
+    assert {name: why.split()[0] for name, why in report.kinds.items()} == {
+        "serving_default/scores": "scores",
+        "serving_default/encoding": "vectors",
+    }
+    assert any(
+        line.startswith(
+            "judged as vectors: serving_default/encoding (made by "
+            "PositionalEncoding): cosine with the model's vector at least 1 "
+        )
+        for line in lines
+    )
     assert report.to_dict()["accuracy"]["rows"] == accuracy.rows
 
 
@@ -393,7 +407,7 @@ def test_samples_are_what_a_file_is_held_to(tmp_path):
     assert not report.passed
     assert report.worst_difference == pytest.approx(0.5, abs=0.01)
     assert right.report.decided == (63, 63)
-    line = "in 63 of 63 rows, and is the model's in 63 of these; 99% is requir"
+    line = "in 63 of 63; where it leads by more than "
     assert line in str(right.report)
     # Whatever difference is allowed, each answer is the other one now.
     given = {"samples": ids, "tolerance": 1.0}
@@ -402,7 +416,7 @@ def test_samples_are_what_a_file_is_held_to(tmp_path):
     assert not other.passed
     assert other.decided == (0, 63)
     with pytest.raises(
-        kp.ExportVerificationError, match=r"in 0 of these; 99% .+ `agreement`"
+        kp.ExportVerificationError, match=r"in 0 of 63 \(99% .+ `agreement`"
     ):
         other.require_success()
     other = dataclasses.replace(other, agreement=0.0)
@@ -444,12 +458,13 @@ def test_many_samples_are_a_line_in_the_report(model, files):
     assert sum(case.is_sample for case in report.cases) == 30
     worst = max(case.worst_difference for case in report.cases[:30])
     (line,) = [
-        each for each in report.details().splitlines() if "more samples" in each
+        each for each in report.details().splitlines() if "more cases" in each
     ]
-    assert "22 more samples; the worst of all: serving_default, ids" in line
+    assert "22 more cases of samples; the largest difference of all: " in line
     assert f": {worst:.2g}, " in line
     summary, *_ = str(report).splitlines()
-    assert f"worst {worst:.2g} of {report.tolerance:.2g} on the 30 " in summary
+    found = f"{worst:.2g} (allowed {report.tolerance:.2g}) on the 30 samples"
+    assert f"largest difference {found}, " in summary
     assert len(str(report).splitlines()) < 5
     assert len(report.details().splitlines()) < 30
 

@@ -19,6 +19,7 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.artifacts.expectations.differences import Columns, difference
+from keras_posenc.artifacts.expectations.kinds import SCORES, Kind
 from keras_posenc.artifacts.expectations.questions import Questions
 from keras_posenc.artifacts.expectations.reference_outputs import expect
 from keras_posenc.artifacts.ground import units
@@ -99,14 +100,14 @@ def test_cases_of_an_export(artifact):
 def test_report_as_text(artifact):
     report = artifact.report
     assert str(report) == (
-        f"{artifact.path}: verified: 7 cases, worst "
-        f"{report.worst_difference:.2g} of 1e-05, "
+        f"{artifact.path}: verified: 7 cases, largest difference "
+        f"{report.worst_difference:.2g} (allowed 1e-05), "
         f"{units.size(report.size_bytes)}"
     )
     first, loaded, columns, *rest = report.details().splitlines()
     assert first == str(report)
     assert loaded == f"loaded in {units.time(report.load_seconds)}"
-    assert columns == "signature, inputs: worst difference, time of a call"
+    assert columns == "signature, inputs: largest difference, time of a call"
     assert len(rest) == 7
     assert rest[-1].startswith("  short, ids of shape (1, 4): ")
     assert rest[-1].endswith(units.time(report.cases[-1].milliseconds / 1e3))
@@ -254,7 +255,8 @@ def test_difference_of_rounded_answers_in_numbers():
     }
     scales = {"scores": 1.0, "place": 1.0}
     assert difference(wanted, got, scales).worst == math.inf
-    found = difference(wanted, got, scales, rounded=True)
+    kinds = {"scores": Kind(SCORES, "they are")}
+    found = difference(wanted, got, scales, rounded=True, kinds=kinds)
     assert (found.worst, found.where) == (0.25, "scores[1, 0]")
     assert found.mean == 0.5 / 6
     assert (found.agreeing, found.rows) == (2, 3)
@@ -351,7 +353,10 @@ def test_report_of_a_failure_is_still_json(scaled):
     report = json.loads(json.dumps(scaled.to_dict(), allow_nan=False))
     assert report["passed"] is False
     assert report["worst_difference"] is None
-    assert "WRONG: 52 cases, worst inf of" in str(scaled).splitlines()[0]
+    assert (
+        "WRONG: 52 cases, largest difference inf (allowed"
+        in str(scaled).splitlines()[0]
+    )
 
 
 def test_changed_weight_and_where(litert, model):
@@ -367,7 +372,7 @@ def test_changed_weight_and_where(litert, model):
     assert caught.value.report is report
     assert str(caught.value) == (
         "The artifact does not give the model's answers in 6 of 6 cases. The "
-        f"worst: signature 'serving_default', {worst.inputs}: "
+        f"largest difference: signature 'serving_default', {worst.inputs}: "
         f"{worst.worst_output} differs by {worst.worst_difference:.3g}, and "
         "1e-05 is allowed. If that is rounding, which grows with the length "
         "and where many tokens are the same, allow more by `tolerance` "

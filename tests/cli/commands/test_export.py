@@ -26,7 +26,9 @@ class TestExport:
             "m.tflite",
             "m.tflite.verified.json",
         ]
-        assert result.out.startswith(f"{out}: verified: 6 cases, worst ")
+        assert result.out.startswith(
+            f"{out}: verified: 6 cases, largest difference "
+        )
         assert len(result.out.splitlines()) == 1
         assert result.err.splitlines() == [
             "Loading model.keras ...",

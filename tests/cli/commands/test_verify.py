@@ -34,7 +34,10 @@ class TestVerify:
         result = cli(*arguments)
         assert result.code == 1
         first, why, *others = result.out.splitlines()
-        assert ": WRONG: 6 cases, worst 0.00024 of 1e-05, " in first
+        assert (
+            ": WRONG: 6 cases, largest difference 0.00024 (allowed 1e-05), "
+            in first
+        )
         assert "does not give the model's answers in 6 of 6 cases" in why
         assert sum("  serving_default, ids of " in line for line in others) == 6
 
@@ -49,7 +52,10 @@ class TestVerify:
         result = cli(*arguments, "--tolerance", 3e-4)
         assert result.code == 1  # a changed weight is no rounding
         first, second, *_ = result.out.splitlines()
-        assert ": WRONG: 6 cases, worst 0.00024 of 0.0003, " in first
+        assert (
+            ": WRONG: 6 cases, largest difference 0.00024 (allowed 0.0003), "
+            in first
+        )
         assert second.startswith("not the model's own: missing or diff")
 
     def test_another_writers_graph(self, cli, folder, tmp_path):
