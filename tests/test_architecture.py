@@ -65,7 +65,7 @@ ARTIFACTS["litert"] = ARTIFACTS["mediapipe"] | {"mediapipe"}
 ARTIFACTS["answers"] = {*ARTIFACTS} - {"saved_model", "litert", "onnx"}
 ARTIFACTS["answers"] -= {"mediapipe", "graphs", "isolated"}
 ARTIFACTS["verify"] = {*ARTIFACTS} - {"answers"}
-MOST_FILES, MOST_LINES = 13, 300  # of a room, and of a file, in artifacts/
+MOST_FILES, MOST_LINES = 13, 310  # of a room, and of a file, in artifacts/
 
 # Where a package may be imported at all, and where only late: in a function.
 HOMES = {

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from keras_posenc.artifacts.graphs.contents import tables_of
 from keras_posenc.artifacts.graphs.shared_layers import trace_all
 from keras_posenc.artifacts.ground.errors import ExportError, in_words
@@ -11,14 +13,39 @@ from keras_posenc.artifacts.ground.staging import writing_to
 from keras_posenc.artifacts.signatures.signature import Signature
 
 
+def serve_of(signature: Signature, function: Any) -> Any:
+    """What Keras's own exports call `serve`: a signature for Python.
+
+    It takes and returns what the model does, and computes nothing but the
+    signature's graph function.
+    """
+    import tensorflow as tf
+
+    def spec(name: str) -> Any:
+        given = signature.specs[name]
+        return tf.TensorSpec(given.shape, given.dtype, name=name)
+
+    arguments = keras.tree.map_structure(spec, list(signature.arguments))
+    names = keras.tree.flatten(list(signature.arguments))
+
+    @tf.function(input_signature=arguments, autograph=False)
+    def serve(*given: Any) -> Any:
+        tensors = keras.tree.flatten(list(given))
+        outputs = function(**dict(zip(names, tensors, strict=True)))
+        return signature.pack(outputs)
+
+    return serve
+
+
 def write_saved_model(
-    signatures: Sequence[Signature], folder: Path
+    signatures: Sequence[Signature], folder: Path, has_serve: bool = False
 ) -> dict[str, Any]:
     """Writes a SavedModel with the given signatures, each weight once.
 
     Args:
         signatures: The entry points, of a snapshot.
         folder: A path at which nothing exists.
+        has_serve: Whether Python is to find the function `serve`.
 
     Returns:
         The graph function of each signature by name.
@@ -40,6 +67,9 @@ def write_saved_model(
         }.values()
     )
     module.tables = tables_of(signatures)
+    for signature in signatures if has_serve else ():
+        if signature.has_serve:
+            module.serve = serve_of(signature, functions[signature.name])
     try:
         with writing_to(folder.parent):
             tf.saved_model.save(module, str(folder), signatures=functions)

@@ -229,7 +229,7 @@ def export_saved_model(
         ThreadPoolExecutor(1) as pool,
     ):
         step("Writing the SavedModel")
-        functions = write_saved_model(resolved, staged)
+        functions = write_saved_model(resolved, staged, has_serve=True)
         inspecting = pool.submit(inspect_safe, staged, allow_operators)
         if questions is not None and runtime is not None:
             load_ahead(runtime, staged)

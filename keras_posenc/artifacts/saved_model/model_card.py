@@ -228,7 +228,29 @@ def _signature(
             "```sh\ncurl http://localhost:8501/v1/models/"
             f"{name}:predict -d '{request}'\n```",
             f"```python\n{_grpc(name, signature, example)}\n```",
+            *([_in_python(signature)] if signature.has_serve else []),
         ]
+    )
+
+
+def _in_python(signature: Signature) -> str:
+    """How Python calls it, with tensors of the names of the inputs."""
+
+    def code(structure: Any) -> str:
+        if isinstance(structure, str):
+            return structure
+        if isinstance(structure, Mapping):
+            items = (f"{key!r}: {code(structure[key])}" for key in structure)
+            return f"{{{', '.join(items)}}}"
+        return f"[{', '.join(map(code, structure))}]"
+
+    given = ", ".join(map(code, signature.arguments))
+    named = ", ".join(f"{each}={each}" for each in signature.specs)
+    return (
+        "In Python, with `loaded = tf.saved_model.load(...)` of this folder: "
+        f"`loaded.serve({given})` returns what the model does, as exports by "
+        f"Keras do, and `loaded.signatures['{signature.name}']({named})` a "
+        "dict of outputs."
     )
 
 

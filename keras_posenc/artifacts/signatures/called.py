@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_posenc.artifacts.signatures.naming import (
+    as_served,
     check_names,
     in_code,
     named_outputs,
@@ -109,6 +110,8 @@ def signature_of_called(
         isinstance(structure, Mapping) and {*structure} == {*specs}
     ) and set(specs) <= set(inspect.signature(model.call).parameters)
 
+    returned: list[Any] = []  # the structure, which only a call shows
+
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         tensors = {input_name: tensors[input_name] for input_name in specs}
         if by_argument:
@@ -119,9 +122,22 @@ def signature_of_called(
             outputs = model(tensors, training=False)
         else:
             outputs = model(*tensors.values(), training=False)
+        returned[:] = [keras.tree.map_structure(lambda _: 0, outputs)]
         return named_outputs(model, outputs)
 
-    return Signature(name, model, specs, call)
+    arguments: list[Any] = [*specs]
+    if is_list and not by_argument:
+        arguments = [[*specs]]
+    elif by_key and not by_argument:
+        arguments = [{each: each for each in specs}]
+    return Signature(
+        name,
+        model,
+        specs,
+        call,
+        arguments=arguments,
+        pack=lambda outputs: as_served(returned[-1], outputs),
+    )
 
 
 def _arguments(model: keras.Model) -> list[str]:

@@ -57,6 +57,20 @@ def output_of(model: keras.Model) -> Any:
     return model.outputs[0] if is_sequential(model) else model.output
 
 
+def as_served(structure: Any, outputs: dict[str, Any]) -> Any:
+    """Outputs by name in the structure in which their model returns them.
+
+    Args:
+        structure: The model's symbolic output.
+        outputs: The named outputs, and perhaps more.
+    """
+    count = len(keras.tree.flatten(structure))
+    if isinstance(structure, Mapping) or len(outputs) != count:
+        return dict(outputs)
+    values = list(outputs.values())
+    return values if count > 1 else values[0]  # as Keras returns them
+
+
 def is_sequential(model: keras.Model) -> bool:
     """Whether a model is a chain of layers, which keeps no output names."""
     return isinstance(model, keras.Sequential)

@@ -1,6 +1,7 @@
 """From a model, and what its caller says, to the signatures of an artifact."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from keras_posenc.artifacts.signatures.called import (
     with_shapes,
 )
 from keras_posenc.artifacts.signatures.naming import (
+    as_served,
     begun_by,
     check_names,
     check_outputs,
@@ -22,6 +24,7 @@ from keras_posenc.artifacts.signatures.naming import (
     input_names,
     is_sequential,
     named_outputs,
+    output_of,
 )
 from keras_posenc.artifacts.signatures.signature import (
     DEFAULT,
@@ -229,7 +232,14 @@ def _signature(
         )
         return named_outputs(model, model(packed, training=False))
 
-    return Signature(name, model, specs, call)
+    return Signature(
+        name,
+        model,
+        specs,
+        call,
+        arguments=[keras.tree.pack_sequence_as(structure, names)],
+        pack=functools.partial(as_served, output_of(model)),
+    )
 
 
 def _check_inputs(name: str, model: keras.Model) -> None:

@@ -32,6 +32,9 @@ class Signature:
         add: What it adds to the model's outputs, of what they carry.
         own_names: The model's names of outputs that are called otherwise, by
             what they are called.
+        arguments: How Keras's own function `serve` takes the inputs: for each
+            argument the name of an input, or a list or dict of such.
+        pack: From a dict of its outputs to what `serve` returns.
         asked: Batch sizes, with lengths, for which it is made in another way,
             and so has to be verified.
     """
@@ -45,7 +48,15 @@ class Signature:
     whole: "Whole | None" = None
     add: Callable[[dict[str, Any]], dict[str, Any]] = dict
     own_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    arguments: Sequence[Any] = ()
+    pack: Callable[[dict[str, Any]], Any] = dict
     asked: Sequence[tuple[int, int]] = ()
+
+    @property
+    def has_serve(self) -> bool:
+        """Whether Python finds it as `serve`, as in Keras's own exports."""
+        names = keras.tree.flatten(list(self.arguments))
+        return self.name == DEFAULT and sorted(names) == sorted(self.specs)
 
     def shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
         """Each input's shape by name, with these for its dynamic axes."""

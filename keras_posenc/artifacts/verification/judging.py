@@ -1,7 +1,13 @@
 """The verdict on an artifact, by the answers of its model."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -93,6 +99,7 @@ def verify_expectations(
                 f" (it says that TensorFlow {response['version']} wrote it, "
                 f"and this is {_tensorflow_version()})"
             )
+    altered += _serve(expectations, inspection, labels, response.get("serve"))
     names = {signature.name for signature in expectations.signatures}
     return VerificationReport(
         path=inspection.path,
@@ -182,6 +189,53 @@ def _check_readers(
                     f"{found.worst_difference:.3g}"
                 )
             )
+
+
+def _serve(
+    expectations: Expectations,
+    inspection: Inspection,
+    labels: Collection[str],
+    found: Mapping[str, Any] | None,
+) -> Iterator[str]:
+    """How `serve` takes or returns other structures than the model, in words.
+
+    What it computes is compared where the SavedModel is loaded.
+    """
+    for signature in expectations.signatures:
+        if found is None or not signature.has_serve:
+            continue
+        outputs = {
+            name: name
+            for case in expectations.cases
+            if case.signature == signature.name
+            for name in case.answers
+        }
+        own = signature.pack(outputs)
+        if any(each.startswith(f"{signature.name}/") for each in labels):
+            more = inspection.signatures[signature.name]["outputs"]
+            own = {name: name for name in more}
+        if not _is_same(found["arguments"], list(signature.arguments)):
+            yield "the inputs of 'serve' are in another order or structure"
+        if not _is_same(found["results"], own):
+            yield "the outputs of 'serve' are in another order or structure"
+
+
+def _is_same(found: Any, own: Any) -> bool:
+    """Whether a structure that was told has the names of one's own."""
+    if isinstance(own, str):
+        return isinstance(found, dict) and own in found.get("of", ())
+    if isinstance(own, Mapping):
+        by = found.get("by") if isinstance(found, dict) else None
+        return (
+            isinstance(by, dict)
+            and by.keys() == own.keys()
+            and all(_is_same(by[key], own[key]) for key in own)
+        )
+    return (
+        isinstance(found, list)
+        and len(found) == len(own)
+        and all(map(_is_same, found, own))
+    )
 
 
 def _tensorflow_version() -> str:

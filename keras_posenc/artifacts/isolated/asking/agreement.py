@@ -27,7 +27,7 @@ def check_agreement(meta: Any) -> dict[str, Any]:
     """
     nodes = {node.name: node for node in meta.graph_def.node}
     objects = meta.object_graph_def.nodes
-    by_python = _python_signatures(objects)
+    by_python = python_signatures(objects)
     served = {
         name: signature
         for name, signature in meta.signature_def.items()
@@ -159,7 +159,7 @@ def check_loading(meta: Any, library: Mapping[str, Any]) -> None:
                 remaining.append(nodes[name])
 
 
-def _python_signatures(objects: Any) -> dict[str, Any]:
+def python_signatures(objects: Any) -> dict[str, Any]:
     """The functions that Python finds by the names of signatures."""
 
     def child(node: Any, name: str) -> Any:
@@ -184,7 +184,7 @@ def _python_signatures(objects: Any) -> dict[str, Any]:
 
 def keywords_of(meta: Any, name: str) -> list[str]:
     """The inputs of a signature, in the order of its function's arguments."""
-    by_python = _python_signatures(meta.object_graph_def.nodes)
+    by_python = python_signatures(meta.object_graph_def.nodes)
     return [*by_python[name].argument_keywords]
 
 

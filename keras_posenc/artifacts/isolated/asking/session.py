@@ -37,6 +37,7 @@ from keras_posenc.artifacts.isolated.asking.runners import (
     restore,
     session_runner,
 )
+from keras_posenc.artifacts.isolated.asking.serve import check_serve
 from keras_posenc.artifacts.isolated.asking.values import (
     check_values,
     digests,
@@ -56,6 +57,8 @@ class Served:
             by whether all of it is wanted.
         input_dtypes: For each signature the dtypes of its inputs.
         more: Functions that Python alone could call, by their paths.
+        serve: What `check_serve` tells of Keras's function for Python, if it
+            is there.
         version: The version of TensorFlow that wrote it.
         seconds: How long a server takes to load it.
     """
@@ -65,6 +68,7 @@ class Served:
     contents: Callable[[bool], dict[str, Contents]]
     input_dtypes: dict[str, dict[str, Any]]
     more: list[str]
+    serve: dict[str, Any] | None
     version: str
     seconds: float
 
@@ -96,6 +100,7 @@ def load(
     library = {f.signature.name: f for f in meta.graph_def.library.function}
     calls = check_agreement(meta)
     check_loading(meta, library)
+    paths, serve = check_serve(meta, library) or (set(), None)
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(meta.graph_def, name="")
@@ -166,7 +171,8 @@ def load(
             }
             for name in calls
         },
-        more=sorted(functions_of(meta.object_graph_def.nodes)),
+        more=sorted(functions_of(meta.object_graph_def.nodes) - paths),
+        serve=serve,
         version=meta.meta_info_def.tensorflow_version,
         seconds=seconds,
     )

@@ -98,6 +98,7 @@ def main(path: str) -> None:
             response["warmup"] = _replay_warmup(artifact, served)
             response["version"] = served.version
             response["more"] = served.more
+            response["serve"] = served.serve
             response["contents"] = {
                 name: dataclasses.asdict(contents)
                 for name, contents in served.contents(

@@ -1,0 +1,191 @@
+"""`serve`: Python calls a SavedModel as it calls those that Keras writes."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from tensorflow.core.protobuf import saved_model_pb2  # noqa: E402
+
+# Both copy the same graph: float32 sums of 4 products, in whatever order.
+TOLERANCE = 4 * 2.0**-22
+
+
+def inputs():
+    return (keras.Input((4,), name=name) for name in "ab")
+
+
+def dense(name):
+    return layers.Dense(2, name=name)
+
+
+def one():
+    a, _ = inputs()
+    return keras.Model(a, dense("y")(a))
+
+
+def chain():
+    return keras.Sequential([keras.Input((4,), name="a"), dense("y")])
+
+
+def lists():
+    a, b = inputs()
+    return keras.Model([b, a], [dense("y")(a), dense("z")(b)])
+
+
+def list_of_one():
+    a, _ = inputs()
+    return keras.Model([a], [dense("y")(a)])
+
+
+def dicts():
+    a, b = inputs()
+    return keras.Model(
+        {"b": b, "a": a}, {"z": dense("z")(b), "y": dense("y")(a)}
+    )
+
+
+def given(model):
+    rng = np.random.default_rng(0)
+    names = keras.tree.map_structure(
+        lambda tensor: tf.constant(rng.normal(size=(3, 4)), tf.float32),
+        model.inputs[0] if isinstance(model, keras.Sequential) else model.input,
+    )
+    return names
+
+
+@pytest.mark.parametrize(
+    "make", [one, chain, lists, list_of_one, dicts], ids=lambda m: m.__name__
+)
+def test_as_keras_has_it(make, tmp_path):
+    model = make()
+    x = given(model)
+    exported = kp.export_saved_model(model, tmp_path / "m", verbose=False)
+    assert exported.report.unverified == []
+    model.export(tmp_path / "keras", verbose=False)
+    call = {
+        "lists": "loaded.serve([b, a])",
+        "list_of_one": "loaded.serve([a])",
+        "dicts": "loaded.serve({'a': a, 'b': b})",
+    }.get(make.__name__, "loaded.serve(a)")
+    card = (exported.path / "MODEL_CARD.md").read_text()
+    assert f"`{call}` returns what the model does" in card
+    loaded = tf.saved_model.load(str(exported.path))
+    by_keras = tf.saved_model.load(str(tmp_path / "keras"))
+    own, others = loaded.serve(x), by_keras.serve(x)
+    tf.nest.assert_same_structure(own, others, check_types=True)
+    for found, other in zip(
+        tf.nest.flatten(own), tf.nest.flatten(others), strict=True
+    ):
+        np.testing.assert_allclose(found, other, rtol=0, atol=TOLERANCE)
+    report = kp.verify(model, exported.path, verbose=False)
+    assert report.passed
+    assert report.unverified == []
+
+
+def test_of_strings_and_labels(text_model, tmp_path):
+    labels = ["yes", "no", "perhaps"]
+    path = kp.export_saved_model(
+        text_model, tmp_path / "m", labels=labels, max_length=9, verbose=False
+    ).path
+    loaded = tf.saved_model.load(str(path))
+    served = loaded.serve(tf.constant(["one two"]))
+    assert served["label"].numpy()[0].decode() in labels
+    assert served.keys() == {"scores", "classes", "label"}
+    for known in (labels, None):
+        report = kp.verify(
+            text_model, path, labels=known, max_length=9, verbose=False
+        )
+        assert report.passed, report
+        assert not any("serve " in each for each in report.unverified)
+
+
+@pytest.fixture(scope="module")
+def lists_exported(tmp_path_factory):
+    model = lists()
+    folder = tmp_path_factory.mktemp("lists")
+    return model, kp.export_saved_model(model, folder, verbose=False).path
+
+
+def forge_outputs(graph, serve):
+    """Its outputs change places in the function."""
+    (function,) = (
+        f for f in graph.graph_def.library.function if f.signature.name == serve
+    )
+    first, second = (arg.name for arg in function.signature.output_arg)
+    function.ret[first], function.ret[second] = (
+        function.ret[second],
+        function.ret[first],
+    )
+
+
+def forge_inputs(graph, serve):
+    """Python hands the inputs over in another order, by their names."""
+    specs = (
+        graph.object_graph_def.concrete_functions[serve]
+        .canonicalized_input_signature.tuple_value.values[0]
+        .tuple_value.values[0]
+        .list_value.values
+    )
+    names = [spec.tensor_spec_value.name for spec in specs]
+    for spec, name in zip(specs, reversed(names), strict=True):
+        spec.tensor_spec_value.name = name
+
+
+def forge_both(graph, serve):
+    """Inputs by other names, and what computes with them, too."""
+    forge_inputs(graph, serve)
+    (function,) = (
+        f for f in graph.graph_def.library.function if f.signature.name == serve
+    )
+    for node in function.node_def:
+        if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
+            node.input[0], node.input[1] = node.input[1], node.input[0]
+
+
+def forge_weights(graph, serve):
+    """It reads one variable in place of another."""
+    bound = graph.object_graph_def.concrete_functions[serve].bound_inputs
+    bound[0], bound[2] = bound[2], bound[0]
+
+
+def forge_function(graph, serve):
+    """It is another function of the file."""
+    objects = graph.object_graph_def.nodes
+    (node,) = (
+        objects[child.node_id].function
+        for child in objects[0].children
+        if child.local_name == "serve"
+    )
+    node.concrete_functions[:] = [serve, serve]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [forge_outputs, forge_inputs, forge_both, forge_weights, forge_function],
+    ids=lambda forge: forge.__name__,
+)
+def test_forged(lists_exported, tmp_path, forge):
+    model, path = lists_exported
+    shutil.copytree(path, tmp_path / "1")
+    file = tmp_path / "1" / "saved_model.pb"
+    message = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    (graph,) = message.meta_graphs
+    objects = graph.object_graph_def.nodes
+    (serve,) = (
+        name
+        for child in objects[0].children
+        if child.local_name == "serve"
+        for name in objects[child.node_id].function.concrete_functions
+    )
+    forge(graph, serve)
+    file.write_bytes(message.SerializeToString())
+    with pytest.raises(kp.ExportVerificationError, match="'serve'"):
+        kp.verify(model, tmp_path / "1", verbose=False).require_success()
