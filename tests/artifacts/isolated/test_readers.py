@@ -529,11 +529,11 @@ def test_function_of_python_alone_is_told(folder):
         for index, node in enumerate(objects)
         if node.WhichOneof("kind") == "bare_concrete_function"
     )
-    serve = objects[0].children.add(local_name="serve")
-    serve.node_id = len(objects)
+    more = objects[0].children.add(local_name="more")
+    more.node_id = len(objects)
     objects.add().CopyFrom(objects[wrapper])
     write(folder, message)
-    assert session.load(str(folder)).more == ["serve"]
+    assert session.load(str(folder)).more == ["more"]
 
 
 # ---- Edits of the weights

@@ -73,7 +73,7 @@ def test_as_keras_has_it(make, tmp_path):
     call = {
         "lists": "loaded.serve([b, a])",
         "list_of_one": "loaded.serve([a])",
-        "dicts": "loaded.serve({'a': a, 'b': b})",
+        "dicts": "loaded.serve({'b': b, 'a': a})",
     }.get(make.__name__, "loaded.serve(a)")
     card = (exported.path / "MODEL_CARD.md").read_text()
     assert f"`{call}` returns what the model does" in card

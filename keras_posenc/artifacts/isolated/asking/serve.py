@@ -45,7 +45,8 @@ def check_serve(
                 "servers run"
             )
 
-    (node,) = (objects[each.node_id] for each in found)
+    check(len(found) == 1, "is not one function, as")
+    node = objects[found[0].node_id]
     names = [*node.function.concrete_functions]
     check(
         len(names) == 1 and {*names} <= concrete.keys() & library.keys(),
