@@ -52,7 +52,26 @@ def dicts():
     )
 
 
+class Called(keras.Model):
+    """It knows its input only from having been called."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = dense("y")
+
+    def call(self, a):
+        return self.dense(a)
+
+
+def subclass():
+    model = Called()
+    model(np.zeros((1, 4), "float32"))
+    return model
+
+
 def given(model):
+    if isinstance(model, Called):
+        return tf.constant(np.eye(3, 4, dtype="float32"))
     rng = np.random.default_rng(0)
     names = keras.tree.map_structure(
         lambda tensor: tf.constant(rng.normal(size=(3, 4)), tf.float32),
@@ -62,7 +81,9 @@ def given(model):
 
 
 @pytest.mark.parametrize(
-    "make", [one, chain, lists, list_of_one, dicts], ids=lambda m: m.__name__
+    "make",
+    [one, chain, lists, list_of_one, dicts, subclass],
+    ids=lambda m: m.__name__,
 )
 def test_as_keras_has_it(make, tmp_path):
     model = make()
