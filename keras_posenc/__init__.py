@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 # What `.keras` files hold beside layers with a name here.
-from keras_posenc import training  # noqa: F401
+from keras_posenc import training
 from keras_posenc.checkpoints.pretrained_model import (
     PretrainedModel as PretrainedModel,
 )
@@ -226,7 +226,10 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from keras_posenc.ops.foreign_names import no_such_name
+
+        known = [f"training.{each}" for each in training.__all__]
+        raise no_such_name(__name__, name, [*globals()["__all__"], *known])
     module = importlib.import_module(f"{__name__}.{_LATE[name]}")
     value = globals()[name] = getattr(module, name)
     return value

@@ -7,9 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.named import NamedArguments
+
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class PretrainedModel(keras.Sequential):
+class PretrainedModel(NamedArguments, keras.Sequential):
     """A `Sequential` that keeps its labels and its origin.
 
     `load_hugging_face` makes it: of a tokenizer, unless the model begins with
@@ -26,6 +28,8 @@ class PretrainedModel(keras.Sequential):
             that is known, and the SHA-256 of each file of weights.
         **kwargs: Those of `keras.Sequential`: `name`, `trainable`.
     """
+
+    takes_vectors = False
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_posenc.ops.arguments import NamedArguments
+from keras_posenc.ops.named import NamedArguments
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

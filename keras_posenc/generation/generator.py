@@ -16,13 +16,14 @@ from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
 from keras_posenc.generation.stream import Stream
 from keras_posenc.generation.tokenizing import Tokenizing
+from keras_posenc.ops.named import NamedArguments
 
 # What else has a name in the graph.
 _NAMES = ("text", "noise", "search", "detokenize")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class Generator(keras.Model):
+class Generator(NamedArguments, keras.Model):
     """A model of sequences as a model from texts to texts.
 
     A Functional model. With tokenizers it takes `text`, strings `(batch,)`,
@@ -93,6 +94,9 @@ class Generator(keras.Model):
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
     """
+
+    takes_vectors = False
+    takes_ragged = True
 
     def __init__(
         self,

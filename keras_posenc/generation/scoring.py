@@ -14,7 +14,8 @@ from keras_posenc.generation.prompts import (
     refusable,
 )
 from keras_posenc.generation.search import check_model, vocabulary_of
-from keras_posenc.ops.arguments import NamedArguments, known_values
+from keras_posenc.ops.arguments import known_values
+from keras_posenc.ops.named import NamedArguments
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

@@ -8,7 +8,7 @@ from keras import ops
 from keras_posenc.generation.generated import Forbidden, in_full
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search, vocabulary_of
-from keras_posenc.ops.arguments import NamedArguments
+from keras_posenc.ops.named import NamedArguments
 
 # Of a cache, what each layer has: (what it is called here, where it lies).
 _OF_LAYERS = (("", "blocks"), ("memory_", "memory"))

@@ -3,11 +3,10 @@
 Every message names the argument, what it must be, and what came.
 """
 
-import difflib
 import inspect
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,49 +14,11 @@ import numpy as np
 from keras import ops
 
 
-class NamedArguments:
-    """Base of layers, before Keras's own: says what an unknown argument is.
-
-    Keras says no more of it than that it is unrecognized.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        try:
-            super().__init__(**kwargs)
-        except ValueError as error:
-            if "Unrecognized keyword" not in str(error):
-                raise
-            refuse_unknown(type(self), kwargs)
-            raise
-
-
-def refuse_unknown(kind: type, names: Iterable[str]) -> None:
-    """Raises `ValueError` for a name that no constructor of a class takes."""
-    known = {
-        name
-        for each in kind.__mro__[:-1]
-        if "__init__" in vars(each)
-        for name, parameter in inspect.signature(
-            vars(each)["__init__"]
-        ).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-        or parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-    } - {"self"}
-    unknown = next((name for name in names if name not in known), None)
-    if unknown is None:
-        return
-    near = [name for name in sorted(known) if unknown in name.split("_")]
-    near = near or difflib.get_close_matches(unknown, sorted(known), n=1)
-    raise ValueError(
-        f"{kind.__name__} has no argument `{unknown}`. "
-        + f"Did you mean {' or '.join(f'`{x}`' for x in near)}? "
-        * (0 < len(near) < 3)
-        + f"It has: {', '.join(sorted(known))}"
-    ) from None
-
-
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     """Returns `value` if it is one of `choices`, else raises `ValueError`."""
+    # Keras reads "add" in a `.h5` file as its function of that name.
+    if inspect.isfunction(value):
+        value = value.__name__
     if isinstance(value, str | None) and value in choices:
         return value
     *most, last = [repr(choice) for choice in choices]
@@ -311,10 +272,13 @@ def check_input_shape(
 ) -> None:
     """Raises `ValueError` unless there are these axes, the last one known."""
     if len(shape) != len(axes) or not shape[-1]:
+        are_ids = tuple(axes[:2]) == ("batch", "seq") and len(shape) == 2
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}' expects inputs of shape "
             f"({', '.join(axes)}), with {axes[-1]} known and above 0. "
             f"Received: inputs of shape {tuple(shape)}"
+            + ". Ids go through a keras.layers.Embedding first"
+            * are_ids
         )
 
 

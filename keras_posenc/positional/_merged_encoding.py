@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
-    NamedArguments,
     check_choice,
     check_input_shape,
     check_inputs,
@@ -14,6 +13,7 @@ from keras_posenc.ops.arguments import (
     check_rate,
 )
 from keras_posenc.ops.broadcasting import spread
+from keras_posenc.ops.named import NamedArguments
 
 MERGE_MODES = ("add", "concat", None)
 

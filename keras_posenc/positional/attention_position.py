@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_posenc.ops.arguments import NamedArguments
+from keras_posenc.ops.named import NamedArguments
 
 
 class AttentionPosition(NamedArguments, keras.Layer):
@@ -73,18 +73,3 @@ class AttentionPosition(NamedArguments, keras.Layer):
         # A hook is called by whichever layer attends, whose autocasting would
         # otherwise decide in what dtype the weights come.
         return super().add_weight(*args, **{"autocast": False, **kwargs})
-
-
-def check_attention_position(
-    value: Any, name: str = "attention_position"
-) -> AttentionPosition | None:
-    """Returns an `AttentionPosition` or None, also from a layer's config."""
-    if isinstance(value, dict):
-        value = keras.saving.deserialize_keras_object(value)
-    if value is None or isinstance(value, AttentionPosition):
-        return value
-    raise ValueError(
-        f"`{name}` must be an AttentionPosition or None, such as "
-        "RotaryEmbedding() or RelativePositionBias(). "
-        f"Received: {name}={value!r}"
-    )

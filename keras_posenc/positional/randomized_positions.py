@@ -6,13 +6,13 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
-    NamedArguments,
     check_bool,
     check_choice,
     check_positive_int,
     check_shape,
 )
 from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.ops.named import NamedArguments
 from keras_posenc.ops.positions import (
     plain_positions,
     positions_from_mask,

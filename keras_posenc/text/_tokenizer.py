@@ -7,7 +7,8 @@ from typing import Any
 import keras
 
 from keras_posenc.keras_internals import carried_mask, carry_mask
-from keras_posenc.ops.arguments import NamedArguments, check_positive_int
+from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.ops.named import NamedArguments
 
 
 class Tokenizer(NamedArguments, keras.layers.Layer):
@@ -22,6 +23,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
     """
 
     pad_id = 0
+    takes_vectors = False
     unknown_id: int
     start_id: int
     end_id: int

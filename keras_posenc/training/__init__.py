@@ -9,6 +9,7 @@ teacher forcing, batches of texts of like length, and LoRA.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from keras_posenc.ops.foreign_names import no_such_name
 from keras_posenc.training.accuracies import SequenceAccuracy, TokenAccuracy
 from keras_posenc.training.noam_schedule import NoamSchedule, noam_adam
 from keras_posenc.training.teacher_forcing import TeacherForcing
@@ -41,7 +42,7 @@ _LATE = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_such_name(__name__, name, __all__)
     module = importlib.import_module(f"{__name__}.{_LATE[name]}")
     value = globals()[name] = getattr(module, name)
     return value

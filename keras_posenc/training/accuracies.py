@@ -5,10 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.ops.named import NamedOptions
 from keras_posenc.training._tokens import read_targets, spread
 
 
-class _Accuracy(keras.metrics.Mean):
+class _Accuracy(NamedOptions, keras.metrics.Mean):
     """Base: a mean that reads targets as the loss does."""
 
     def __init__(

@@ -6,10 +6,13 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import check_positive, check_positive_int
+from keras_posenc.ops.named import NamedOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class NoamSchedule(
+    NamedOptions, keras.optimizers.schedules.LearningRateSchedule
+):
     """Grows in proportion to the step, then falls as its inverse root.
 
     `scale * d_model**-0.5 * min(n**-0.5, n * warmup_steps**-1.5)`, where n is

@@ -8,12 +8,12 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.ops.arguments import (
-    NamedArguments,
     check_integers,
     check_positive_int,
     check_shape,
     known_values,
 )
+from keras_posenc.ops.named import NamedArguments
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -59,6 +59,8 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
         [[5 6 3 0]
          [7 3 0 0]]
     """
+
+    takes_vectors = False
 
     def __init__(self, *, start_id: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import check_bool, check_rate, known_values
+from keras_posenc.ops.named import NamedOptions
 from keras_posenc.training._tokens import read_targets, spread
 
 _MEAN = "mean_with_sample_weight"
@@ -13,7 +14,7 @@ _DTYPES = ("float32", "float64")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class TokenCrossentropy(keras.losses.Loss):
+class TokenCrossentropy(NamedOptions, keras.losses.Loss):
     """Cross-entropy of target ids, its mean over the tokens that are real.
 
     A token counts unless its target is `ignored_id`, or padding by the mask

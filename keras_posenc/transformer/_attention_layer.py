@@ -8,7 +8,6 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
-    NamedArguments,
     check_inputs,
     check_mask,
     check_position_tensors,
@@ -16,11 +15,10 @@ from keras_posenc.ops.arguments import (
     check_shape,
 )
 from keras_posenc.ops.masks import hide_masked, resolve_mask
+from keras_posenc.ops.named import NamedArguments
 from keras_posenc.ops.positions import count_positions
 from keras_posenc.ops.sides import Side
-from keras_posenc.positional.attention_position import (
-    check_attention_position,
-)
+from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._quantized import QuantizedWithin
 
@@ -37,6 +35,7 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
     while it converts, every shape within follows from those of the inputs.
     """
 
+    hidden_arguments = frozenset({"context"})
     data_dependent_shapes = True
 
     num_layers: int | None = None
@@ -217,16 +216,16 @@ def head_width(layer: Any, dim: int) -> int:
     return int(dim) // int(layer.num_heads)
 
 
-def check_positions(name: str, value: Any, num_layers: int) -> Any:
+def check_positions(name: str, value: Any, num_layers: int, dtype: Any) -> Any:
     """One shared `AttentionPosition`, a list of one per block, or None."""
     if not isinstance(value, list | tuple):
-        return check_attention_position(value, name)
+        return check_attention_position(value, dtype, name)
     if len(value) != num_layers:
         raise ValueError(
             f"`{name}` as a list must have one entry for each of "
             f"the {num_layers} blocks. Received: {len(value)} entries"
         )
-    return [check_attention_position(position, name) for position in value]
+    return [check_attention_position(each, dtype, name) for each in value]
 
 
 def side_of(

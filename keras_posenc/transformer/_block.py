@@ -35,6 +35,12 @@ class Block(AttentionLayer):
         has_attention_norm: Whether a norm goes with the self-attention.
     """
 
+    hidden_arguments = AttentionLayer.hidden_arguments | {
+        "within",
+        "across",
+        "has_attention_norm",
+    }
+
     def __init__(
         self,
         num_heads: int,
@@ -51,7 +57,7 @@ class Block(AttentionLayer):
         use_bias: bool,
         use_gate: bool,
         num_key_value_heads: int | None,
-        attention_position: AttentionPosition | None,
+        attention_position: AttentionPosition | str | None,
         kernel_initializer: Any,
         bias_initializer: Any,
         kernel_regularizer: Any,

@@ -12,10 +12,8 @@ from keras_posenc.ops.arguments import (
     check_shape,
 )
 from keras_posenc.ops.masks import hide_padding, resolve_mask
-from keras_posenc.positional.attention_position import (
-    AttentionPosition,
-    check_attention_position,
-)
+from keras_posenc.positional.attention_kinds import check_attention_position
+from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attention_layer import AttentionLayer, side_of
 from keras_posenc.transformer._context import Context, Memory
 
@@ -258,7 +256,7 @@ class DecodingLayer(AttentionLayer):
 
 
 def check_cross_attention_position(
-    value: Any, name: str = "attention_position"
+    value: Any, dtype: Any, name: str = "attention_position"
 ) -> AttentionPosition | None:
     """Returns an `AttentionPosition` that makes sense between two sequences.
 
@@ -266,7 +264,7 @@ def check_cross_attention_position(
         ValueError: One whose answer depends on how long the other sequence is,
             or on which of two tokens comes first.
     """
-    position = check_attention_position(value, name)
+    position = check_attention_position(value, dtype, name)
     if position is None:
         return None
     kind = getattr(position, "rope_type", None)

@@ -5,12 +5,12 @@ from typing import Any
 import keras
 
 from keras_posenc.ops.arguments import (
-    NamedArguments,
     check_inputs,
     check_sequence_shape,
     check_shape,
 )
 from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.ops.named import NamedArguments
 
 
 class Pooling1D(NamedArguments, keras.Layer):
@@ -18,6 +18,8 @@ class Pooling1D(NamedArguments, keras.Layer):
 
     A subclass defines `pool(x, mask)`, whose mask is bool `(batch, seq)`.
     """
+
+    takes_vectors = False  # `dim` of others is an axis
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

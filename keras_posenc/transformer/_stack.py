@@ -27,7 +27,7 @@ class Stack(AttentionLayer):
     Args:
         block: The class of the blocks.
         num_layers: Their number.
-        positions: Of each argument that may differ by block, what the stack
+        block_positions: Of each argument that may differ by block, what it
             was given: one value, or a list.
         num_heads: As the subclasses say, and all that follow.
         of_blocks: More that all blocks are made with.
@@ -36,12 +36,20 @@ class Stack(AttentionLayer):
         skip_padding: Whether they leave padding out of their computation.
     """
 
+    hidden_arguments = AttentionLayer.hidden_arguments | {
+        "block",
+        "block_positions",
+        "of_blocks",
+        "by_block",
+        "share_blocks",  # which the encoder's constructor names itself
+    }
+
     def __init__(
         self,
         block: Any,
         num_layers: int,
         *,
-        positions: dict[str, Any],
+        block_positions: dict[str, Any],
         num_heads: int,
         intermediate_dim: int,
         dropout: float,
@@ -67,8 +75,8 @@ class Stack(AttentionLayer):
         self.normalize_first = check_bool("normalize_first", normalize_first)
         self.skip_padding = check_bool("skip_padding", skip_padding)
         by_block = dict(by_block or {})
-        for name, value in positions.items():
-            value = check_positions(name, value, count)
+        for name, value in block_positions.items():
+            value = check_positions(name, value, count, self.dtype_policy)
             setattr(self, name, value)
             by_block[name] = (
                 value if isinstance(value, list) else [value] * count

@@ -4,6 +4,7 @@ from typing import Any, Self
 
 import keras
 
+from keras_posenc.ops.named import NamedArguments
 from keras_posenc.transformer._quantized import (
     quantize_again,
     quantized_policies,
@@ -28,7 +29,7 @@ STACK_OPTIONS = (
 )
 
 
-class StackModel(keras.Model):
+class StackModel(NamedArguments, keras.Model):
     """Base of the Functional models that are made anew from their config.
 
     A subclass sets `d_model`, `embeddings_initializer` and

@@ -48,7 +48,8 @@ class CrossAttention(DecodingLayer):
         dropout: Rate of the dropout on the attention weights, in [0, 1).
         use_bias: Whether the projections have biases.
         attention_position: An `AttentionPosition`, which is told where queries
-            stand in the inputs and keys in the memory, or None. One that
+            stand in the inputs and keys in the memory, the name of a kind,
+            such as `"rotary"`, or None. One that
             depends on the length of a row (`rope_type="dynamic"`,
             `"longrope"`), or that tells earlier keys from later ones
             (`bidirectional=False`), is refused.
@@ -111,7 +112,7 @@ class CrossAttention(DecodingLayer):
         num_key_value_heads: int | None = None,
         dropout: float = 0.0,
         use_bias: bool = True,
-        attention_position: AttentionPosition | None = None,
+        attention_position: AttentionPosition | str | None = None,
         memory_dim: int | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
@@ -126,7 +127,7 @@ class CrossAttention(DecodingLayer):
         self.dropout = check_rate("dropout", dropout)
         self.use_bias = check_bool("use_bias", use_bias)
         self.attention_position = check_cross_attention_position(
-            attention_position
+            attention_position, self.dtype_policy
         )
         self.cross_attention_position = self.attention_position
         self.memory_dim = memory_dim

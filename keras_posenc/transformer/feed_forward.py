@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
-    NamedArguments,
     check_bool,
     check_inputs,
     check_mask,
@@ -17,6 +16,7 @@ from keras_posenc.ops.arguments import (
 )
 from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.masks import hide_padding
+from keras_posenc.ops.named import NamedArguments
 from keras_posenc.transformer._quantized import QuantizedWithin
 from keras_posenc.transformer._sublayers import (
     make_activation,

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import NamedArguments
+from keras_posenc.ops.named import NamedArguments
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -32,6 +32,9 @@ class L2Normalization(NamedArguments, keras.Layer):
     [[0.6 0.8]
      [0.  0. ]]
     """
+
+    takes_vectors = False  # `dim` of others is an axis
+    takes_ragged = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

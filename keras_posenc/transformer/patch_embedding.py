@@ -6,9 +6,9 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
-    NamedArguments,
     check_positive_int,
 )
+from keras_posenc.ops.named import NamedArguments
 from keras_posenc.transformer._sublayers import PROJECTION_OPTIONS
 
 

@@ -11,10 +11,8 @@ from keras_posenc.ops.arguments import (
     check_sequence_shape,
 )
 from keras_posenc.ops.attention import swap_heads
-from keras_posenc.positional.attention_position import (
-    AttentionPosition,
-    check_attention_position,
-)
+from keras_posenc.positional.attention_kinds import check_attention_position
+from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attending import attend_between, rotated
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
@@ -47,7 +45,8 @@ class SelfAttention(AttentionLayer):
             of query heads; divides `num_heads`, which it is by default.
         dropout: Rate of the dropout on the attention weights, in [0, 1).
         use_bias: Whether the projections have biases.
-        attention_position: An `AttentionPosition`, or None.
+        attention_position: An `AttentionPosition`, the name of a kind, such as
+            `"rotary"`, `"alibi"` or `"t5"`, or None.
         attention_window: How many tokens a token sees on either side of
             itself, by where they stand in the row; None for all.
         kernel_initializer: Initializer of the projections' kernels.
@@ -108,7 +107,7 @@ class SelfAttention(AttentionLayer):
         num_key_value_heads: int | None = None,
         dropout: float = 0.0,
         use_bias: bool = True,
-        attention_position: AttentionPosition | None = None,
+        attention_position: AttentionPosition | str | None = None,
         attention_window: int | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
@@ -122,7 +121,9 @@ class SelfAttention(AttentionLayer):
         )
         self.dropout = check_rate("dropout", dropout)
         self.use_bias = check_bool("use_bias", use_bias)
-        self.attention_position = check_attention_position(attention_position)
+        self.attention_position = check_attention_position(
+            attention_position, self.dtype_policy
+        )
         self.attention_window = check_window(attention_window)
         projection_options(
             self,

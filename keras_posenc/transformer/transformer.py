@@ -134,13 +134,19 @@ class Transformer(DecodingModel):
         input_position: keras.Layer | str | None = "sinusoidal",
         target_input_position: keras.Layer | str | None = "same",
         attention_position: (
-            AttentionPosition | Sequence[AttentionPosition | None] | None
+            AttentionPosition
+            | str
+            | Sequence[AttentionPosition | str | None]
+            | None
         ) = None,
         target_attention_position: (
             AttentionPosition | Sequence[AttentionPosition | None] | str | None
         ) = "same",
         cross_attention_position: (
-            AttentionPosition | Sequence[AttentionPosition | None] | None
+            AttentionPosition
+            | str
+            | Sequence[AttentionPosition | str | None]
+            | None
         ) = None,
         activation: Any = "relu",
         normalize_first: bool = False,
@@ -258,6 +264,7 @@ class Transformer(DecodingModel):
                 "target_attention_position",
                 _another(target_attention_position, encoder.attention_position),
                 num_decoder_layers,
+                dtype,
             ),
             cross_attention_position=cross_attention_position,
             memory_dim=None if width == x.shape[-1] else width,

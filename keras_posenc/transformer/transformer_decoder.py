@@ -40,7 +40,8 @@ class TransformerDecoder(Stack, DecodingLayer):
             says.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
         attention_position: An `AttentionPosition` that all self-attentions
-            share, or a list with one (or None) for each block, or None.
+            share, or the name of a kind, such as `"rotary"`; a list with one
+            (or None) for each block; or None.
         cross_attention_position: The same of the cross-attentions, each as
             `CrossAttention` takes it.
         memory_dim: Width of the memory; by default that of the inputs.
@@ -90,10 +91,16 @@ class TransformerDecoder(Stack, DecodingLayer):
         use_gate: bool = False,
         num_key_value_heads: int | None = None,
         attention_position: (
-            AttentionPosition | Sequence[AttentionPosition | None] | None
+            AttentionPosition
+            | str
+            | Sequence[AttentionPosition | str | None]
+            | None
         ) = None,
         cross_attention_position: (
-            AttentionPosition | Sequence[AttentionPosition | None] | None
+            AttentionPosition
+            | str
+            | Sequence[AttentionPosition | str | None]
+            | None
         ) = None,
         memory_dim: int | None = None,
         kernel_initializer: Any = "glorot_uniform",
@@ -106,7 +113,7 @@ class TransformerDecoder(Stack, DecodingLayer):
         super().__init__(
             TransformerDecoderBlock,
             num_layers,
-            positions={
+            block_positions={
                 "attention_position": attention_position,
                 "cross_attention_position": cross_attention_position,
             },

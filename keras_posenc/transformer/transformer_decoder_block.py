@@ -38,8 +38,8 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         use_gate: Whether the feed-forward parts have a gate, as `FeedForward`
             says.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
-        attention_position: An `AttentionPosition` of the self-attention, or
-            None.
+        attention_position: An `AttentionPosition` of the self-attention, the
+            name of a kind, such as `"rotary"`, or None.
         cross_attention_position: That of the cross-attention, as
             `CrossAttention` takes it, or None.
         memory_dim: Width of the memory; by default that of the inputs.
@@ -97,8 +97,8 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         use_bias: bool = True,
         use_gate: bool = False,
         num_key_value_heads: int | None = None,
-        attention_position: AttentionPosition | None = None,
-        cross_attention_position: AttentionPosition | None = None,
+        attention_position: AttentionPosition | str | None = None,
+        cross_attention_position: AttentionPosition | str | None = None,
         memory_dim: int | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
@@ -119,7 +119,9 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         if check_bool("use_cross_attention", use_cross_attention):
             across = {
                 "attention_position": check_cross_attention_position(
-                    cross_attention_position, "cross_attention_position"
+                    cross_attention_position,
+                    kwargs.get("dtype"),
+                    "cross_attention_position",
                 ),
                 "memory_dim": memory_dim,
             }

@@ -108,7 +108,10 @@ class TransformerDecoderModel(DecodingModel):
         dropout: float = 0.1,
         input_position: keras.Layer | str | None = "sinusoidal",
         attention_position: (
-            AttentionPosition | Sequence[AttentionPosition | None] | None
+            AttentionPosition
+            | str
+            | Sequence[AttentionPosition | str | None]
+            | None
         ) = None,
         activation: Any = "relu",
         normalize_first: bool = False,

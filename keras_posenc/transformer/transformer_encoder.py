@@ -35,8 +35,9 @@ class TransformerEncoder(Stack):
         use_gate: Whether the feed-forward parts have a gate, as `FeedForward`
             says.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
-        attention_position: An `AttentionPosition` that all blocks share, or a
-            list with one (or None) for each block, or None.
+        attention_position: An `AttentionPosition` that all blocks share, or
+            the name of a kind, such as `"rotary"`, `"alibi"` or `"t5"`; a list
+            with one (or None) for each block; or None.
         attention_window: How many tokens a token sees on either side of
             itself, or None for all: one value, or a list with one for each
             block.
@@ -100,7 +101,10 @@ class TransformerEncoder(Stack):
         use_gate: bool = False,
         num_key_value_heads: int | None = None,
         attention_position: (
-            AttentionPosition | Sequence[AttentionPosition | None] | None
+            AttentionPosition
+            | str
+            | Sequence[AttentionPosition | str | None]
+            | None
         ) = None,
         attention_window: int | Sequence[int | None] | None = None,
         use_first_norm: bool = True,
@@ -141,7 +145,7 @@ class TransformerEncoder(Stack):
             num_layers,
             by_block={"attention_window": windows, "use_attention_norm": norms},
             share_blocks=share_blocks,
-            positions={"attention_position": attention_position},
+            block_positions={"attention_position": attention_position},
             num_heads=num_heads,
             intermediate_dim=intermediate_dim,
             dropout=dropout,

@@ -31,7 +31,8 @@ class TransformerEncoderBlock(Block):
         use_gate: Whether the feed-forward parts have a gate, as `FeedForward`
             says.
         num_key_value_heads: Heads of keys and values; `num_heads` by default.
-        attention_position: An `AttentionPosition`, or None.
+        attention_position: An `AttentionPosition`, the name of a kind, such as
+            `"rotary"`, `"alibi"` or `"t5"`, or None.
         attention_window: How many tokens a token sees on either side of
             itself; None for all.
         use_attention_norm: Whether the attention half has its norm.
@@ -77,7 +78,7 @@ class TransformerEncoderBlock(Block):
         use_bias: bool = True,
         use_gate: bool = False,
         num_key_value_heads: int | None = None,
-        attention_position: AttentionPosition | None = None,
+        attention_position: AttentionPosition | str | None = None,
         attention_window: int | None = None,
         use_attention_norm: bool = True,
         kernel_initializer: Any = "glorot_uniform",

@@ -10,7 +10,6 @@ from keras_posenc.ops.arguments import (
     check_index,
     check_positive_int,
     check_rate,
-    refuse_unknown,
 )
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._id_embedding import IdEmbedding
@@ -111,7 +110,10 @@ class TransformerEncoderModel(IdModel):
         dropout: float = 0.1,
         input_position: keras.Layer | str | None = "sinusoidal",
         attention_position: (
-            AttentionPosition | Sequence[AttentionPosition | None] | None
+            AttentionPosition
+            | str
+            | Sequence[AttentionPosition | str | None]
+            | None
         ) = None,
         attention_window: int | Sequence[int | None] | None = None,
         use_first_norm: bool = True,
@@ -137,9 +139,7 @@ class TransformerEncoderModel(IdModel):
         dtype: Any = None,
         name: str | None = None,
         trainable: bool = True,
-        **unknown: Any,
     ) -> None:
-        refuse_unknown(TransformerEncoderModel, unknown)
         check_positive_int("vocabulary_size", vocabulary_size)
         check_positive_int("d_model", d_model)
         if embedding_dim is not None:

@@ -8,7 +8,6 @@ import keras
 from keras_posenc.ops.arguments import (
     check_positive_int,
     check_rate,
-    refuse_unknown,
 )
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.positional.attention_position import AttentionPosition
@@ -85,7 +84,10 @@ class VisionTransformerModel(StackModel):
         intermediate_dim: int = 3072,
         dropout: float = 0.0,
         attention_position: (
-            AttentionPosition | Sequence[AttentionPosition | None] | None
+            AttentionPosition
+            | str
+            | Sequence[AttentionPosition | str | None]
+            | None
         ) = None,
         activation: Any = "gelu",
         normalize_first: bool = True,
@@ -103,9 +105,7 @@ class VisionTransformerModel(StackModel):
         dtype: Any = None,
         name: str | None = None,
         trainable: bool = True,
-        **unknown: Any,
     ) -> None:
-        refuse_unknown(VisionTransformerModel, unknown)
         sizes = _pair(image_size)
         check_positive_int("num_channels", num_channels)
         dropout = check_rate("dropout", dropout)

@@ -1,18 +1,14 @@
 """Checks of arguments: what passes, in which type, and what is said if not."""
 
-import functools
 import json
 import math
-import re
 from fractions import Fraction
 
 import keras
 import numpy as np
 import pytest
 
-import keras_posenc as kp
 from keras_posenc.ops import arguments as check
-from keras_posenc.ops.arguments import NamedArguments
 
 GOOD = [
     (check.check_positive_int, 3, 3),
@@ -144,53 +140,3 @@ def test_no_integers(value, dtype):
     assert str(error.value) == (
         f"`ids` must be of an integer dtype. Received: ids of dtype {dtype}"
     )
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: kp.TransformerEncoder(2, heads=4),
-            "TransformerEncoder has no argument `heads`. Did you mean "
-            "`num_heads` or `num_key_value_heads`? It has: ",
-        ),
-        (
-            lambda: kp.RotaryEmbedding(wavelength=100),
-            "RotaryEmbedding has no argument `wavelength`. Did you mean "
-            "`max_wavelength`?",
-        ),
-        (
-            lambda: kp.TransformerEncoderModel(9, dmodel=4),
-            "TransformerEncoderModel has no argument `dmodel`. Did you mean "
-            "`d_model`?",
-        ),
-        (
-            lambda: kp.PositionalEncoding(merge="add"),
-            "Did you mean `merge_mode`? It has: ",
-        ),
-        (
-            lambda: kp.RotaryEmbedding(factor=4.0),
-            "has no argument `factor`. It has: activity_regularizer, at",
-        ),
-        (
-            lambda: kp.MaskedAveragePooling1D(x=1),
-            "has no argument `x`. It has: activity_regularizer, autocast, ",
-        ),
-    ],
-)
-def test_argument_that_is_unknown(make, message):
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        make()
-    assert len(str(caught.value).splitlines()) == 1
-
-
-def test_every_layer_names_its_arguments():
-    layers = [
-        value
-        for value in map(functools.partial(getattr, kp), kp.__all__)
-        if isinstance(value, type)
-        and issubclass(value, keras.Layer)
-        and not issubclass(value, keras.Model)
-    ]
-    assert len(layers) > 15
-    assert all(issubclass(layer, NamedArguments) for layer in layers)
