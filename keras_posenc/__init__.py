@@ -228,8 +228,9 @@ def __getattr__(name: str) -> Any:
     if name not in _LATE:
         from keras_posenc.ops.foreign_names import no_such_name
 
-        known = [f"training.{each}" for each in training.__all__]
-        raise no_such_name(__name__, name, [*globals()["__all__"], *known])
+        names = [f"training.{each}" for each in training.__all__]
+        names += globals()["__all__"]
+        raise no_such_name(__name__, name, known=names)
     module = importlib.import_module(f"{__name__}.{_LATE[name]}")
     value = globals()[name] = getattr(module, name)
     return value

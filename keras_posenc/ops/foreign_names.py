@@ -226,7 +226,7 @@ def misspelt(name: str, known: Collection[str]) -> list[str]:
 
 
 def no_such_name(
-    module: str, name: str, known: Collection[str]
+    module: str, name: str, *, known: Collection[str]
 ) -> AttributeError | ImportError:
     """The error for a public name that a module does not have.
 

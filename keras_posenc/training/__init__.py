@@ -42,7 +42,7 @@ _LATE = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
-        raise no_such_name(__name__, name, __all__)
+        raise no_such_name(__name__, name, known=__all__)
     module = importlib.import_module(f"{__name__}.{_LATE[name]}")
     value = globals()[name] = getattr(module, name)
     return value

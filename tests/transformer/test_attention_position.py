@@ -494,20 +494,20 @@ def test_config_round_trip(key):
 
 
 @pytest.mark.parametrize(
-    "value", ["rotary", 3, kp.PositionalEncoding(), Decay, [Decay()]]
+    "value", ["rope", 3, kp.PositionalEncoding(), Decay, [Decay()]]
 )
 @pytest.mark.parametrize("key", ["attention", "block"])
 def test_refuses_what_is_no_position(key, value):
     with pytest.raises(
         ValueError,
-        match=r"`attention_position` must be an AttentionPosition or None, su",
+        match=r"`attention_position` must be an AttentionPosition, such as",
     ):
         LAYERS[key](attention_position=value)
 
 
 def test_encoder_refuses_a_list_that_does_not_fit():
-    with pytest.raises(ValueError, match="must be an AttentionPosition or No"):
-        LAYERS["encoder"](attention_position=[Decay(), "rotary"])
+    with pytest.raises(ValueError, match="must be an AttentionPosition, such"):
+        LAYERS["encoder"](attention_position=[Decay(), "rope"])
     for value in ([], [None], [Decay()] * 3):
         with pytest.raises(
             ValueError,

@@ -1,0 +1,194 @@
+"""What is said of call arguments that came without names, or as ragged."""
+
+import inspect
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc import analysis
+from keras_posenc.ops.named import NamedArguments
+from keras_posenc.positional.attention_kinds import ATTENTION_KINDS
+
+X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
+IDS = np.array([[3, 4, 5, 0, 0], [3, 4, 5, 6, 7]])
+SMALL = {"d_model": 8, "num_layers": 1, "num_heads": 2, "intermediate_dim": 8}
+
+
+def remedy(error):
+    """What a message says to write instead."""
+    return re.search(r": (\w+\(.*)$", str(error.value))[1]
+
+
+def followed(error, layer, **values):
+    names = {layer.name: layer, **values}
+    return eval(remedy(error), names)
+
+
+@pytest.mark.parametrize(
+    ("layer", "inputs", "second", "values"),
+    [
+        (
+            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=8),
+            X,
+            MASK,
+            {"x": X, "mask": MASK},
+        ),
+        (kp.PositionalEncoding(), X, True, {"x": X, "training": True}),
+        (kp.CrossAttention(2), X, X, {"x": X, "memory": X}),
+        (
+            kp.SelfAttention(2),
+            X,
+            np.ones((2, 5, 5), bool),
+            {"x": X, "attention_mask": np.ones((2, 5, 5), bool)},
+        ),
+        (
+            kp.TransformerEncoderModel(9, **SMALL),
+            IDS,
+            MASK,
+            {"x": IDS, "mask": MASK},
+        ),
+        (
+            kp.Transformer(9, **SMALL),
+            IDS,
+            IDS,
+            {"source": IDS, "target": IDS},
+        ),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, keras.Layer) else "",
+)
+def test_arguments_without_names(layer, inputs, second, values):
+    with pytest.raises(TypeError, match="without a name") as error:
+        layer(inputs, second)
+    start = f"{type(layer).__name__} '{layer.name}' takes one argument"
+    assert str(error.value).startswith(start)
+    assert followed(error, layer, **values).shape[:2] == (2, 5)
+
+
+def test_an_argument_that_could_be_several():
+    layer = kp.SelfAttention(2, name="attention")
+    symbols = keras.Input((5, 8)), keras.Input((5,), dtype="int32")
+    for inputs in ((X, IDS), (X, [1, 2]), symbols, (X, MASK, MASK)):
+        with pytest.raises(TypeError, match="SelfAttention 'attention'") as e:
+            layer(*inputs)
+    assert remedy(e) == "attention(x, mask=mask)"
+    with pytest.raises(TypeError, match="NAME one of positions, start_i") as e:
+        layer(X, IDS)
+    assert "context" not in str(e.value)
+
+
+def test_all_layers_say_so():
+    for kind in vars(kp).values():
+        if not isinstance(kind, type) or not issubclass(kind, keras.Layer):
+            continue
+        assert issubclass(kind, NamedArguments)
+        call = inspect.signature(kind.call).parameters.values()
+        named = [p for p in call if p.kind is p.KEYWORD_ONLY]
+        ours = kind.call.__module__.startswith("keras_posenc")
+        assert len(call) - len(named) == 2 or not ours, kind
+
+
+@pytest.mark.tensorflow
+def test_ragged_inputs():
+    import tensorflow as tf
+
+    lengths = [3, 5]
+    ragged = tf.RaggedTensor.from_tensor(X, lengths)
+    ids = tf.RaggedTensor.from_tensor(IDS, lengths)
+    for layer in (
+        kp.TransformerEncoder(1, num_heads=2, intermediate_dim=8),
+        kp.PositionalEncoding(),
+        kp.MaskedAveragePooling1D(),
+        kp.RandomizedPositions(9),
+        kp.RotaryEmbedding(),
+    ):
+        with pytest.raises(ValueError, match="takes no RaggedTensor") as error:
+            layer(ragged)
+        got = followed(error, layer, x=ragged, tf=tf)
+        padded = np.where(MASK[..., np.newaxis], X, 0)
+        want = layer(padded, mask=MASK)
+        np.testing.assert_array_equal(*map(ops.convert_to_numpy, (got, want)))
+    layer = kp.CrossAttention(2)
+    with pytest.raises(ValueError, match="`memory` of shape") as error:
+        layer(X, memory=ragged)
+    got = eval(
+        remedy(error).replace("(x, ", "(inputs, "),
+        {layer.name: layer, "inputs": X, "x": ragged, "tf": tf},
+    )
+    want = layer(X, memory=X, memory_mask=MASK)
+    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (got, want)))
+    model = kp.TransformerEncoderModel(9, pad_id=2, **SMALL)
+    for call in (model, lambda x: model.predict(x, verbose=0)):
+        with pytest.raises(ValueError, match="takes no RaggedTensor") as error:
+            call(ids)
+        got = followed(error, model, x=ids)
+        assert ops.convert_to_numpy(got._keras_mask).tolist() == MASK.tolist()
+    both = kp.Transformer(9, **SMALL)
+    with pytest.raises(ValueError, match="takes no RaggedTensor"):
+        both({"source": ids, "target": ids})
+    # Each vector alone, and so without a mask.
+    assert kp.L2Normalization()(ragged).shape == (2, None, 8)
+
+
+def test_ids_where_vectors_belong():
+    for layer in (kp.PositionalEncoding(), kp.SelfAttention(2)):
+        with pytest.raises(ValueError, match="Ids go through a keras"):
+            layer(IDS)
+        with pytest.raises(ValueError, match=r"\(2, 5, 8, 1\)$"):
+            layer(X[..., np.newaxis])
+
+
+# ---- Positions inside attention, by name
+
+
+@pytest.mark.parametrize("name", ATTENTION_KINDS)
+def test_kinds_of_positions_by_name(name, tmp_path):
+    kind = ATTENTION_KINDS[name]
+    if name in analysis.SCHEMES:
+        assert type(analysis.make_scheme(name, 9)) is kind
+    block = {"num_heads": 2, "intermediate_dim": 8, "dtype": "float64"}
+    decoder = kp.TransformerDecoder(
+        2,
+        attention_position=[name, None],
+        cross_attention_position=name,
+        **block,
+    )
+    layers = [
+        kp.SelfAttention(2, attention_position=name),
+        kp.CrossAttention(2, attention_position=name),
+        kp.TransformerEncoderBlock(attention_position=name, **block),
+        kp.TransformerDecoderBlock(cross_attention_position=name, **block),
+        kp.TransformerEncoder(2, attention_position=name, **block),
+        kp.TransformerEncoderModel(9, attention_position=name, **SMALL),
+        decoder,
+    ]
+    for layer in layers:
+        again = type(layer).from_config(layer.get_config())
+        for each in (layer, again):
+            held = (
+                getattr(each, "cross_attention_position", None)
+                or each.attention_position
+            )
+            assert type(held) is kind
+            assert held.dtype_policy == layer.dtype_policy
+    assert type(decoder.attention_position[0]) is kind
+    model = keras.Sequential([keras.Input((None, 8)), layers[0]])
+    path = tmp_path / "model.keras"
+    model.save(path)
+    got, want = (m(X) for m in (keras.models.load_model(path), model))
+    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (got, want)))
+    given = kp.SelfAttention(2, attention_position=kind())
+    given(X)
+    given.set_weights(layers[0].get_weights())
+    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (given(X), want)))
+
+
+def test_a_kind_that_is_unknown():
+    names = ", ".join(map(repr, ATTENTION_KINDS))
+    with pytest.raises(ValueError, match=re.escape(names)) as error:
+        kp.TransformerDecoder(2, cross_attention_position="rope")
+    assert str(error.value).endswith("cross_attention_position='rope'")
