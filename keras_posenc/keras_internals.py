@@ -10,9 +10,12 @@ below it, changes the name.
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+_EXPORTERS = ("keras.src.export.onnx", "keras.src.export.openvino")
 
 
 def carried_mask(tensor: Any) -> Any:
@@ -52,6 +55,19 @@ def is_compiled_by_xla(tensor: Any) -> bool:
                 return True
             flow = flow.outer_context
         graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def is_exported_by_keras() -> bool:
+    """Whether `model.export` is tracing, to ONNX or OpenVINO.
+
+    Keras says nothing of that to layers: its functions are on the stack.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _EXPORTERS:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
     return False
 
 

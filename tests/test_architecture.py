@@ -19,7 +19,7 @@ COMMAND = "keras_posenc_cli"
 # private to Keras) and reference.py (the tests' oracle); the command stands
 # beside the package, to parse before importing it.
 MAP = {
-    "ops": set(),
+    "ops": {"keras_internals"},
     "positional": {"ops"},
     "transformer": {"positional", "ops", "keras_internals"},
     "training": {"ops", "keras_internals"},

@@ -3,6 +3,8 @@
 A failure here names what a new Keras has changed, and what would break by it.
 """
 
+import importlib
+
 import keras
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from keras_posenc.keras_internals import (
     carried_mask,
     carry_mask,
     is_compiled_by_xla,
+    is_exported_by_keras,
     layer_behind,
     layers_within,
     lent_values,
@@ -53,6 +56,17 @@ def test_a_mask_is_put_where_keras_reads_it():
     carry_mask(x, ops.not_equal(ids, 0))
     model = keras.Model(ids, MaskSeen()(x))
     assert ops.convert_to_numpy(model(IDS)).tolist() == [[1, 1, 0]]
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_an_export_is_seen_on_the_stack(name):
+    """Else Keras's files of exact encodings cannot be loaded, or give NaN."""
+    module = importlib.import_module(f"keras.src.export.{name}")
+    exporter = getattr(module, f"export_{name}")
+    assert exporter.__globals__["__name__"] == module.__name__
+    assert not is_exported_by_keras()
+    own = {"__name__": module.__name__, "seen": is_exported_by_keras}
+    assert eval("seen()", own)
 
 
 @pytest.mark.tensorflow

@@ -5,6 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.ops.plain_export import where_valid
+
 
 def relative_positions(
     query_positions: Any, key_positions: Any, *, exact: str = "float32"
@@ -94,7 +96,7 @@ def nan_where_unknown(
     if "int" in keras.backend.standardize_dtype(relative.dtype):
         return x
     known = ops.expand_dims(ops.equal(relative, relative), 1)
-    return ops.where(known, x, ops.cast(float("nan"), x.dtype))
+    return where_valid(known, x, ops.cast(float("nan"), x.dtype))
 
 
 def arithmetic_dtype(x: Any) -> str:

@@ -4,6 +4,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_posenc.ops.plain_export import where_valid
 from keras_posenc.ops.sinusoids import split_positions
 
 
@@ -28,5 +29,5 @@ def index_encoding(
         index = index + ops.cast(fraction, dtype)
     if lengths is not None:
         index = index / ops.cast(ops.maximum(lengths, 1), dtype)
-    index = ops.where(valid, index, ops.full_like(index, float("nan")))
+    index = where_valid(valid, index, ops.full_like(index, float("nan")))
     return ops.expand_dims(index, -1)

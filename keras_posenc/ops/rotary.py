@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.plain_export import floor_divide, kept_table, mod, rows_of
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.ops.sinusoids import (
     LIMIT,
@@ -110,14 +111,10 @@ def dynamic_phases(
             [scaling_factor / original_length, 2 * np.pi],
         ]
     ).astype(dtype)
-    table = np.stack([0 * growing, growing])
-    if dtype == "float32":
-        table = table.view("int32")
+    table = kept_table(np.stack([0 * growing, growing]))
     excess = ops.clip(lengths_seen(positions) - original_length, 0, LIMIT)
     # (..., 1) -> (..., 1, columns)
-    row = ops.take(ops.convert_to_tensor(table), ops.minimum(excess, 1), axis=0)
-    if dtype == "float32":
-        row = ops.view(row, "float32")
+    row = rows_of(ops.convert_to_tensor(table), ops.minimum(excess, 1))
     turns, exponent, growth, circle = ops.split(
         row, [dim // 2, dim // 2 * 2, dim // 2 * 2 + 1], axis=-1
     )
@@ -147,7 +144,7 @@ def _fractions_of_turns(positions: Any, turns: Any, dtype: str) -> Any:
     whole, fraction, _ = split_positions(positions, exact=dtype)
     high, low = (
         ops.expand_dims(ops.cast(digit, dtype), -1)
-        for digit in (ops.floor_divide(whole, 4096), ops.mod(whole, 4096))
+        for digit in (floor_divide(whole, 4096), mod(whole, 4096))
     )
     # turns = (a + (b + c) / 4096) / 4096, a and b whole, c in [0, 1); high
     # times a is a whole number of turns.

@@ -19,6 +19,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.ops.broadcasting import outer_sizes
+from keras_posenc.ops.plain_export import floor_divide, kept_table, mod, rows_of
 from keras_posenc.ops.positional_encoding import frequencies
 
 LIMIT = 2**24  # beyond, float32 positions skip integers, and the tables end
@@ -52,7 +53,9 @@ class Phases:
         self._xp = xp
         table = _table(rates.tobytes(), dtype)
         # One constant, however often it is read.
-        self._table = table if xp is np else ops.convert_to_tensor(table)
+        self._table = (
+            table if xp is np else ops.convert_to_tensor(kept_table(table))
+        )
 
     def at(self, positions: Any) -> tuple[Any, Any]:
         """Sines and cosines at the given positions, integers or reals.
@@ -66,8 +69,8 @@ class Phases:
         """
         whole, fraction, valid = split_positions(positions, exact=self.dtype)
         return add_angles(
-            self.compose(ops.floor_divide(whole, _BASE), fraction, valid),
-            self.look_up(_LOW + ops.mod(whole, _BASE)),
+            self.compose(floor_divide(whole, _BASE), fraction, valid),
+            self.look_up(_LOW + mod(whole, _BASE)),
         )
 
     def compose(self, high: Any, fraction: Any, valid: Any) -> Any:
@@ -93,10 +96,10 @@ class Phases:
 
     def look_up(self, rows: Any) -> tuple[Any, Any]:
         """Sines and cosines of rows of the table: (...) -> (..., pairs)."""
-        gathered = self._xp.take(self._table, rows, axis=0)
-        if self.dtype == "float32":
-            view = np.ndarray.view if self._xp is np else ops.view
-            gathered = view(gathered, "float32")
+        if self._xp is np:
+            gathered = np.take(self._table, rows, axis=0)
+        else:
+            gathered = rows_of(self._table, rows)
         sine, cosine = self._xp.split(gathered, 2, axis=-1)
         return sine, cosine
 
@@ -163,10 +166,12 @@ class Sinusoids:
             row = row + ops.sum(block[:1])  # of none, for a length of 0
         start, valid = xp.expand_dims(start, -1), xp.expand_dims(valid, -1)
         # Shapes: (..., blocks, half) and (..., rows, half).
-        sine, cosine = phases.compose(
-            xp.floor_divide(start, _BASE) + block, None, valid
-        )
-        row_sine, row_cosine = phases.look_up(_LOW + xp.mod(start, _BASE) + row)
+        if xp is np:
+            first, rest = np.divmod(start, _BASE)
+        else:
+            first, rest = floor_divide(start, _BASE), mod(start, _BASE)
+        sine, cosine = phases.compose(first + block, None, valid)
+        row_sine, row_cosine = phases.look_up(_LOW + rest + row)
 
         def laid_out(sine: Any, cosine: Any, axis: int) -> Any:
             wide = columns(
@@ -265,9 +270,7 @@ def split_positions(
 def _table(rates_as_bytes: bytes, dtype: str) -> np.ndarray:
     """Sines and cosines of the digits, then the rates: (323, 2 pairs).
 
-    Bytes (of float64 numbers) can be a key of the cache. float32 values are
-    handed out as their int32 bit patterns: converters to int8 and float16
-    round float tables, and leave integers alone.
+    Bytes (of float64 numbers) can be a key of the cache.
     """
     rates = np.frombuffer(rates_as_bytes)
     pairs = len(rates)
@@ -281,7 +284,7 @@ def _table(rates_as_bytes: bytes, dtype: str) -> np.ndarray:
     table[_INVALID] = np.nan
     table[_FREQUENCIES] = np.tile(rates, 2)
     table.flags.writeable = False
-    return table.view("int32") if dtype == "float32" else table
+    return table
 
 
 def _turns(angles: np.ndarray, count: int) -> np.ndarray:

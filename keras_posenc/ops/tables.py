@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.plain_export import where_valid
 from keras_posenc.ops.sinusoids import split_positions
 
 
@@ -32,7 +33,7 @@ def rows_at(table: Any, positions: Any, *, mask: Any = None) -> Any:
     if mask is not None:
         valid = ops.logical_or(valid, ops.logical_not(mask))
     valid = ops.expand_dims(valid, -1)
-    return ops.where(valid, rows, ops.cast(float("nan"), rows.dtype))
+    return where_valid(valid, rows, ops.cast(float("nan"), rows.dtype))
 
 
 def resized_table(table: np.ndarray, length: int) -> np.ndarray:

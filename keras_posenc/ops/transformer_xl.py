@@ -54,14 +54,16 @@ def transformer_xl_scores(
         ops.expand_dims(part, 1) for part in phases.at(query_positions)
     )
     by_sine, by_cosine = ops.split(turned, 2, axis=-1)
+    # Axes are counted from the first: Keras's exporter to ONNX does not know
+    # within branches how many there are.
     left = ops.concatenate(
         [
             by_cosine * sine - by_sine * cosine,
             by_sine * sine + by_cosine * cosine,
         ],
-        axis=-1,
+        axis=3,
     )
-    right = ops.concatenate(phases.at(key_positions), axis=-1)
+    right = ops.concatenate(phases.at(key_positions), axis=2)
     keys = ops.shape(right)[1]
     right = spread(right, (batch, keys))
     # (batch, heads * query, width) by (batch, width, key)

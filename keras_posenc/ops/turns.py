@@ -24,6 +24,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.plain_export import floor_divide, kept_table, mod, rows_of
+
 # Positions beyond are not encoded. In seconds, nine million years.
 LIMIT = 2**48
 
@@ -147,10 +149,10 @@ def angles(digits: Digits, table: Table, *, dtype: str) -> Any:
         chunk = sums[position]
         if position == 0:
             # The highest carry would be whole turns; nearest to 0 is best.
-            part = ops.mod(chunk + _ONE // 2, _ONE) - _ONE // 2
+            part = mod(chunk + _ONE // 2, _ONE) - _ONE // 2
         else:
-            part = ops.mod(chunk, _ONE)
-            carry = ops.floor_divide(chunk, _ONE)
+            part = mod(chunk, _ONE)
+            carry = floor_divide(chunk, _ONE)
             sums[position - 1] = sums[position - 1] + carry
         part = ops.cast(part, dtype)
         part = part if turn is None else part + turn
@@ -179,16 +181,13 @@ def _two_pi(valid: Any, dtype: str) -> Any:
     """
     values = np.array([[2 * math.pi], [math.nan]], dtype)
     row = ops.where(valid, 0, 1)
-    if dtype == "float64":
-        return ops.take(ops.convert_to_tensor(values), row, axis=0)
-    bits = ops.take(ops.convert_to_tensor(values.view("int32")), row, axis=0)
-    return ops.view(bits, "float32")
+    return rows_of(ops.convert_to_tensor(kept_table(values)), row)
 
 
 def _base_256(x: Any) -> list[Any]:
     """Three digits of an int32 number, the highest one with its sign."""
-    rest = ops.floor_divide(x, 256)
-    return [ops.mod(x, 256), ops.mod(rest, 256), ops.floor_divide(rest, 256)]
+    rest = floor_divide(x, 256)
+    return [mod(x, 256), mod(rest, 256), floor_divide(rest, 256)]
 
 
 def _as_real(x: Any, exact: str) -> Any:
@@ -220,14 +219,14 @@ def _split(positions: Any, exact: str) -> tuple[Any, Any, Any, Any]:
         positions = ops.cast(positions, "int64")
         valid = ops.logical_and(positions >= -LIMIT, positions <= LIMIT)
         positions = ops.clip(positions, -LIMIT, LIMIT)
-        low = ops.mod(positions, 2**24)
+        low = mod(positions, 2**24)
         # LiteRT divides no int64. 24 bits are left, which a float32 holds.
         high = ops.cast(positions - low, "float32") / 4096 / 4096
         return ops.cast(high, "int32"), ops.cast(low, "int32"), None, valid
     if dtype != "uint32":
         positions = ops.cast(positions, "int32")
-    high = ops.cast(ops.floor_divide(positions, 2**24), "int32")
-    low = ops.cast(ops.mod(positions, 2**24), "int32")
+    high = ops.cast(floor_divide(positions, 2**24), "int32")
+    low = ops.cast(mod(positions, 2**24), "int32")
     return high, low, None, ops.ones_like(low, dtype="bool")
 
 

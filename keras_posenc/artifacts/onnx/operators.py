@@ -110,6 +110,32 @@ def _select(context: Any, node: Any, *_: Any) -> None:
         Select.version_7(context, node)
 
 
+def _floor_divide(context: Any, node: Any, *_: Any) -> None:
+    """Quotients rounded down: tf2onnx rounds those of integers towards 0."""
+    from tf2onnx.onnx_opset.math import FloorDiv
+
+    if _dtype(context, node).kind not in "iu":
+        FloorDiv.version_6(context, node)
+        return
+    x, divisor = node.input
+    made = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    outputs = {"name": node.name, "outputs": list(node.output)}
+    context.remove_node(node.name)
+    rest = context.make_node("Mod", [x, divisor], **made)
+    whole = context.make_node("Sub", [x, rest.output[0]], **made)
+    context.make_node("Div", [whole.output[0], divisor], **outputs, **made)
+
+
+def _floor_mod(context: Any, node: Any, *_: Any) -> None:
+    """What quotients that are rounded down leave."""
+    from tf2onnx.onnx_opset.math import FloorMod
+
+    if _dtype(context, node).kind in "iu":
+        node.type = "Mod"
+    else:
+        FloorMod.version_7(context, node)
+
+
 def _dtype(context: Any, node: Any) -> Any:
     from onnx import helper
 
@@ -120,5 +146,7 @@ def _dtype(context: Any, node: Any) -> Any:
 HANDLERS: dict[str, tuple[Any, list[Any]]] = {
     "Einsum": (_einsum, []),
     "Erfc": (_erfc, []),
+    "FloorDiv": (_floor_divide, []),
+    "FloorMod": (_floor_mod, []),
     "SelectV2": (_select, []),
 }

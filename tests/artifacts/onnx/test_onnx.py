@@ -113,6 +113,38 @@ def test_numbers_that_a_layer_holds(onnxruntime, tmp_path):
     assert selected.tolist() == [[0.0, 0.0, 0.5]]
 
 
+def test_quotients_of_negative_integers(onnxruntime, tmp_path):
+    """tf2onnx rounds them towards 0, and positions below 0 went wrong."""
+    x = keras.Input((None,), dtype="int32", name="x")
+    whole = keras.Input((None,), dtype="int32", name="positions")
+    vectors = keras.Input((None, 4), name="vectors")
+    model = keras.Model(
+        [x, whole, vectors],
+        {
+            "rest": ops.mod(x, 7),
+            "quotient": ops.floor_divide(x, 7),
+            "negative_rest": ops.mod(x, -7),
+            "negative_quotient": ops.floor_divide(x, -7),
+            "encoding": kp.PositionalEncoding()(vectors, positions=whole),
+        },
+    )
+    path = tmp_path / "model.onnx"
+    numbers = np.arange(-40, 40, dtype="int32")[np.newaxis]
+    given = {
+        "x": numbers,
+        "positions": numbers * 113,
+        "vectors": np.zeros((1, 80, 4), "float32"),
+    }
+    # What is verified is above 0: these have the same quotients anywhere.
+    kp.export_onnx(
+        model, path, samples={name: abs(each) for name, each in given.items()}
+    )
+    session = onnxruntime.InferenceSession(path)
+    for name, want in model.predict(given, verbose=0).items():
+        (got,) = session.run([name], given)
+        np.testing.assert_allclose(got, want, rtol=0, atol=2 * 5.8e-7)
+
+
 @pytest.mark.slow
 def test_models_of_keras_hub(onnxruntime, tmp_path):
     models = pytest.importorskip("keras_hub").models

@@ -1,0 +1,69 @@
+"""Keras's own `model.export` of what is exact, to ONNX."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+from keras_posenc.positional.attention_kinds import ATTENTION_KINDS
+
+pytestmark = pytest.mark.tensorflow
+pytest.importorskip("tf2onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+DIM = 8
+LONGER = {"scaling_factor": 2.0, "original_max_position_embeddings": 4}
+ENCODINGS = [
+    kp.PositionalEncoding(),
+    kp.IndexEncoding(normalize=True),
+    kp.PositionEmbedding(9),
+    kp.TimeEncoding(),
+    kp.TimeEncoding(kind="learned"),
+    kp.RotaryEmbedding(),
+    kp.RotaryEmbedding(rope_type="dynamic", **LONGER),
+]
+# Two of the tables' errors, and ten roundings of sums below 4.
+BOUND = 2 * 5.8e-7 + 10 * 4 * 2**-24
+
+
+def model():
+    """All encodings, and all kinds of positions inside attention."""
+    x = keras.Input((None, DIM), name="x")
+    positions = keras.Input((None,), name="positions")
+    whole = keras.Input((None,), dtype="int32", name="whole")
+    outputs = [
+        layer(x, positions=whole if layer in ENCODINGS[:3] else positions)
+        for layer in ENCODINGS
+    ]
+    outputs += [kp.PositionalEncoding()(x), kp.IndexEncoding()(x)]
+    outputs += [kp.AxialPositionalEncoding(1)(x)]
+    for kind in ATTENTION_KINDS:
+        if kind != "deberta":  # of whole positions alone
+            attention = kp.SelfAttention(2, attention_position=kind)
+            outputs.append(attention(x, positions=positions))
+    return keras.Model([x, positions, whole], outputs)
+
+
+# Keras asks NumPy for what it no longer has.
+@pytest.mark.filterwarnings("ignore:In the future `np.object`:FutureWarning")
+def test_onnx_files_of_keras(tmp_path):
+    keras.utils.set_random_seed(0)
+    exact = model()
+    given = {
+        "x": np.random.default_rng(0).normal(size=(2, 5, DIM)),
+        # The last one of a row is NaN, or beyond any table.
+        "positions": [[0, 1, 2, 300.5, np.nan], [7, 6, -5, 4, 3]],
+        "whole": [[0, 1, 2, 3, 2**25], [7, 6, 5, 4, 3]],
+    }
+    dtypes = {"x": "float32", "positions": "float32", "whole": "int32"}
+    given = {name: np.array(x, dtypes[name]) for name, x in given.items()}
+    # In a graph, where a position beyond a table is NaN, and no error.
+    want = exact.predict(given, verbose=0)
+    path = str(tmp_path / "model.onnx")
+    exact.export(path, format="onnx", verbose=False)
+    got = onnxruntime.InferenceSession(path).run(None, given)
+    assert len(got) == len(want)
+    for index, (each, wanted) in enumerate(zip(got, want, strict=True)):
+        assert np.array_equal(np.isnan(each), np.isnan(wanted)), index
+        np.testing.assert_allclose(each, wanted, rtol=0, atol=BOUND)
+    assert np.isnan(want[0]).any()
