@@ -56,7 +56,10 @@ def _from_start(start_index: Any, positions: Any) -> Any:
     start_index = ops.convert_to_tensor(start_index)
     if len(start_index.shape) == 1:
         start_index = ops.expand_dims(start_index, 1)
-    return ops.add(positions, start_index)
+    # Not `ops.add`: on TensorFlow it takes what has one column for a bias, and
+    # adds it to the columns where there are as many of these as rows.
+    dtype = keras.backend.result_type(positions.dtype, start_index.dtype)
+    return ops.cast(positions, dtype) + ops.cast(start_index, dtype)
 
 
 def random_positions(scores: Any, *, length: Any, count: Any = None) -> Any:

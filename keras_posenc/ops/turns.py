@@ -16,6 +16,7 @@ sines and cosines in float32 are within 6e-7 of the truth.
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -68,9 +69,10 @@ def time_digits(
         low = low + ops.cast(carry, "int32")
         fractions = fractions - carry
         # One of them may be float64.
-        fraction = (
-            fractions if fraction is None else ops.add(fraction, fractions)
-        )
+        if fraction is not None:
+            wide = keras.backend.result_type(fraction.dtype, fractions.dtype)
+            fractions = ops.cast(fraction, wide) + ops.cast(fractions, wide)
+        fraction = fractions
     # No digit but the highest of each group is out of 0 ... 255, and digits
     # that are need no carrying: what they turn by is linear.
     digits = [*_base_256(low), *_base_256(high)]
@@ -138,7 +140,7 @@ def angles(digits: Digits, table: Table, *, dtype: str) -> Any:
     places = [ops.expand_dims(digit, -1) for digit in digits.digits]
     sums = [
         functools.reduce(
-            ops.add,
+            operator.add,
             map(ops.multiply, places, chunk),
         )
         for chunk in table

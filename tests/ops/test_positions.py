@@ -167,6 +167,10 @@ def test_counting_from_a_start(start):
     got = ops.convert_to_numpy(counted_positions(start, segment_ids=ids))
     want = reference.positions_from_segments(ids) + offset
     assert np.array_equal(got, want)
+    # As many rows as columns: which of the two a start is of, is not its size.
+    ids = np.ones((2, 2), "int32")
+    got = ops.convert_to_numpy(counted_positions(start, segment_ids=ids))
+    assert np.array_equal(got, np.arange(2) + np.broadcast_to(offset, (2, 1)))
     assert counted_positions(start) is None
     got = ops.convert_to_numpy(plain_positions(start, 3))
     assert got.dtype == "int32"
