@@ -19,8 +19,15 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.ops.broadcasting import outer_sizes
-from keras_posenc.ops.plain_export import floor_divide, kept_table, mod, rows_of
+from keras_posenc.ops.plain_export import (
+    floor_divide,
+    kept_table,
+    mod,
+    rows_of,
+    where_valid,
+)
 from keras_posenc.ops.positional_encoding import frequencies
+from keras_posenc.ops.positions import plain_positions
 
 LIMIT = 2**24  # beyond, float32 positions skip integers, and the tables end
 
@@ -33,6 +40,13 @@ _LOW, _MIDDLE, _UPPER, _TOP = 0, 128, 192, 256
 _INVALID = _TOP + 65
 _FREQUENCIES = _INVALID + 1
 _DIGITS = ((1, 128), (_BASE, 64), (_BASE**2, 64), (_BASE**3, 65))
+_MOST = LIMIT // _BASE  # the largest of the higher digits together
+
+# So far out of range that what is counted from there is so, too; in int32.
+_FAR = 2**30
+
+# Of no text that only the run knows are there more tokens.
+_LONGEST = 2**23
 
 
 class Phases:
@@ -74,13 +88,17 @@ class Phases:
         )
 
     def compose(self, high: Any, fraction: Any, valid: Any) -> Any:
-        """Sine and cosine of the angles of 64 * high + fraction."""
+        """Sine and cosine of the angles of 64 * high + fraction.
+
+        Args:
+            high: Integers in +-(2**18 + 1).
+            fraction: Reals in [0, 1), or None.
+            valid: Where not, there is NaN.
+        """
         xp = self._xp
-        digits = xp.minimum(xp.abs(high), LIMIT // _BASE)
+        digits = xp.minimum(xp.abs(high), _MOST + 1)
         top = xp.where(
-            xp.logical_and(valid, xp.equal(digits, xp.abs(high))),
-            _TOP + xp.floor_divide(digits, _BASE**2),
-            _INVALID,
+            valid, _TOP + xp.floor_divide(digits, _BASE**2), _INVALID
         )
         upper = _UPPER + xp.mod(xp.floor_divide(digits, _BASE), _BASE)
         middle = _MIDDLE + xp.mod(digits, _BASE)
@@ -134,24 +152,32 @@ class Sinusoids:
         Only the starts of blocks of 64 are composed from their digits. The
         full size sees one composition, E(64 h + l) = E(64 h) cos(l w) +
         E'(64 h) sin(l w), E' holding (cosine, -sine) where E holds (sine,
-        cosine).
+        cosine); and where only the run knows the start, a sum with NaN for
+        what is out of range.
 
         Args:
             start_index: Integer scalar or `(batch,)`.
-            length: Integer, or an integer scalar tensor.
+            length: Integer, or an integer scalar tensor, of at most 2**23.
 
         Returns:
             `(length, dim)`, or `(batch, length, dim)` for a `(batch,)` start.
+            A position whose magnitude exceeds 2**24 is encoded as NaN.
         """
         is_known = isinstance(length, int)
-        if is_known and isinstance(start_index, int):
-            # What is known as the graph is made is computed as it is made.
-            xp: Any = np
-            valid = np.array(abs(start_index) <= LIMIT)
-            start = np.array(start_index if valid else 0, "int32")
+        xp: Any = ops
+        in_range = None
+        if isinstance(start_index, int):
+            start = np.array(max(-_FAR, min(start_index, _FAR)), "int32")
+            end = start + (length if is_known else _LONGEST) - 1
+            if start < -LIMIT or end > LIMIT:
+                return self.at(plain_positions(start, length))
+            if is_known:
+                # What is known as the graph is made is computed as it is made.
+                xp = np
         else:
-            xp = ops
-            start, _, valid = split_positions(start_index)
+            start = _clipped(start_index, _FAR)
+            positions = plain_positions(start, length)
+            in_range = ops.expand_dims(ops.abs(positions) <= LIMIT, -1)
         phases = Phases(self._rates, dtype=self.dtype, xp=xp)
         rows = min(length, _BASE) if is_known else _BASE
         # Of steps, and not of a count of blocks: mobile runtimes know the size
@@ -164,13 +190,15 @@ class Sinusoids:
             # Plus 0, in a way that no converter folds: it would make a float
             # table of these rows, which the modes of few bits round.
             row = row + ops.sum(block[:1])  # of none, for a length of 0
-        start, valid = xp.expand_dims(start, -1), xp.expand_dims(valid, -1)
+        start = xp.expand_dims(start, -1)
         # Shapes: (..., blocks, half) and (..., rows, half).
         if xp is np:
             first, rest = np.divmod(start, _BASE)
         else:
             first, rest = floor_divide(start, _BASE), mod(start, _BASE)
-        sine, cosine = phases.compose(first + block, None, valid)
+        high = first + block
+        inside = xp.logical_and(high >= -_MOST - 1, high <= _MOST)
+        sine, cosine = phases.compose(high, None, inside)
         row_sine, row_cosine = phases.look_up(_LOW + rest + row)
 
         def laid_out(sine: Any, cosine: Any, axis: int) -> Any:
@@ -185,12 +213,16 @@ class Sinusoids:
         ) + laid_out(cosine, -sine, -2) * laid_out(row_sine, row_sine, -3)
         outer = ops.shape(encoding)[:-3]
         encoding = ops.reshape(encoding, (*outer, -1, self.dim))
-        if is_known and (length <= _BASE or length % _BASE == 0):
+        if not is_known or (length > _BASE and length % _BASE):
+            # Mobile runtimes copy what an index takes number by number.
+            encoding = ops.slice(
+                encoding, [0] * len(encoding.shape), (*outer, length, self.dim)
+            )
+        if in_range is None:
             return encoding
-        # Mobile runtimes copy what an index takes number by number.
-        return ops.slice(
-            encoding, [0] * len(encoding.shape), (*outer, length, self.dim)
-        )
+        # Its last block may hold both what is in range and what is not.
+        zero = ops.zeros((), self.dtype)
+        return encoding + where_valid(in_range, zero, float("nan"))
 
     def at(self, positions: Any) -> Any:
         """Encodings of the given positions, integers or reals.
@@ -249,13 +281,8 @@ def split_positions(
     positions = ops.convert_to_tensor(positions)
     dtype = keras.backend.standardize_dtype(positions.dtype)
     if "float" not in dtype:
-        if dtype in ("uint32", "uint64"):  # which int32 has no room for
-            positions = ops.where(positions > LIMIT, LIMIT + 1, positions)
-        if dtype != "int64":
-            positions = ops.cast(positions, "int32")
-        valid = ops.logical_and(positions >= -LIMIT, positions <= LIMIT)
-        whole = ops.cast(ops.clip(positions, -LIMIT, LIMIT), "int32")
-        return whole, None, valid
+        whole = _clipped(positions, LIMIT + 1)
+        return whole, None, ops.abs(whole) <= LIMIT
     if dtype != "float64":
         positions = ops.cast(positions, exact)
     # In two steps of 2**12, since a file with float16 constants could not
@@ -264,6 +291,17 @@ def split_positions(
     positions = ops.where(valid, positions, ops.zeros_like(positions))
     floor = ops.floor(positions)
     return ops.cast(floor, "int32"), positions - floor, valid
+
+
+def _clipped(positions: Any, most: int) -> Any:
+    """Integers of any dtype, clipped to +-`most`, as int32."""
+    positions = ops.convert_to_tensor(positions)
+    dtype = keras.backend.standardize_dtype(positions.dtype)
+    if dtype in ("uint32", "uint64"):  # which int32 has no room for
+        positions = ops.where(positions > most, most, positions)
+    if dtype != "int64":
+        positions = ops.cast(positions, "int32")
+    return ops.cast(ops.clip(positions, -most, most), "int32")
 
 
 @functools.lru_cache(maxsize=16)

@@ -52,8 +52,8 @@ class PositionalEncoding(TokenEncoding):
             that of a masked token as 0, whatever it is. Not together with
             `start_index` or `skip_masked`.
         start_index: Position of the first token: an integer or `(batch,)`
-            integers, negative ones too. Counting that leaves the range of
-            +-2**24 gives NaN, from 2**24 + 128 on at the latest.
+            integers, negative ones too. Positions that are counted are held
+            to the same range.
         segment_ids: Integers of shape `(batch, seq)`. Positions start again
             at `start_index` with each segment of a packed row; segments are
             contiguous. Given `positions` stay as they are, and say the same

@@ -253,42 +253,36 @@ def test_range_and_at_agree_with_the_oracle(data, near, encoding_bound):
     near(sinusoids.at(positions), want, bound)
 
 
-@pytest.mark.parametrize("offset", [*range(-66, 1), -130])
-def test_range_that_leaves_the_limit(offset, near, encoding_bound):
-    # NaN from 2**24 + 128 on at the latest; until there, right or NaN.
-    start, length = LIMIT + offset, 300
-    got = Sinusoids(3, max_wavelength=10000, layout="interleaved").range(
-        start, length
-    )
-    got = ops.convert_to_numpy(got)
-    positions = start + np.arange(length)
-    assert np.all(np.isnan(got[positions >= LIMIT + 128]))
-    assert not np.any(np.isnan(got[positions <= LIMIT]))
-    rows = ~np.any(np.isnan(got), axis=-1)
-    want = reference.positional_encoding(positions[rows], 3)
-    near(got[rows], want, encoding_bound(positions[rows], want))
+BEYOND = [
+    *(LIMIT + offset for offset in (*range(-66, 2), -130)),
+    *(-LIMIT + offset for offset in (*range(-66, 1), -130)),
+    2**31 - 1,
+    -(2**31),
+    2**40,
+    -(2**40),
+    np.int64(2**32),
+    np.int64(2**32 + 5),
+    np.int64(-(2**63)),
+    np.uint32(2**32 - 5),
+    np.uint64(2**64 - 5),
+]
 
 
 @pytest.mark.parametrize(
-    "start",
-    [
-        LIMIT + 1,
-        -LIMIT - 1,
-        2**31 - 1,
-        -(2**31),
-        2**40,
-        -(2**40),
-        np.int64(2**32),
-        np.int64(2**32 + 5),
-        np.int64(-(2**63)),
-        np.uint32(2**32 - 5),
-    ],
+    "form", [lambda x: x, np.array, lambda x: np.array([x])]
 )
-def test_start_out_of_range_is_nan(start):
-    sinusoids = Sinusoids(4, max_wavelength=10000, layout="interleaved")
-    for index in (start, np.array([start])):
-        got = ops.convert_to_numpy(sinusoids.range(index, 3))
-        assert np.all(np.isnan(got))
+def test_a_range_is_nan_beyond_the_limit_alone(form, near, encoding_bound):
+    """... as are positions that are given, at either end."""
+    sinusoids = Sinusoids(3, max_wavelength=10000, layout="interleaved")
+    for start in BEYOND:
+        got = ops.convert_to_numpy(sinusoids.range(form(start), 300))
+        got = np.reshape(got, (300, 3))
+        positions = np.array([int(start) + i for i in range(300)], object)
+        inside = np.array(abs(positions) <= LIMIT, bool)
+        assert np.array_equal(np.isnan(got).all(-1), ~inside)
+        positions = positions[inside].astype("int64")
+        want = reference.positional_encoding(positions, 3)
+        near(got[inside], want, encoding_bound(positions, want))
 
 
 @pytest.mark.tensorflow
