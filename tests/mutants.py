@@ -155,9 +155,9 @@ OPS = [
     ),
     Mutant(
         "ops/attention.py",
-        "a bias may push an allowed key below a masked one",
-        "MASKED_SCORE / 2)",
-        "MASKED_SCORE * 2)",
+        "an allowed key may score below a masked one",
+        'any_key, float("-inf")',
+        "any_key, 2 * _SCORE_OF_ALL",
         "ops/test_attention.py::test_masked_keys_weigh_nothing",
     ),
     Mutant(

@@ -6,12 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
-# Low enough that its exponential is 0 beside any real score, and small enough
-# for float16, also in files whose constants a converter rounds to float16.
-MASKED_SCORE = -3e4
+# What a query without any key scores all keys by. Small enough for float16,
+# also in files whose constants a converter rounds to float16.
+_SCORE_OF_ALL = -3e4
 
-# Added to a score of any size, it leaves nothing of it.
-_HIDDEN_BIAS = -1e37
 _FUSED_DTYPES = ("float32", "bfloat16", "float16")
 
 # More scores than these (256 MB of float32) are not held at once, but those of
@@ -37,8 +35,9 @@ def attention_weights(
 ) -> Any:
     """Softmax of the scores, `(batch, heads, query, key)`.
 
-    A query that may attend to nothing attends to everything equally: finite,
-    whatever the mask.
+    A masked key weighs 0 whatever it scores, as long as it is a number. A
+    query that may attend to nothing attends to everything equally (but for
+    scores below -30000): finite, whatever the mask.
 
     Args:
         query: `(batch, heads, query, dim)`, already scaled.
@@ -65,13 +64,14 @@ def attention_weights(
         scores = ops.cast(scores, "float32")
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
-    if bias is not None and mask is not None:
-        # Whatever a bias says, a masked key stays below an allowed one.
-        scores = ops.maximum(scores, MASKED_SCORE / 2)
     if mask is not None:
-        # As `where(mask, scores, MASKED_SCORE)`, but all blocks of a model
-        # share the small tensor, and mobile runtimes are fast at a minimum.
-        most = ops.where(mask, float("inf"), MASKED_SCORE)
+        # No number is low enough for every model: a masked key scores -inf,
+        # but for a query without any, whose softmax would be NaN.
+        any_key = ops.any(mask, axis=-1, keepdims=True)
+        masked = ops.where(any_key, float("-inf"), _SCORE_OF_ALL)
+        # As `where(mask, scores, masked)`, but all blocks of a model share
+        # the small tensor, and mobile runtimes are fast at a minimum.
+        most = ops.where(mask, float("inf"), masked)
         scores = ops.minimum(scores, ops.cast(most, scores.dtype))
     if scores.shape[-1] == 1:  # about which Keras's softmax warns
         return ops.ones_like(scores, dtype=dtype)
@@ -134,7 +134,7 @@ def _attend_fused(
         any_key = ops.any(mask, axis=-1, keepdims=True)
         mask = ops.logical_or(mask, ops.logical_not(any_key))
         if bias is not None:  # PyTorch takes one of the two
-            bias = ops.where(mask, bias, _HIDDEN_BIAS)
+            bias = ops.where(mask, bias, float("-inf"))
             mask = None
     # (batch, heads, seq, dim) -> (batch, seq, heads, dim) and back
     attended = ops.swapaxes(

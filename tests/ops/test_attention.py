@@ -141,20 +141,51 @@ def test_masks_and_biases_broadcast(shape, near):
     check(near, query, key, value, mask, random.normal(size=shape))
 
 
-# The second is far below what a masked key scores.
-@pytest.mark.parametrize("least", [0, -1e6])
+# How far down all scores are moved, which changes no softmax: by what the
+# queries and keys are, or by a bias.
+@pytest.mark.parametrize("of_keys", [0, -60000])
+@pytest.mark.parametrize("of_bias", [None, 0, -1e6, -1e30])
 @pytest.mark.parametrize("dtype", UNITS)
-def test_masked_keys_weigh_nothing(dtype, least):
+def test_masked_keys_weigh_nothing(dtype, of_bias, of_keys):
     query, key, value, mask, bias = case(2)
-    query, key, value = (ops.cast(x, dtype) for x in (20 * query, key, value))
-    bias = ops.cast(20 * bias + least, "float32")
-    weights = attention_weights(
-        query, key, mask=ops.convert_to_tensor(mask), bias=bias
+    query[..., 0], key[..., 0] = 1, of_keys
+    query, key, value = (ops.cast(x, dtype) for x in (query, key, value))
+    if of_bias is not None:
+        of_bias = ops.cast(20 * bias + of_bias, "float32")
+    weights = ops.convert_to_numpy(
+        ops.cast(
+            attention_weights(
+                query, key, mask=ops.convert_to_tensor(mask), bias=of_bias
+            ),
+            "float64",
+        )
     )
-    weights = ops.convert_to_numpy(ops.cast(weights, "float64"))
     mask = np.broadcast_to(mask, weights.shape)
     attends = np.any(mask, axis=-1, keepdims=True)
     assert np.all(weights[attends & ~mask] == 0)
+    # Those of n keys add up to 1, but for the roundings of the sum, of the
+    # quotient and of each weight.
+    unit, fine = UNITS[dtype]
+    total = np.sum(weights, axis=-1, keepdims=True)
+    count = weights.shape[-1]
+    assert np.all(abs(total - 1)[attends] <= (count + 8) * fine + unit)
+
+
+@pytest.mark.parametrize("of_bias", [False, True])
+@pytest.mark.parametrize("least", [-60000, -1e9])
+def test_a_mask_of_true_is_no_mask(least, of_bias):
+    """... however low the scores are."""
+    query, key, value, mask, bias = case(2)
+    if not of_bias:
+        query[..., 0], key[..., 0] = 1, least
+    bias = ops.cast(20 * bias + least, "float32") if of_bias else None
+    query, key, value = (ops.cast(x, "float32") for x in (query, key, value))
+    mask = ops.ones(mask.shape, "bool")
+    for attended in (attention_weights, lambda *x, **y: attend(*x, value, **y)):
+        np.testing.assert_array_equal(
+            ops.convert_to_numpy(attended(query, key, mask=mask, bias=bias)),
+            ops.convert_to_numpy(attended(query, key, bias=bias)),
+        )
 
 
 @pytest.mark.parametrize("dtype", UNITS)
