@@ -1,14 +1,13 @@
 """The beams of a search as a tree."""
 
 import dataclasses
+import math
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_posenc.analysis.tokens import ids_of, token_labels
-
-_NO_BEAM = -3e4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +115,7 @@ def beam_tree(
         kept = [
             place
             for place in range(search.beams)
-            if scores[0, place, step] > _NO_BEAM
+            if scores[0, place, step] > -math.inf  # False for NaN
         ]
         ids = [int(tokens[0, place, step]) for place in kept]
         labels = token_labels(

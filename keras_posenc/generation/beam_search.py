@@ -18,6 +18,7 @@ from keras_posenc.generation.generated import (
     with_column,
 )
 from keras_posenc.ops.arguments import check_positive_int, is_number
+from keras_posenc.ops.extremes import largest, smallest
 
 
 def beam_search(
@@ -63,7 +64,7 @@ def beam_search(
 
     Returns:
         Sequences `(batch, n_best, length)`, the best first. Where fewer exist
-        than were asked for, a score of -60000 marks those that do not.
+        than were asked for, those that do not are padding, of score -inf.
 
     Raises:
         ValueError: A prompt without room, or an argument that does not fit.
@@ -103,7 +104,8 @@ class BeamTrace(NamedTuple):
         parents: int32, likewise: at which place among the beams of the step
             before it stood.
         scores: float32, likewise: its log-likelihood up to there, over the
-            length penalty. Below -30000 it is no beam: there were not as many.
+            length penalty; -inf, or NaN of a model that is broken, where there
+            were not as many beams.
         ended: bool, likewise: whether it has ended.
     """
 
@@ -183,9 +185,9 @@ def _search(
         totals, counts, ended = state  # (batch, beams) each, the best first
         # An open one gains nothing by growing, but a milder penalty.
         reach = totals / penalty(length - start)
-        reach = ops.max(ops.where(ended, IMPOSSIBLE, reach), axis=1)
+        reach = largest(ops.where(ended, IMPOSSIBLE, reach), axis=1)
         worst = ops.where(ended, totals / penalty(counts), IMPOSSIBLE)
-        worst = ops.min(worst[:, :n_best], axis=1)
+        worst = smallest(worst[:, :n_best], axis=1)
         return ops.logical_and(
             ops.less(index, length), ops.any(ops.less(worst, reach))
         )
@@ -278,12 +280,16 @@ def _search(
             () if cache is None else reorder(cache, rows),
         ),
     )
-    # NaN, of a model that is broken, is no sequence that is missing.
-    ranks = ops.where(
-        totals < IMPOSSIBLE / 2, IMPOSSIBLE, totals / penalty(counts)
+    # False for NaN, of a model that is broken.
+    exists = totals > IMPOSSIBLE
+    ranks = ops.where(exists, totals / penalty(counts), IMPOSSIBLE)
+    exists = ops.reshape(exists, (-1, 1))  # (batch * beams, 1)
+    ids = ops.where(
+        ops.logical_or(exists, ops.logical_not(room)), prompt, pad_id
     )
+    scores = ops.where(exists, scores, ops.zeros_like(scores))
     found = Generated(
-        by_beam(prompt)[:, :n_best],
+        by_beam(ids)[:, :n_best],
         ranks[:, :n_best],
         by_beam(scores)[:, :n_best],
     )

@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_posenc.generation.generated import IMPOSSIBLE
+from keras_posenc.ops.extremes import largest
 
 
 class Claim:
@@ -43,10 +44,12 @@ class Claim:
     def favored(self, logits: Any, index: Any) -> Any:
         """Logits `(batch, vocabulary)` of the token in this column."""
         is_claimed = _one_hot(self.tokens(index), logits.shape[-1])
-        possible = logits > IMPOSSIBLE / 2
+        possible = logits > IMPOSSIBLE
+        # However far apart logits are.
+        more = ops.where(self.is_forced, float("inf"), self.tolerance)
         return ops.where(
             ops.logical_and(is_claimed, possible),
-            logits + ops.cast(self.tolerance, logits.dtype),
+            logits + ops.cast(more, logits.dtype),
             logits,
         )
 
@@ -72,12 +75,12 @@ class Claim:
         follows = ops.expand_dims(_one_hot(tokens, vocabulary), 1)
         follows = ops.logical_and(ops.expand_dims(same, -1), follows)
         shares = (count - ops.arange(count, dtype="float32")) / count
-        share = ops.max(
+        share = largest(
             ops.where(follows, ops.expand_dims(shares, -1), 0.0), axis=2
         )  # (batch, beams, vocabulary)
-        best = ops.max(ranks, axis=(1, 2), keepdims=True)
+        best = largest(ranks, axis=(1, 2), keepdims=True)
         more = self.tolerance * share * ops.maximum(ops.abs(best), 1.0)
-        return ops.where(ranks > IMPOSSIBLE / 2, ranks + more, ranks)
+        return ops.where(ranks > IMPOSSIBLE, ranks + more, ranks)
 
 
 def _one_hot(tokens: Any, vocabulary: int) -> Any:

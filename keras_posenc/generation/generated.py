@@ -9,9 +9,8 @@ from keras import ops
 
 from keras_posenc.ops.cache import of_shape
 
-# What counts as impossible, and what float16 can hold: a converted constant
-# of 1e9 would be infinite there.
-IMPOSSIBLE = -6e4
+# The logit, or log-likelihood, of what is impossible: below all others.
+IMPOSSIBLE = float("-inf")
 
 # `next(prompt, cache, index) -> (logits, hidden, cache)`, as keras-hub's
 # samplers call it: logits `(batch, vocabulary)` for the token at `index`, from
@@ -29,7 +28,8 @@ class Generated(NamedTuple):
             with an end symbol, then padding.
         score: float32 `(batch,)`: the log-likelihood of what follows the
             prompt, under the model as it is, whatever restricted the choice;
-            beam search divides it by the length penalty.
+            beam search divides it by the length penalty, and gives -inf where
+            it found no sequence.
         token_score: float32 `(batch, length)`: the log-likelihood of each
             token; 0 for the prompt and for padding.
     """

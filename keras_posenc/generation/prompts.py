@@ -6,6 +6,7 @@ from typing import Any
 from keras import ops
 
 from keras_posenc.generation.generated import is_any
+from keras_posenc.ops.extremes import largest, smallest
 
 
 def refusable(ids: Any, vocabulary: int) -> Any:
@@ -68,7 +69,7 @@ def align_left(ids: Any) -> Any:
     """
     columns, length = _columns(ids), ops.shape(ids)[1]
     places = ops.where(ops.not_equal(ids, 0), columns, length)
-    source = columns + ops.min(places, axis=1, keepdims=True)
+    source = columns + smallest(places, axis=1, keepdims=True)
     source = ops.where(source >= length, source - length, source)
     return ops.take_along_axis(ids, source, axis=1)
 
@@ -82,7 +83,7 @@ def _shift_right(prompt: Any, columns: Any) -> Any:
     """The padding behind the tokens moved in front of them."""
     real = ops.where(ops.not_equal(prompt, 0), columns + 1, 0)
     length = ops.shape(prompt)[1]
-    behind = length - ops.max(real, axis=1, keepdims=True)  # (batch, 1)
+    behind = length - largest(real, axis=1, keepdims=True)  # (batch, 1)
     source = columns - behind
     source = ops.where(source < 0, source + length, source)
     return ops.take_along_axis(prompt, source, axis=1)

@@ -6,6 +6,8 @@ from keras import ops
 
 from keras_posenc.generation.generated import IMPOSSIBLE
 
+_LOWEST = -3e38  # of numbers that float32 holds
+
 
 def seen_ids(prompt: Any, vocabulary: int, *, before: Any) -> Any:
     """Which ids stand in the prompt before the column `before`.
@@ -50,5 +52,5 @@ def penalize(logits: Any, seen: Any, penalty: float) -> Any:
     less = ops.where(logits > 0, logits / penalty, logits * penalty)
     # However large the penalty is, what is forbidden is less likely; and what
     # is forbidden stays so.
-    less = ops.maximum(less, ops.minimum(logits, IMPOSSIBLE / 4))
+    less = ops.maximum(less, _LOWEST)
     return ops.where(ops.logical_and(seen, logits > IMPOSSIBLE), less, logits)

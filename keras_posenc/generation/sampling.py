@@ -11,6 +11,7 @@ from keras_posenc.ops.arguments import (
     check_positive_int,
     is_number,
 )
+from keras_posenc.ops.extremes import largest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Sampling:
             int32 `(batch,)`.
         """
         heap, ids = self._heap(logits)
-        total = ops.max(heap, axis=-1, keepdims=True)
+        total = largest(heap, axis=-1, keepdims=True)
         level = ops.expand_dims(ops.cast(noise, heap.dtype), 1) * total
         # The product may round up to the total, above which there is nothing.
         below = ops.logical_and(
@@ -100,7 +101,7 @@ class Sampling:
                 ops.arange(logits.shape[-1], dtype="int32"), 0
             )
         tokens = ops.cast(ops.expand_dims(tokens, 1), "int32")
-        heap = heap / ops.max(heap, axis=-1, keepdims=True)
+        heap = heap / largest(heap, axis=-1, keepdims=True)
         below = ops.concatenate(
             [ops.zeros_like(heap[:, :1]), heap[:, :-1]], axis=1
         )
@@ -125,14 +126,14 @@ class Sampling:
             )
         probabilities = ops.softmax(scores, axis=-1)  # (batch, candidates)
         # What is forbidden is so to the last bit.
-        kept = ops.greater(scores, IMPOSSIBLE / self.temperature / 2)
+        kept = ops.greater(scores, IMPOSSIBLE)
         if self.top_p < 1:
             before = ops.cumsum(probabilities, axis=-1) - probabilities
             kept = ops.logical_and(kept, ops.less(before, self.top_p))
         if self.min_p > 0:
-            least = self.min_p * ops.max(probabilities, axis=-1, keepdims=True)
+            most = largest(probabilities, axis=-1, keepdims=True)
             kept = ops.logical_and(
-                kept, ops.greater_equal(probabilities, least)
+                kept, ops.greater_equal(probabilities, self.min_p * most)
             )
         kept = ops.where(kept, probabilities, ops.zeros_like(probabilities))
         return ops.cumsum(kept, axis=-1), ids

@@ -15,6 +15,7 @@ from keras_posenc.generation.prompts import (
 )
 from keras_posenc.generation.search import check_model, vocabulary_of
 from keras_posenc.ops.arguments import known_values
+from keras_posenc.ops.extremes import largest
 from keras_posenc.ops.named import NamedArguments
 
 
@@ -218,7 +219,8 @@ class Scoring(NamedArguments, keras.layers.Layer):
 def _lengths(ids: Any) -> Any:
     """int32 `(batch, 1)`: where the last token of each row stands, from 1."""
     columns = ops.arange(1, ops.shape(ids)[1] + 1, dtype="int32")
-    return ops.max(ops.where(ops.not_equal(ids, 0), columns, 0), 1, True)
+    real = ops.not_equal(ids, 0)
+    return largest(ops.where(real, columns, 0), axis=1, keepdims=True)
 
 
 def _first(ids: Any, lengths: Any) -> Any:

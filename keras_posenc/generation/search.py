@@ -412,7 +412,7 @@ class Search(NamedArguments, keras.layers.Layer):
                 are as good as none.
         """
         best = scores[:, 0] if scores.ndim == 2 else scores
-        is_none = of_beams and (best <= IMPOSSIBLE).any()
+        is_none = of_beams and (best == IMPOSSIBLE).any()
         if np.isnan(best).any() or is_none:
             raise ValueError(
                 "`model` must give logits that are numbers, and gives NaN: "

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from keras_posenc_cli.arguments import Commands
 
 STANDARD_INPUT = "-"
-# What a search scores a sequence by that does not exist.
-_NO_SEQUENCE = -60000
 
 
 def add(commands: "Commands") -> None:
@@ -376,7 +374,7 @@ def _listed(answers: dict[str, Any]) -> list[list[dict[str, Any]]]:
                 **({"ended": bool(*ended)} if ended else {}),
             }
             for value, score, *ended in zip(*row, strict=True)
-            if score != _NO_SEQUENCE
+            if score != -math.inf  # else there is no such sequence
         ]
         for row in zip(*columns, strict=True)
     ]

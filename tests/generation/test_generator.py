@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from tests.generation.toy import SIZES, in_graph, shaken
+from tests.generation.toy import SIZES, compiled, in_graph, shaken
 
 VOCABULARY, START, END = 12, 2, 3
 # Per token, of logits below 8 in float32, by other kernels.
@@ -204,7 +204,7 @@ def test_a_table_of_positions_is_used_to_its_end():
 
 
 @HOME
-@pytest.mark.parametrize(("beams", "score"), [(1, np.nan), (2, -60000)])
+@pytest.mark.parametrize(("beams", "score"), [(1, np.nan), (2, -np.inf)])
 def test_a_source_beyond_a_table_has_no_score_in_a_graph(beams, score):
     """... as in a file, which raises nothing; the row beside it has one."""
     of_source = {"target_input_position": "sinusoidal"}
@@ -289,7 +289,7 @@ def test_what_was_quantized_answers():
 
 @HOME
 def test_a_score_may_be_very_low():
-    """... lower than what marks that there are no beams."""
+    """... of a target that is given, or found by beams."""
     model = translator()
     table = model.target_embedding.embeddings
     table.assign(1e5 * ops.convert_to_numpy(table))
@@ -531,3 +531,51 @@ def test_the_compiler_finds_the_same(make, options):
     found = answers(made, SOURCES)
     np.testing.assert_array_equal(found["ids"], expected["ids"])
     np.testing.assert_allclose(found["score"], expected["score"], atol=BOUND)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (translator, {}),
+        pytest.param(translator, {"beams": 2, "n_best": 2}, marks=HOME),
+        pytest.param(translator, {"temperature": 1.0, "seed": 1}, marks=HOME),
+        pytest.param(continuer, {"prefix_ids": [5]}, marks=HOME),
+        (continuer, {"beams": 2, "length_penalty": 0.6}),
+        pytest.param(continuer, {"top_p": 0.5, "seed": 1}, marks=HOME),
+    ],
+)
+def test_of_nothing_comes_nothing(make, options):
+    """No texts have no answers: eager, in a graph, compiled, and scored."""
+    made = generator(make(), **options)
+    wanted = {
+        name: tuple(size or 0 for size in spec.shape)
+        for name, spec in made.output.items()
+    }
+    for run in (lambda f: f, in_graph, compiled):
+        ask = run(lambda ids: made.search(ids))
+        for length in (0, 4):
+            found = ask(ops.zeros((0, length), "int32"))
+            assert {k: tuple(x.shape) for k, x in found.items()} == wanted
+    for length in (0, 4):
+        ids = np.zeros((0, length), "int32")
+        scored = made.scorer_from_ids({"source": ids, "target": ids})
+        assert tuple(scored["score"].shape) == (0,)
+        assert tuple(scored["token_score"].shape) == (0, length + 1)
+
+
+@HOME
+def test_batches_of_any_size_in_a_dataset():
+    """... which maps them in a graph, the empty one among them."""
+    import tensorflow as tf
+
+    made = generator(continuer())
+    rows = np.array(SOURCES, "int32")
+    for known in (False, True):
+        parts = [tf.constant(rows[:size]) for size in (2, 0)]
+        expected = [made(part)["ids"] for part in parts]
+        for part, ids in zip(parts, expected, strict=True):
+            data = tf.data.Dataset.from_tensors(part)
+            if not known:
+                data = data.concatenate(tf.data.Dataset.from_tensors(rows[:1]))
+            found = next(iter(data.map(lambda ids: made(ids)["ids"])))
+            np.testing.assert_array_equal(found, ids)

@@ -114,6 +114,105 @@ def test_beams_are_those_of_plain_lists(toy, run, beams, alpha, ends, least):
             assert abs(each[row, beam].sum() - total) <= BOUND
 
 
+@pytest.mark.parametrize("run", [eager, compiled])
+@pytest.mark.parametrize("scale", [1e5, 1e30])
+def test_scores_are_as_low_as_they_are(run, scale):
+    """... in the order of plain lists, and what is forbidden is no token."""
+    toy = Toy(scale=scale)
+    toy.logits[..., 0] = 0  # padding, by far the likeliest where all are below
+    toy.logits[..., 1:] -= 10 * np.float32(scale)
+    options = {"end_ids": [END], "min_length": 2}
+
+    def search(prompt):
+        cache = toy.cache(prompt)
+        kept = beam_search(
+            toy.next, prompt, beams=4, n_best=4, cache=cache, **options
+        )
+        return kept, greedy_search(toy.next, prompt, cache=cache, **options)
+
+    kept, likeliest = run(search)(ops.array(toy.prompt(STARTS)))
+    ids, score, _ = numpy(kept)
+    likeliest, total, _ = numpy(likeliest)
+    for row, start in enumerate(STARTS):
+        expected = reference.beam_search(
+            toy.log_probabilities, [start], LENGTH, 4, [END], 0.0, 2
+        )
+        for beam, (rank, tokens) in enumerate(expected):
+            assert generated(ids[row, beam]) == tokens
+            assert score[row, beam] == pytest.approx(rank, rel=BOUND)
+        tokens, scores = reference.greedy_search(
+            toy.log_probabilities, [start], LENGTH, [END], 2
+        )
+        assert generated(likeliest[row]) == tokens
+        assert total[row] == pytest.approx(sum(scores), rel=BOUND)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.2, "temperature": 0.5}],
+)
+def test_logits_that_are_moved_draw_the_same(options):
+    """... however far down: a softmax knows differences alone."""
+    toy = Toy()
+    # Multiples of a step that float32 holds there.
+    toy.logits = np.round(toy.logits * 64) / 64
+    noise = np.random.default_rng(0).random((200, LENGTH), "float32")
+    found = []
+    for far in (0, 2**17):
+        toy.logits -= np.float32(far)
+        prompt = toy.prompt([2] * 200)
+        cache = toy.cache(prompt)
+        drawn = sample(toy.next, prompt, noise=noise, cache=cache, **options)
+        found.append(numpy(drawn))
+    assert np.all(found[0][0][:, 1:] > 0)
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_allclose(one, two, atol=BOUND)
+
+
+@pytest.mark.parametrize("run", [eager, in_graph, compiled])
+def test_sequences_that_do_not_exist_are_padding(toy, run):
+    """... whose score is that of what is impossible."""
+
+    def search(prompt):
+        found = beam_search(
+            toy.next,
+            prompt,
+            beams=5,
+            n_best=5,
+            cache=toy.cache(prompt),
+            end_ids=[1, 2, 3, 4],
+        )
+        return found
+
+    ids, score, each = numpy(run(search)(ops.array(toy.prompt(STARTS))))
+    np.testing.assert_array_equal(
+        ids[..., 0], np.array(STARTS)[:, None] + [0] * 5
+    )
+    assert np.all(np.sort(ids[:, :4, 1]) == [1, 2, 3, 4])
+    assert np.all(score[:, 4] == -np.inf)
+    assert np.all(np.isfinite(score[:, :4]))
+    assert not ids[:, 4, 1:].any()
+    assert not each[:, 4].any()
+
+
+@pytest.mark.parametrize("run", [eager, in_graph, compiled])
+@pytest.mark.parametrize(
+    "search",
+    [
+        greedy_search,
+        lambda *x, **y: sample(*x, noise=np.zeros((0, LENGTH)), top_p=0.5, **y),
+        lambda *x, **y: beam_search(*x, beams=3, n_best=2, **y),
+    ],
+)
+def test_no_prompts_have_no_answers(toy, run, search):
+    def of(prompt):
+        return search(toy.next, prompt, cache=toy.cache(prompt), end_ids=[END])
+
+    ids, score, each = numpy(run(of)(ops.zeros((0, 1 + LENGTH), "int32")))
+    assert ids.shape == each.shape == (*score.shape, 1 + LENGTH)
+    assert score.shape[0] == 0
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 @pytest.mark.parametrize("beams", [4, 20, 64])
 @pytest.mark.parametrize("seed", range(2))
@@ -249,20 +348,23 @@ def test_padding_is_not_what_a_penalty_leaves(search, options):
 
 @pytest.mark.parametrize("penalty", [0.5, 1.5])
 def test_the_penalty_moves_both_signs_the_same_way(penalty):
-    from keras_posenc.generation.generated import IMPOSSIBLE
     from keras_posenc.generation.repetition import penalize, seen_ids
 
-    logits = np.array([[2.0, -2.0, 2.0, -2.0]], "float32")
     seen = seen_ids(np.array([[0, 1, 3]]), 4, before=2)
     assert ops.convert_to_numpy(seen).tolist() == [[True, True, False, False]]
-    less = ops.convert_to_numpy(penalize(logits, seen, penalty))
-    np.testing.assert_allclose(
-        less, [[2 / penalty, -2 * penalty, 2, -2]], rtol=1e-6
-    )
-    # What was forbidden before is no likelier, as in a stream's steps.
-    forbidden = np.array([[IMPOSSIBLE, IMPOSSIBLE, 2.0, -2.0]], "float32")
-    less = ops.convert_to_numpy(penalize(forbidden, seen, penalty))
-    assert np.all(less[0, :2] <= IMPOSSIBLE)
+    for size in (2.0, 1e5, 1e30):
+        logits = size * np.array([[1, -1, 1, -1]], "float32")
+        less = ops.convert_to_numpy(penalize(logits, seen, penalty))
+        wanted = size * np.array([[1 / penalty, -penalty, 1, -1]])
+        np.testing.assert_allclose(less, wanted, rtol=1e-6)
+    # What was forbidden before is so still, as in a stream's steps; and what
+    # was not is not, however large the penalty is.
+    logits = np.array([[-np.inf, -1e3, 2.0, -2.0]], "float32")
+    for each in (penalty, 1e38):
+        less = penalize(ops.convert_to_tensor(logits), seen, each)
+        less = ops.convert_to_numpy(less)
+        assert less[0, 0] == -np.inf
+        assert np.isfinite(less[0, 1:]).all()
 
 
 BAD = [
