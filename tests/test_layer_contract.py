@@ -747,6 +747,18 @@ def test_builds_from_a_list(entry):
     assert len(layer.weights) == count
 
 
+@pytest.mark.parametrize(("batch", "seq"), [(0, SEQ), (2, 0), (0, 0)])
+@pytest.mark.parametrize(("entry", "names"), TOGETHER)
+def test_of_nothing_comes_nothing(entry, names, batch, seq):
+    """... with a mask and without; rows without a token are pooled to 0."""
+    layer, mask = shared(entry), np.ones((batch, seq), bool)
+    x, extra = sequences(batch, seq), tensors(names, mask)
+    for given in ({}, under(layer, mask)):
+        outputs = numpy(layer(x, **given, **extra))
+        assert outputs.shape == layer.compute_output_shape(x.shape)
+        assert not outputs.any()
+
+
 # ---- Initial weights
 
 

@@ -51,6 +51,20 @@ def check_positive_int(name: str, value: Any) -> int:
     return number
 
 
+def check_count(name: str, value: Any) -> int:
+    """Returns `value` if it is an integer from 0 on, else `ValueError`."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ValueError(
+            f"`{name}` must be an integer of at least 0. "
+            f"Received: {name}={value!r}"
+        )
+    return number
+
+
 def check_index(name: str, value: Any, size: int) -> int:
     """Returns `value` if it counts one of `size` things, else `ValueError`."""
     if not isinstance(value, bool):

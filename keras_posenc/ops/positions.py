@@ -11,6 +11,7 @@ from keras_posenc.ops.arguments import (
     check_mask,
     check_shape,
 )
+from keras_posenc.ops.extremes import largest
 
 
 def counted_positions(
@@ -195,7 +196,7 @@ def row_lengths(mask: Any) -> Any:
     place = ops.arange(1, ops.shape(mask)[1] + 1, dtype="int32")
     # An empty row has no maximum: one more place, of nothing.
     ends = ops.pad(mask * place, [[0, 0], [0, 1]])
-    return ops.max(ends, axis=-1, keepdims=True)
+    return largest(ends, axis=-1, keepdims=True)
 
 
 def segment_lengths(segment_ids: Any, *, mask: Any = None) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.extremes import largest
 from keras_posenc.ops.plain_export import floor_divide, kept_table, mod, rows_of
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.ops.sinusoids import (
@@ -51,7 +52,7 @@ def rotate_pairs(x: Any, *, sine: Any, cosine: Any, layout: str) -> Any:
 def lengths_seen(positions: Any) -> Any:
     """The longest position of each row + 1: (..., seq) -> int32 (..., 1)."""
     whole, _, _ = split_positions(positions)
-    return ops.max(whole, axis=-1, keepdims=True) + 1
+    return largest(whole, axis=-1, keepdims=True) + 1
 
 
 def phases_by_length(

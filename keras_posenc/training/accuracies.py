@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.ops.extremes import largest
 from keras_posenc.ops.named import NamedOptions
 from keras_posenc.training._tokens import read_targets, spread
 
@@ -116,4 +117,4 @@ class SequenceAccuracy(_Accuracy):
     ) -> None:
         right, weights = self._read(y_true, y_pred, sample_weight)
         right = ops.all(ops.logical_or(right, weights <= 0), axis=-1)
-        super().update_state(right, ops.max(weights, axis=-1))
+        super().update_state(right, largest(weights, axis=-1))

@@ -1,5 +1,6 @@
 """What the models have in common that write token after token."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -271,7 +272,9 @@ class DecodingModel(IdModel):
             )
 
 
-def check_size(name: str, value: Any) -> Any:
+def check_size(
+    name: str, value: Any, check: Callable[..., int] = check_positive_int
+) -> Any:
     """Returns a number of rows or slots: an integer, or a scalar tensor."""
     if hasattr(value, "shape") and not isinstance(value, np.generic):
         check_shape(name, value, (), sizes={})
@@ -280,7 +283,7 @@ def check_size(name: str, value: Any) -> Any:
     # Each backend has numbers of its own for what it does not know yet.
     known = int | float | str | list | tuple | dict | np.generic | None
     if isinstance(value, known):
-        return check_positive_int(name, value)
+        return check(name, value)
     return value
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_posenc.transformer._pooling import Pooling1D
 
@@ -11,7 +12,8 @@ from keras_posenc.transformer._pooling import Pooling1D
 class FirstTokenPooling1D(Pooling1D):
     """The vector of the first token of each row, `[CLS]` in BERT.
 
-    It is what stands first, padding or not: rows are padded behind.
+    It is what stands first, padding or not: rows are padded behind. Zeros if
+    there is no token.
 
     Args:
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
@@ -36,4 +38,5 @@ class FirstTokenPooling1D(Pooling1D):
     """
 
     def pool(self, x: Any, mask: Any) -> Any:
-        return x[:, 0]
+        # As `x[:, 0]`, also where there is no token.
+        return ops.sum(x[:, :1], axis=1)

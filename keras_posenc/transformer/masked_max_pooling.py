@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.ops.extremes import largest
 from keras_posenc.transformer._pooling import Pooling1D
 
 
@@ -38,10 +39,7 @@ class MaskedMaxPooling1D(Pooling1D):
     """
 
     def pool(self, x: Any, mask: Any) -> Any:
-        # Below all numbers that a token may have, and held by float16 too.
-        lowest = ops.full_like(x, -6e4)
-        largest = ops.max(
-            ops.where(ops.expand_dims(mask, -1), x, lowest), axis=1
-        )
+        lowest = ops.full_like(x, float("-inf"))
+        found = largest(ops.where(ops.expand_dims(mask, -1), x, lowest), axis=1)
         has_tokens = ops.any(mask, axis=1, keepdims=True)
-        return ops.where(has_tokens, largest, ops.zeros_like(largest))
+        return ops.where(has_tokens, found, ops.zeros_like(found))

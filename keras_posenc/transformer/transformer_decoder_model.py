@@ -7,6 +7,7 @@ import keras
 
 from keras_posenc.ops.arguments import (
     check_bool,
+    check_count,
     check_positive_int,
     check_rate,
 )
@@ -220,11 +221,13 @@ class TransformerDecoderModel(DecodingModel):
 
         Raises:
             ValueError: A position that tokens cannot be given one after
-                another, by its name; a `batch_size` or `max_length` that is no
-                positive integer; more tokens than a table has positions.
+                another, by its name; a `batch_size` below 0 or a `max_length`
+                below 1; more tokens than a table has positions.
         """
         return self._empty_cache(
-            check_size("batch_size", batch_size), max_length, max_tokens
+            check_size("batch_size", batch_size, check_count),
+            max_length,
+            max_tokens,
         )
 
     def get_config(self) -> dict[str, Any]:

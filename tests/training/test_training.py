@@ -380,3 +380,20 @@ class Masked(keras.layers.Layer):
 def test_refuses(make, match):
     with pytest.raises(ValueError, match=match):
         make()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0)])
+def test_of_nothing_nothing_counts(shape):
+    """A batch without a row, or rows without a token, change no mean."""
+    nothing = np.zeros(shape, "int32"), np.zeros((*shape, 5), "float32")
+    some = np.array([[1, 2]]), np.eye(5, dtype="float32")[[[1, 3]]]
+    for metric, result in (
+        (training.TokenAccuracy(), 0.5),
+        (training.SequenceAccuracy(), 0.0),
+    ):
+        for given in (nothing, some, nothing):
+            metric.update_state(*given)
+        assert float(metric.result()) == result
+    for options in ({}, {"label_smoothing": 0.1}, {"from_logits": False}):
+        loss = training.TokenCrossentropy(**options)
+        assert float(loss(*nothing)) == 0.0

@@ -416,7 +416,9 @@ def test_tokens_that_do_not_fit():
 
 def test_caches_of_no_size_or_of_another_model():
     model, other = whole(), alone()
-    for size in (0, -1, 2.5, "a", None, TARGET, np.float32(2)):
+    with pytest.raises(ValueError, match="`max_length` must"):
+        other.build_cache(0, 0)
+    for size in (-1, 2.5, "a", None, TARGET, np.float32(2)):
         with pytest.raises(ValueError, match="`batch_size` must"):
             other.build_cache(size, 4)
         with pytest.raises(ValueError, match="`max_length` must"):

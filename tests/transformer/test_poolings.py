@@ -1,0 +1,61 @@
+"""Poolings: a sequence as one vector."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+
+POOLINGS = [
+    kp.FirstTokenPooling1D,
+    kp.MaskedAveragePooling1D,
+    kp.MaskedMaxPooling1D,
+]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        "float16",
+        "bfloat16",
+        pytest.param("float64", marks=pytest.mark.tensorflow),
+    ],
+)
+@pytest.mark.parametrize("largest", [1.0, -7e4, -1e30, -np.inf])
+def test_the_maximum_is_of_a_token(largest, dtype):
+    """... not what stands where padding is, however low the tokens are."""
+    tokens = [[[largest], [2 * largest - 2], [5.0], [-np.inf]]]
+    tokens = ops.cast(np.array(tokens, "float32"), dtype)
+    mask = np.array([[True, True, False, False]])
+    found = kp.MaskedMaxPooling1D(dtype=dtype)(tokens, mask=mask)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(ops.cast(found, "float32")),
+        ops.convert_to_numpy(ops.cast(tokens[:, 0], "float32")),
+    )
+
+
+@pytest.mark.parametrize(("batch", "seq"), [(0, 3), (2, 0), (0, 0)])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_nothing_is_pooled_to_zeros(pooling, batch, seq):
+    """A row without a token is one of zeros; of no rows there is none."""
+    x = np.ones((batch, seq, 4), "float32")
+    mask = np.ones((batch, seq), bool)
+    for given in (None, mask):
+        outputs = ops.convert_to_numpy(pooling()(x, mask=given))
+        np.testing.assert_array_equal(outputs, np.zeros((batch, 4)))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_nothing_is_pooled_in_a_graph(pooling, jit_compile):
+    """... that knows neither size."""
+    inputs = keras.Input((None, 4)), keras.Input((None,), dtype="bool")
+    model = keras.Model(inputs, pooling()(inputs[0], mask=inputs[1]))
+    model.compile(jit_compile=jit_compile)
+    for batch, seq in ((0, 3), (2, 0), (2, 3)):
+        x = np.ones((batch, seq, 4), "float32")
+        outputs = model.predict_on_batch([x, np.ones((batch, seq), bool)])
+        np.testing.assert_array_equal(outputs, np.full((batch, 4), seq > 0))
