@@ -36,6 +36,8 @@ MASK = np.array(
     bool,
 )
 BATCH, SEQ = MASK.shape
+# No row, no token in a row, and neither.
+NOTHING = [np.ones(size, bool) for size in ((0, SEQ), (2, 0), (0, 0))]
 UNITS = {
     "float64": 2**-53,
     "float32": 2**-24,
@@ -747,16 +749,16 @@ def test_builds_from_a_list(entry):
     assert len(layer.weights) == count
 
 
-@pytest.mark.parametrize(("batch", "seq"), [(0, SEQ), (2, 0), (0, 0)])
 @pytest.mark.parametrize(("entry", "names"), TOGETHER)
-def test_of_nothing_comes_nothing(entry, names, batch, seq):
+def test_of_nothing_comes_nothing(entry, names):
     """... with a mask and without; rows without a token are pooled to 0."""
-    layer, mask = shared(entry), np.ones((batch, seq), bool)
-    x, extra = sequences(batch, seq), tensors(names, mask)
-    for given in ({}, under(layer, mask)):
-        outputs = numpy(layer(x, **given, **extra))
-        assert outputs.shape == layer.compute_output_shape(x.shape)
-        assert not outputs.any()
+    layer = shared(entry)
+    for mask in NOTHING:
+        x, extra = sequences(*mask.shape), tensors(names, mask)
+        for given in ({}, under(layer, mask)):
+            outputs = numpy(layer(x, **given, **extra))
+            assert outputs.shape == layer.compute_output_shape(x.shape)
+            assert not outputs.any()
 
 
 # ---- Initial weights
@@ -890,7 +892,7 @@ def test_one_function_serves_every_length(everything):
     everything.model.compile(jit_compile=False)
     everything.check(
         lambda inputs: everything.model.predict_on_batch(list(inputs.values())),
-        (MASK[:2, :1], np.ones((1, 9), bool)),
+        (MASK[:2, :1], np.ones((1, 9), bool), *NOTHING),
     )
 
 
@@ -1313,7 +1315,7 @@ def test_compiled_is_eager(everything):
     everything.model.compile(jit_compile=True)
     everything.check(
         lambda inputs: everything.model.predict_on_batch(list(inputs.values())),
-        [MASK],
+        [MASK, *NOTHING],
     )
 
 
@@ -1348,7 +1350,7 @@ def test_plain_export_serves_the_same(everything, exported):
     served = tf.saved_model.load(exported)
     everything.check(
         lambda inputs: served.serve(list(inputs.values())),
-        (MASK, *masks_of_lengths(1, 65)),
+        (MASK, *masks_of_lengths(1, 65), *NOTHING),
     )
 
 
@@ -1364,7 +1366,9 @@ def test_runs_in_litert_at_every_length(everything, exported):
     interpreter = Interpreter(model_content=converter.convert())
     runner = interpreter.get_signature_runner("serving_default")
     everything.check(
-        lambda inputs: runner(**inputs), masks_of_lengths(1, 2, 7, 65)
+        lambda inputs: runner(**inputs),
+        # Of length 0 the runtime refuses attention.
+        (*masks_of_lengths(1, 2, 7, 65), NOTHING[0]),
     )
 
 

@@ -18,7 +18,7 @@ from keras_posenc.generation.generated import (
     with_column,
 )
 from keras_posenc.ops.arguments import check_positive_int, is_number
-from keras_posenc.ops.extremes import largest, smallest
+from keras_posenc.ops.reductions import largest, smallest
 
 
 def beam_search(

@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_posenc.generation.generated import IMPOSSIBLE
-from keras_posenc.ops.extremes import largest
+from keras_posenc.ops.reductions import largest
 
 
 class Claim:

@@ -6,7 +6,7 @@ from typing import Any
 from keras import ops
 
 from keras_posenc.generation.generated import is_any
-from keras_posenc.ops.extremes import largest, smallest
+from keras_posenc.ops.reductions import largest, smallest
 
 
 def refusable(ids: Any, vocabulary: int) -> Any:

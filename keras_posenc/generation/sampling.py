@@ -11,7 +11,7 @@ from keras_posenc.ops.arguments import (
     check_positive_int,
     is_number,
 )
-from keras_posenc.ops.extremes import largest
+from keras_posenc.ops.reductions import largest
 
 
 @dataclasses.dataclass(frozen=True)

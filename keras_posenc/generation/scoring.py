@@ -15,8 +15,8 @@ from keras_posenc.generation.prompts import (
 )
 from keras_posenc.generation.search import check_model, vocabulary_of
 from keras_posenc.ops.arguments import known_values
-from keras_posenc.ops.extremes import largest
 from keras_posenc.ops.named import NamedArguments
+from keras_posenc.ops.reductions import largest
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

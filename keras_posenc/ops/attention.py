@@ -160,6 +160,7 @@ def in_blocks(
     window: int | None = None,
     dtype: Any,
     is_trained: bool = False,
+    is_compiled: bool = False,
     all_at_once: Any,
     some: Any,
 ) -> Any:
@@ -179,6 +180,7 @@ def in_blocks(
             while the graph is, for gradients of a choice cost more than it
             saves: in a batch of any size as in one of `TYPICAL_BATCH`, in
             texts of any length all at once.
+        is_compiled: Whether XLA compiles it.
         all_at_once: Attends for all queries: no argument.
         some: Attends for some: their indices, integers `(rows,)`, and those of
             the keys among which all of theirs are, or None for all keys.
@@ -243,6 +245,12 @@ def in_blocks(
     is_large = rows > MAX_SCORES // ops.maximum(keys, 1)
     if window is not None:
         is_large = ops.logical_or(is_large, leaves_out(near, keys))
+        is_large = ops.logical_and(is_large, rows > 0)
+    if is_compiled:
+        # Whose sizes are constants: of a switch XLA compiles what they choose
+        # alone, of a condition both, and blocks of nothing it refuses.
+        index = ops.cast(is_large, "int32")
+        return ops.switch(index, [all_at_once, by_blocks])
     return ops.cond(is_large, by_blocks, all_at_once)
 
 

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.reductions import sums_of_segments
+
 
 def bucket_table(
     num_buckets: int, *, max_distance: int, bidirectional: bool
@@ -115,6 +117,9 @@ def take_by_distance(scores: Any, index: Any) -> Any:
         `(batch, heads, query, key)`.
     """
     batch, heads, query, rows = ops.shape(scores)
+    if 0 in scores.shape:  # of which JAX takes no row
+        keys = ops.shape(index)[2]
+        return ops.zeros((batch, heads, query, keys), scores.dtype)
     # (batch, heads, query, rows) -> (batch * query * rows, heads)
     flat = ops.reshape(ops.transpose(scores, (0, 2, 3, 1)), (-1, heads))
     index = index + _first_rows(batch, query, rows)
@@ -136,8 +141,8 @@ def sum_by_distance(weights: Any, index: Any, *, rows: int) -> Any:
     # (batch, heads, query, key) -> (batch * query * key, heads)
     flat = ops.reshape(ops.transpose(weights, (0, 2, 3, 1)), (-1, heads))
     index = index + _first_rows(batch, query, rows)
-    sums = ops.segment_sum(
-        flat, ops.reshape(index, (-1,)), num_segments=batch * query * rows
+    sums = sums_of_segments(
+        flat, ops.reshape(index, (-1,)), batch * query * rows
     )
     sums = ops.reshape(sums, (batch, query, rows, heads))
     return ops.transpose(sums, (0, 3, 1, 2))

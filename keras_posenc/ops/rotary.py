@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_posenc.ops.extremes import largest
 from keras_posenc.ops.plain_export import floor_divide, kept_table, mod, rows_of
 from keras_posenc.ops.positional_encoding import frequencies
+from keras_posenc.ops.reductions import largest
 from keras_posenc.ops.sinusoids import (
     LIMIT,
     Phases,

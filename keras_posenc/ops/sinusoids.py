@@ -212,7 +212,9 @@ class Sinusoids:
             row_cosine, row_cosine, -3
         ) + laid_out(cosine, -sine, -2) * laid_out(row_sine, row_sine, -3)
         outer = ops.shape(encoding)[:-3]
-        encoding = ops.reshape(encoding, (*outer, -1, self.dim))
+        # Of no starts at all, nothing says what -1 is.
+        count = ops.shape(block)[0] * rows if outer else -1
+        encoding = ops.reshape(encoding, (*outer, count, self.dim))
         if not is_known or (length > _BASE and length % _BASE):
             # Mobile runtimes copy what an index takes number by number.
             encoding = ops.slice(

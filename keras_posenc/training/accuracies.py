@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.extremes import largest
 from keras_posenc.ops.named import NamedOptions
+from keras_posenc.ops.reductions import largest
 from keras_posenc.training._tokens import read_targets, spread
 
 

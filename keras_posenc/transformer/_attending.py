@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.keras_internals import is_compiled_by_xla
 from keras_posenc.ops.attention import (
     attend,
     attention_weights,
@@ -151,6 +152,7 @@ def _attend_unseen(
         window=context.window if context.sees_windows_alone else None,
         dtype=query.dtype,
         is_trained=bool(training),
+        is_compiled=is_compiled_by_xla(query),
         all_at_once=all_at_once,
         some=some,
     )

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.extremes import largest
+from keras_posenc.ops.reductions import largest
 from keras_posenc.transformer._pooling import Pooling1D
 
 

@@ -23,10 +23,12 @@ POOLINGS = [
         pytest.param("float64", marks=pytest.mark.tensorflow),
     ],
 )
-@pytest.mark.parametrize("largest", [1.0, -7e4, -1e30, -np.inf])
+@pytest.mark.parametrize("largest", [1.0, -6.5e4, -1e30, -np.inf])
 def test_the_maximum_is_of_a_token(largest, dtype):
     """... not what stands where padding is, however low the tokens are."""
-    tokens = [[[largest], [2 * largest - 2], [5.0], [-np.inf]]]
+    if dtype == "float16" and np.isfinite(largest):
+        largest = max(largest, -6.5e4)  # which it holds
+    tokens = [[[largest], [-np.inf], [5.0], [-np.inf]]]
     tokens = ops.cast(np.array(tokens, "float32"), dtype)
     mask = np.array([[True, True, False, False]])
     found = kp.MaskedMaxPooling1D(dtype=dtype)(tokens, mask=mask)

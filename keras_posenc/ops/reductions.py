@@ -1,4 +1,4 @@
-"""Maxima and minima, also of nothing."""
+"""Reductions, also of nothing, where Keras's are errors on some backends."""
 
 from typing import Any
 
@@ -17,3 +17,10 @@ def smallest(x: Any, axis: Any, *, keepdims: bool = False) -> Any:
     """`ops.min`, likewise."""
     reduce = ops.sum if 0 in x.shape else ops.min
     return reduce(x, axis=axis, keepdims=keepdims)
+
+
+def sums_of_segments(x: Any, segment_ids: Any, count: Any) -> Any:
+    """`ops.segment_sum` of so many segments."""
+    if 0 in x.shape:
+        return ops.zeros((count, *x.shape[1:]), x.dtype)
+    return ops.segment_sum(x, segment_ids, num_segments=count)
