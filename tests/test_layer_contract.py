@@ -642,7 +642,8 @@ def bound(entry: Entry, expected: np.ndarray, dtype: str = "float32") -> float:
     order, which counts as 16 roundings; those of the half precisions run in
     float32.
     """
-    scale = max(1.0, float(np.sqrt(np.mean(np.square(expected)))))
+    size = max(1, expected.size)
+    scale = max(1.0, float(np.sqrt(np.sum(np.square(expected)) / size)))
     terms = 1 if "16" in dtype else 16
     return 4 * np.sqrt(entry.roundings * terms) * UNITS[dtype] * scale
 

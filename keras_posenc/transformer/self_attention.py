@@ -36,7 +36,8 @@ class SelfAttention(AttentionLayer):
     Queries, keys and values come from one projection; the scores are scaled by
     `1 / sqrt(dim / num_heads)`. A padded token is never attended to, and
     counts as zeros, whatever it holds: NaN in padding reaches no token and no
-    gradient. NaN in a token stays in its own row. A row of nothing but padding
+    gradient. NaN in a token stays in its own row, all of which it may make NaN,
+    earlier tokens under a causal mask too. A row of nothing but padding
     gives finite numbers.
 
     Args:

@@ -171,6 +171,23 @@ def test_no_token_sees_what_is_behind_it(model):
     assert np.abs(outputs[1, 3:] - expected[1, 3:]).max() > 0.01
 
 
+@pytest.mark.parametrize("value", [1e4, -1e15, np.nan, np.inf, -np.inf])
+def test_a_later_token_is_seen_only_if_it_is_no_number(value):
+    """Then its row is NaN, as by NaN anywhere in it; no other row is."""
+    decoder = kp.TransformerDecoder(
+        2, num_heads=2, intermediate_dim=16, use_cross_attention=False
+    )
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    expected = numpy(decoder(x))
+    x[0, 3:] = value
+    outputs = numpy(decoder(x))
+    near(outputs[1], expected[1], FLOAT32)
+    if np.isfinite(value):
+        near(outputs[0, :3], expected[0, :3], FLOAT32)
+    else:
+        assert np.isnan(outputs[0]).all()
+
+
 @pytest.mark.parametrize("name", ["the-paper", "decoder-only"])
 def test_padding_holds_anything(name):
     """... and the loss of padding does not count."""
