@@ -21,6 +21,10 @@ before goes on. Requests that the model cannot take are answered by a 400 that
 says why. Needs kserve and what runs the model: ai-edge-litert or onnxruntime;
 or tensorflow, tensorflow-text where the model takes strings, and
 tensorflow-serving-api for warm-up requests. Neither keras nor keras_posenc.
+
+A body of more than `--max_body_bytes` gets a 413 and is not kept. A request has
+at most `--max_rows` rows, each of at most `--max_bytes` in an input. Bodies are
+JSON as it is, not compressed.
 """
 
 import argparse
@@ -39,6 +43,7 @@ import socket
 import threading
 from importlib import util
 from pathlib import Path
+from types import NoneType
 from typing import NamedTuple
 
 # TensorFlow leaves oneDNN off on processors without AVX-512.
@@ -48,14 +53,19 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import kserve
 import numpy as np
 import orjson
+from fastapi import HTTPException
+from fastapi.responses import JSONResponse
 from kserve.errors import InvalidInput, ModelNotFound
 from kserve.logging import logger
+from kserve.model_server import app
 from kserve.model_server import parser as kserve_parser
 from kserve.protocol.rest.server import RESTServer
 
 DEFAULT = "serving_default"
-# Of which kinds JSON's numbers may be, by the kind of an input.
-_KINDS = {"i": "iu", "u": "iu", "b": "b"}
+# What JSON's values may be, by the kind of an input. JSON has no NaN: null says
+# so, as it does in answers.
+_NUMBERS = {int, float, NoneType}
+_TYPES = {"i": {int}, "u": {int}, "b": {bool}}
 
 
 class Input(NamedTuple):
@@ -69,12 +79,14 @@ class Signature(NamedTuple):
     """What a model can be asked, whatever runs it.
 
     `run` makes arrays of arrays, both by name, and raises one of `refusals`
-    for what the model does not take.
+    for what the model does not take. Where `takes_empty` is False the runtime
+    is never given a row of length 0.
     """
 
     inputs: dict
     run: object
     refusals: tuple
+    takes_empty: bool
 
 
 def load(path):
@@ -88,14 +100,28 @@ def load_litert(path):
     from ai_edge_litert.interpreter import Interpreter
 
     # Of its content: a file that is mapped follows whatever is written to it.
-    # Two threads would take longer for a short text than one does.
-    interpreter = Interpreter(model_content=path.read_bytes(), num_threads=1)
+    content = path.read_bytes()
     turn = threading.Lock()  # its tensors are one for all that ask
+    runners = {}
 
-    def signature(runner):
+    def make():
+        # Two threads would take longer for a short text than one does.
+        interpreter = Interpreter(model_content=content, num_threads=1)
+        for name in interpreter.get_signature_list():
+            runners[name] = interpreter.get_signature_runner(name)
+
+    def signature(name, runner):
         def run(inputs):
             with turn:
-                return runner(**inputs)
+                if not runners:
+                    make()
+                try:
+                    return runners[name](**inputs)
+                except BaseException:
+                    # An interpreter that raised may give wrong numbers from
+                    # then on, or end the process: the next request has another.
+                    runners.clear()
+                    raise
 
         inputs = {
             name: Input(
@@ -107,12 +133,10 @@ def load_litert(path):
             )
             for name, tensor in runner.get_input_details().items()
         }
-        return Signature(inputs, run, (RuntimeError, ValueError))
+        return Signature(inputs, run, (RuntimeError, ValueError), False)
 
-    return {
-        name: signature(interpreter.get_signature_runner(name))
-        for name in interpreter.get_signature_list()
-    }
+    make()
+    return {name: signature(name, runners[name]) for name in [*runners]}
 
 
 def load_onnx(path):
@@ -140,7 +164,7 @@ def load_onnx(path):
             np.dtype(dtypes.get(name, name)),
         )
     refusals = errors.Fail, errors.InvalidArgument, errors.RuntimeException
-    return {DEFAULT: Signature(inputs, run, refusals)}
+    return {DEFAULT: Signature(inputs, run, refusals, False)}
 
 
 def load_saved_model(path):
@@ -170,7 +194,7 @@ def load_saved_model(path):
             )
             for name, spec in specs.items()
         }
-        return Signature(inputs, run, (tf.errors.InvalidArgumentError,))
+        return Signature(inputs, run, (tf.errors.InvalidArgumentError,), True)
 
     return {
         name: signature(function)
@@ -232,10 +256,10 @@ def replay_warmup(path, signatures):
 class Predictor(kserve.Model):
     """The newest version in a folder, or a file."""
 
-    def __init__(self, name, path, poll_seconds, max_bytes):
+    def __init__(self, name, path, poll_seconds, max_bytes, max_rows):
         super().__init__(name)
         self.path, self.poll_seconds = Path(path), poll_seconds
-        self.max_bytes = max_bytes
+        self.max_bytes, self.max_rows = max_bytes, max_rows
         self.version = self.signatures = self.problem = None
         self.executor = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
 
@@ -303,13 +327,22 @@ class Predictor(kserve.Model):
                 raise InvalidInput(f"The body is not JSON: {error}") from None
         if not isinstance(payload, dict):
             raise InvalidInput("The body must be a JSON object")
-        if "inputs" in payload:
-            if "instances" in payload:
-                raise InvalidInput("Give `instances` or `inputs`, not both")
-            return payload
-        instances = payload.get("instances")
-        if not isinstance(instances, list) or not instances:
-            raise InvalidInput("`instances` must be a list of at least one")
+        if "inputs" not in payload:
+            columns = [payload.get("instances")]
+            if not isinstance(columns[0], list) or not columns[0]:
+                raise InvalidInput("`instances` must be a list of at least one")
+        elif "instances" in payload:
+            raise InvalidInput("Give `instances` or `inputs`, not both")
+        elif isinstance(payload["inputs"], dict):
+            columns = payload["inputs"].values()
+        else:
+            columns = [payload["inputs"]]
+        # Here, before it waits for its turn.
+        rows = max((len(c) for c in columns if isinstance(c, list)), default=0)
+        if rows > self.max_rows:
+            raise InvalidInput(
+                f"A request may have {self.max_rows} rows, and this has {rows}"
+            )
         return payload
 
     async def predict(self, payload, headers=None, response_headers=None):
@@ -334,7 +367,7 @@ class Predictor(kserve.Model):
             else _columns(payload["instances"], specs)
         )
         inputs = {
-            key: self._tensor(key, spec, rows)
+            key: self._tensor(key, spec, rows, signature.takes_empty)
             for (key, spec), rows in zip(specs.items(), columns, strict=True)
         }
         try:
@@ -363,33 +396,28 @@ class Predictor(kserve.Model):
             "predictions": [dict(zip(names, row, strict=True)) for row in rows]
         }
 
-    def _tensor(self, name, spec, rows):
+    def _tensor(self, name, spec, rows, takes_empty):
+        # Of objects: NumPy else gives each of them the room of the longest
+        # text, and lists of several lengths an error of their own.
+        value = np.array(rows, dtype=object)
+        types = set(map(type, value.ravel()))
         if spec.dtype == object:
-            rows = _to_bytes(name, rows)
-            longest = max(map(len, _flat(rows)), default=0)
+            texts = [_to_bytes(name, each) for each in value.ravel()]
+            longest = max(map(len, texts), default=0)
             if longest > self.max_bytes:
                 raise InvalidInput(
                     f"`{name}` may have {self.max_bytes} bytes, and has "
                     f"{longest}"
                 )
-            value = np.array(rows, dtype=object)
+            value = np.array(texts, dtype=object).reshape(value.shape)
+        elif list in types:
+            raise InvalidInput(
+                f"`{name}` must have rows of one shape, for {spec.shape}"
+            )
         else:
-            try:
-                value = np.array(rows)
-            except ValueError:  # rows of several lengths
-                raise InvalidInput(
-                    f"`{name}` must have rows of one shape"
-                ) from None
-            kinds = _KINDS.get(spec.dtype.kind, "iuf")
-            if kinds == "iuf" and value.dtype == object:
-                # JSON has no NaN: null says so, as it does in answers.
-                numbers = (type(each) in (int, float) for each in value.flat)
-                is_null = np.equal(value, None)
-                if np.all(is_null | np.reshape([*numbers], value.shape)):
-                    value = value.astype(float)
-            if value.size and (
-                value.dtype.kind not in kinds
-                or (kinds == "iu" and not _fits(value, spec.dtype))
+            wanted = _TYPES.get(spec.dtype.kind, _NUMBERS)
+            if not types <= wanted or (
+                types == {int} == wanted and not _fits(value, spec.dtype)
             ):
                 raise InvalidInput(f"`{name}` must be of {spec.dtype.name}")
             if value.nbytes > self.max_bytes * len(rows):
@@ -400,7 +428,12 @@ class Predictor(kserve.Model):
         if not _is_of(spec.shape, value):
             raise InvalidInput(
                 f"`{name}` must be of shape {spec.shape}, and is of "
-                f"{value.shape}"
+                f"{value.shape if value.ndim < 9 else 'more than 8 sizes'}"
+            )
+        if not value.size and not takes_empty:
+            raise InvalidInput(
+                f"`{name}` is empty, of shape {value.shape}: each row must "
+                "have at least one value"
             )
         return value
 
@@ -437,22 +470,12 @@ def _named(inputs, specs):
 
 
 def _to_bytes(name, value):
-    if isinstance(value, list):
-        return [_to_bytes(name, item) for item in value]
     try:
         if isinstance(value, dict):
             return base64.b64decode(value["b64"], validate=True)
         return value.encode()
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidInput(f"`{name}` must be a string") from None
-
-
-def _flat(value):
-    if isinstance(value, list):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield value
 
 
 def _reason(error):
@@ -500,6 +523,45 @@ def in_one_line(record):
     return True
 
 
+class BodyLimit:
+    """Gives the server so many bytes of a body at most, and then a 413.
+
+    A list or an object of two bytes takes 70 once it is read: of these a
+    sixteenth of the bytes' number is the most.
+    """
+
+    def __init__(self, app, max_bytes):
+        self.app, self.max_bytes = app, max_bytes
+
+    async def __call__(self, scope, receive, send):
+        """Handles one request."""
+        size = int(dict(scope.get("headers", ())).get(b"content-length", 0))
+        read = lists = 0
+
+        async def receive_within():
+            nonlocal read, lists
+            if size <= self.max_bytes:
+                message = await receive()
+                body = message.get("body", b"")
+                read += len(body)
+                lists += body.count(b"[") + body.count(b"{")
+            if max(size, read, 16 * lists) > self.max_bytes:
+                raise HTTPException(
+                    413,
+                    f"The body may have {self.max_bytes} bytes, and "
+                    f"{self.max_bytes // 16} lists and objects",
+                )
+            return message
+
+        await self.app(scope, receive_within, send)
+
+
+async def too_large(_, error):
+    """What the 413 says, as KServe's other refusals say it."""
+    logger.warning("Refused: %s", error.detail)
+    return JSONResponse({"error": error.detail}, 413)
+
+
 def main():
     """Serves until it is ended."""
     parser = argparse.ArgumentParser(
@@ -513,13 +575,22 @@ def main():
     parser.add_argument(
         "--max_bytes", type=int, default=65536, help="of one row of an input"
     )
+    parser.add_argument(
+        "--max_rows", type=int, default=1024, help="of one request"
+    )
+    parser.add_argument(
+        "--max_body_bytes", type=int, default=2**24, help="of one request"
+    )
     options = parser.parse_args()
     model = Predictor(
         options.model_name,
         options.model_dir,
         options.poll_seconds,
         options.max_bytes,
+        options.max_rows,
     )
+    app.add_middleware(BodyLimit, max_bytes=options.max_body_bytes)
+    app.add_exception_handler(413, too_large)
     server = kserve.ModelServer(enable_grpc=False)  # first: it sets up the log
     logger.addFilter(in_one_line)
     model.load()

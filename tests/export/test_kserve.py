@@ -41,11 +41,16 @@ def versions(tmp_path_factory):
     return folder
 
 
-def predictor_of(folder, max_bytes=65536):
+def predictor_of(folder, max_bytes=65536, max_rows=8):
     module = runpy.run_path(str(PREDICTOR))
-    predictor = module["Predictor"]("judge", folder, 1.0, max_bytes)
+    predictor = module["Predictor"]("judge", folder, 1.0, max_bytes, max_rows)
     predictor.refresh()
     return predictor
+
+
+def ask(predictor, body):
+    """What one request is answered."""
+    return predictor._predict(predictor.validate(body))
 
 
 @pytest.fixture
@@ -232,6 +237,98 @@ def test_every_format_is_served_alike(exported, name):
         check()  # nothing of it is left behind
 
 
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """The exports of a model of ids, and batches with the model's outputs.
+
+    The first batch is one that an interpreter of LiteRT gets wrong after a row
+    of length 0.
+    """
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            keras.layers.Embedding(20, 64, mask_zero=True),
+            kp.PositionalEncoding(),
+            kp.TransformerEncoder(2, num_heads=2, intermediate_dim=64),
+            kp.MaskedAveragePooling1D(),
+            keras.layers.Dense(2, name="scores"),
+        ]
+    )
+    folder = tmp_path_factory.mktemp("long")
+    silent = {"verify": False, "verbose": False}
+    kp.export_saved_model(model, folder / "judge", **silent)
+    kp.export_litert(model, folder / "judge.tflite", **silent)
+    kp.export_onnx(model, folder / "judge.onnx", **silent)
+    draw = np.random.default_rng(0)
+    batches = [
+        draw.integers(1, 20, shape)
+        for shape in ((1, 500), (1, 16), (8, 200), (2, 7))
+    ]
+    return folder, [(rows.tolist(), model(rows).numpy()) for rows in batches]
+
+
+BAD = {
+    "an empty row": {"instances": [[]]},
+    "empty rows": {"instances": [[], [], []]},
+    "an empty row by name": {"instances": [{"ids": []}]},
+    "an empty row in a column": {"inputs": {"ids": [[]]}},
+    "no rows": {"instances": []},
+    "no rows in a column": {"inputs": {"ids": []}},
+    "rows of nothing": {"inputs": {"ids": [[[]]]}},
+    "one of two rows is empty": {"instances": [[3], []]},
+    "an unknown id": {"instances": [[3, 99]]},
+    "too many rows": {"instances": [[3]] * 9},
+    "too many rows in a column": {"inputs": {"ids": [[3]] * 9}},
+    "a deep row": {"instances": json.loads("[" * 900 + "3" + "]" * 900)},
+    "a long text among numbers": {"instances": [["3" * 10**6, *[3] * 10**4]]},
+}
+
+
+@pytest.mark.parametrize("name", ["judge", "judge.tflite", "judge.onnx"])
+def test_every_request_after_a_bad_one_is_right(long, name):
+    folder, known = long
+    served = predictor_of(folder / name)
+    for what, body in BAD.items():
+        is_empty = what.startswith(("an empty", "empty"))
+        if is_empty and name == "judge":  # which TensorFlow reads as padding
+            said = None
+            (found,) = ask(served, body).values()
+            assert np.isfinite(found).all()
+        else:
+            with pytest.raises(InvalidInput) as refused:
+                ask(served, body)
+            said = str(refused.value)
+        for rows, wanted in known:
+            found = ask(served, {"instances": rows})["predictions"]
+            np.testing.assert_allclose(
+                found, wanted, rtol=0, atol=TOLERANCE, err_msg=f"after {what}"
+            )
+        if is_empty and said:
+            assert "must have at least one value" in said
+
+
+def test_texts_are_flat(served):
+    for body in (
+        {"instances": [["abc"], ["abc", "abc"]]},
+        {"instances": ["abc", json.loads("[" * 900 + '"a"' + "]" * 900)]},
+    ):
+        with pytest.raises(InvalidInput, match="`text` must be a string"):
+            ask(served, body)
+    assert ask(served, {"instances": ["abc"]})
+
+
+def test_interpreter_that_raised_is_not_asked_again(long):
+    folder, ((rows, wanted), *_) = long
+    served = predictor_of(folder / "judge.tflite")
+    run = served.signatures["serving_default"].run
+    for shape in ((1, 0), (3, 0), (0, 0)):  # past what refuses them
+        with pytest.raises(RuntimeError, match="failed to prepare"):
+            run({"ids": np.zeros(shape, "int32")})
+        found = run({"ids": np.array(rows, "int32")})["scores"]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+
+
 def test_file_is_read_anew_where_it_is_replaced(exported, tmp_path, caplog):
     _, folder = exported
     path = shutil.copy(folder / "judge.tflite", tmp_path / "judge.tflite")
@@ -256,12 +353,12 @@ def test_file_is_read_anew_where_it_is_replaced(exported, tmp_path, caplog):
 def test_booleans_are_taken_for_booleans(predictor, rows, is_taken):
     spec = SimpleNamespace(shape=(None,), dtype=np.dtype(bool))
     if is_taken:
-        found = predictor._tensor("tokens", spec, rows)
+        found = predictor._tensor("tokens", spec, rows, False)
         assert found.dtype == bool
         assert found.tolist() == rows
     else:
         with pytest.raises(InvalidInput, match="must be of bool"):
-            predictor._tensor("tokens", spec, rows)
+            predictor._tensor("tokens", spec, rows, False)
 
 
 def watched_paths():
@@ -309,6 +406,53 @@ def test_litert_server_needs_no_tensorflow(exported, tmp_path):
     lines = (tmp_path / "log").read_text().splitlines()
     assert sum("Refused: " in line for line in lines) == 2
     assert sum("judge: version " in line for line in lines) == 1
+    assert not any("Traceback" in line for line in lines)
+
+
+def peak_memory(pid):
+    """Bytes of memory that a process came to have."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def test_server_keeps_no_large_body(exported, tmp_path):
+    model, folder = exported
+    most = 2**24  # as the option's default is
+    step = b",[]" * 2**18
+
+    def rows(size):
+        yield b'{"instances":[[]'
+        for _ in range(size // len(step)):
+            yield step
+        yield b"]}"
+
+    # The second is within the bytes, and would take twenty times as many.
+    bodies = [rows(4 * most), b"".join(rows(most)), b" " * (most + 1)]
+    with (tmp_path / "log").open("w") as log:
+        process, url = kserve_server.start(folder / "judge.onnx", log)
+        try:
+            with requests.Session() as session:
+                replies = []
+                for body in (json.dumps({"instances": IDS}), *bodies):
+                    before = peak_memory(process.pid)
+                    reply = session.post(f"{url}:predict", body, timeout=60)
+                    replies.append(reply)
+                    # What was read, in pieces and as one, and room for these.
+                    assert peak_memory(process.pid) < before + 4 * most
+                    found = session.post(
+                        f"{url}:predict", json={"instances": IDS}, timeout=60
+                    ).json()["predictions"]
+                    np.testing.assert_allclose(
+                        found, model(np.array(IDS)), rtol=0, atol=TOLERANCE
+                    )
+        finally:
+            kserve_server.stop(process)
+    assert [reply.status_code for reply in replies] == [200, 413, 413, 413]
+    assert {reply.json()["error"] for reply in replies[1:]} == {
+        "The body may have 16777216 bytes, and 1048576 lists and objects"
+    }
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert sum("Refused: The body may have" in line for line in lines) == 3
     assert not any("Traceback" in line for line in lines)
 
 
