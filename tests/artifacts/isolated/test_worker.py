@@ -11,9 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
+import keras_posenc as kp
 from keras_posenc.artifacts.isolated.asking import values, worker
 from keras_posenc.artifacts.isolated.asking.agreement import Disagreement
 from keras_posenc.artifacts.isolated.asking.contents import digest
@@ -145,6 +147,39 @@ def test_failure_of_a_case_is_an_answer(answered):
     assert missing["error"] == "KeyError: 'missing'"
     assert "tokens" in other_input["error"]
     assert missing["outputs"] == other_input["outputs"] == {}
+
+
+def test_case_after_one_that_failed_is_the_models(tmp_path):
+    """LiteRT keeps what it had begun for a row of length 0."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            keras.layers.Embedding(20, 64, mask_zero=True),
+            kp.PositionalEncoding(),
+            kp.TransformerEncoder(2, num_heads=2, intermediate_dim=64),
+            kp.MaskedAveragePooling1D(),
+            keras.layers.Dense(2, name="scores"),
+        ]
+    )
+    path = kp.export_litert(
+        model, tmp_path / "m.tflite", verify=False, verbose=False
+    ).path
+    ids = np.random.default_rng(0).integers(1, 20, (1, 500)).astype("int32")
+    cases = [
+        {"signature": "serving_default", "inputs": {"ids": name}}
+        for name in ("none", "ids")
+    ]
+    folder = tmp_path / "request"
+    none = np.zeros((1, 0), "int32")
+    write_request(folder, "litert", path, cases, none=none, ids=ids)
+    run_probe(folder)
+    failed, _ = read_response(folder)["cases"]
+    assert "failed to prepare" in failed["error"]
+    with np.load(folder / "outputs.npz") as outputs:
+        np.testing.assert_allclose(
+            outputs["1/scores"], model(ids), rtol=0, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize(

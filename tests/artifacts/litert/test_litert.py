@@ -864,7 +864,6 @@ def run(litert, run_litert):
 def test_id_beyond_the_vocabulary_is_an_error(run, unknown):
     with pytest.raises(RuntimeError, match="gather index out of bounds"):
         run(ids=np.array([[4, unknown, 5]], "int32"))
-    run(ids=np.array([[4, 5]], "int32"))  # and nothing is broken
 
 
 @pytest.mark.parametrize("back", [-1, -50])
@@ -879,11 +878,8 @@ def test_negative_id_counts_from_the_end(run, back):
 
 
 def test_no_tokens_are_an_error_to_the_attention(run):
-    before = run(ids=np.array([[4, 5]], "int32"))["scores"]
     with pytest.raises(RuntimeError, match="failed to prepare"):
         run(ids=np.zeros((1, 0), "int32"))
-    after = run(ids=np.array([[4, 5]], "int32"))["scores"]
-    np.testing.assert_array_equal(before, after)
 
 
 def test_no_tokens_are_as_good_as_padding_without_attention(
@@ -898,8 +894,10 @@ def test_no_tokens_are_as_good_as_padding_without_attention(
     np.testing.assert_array_equal(actual, np.zeros((2, 4)))
 
 
-def test_no_rows_have_no_answers(run):
+def test_no_rows_have_no_answers(run, litert, run_litert):
     assert run(ids=np.zeros((0, 3), "int32"))["scores"].shape == (0, 3)
+    with pytest.raises(RuntimeError, match="failed to prepare"):
+        run_litert(litert.path)(ids=np.zeros((0, 0), "int32"))
 
 
 def test_dtype_of_ids_is_the_models(run):

@@ -138,16 +138,29 @@ def load_litert(
     else:
         from ai_edge_litert.interpreter import Interpreter
     source = "model_content" if isinstance(artifact, bytes) else "model_path"
-    interpreter = Interpreter(**{source: artifact}, num_threads=threads)
-    runners: dict[str, Runner] = {}
-    for name in interpreter.get_signature_list():
-        runner = interpreter.get_signature_runner(name)
+    made: dict[str, Any] = {}
 
-        def run(inputs: dict[str, Any], _runner: Any = runner) -> Any:
-            return _runner(**inputs)
+    def make() -> None:
+        interpreter = Interpreter(**{source: artifact}, num_threads=threads)
+        for name in interpreter.get_signature_list():
+            made[name] = interpreter.get_signature_runner(name)
 
-        runners[name] = run
-    return runners
+    def runner(name: str) -> Runner:
+        def run(inputs: dict[str, Any]) -> Any:
+            if not made:
+                make()
+            try:
+                return made[name](**inputs)
+            except BaseException:
+                # One that raised may give wrong numbers from then on, or end
+                # the process: whoever asks next has another.
+                made.clear()
+                raise
+
+        return run
+
+    make()
+    return {name: runner(name) for name in [*made]}
 
 
 def load_onnx(
