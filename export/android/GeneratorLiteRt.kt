@@ -9,39 +9,54 @@ import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
 
 /** Runs a signature of ids of shape (1, length), as it was exported. */
-class GeneratorLiteRt(context: Context, private val length: Int = 64) : AutoCloseable {
-    // In app/src/main/assets/.
-    private val model = CompiledModel.create(
-        context.assets,
-        "generator.tflite",
-        CompiledModel.Options(Accelerator.CPU),
-    )
+class GeneratorLiteRt(private val context: Context, private val length: Int = 64) : AutoCloseable {
     private val signature = "serving_default"
-    private val source = model.createInputBuffer("ids", signature)
-    private val target = model.createOutputBuffer("ids", signature)
-    private val score = model.createOutputBuffer("score", signature)
-    private val tokenScore = model.createOutputBuffer("token_score", signature)
-    private val ended = model.createOutputBuffer("ended", signature)
+    private var loaded: Loaded? = Loaded()
+
+    private inner class Loaded {
+        // In app/src/main/assets/.
+        val model = CompiledModel.create(
+            context.assets,
+            "generator.tflite",
+            CompiledModel.Options(Accelerator.CPU),
+        )
+        val source = model.createInputBuffer("ids", signature)
+        val target = model.createOutputBuffer("ids", signature)
+        val score = model.createOutputBuffer("score", signature)
+        val tokenScore = model.createOutputBuffer("token_score", signature)
+        val ended = model.createOutputBuffer("ended", signature)
+    }
 
     /** The ids of the answer, its end symbol among them; 0 is padding. */
     fun generate(tokens: IntArray): List<Int> {
         require(tokens.size <= length) { "${tokens.size} ids, at most $length" }
-        source.writeInt(tokens.copyOf(length))
-        model.run(
-            mapOf("ids" to source),
-            mapOf(
-                "ids" to target,
-                "score" to score,
-                "token_score" to tokenScore,
-                "ended" to ended,
-            ),
-            signature,
-        )
-        return target.readInt().takeWhile { it != 0 }
+        return try {
+            with(loaded ?: Loaded().also { loaded = it }) {
+                source.writeInt(tokens.copyOf(length))
+                model.run(
+                    mapOf("ids" to source),
+                    mapOf(
+                        "ids" to target,
+                        "score" to score,
+                        "token_score" to tokenScore,
+                        "ended" to ended,
+                    ),
+                    signature,
+                )
+                target.readInt().takeWhile { it != 0 }
+            }
+        } catch (error: Exception) {
+            // It may give wrong ids from now on: the next call loads another.
+            close()
+            throw error
+        }
     }
 
     override fun close() {
-        listOf(source, target, score, tokenScore, ended).forEach { it.close() }
-        model.close()
+        loaded?.run {
+            listOf<AutoCloseable>(source, target, score, tokenScore, ended, model)
+                .forEach { it.close() }
+        }
+        loaded = null
     }
 }

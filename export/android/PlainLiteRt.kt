@@ -8,28 +8,39 @@ import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
 
 /** Runs a signature of ids of shape (1, length), as it was exported. */
-class PlainLiteRt(context: Context, private val length: Int = 64) : AutoCloseable {
-    // In app/src/main/assets/.
-    private val model = CompiledModel.create(
-        context.assets,
-        "ids.tflite",
-        CompiledModel.Options(Accelerator.CPU),
-    )
+class PlainLiteRt(private val context: Context, private val length: Int = 64) : AutoCloseable {
     private val signature = "serving_default"
-    private val ids = model.createInputBuffer("ids", signature)
-    private val scores = model.createOutputBuffer("scores", signature)
+    private var loaded: Loaded? = Loaded()
+
+    private inner class Loaded {
+        // In app/src/main/assets/.
+        val model = CompiledModel.create(
+            context.assets,
+            "ids.tflite",
+            CompiledModel.Options(Accelerator.CPU),
+        )
+        val ids = model.createInputBuffer("ids", signature)
+        val scores = model.createOutputBuffer("scores", signature)
+    }
 
     /** The scores of a text, given as its ids; 0 is padding. */
     fun classify(tokens: IntArray): FloatArray {
         require(tokens.size <= length) { "${tokens.size} ids, at most $length" }
-        ids.writeInt(tokens.copyOf(length))
-        model.run(mapOf("ids" to ids), mapOf("scores" to scores), signature)
-        return scores.readFloat()
+        return try {
+            with(loaded ?: Loaded().also { loaded = it }) {
+                ids.writeInt(tokens.copyOf(length))
+                model.run(mapOf("ids" to ids), mapOf("scores" to scores), signature)
+                scores.readFloat()
+            }
+        } catch (error: Exception) {
+            // It may give wrong scores from now on: the next call loads another.
+            close()
+            throw error
+        }
     }
 
     override fun close() {
-        ids.close()
-        scores.close()
-        model.close()
+        loaded?.run { listOf<AutoCloseable>(ids, scores, model).forEach { it.close() } }
+        loaded = null
     }
 }

@@ -7,19 +7,29 @@ import android.content.Context
 import android.icu.text.Normalizer2
 import com.google.mediapipe.tasks.text.textclassifier.TextClassifier
 
-class TextTask(context: Context) : AutoCloseable {
+class TextTask(private val context: Context) : AutoCloseable {
+    private var loaded: TextClassifier? = load()
+
     // In app/src/main/assets/.
-    private val classifier = TextClassifier.createFromFile(context, "text.tflite")
+    private fun load() = TextClassifier.createFromFile(context, "text.tflite")
 
     /** The labels of the model, else their numbers, and the scores, best first. */
-    fun classify(text: String): Map<String, Float> =
-        classifier.classify(normalize(text))
+    fun classify(text: String): Map<String, Float> = try {
+        (loaded ?: load().also { loaded = it }).classify(normalize(text))
             .classificationResult()
             .classifications()[0]
             .categories()
             .associate { it.categoryName().ifEmpty { "${it.index()}" } to it.score() }
+    } catch (error: Exception) {
+        // It may give wrong scores from now on: the next call loads another.
+        close()
+        throw error
+    }
 
-    override fun close() = classifier.close()
+    override fun close() {
+        loaded?.close()
+        loaded = null
+    }
 }
 
 private val dropped = Regex("\\p{Mn}+")

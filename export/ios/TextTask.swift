@@ -5,18 +5,27 @@ import Foundation
 import MediaPipeTasksText
 
 final class TextTask {
-    private let classifier: TextClassifier
+    private var loaded: TextClassifier?
 
     init() throws {
+        loaded = try Self.load()
+    }
+
+    private static func load() throws -> TextClassifier {
         guard let path = Bundle.main.path(forResource: "text", ofType: "tflite") else {
             throw CocoaError(.fileNoSuchFile)
         }
-        classifier = try TextClassifier(modelPath: path)
+        return try TextClassifier(modelPath: path)
     }
 
     /// The labels of the model, else their numbers, and the scores, best first.
     func classify(_ text: String) throws -> [(label: String, score: Float)] {
+        let classifier = try loaded ?? Self.load()
+        // Kept only once it has answered: after an error it may give wrong
+        // scores, and the next call loads another.
+        loaded = nil
         let result = try classifier.classify(text: normalize(text))
+        loaded = classifier
         return result.classificationResult.classifications[0].categories.map {
             ($0.categoryName ?? "\($0.index)", $0.score)
         }

@@ -15,7 +15,7 @@ class Trouble extends Error {}
 
 // ---------------------------------------------------------------- loading
 
-let mediapipe, wasm, classifier, vocabulary;
+let mediapipe, wasm, classifier, makeClassifier, vocabulary;
 
 async function loadMediaPipe() {
   byId("status").textContent = "Loading MediaPipe…";
@@ -77,11 +77,13 @@ async function useModel(bytes, name) {
   vocabulary = readVocabulary(bytes, name);
   classifier?.close();
   classifier = undefined;
-  try {
-    const made = await mediapipe.TextClassifier.createFromOptions(wasm, {
+  makeClassifier = () =>
+    mediapipe.TextClassifier.createFromOptions(wasm, {
       baseOptions: { modelAssetBuffer: bytes },
       maxResults: MOST_LABELS,
     });
+  try {
+    const made = await makeClassifier();
     made.classify(""); // some faults show only here
     classifier = made;
   } catch (cause) {
@@ -195,7 +197,16 @@ function answer() {
   try {
     ({ categories } = classifier.classify(normalized).classifications[0]);
   } catch (cause) {
+    classifier.close();
+    classifier = undefined;
     showError(new Trouble("MediaPipe cannot classify this text.", { cause }));
+    // It may give wrong scores from now on: the next text has another.
+    const make = makeClassifier;
+    make().then((made) => {
+      if (make !== makeClassifier) return made.close(); // another file is chosen
+      classifier = made;
+      for (const id of ["text", "classify"]) byId(id).disabled = false;
+    }, showError);
     return;
   }
   const time = performance.now() - start;

@@ -14,7 +14,7 @@ class Trouble extends Error {}
 
 // ---------------------------------------------------------------- loading
 
-let litert, model, tokenizers;
+let litert, bytes, model, tokenizers;
 
 async function load() {
   if (location.protocol === "file:") {
@@ -35,7 +35,7 @@ async function load() {
     fetched(VOCABULARY),
   ]);
   tokenizers = readTokenizers(await config.text());
-  const bytes = new Uint8Array(await content.arrayBuffer());
+  bytes = new Uint8Array(await content.arrayBuffer());
   if (String.fromCharCode(...bytes.subarray(4, 8)) !== "TFL3") {
     throw new Trouble(`${MODEL} is not a LiteRT file.`);
   }
@@ -50,7 +50,7 @@ async function load() {
     );
   }
   try {
-    model = await litert.loadAndCompile(bytes, { accelerator: "wasm" });
+    model = await compiled();
   } catch (cause) {
     throw new Trouble(`LiteRT cannot run ${MODEL}: is it whole?`, { cause });
   }
@@ -63,6 +63,8 @@ async function load() {
     );
   }
 }
+
+const compiled = () => litert.loadAndCompile(bytes, { accelerator: "wasm" });
 
 async function fetched(name) {
   let answer;
@@ -116,17 +118,25 @@ function showError(error) {
 
 /** What the model makes of a text: its answer, and how sure it is. */
 async function generate(text) {
-  const [details] = model.getInputDetails();
+  const used = (model ??= await compiled());
+  const [details] = used.getInputDetails();
   const { row, unknown } = toIds(text, tokenizers.source, details.shape[1]);
   const input = new litert.Tensor(row, [...details.shape]);
   let found;
   try {
-    found = await model.run({ ids: input });
+    found = await used.run({ ids: input });
     const width = found.ids.type.layout.dimensions.at(-1);
     // Of several sequences, the best stands first.
     const ids = found.ids.toTypedArray().slice(0, width);
     const [score] = found.score.toTypedArray();
     return { text: toText(ids, tokenizers.target), score, unknown };
+  } catch (error) {
+    // It may give wrong ids from now on: the next text has another.
+    if (model === used) {
+      model = undefined;
+      used.delete();
+    }
+    throw error;
   } finally {
     input.delete();
     for (const tensor of Object.values(found ?? {})) tensor.delete();

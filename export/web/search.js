@@ -16,7 +16,7 @@ class Trouble extends Error {}
 
 // ---------------------------------------------------------------- loading
 
-let embedder, texts, vectors, fold;
+let embedder, makeEmbedder, texts, vectors, fold;
 
 async function load() {
   if (location.protocol === "file:") {
@@ -39,9 +39,11 @@ async function load() {
     const wasm = await mediapipe.FilesetResolver.forTextTasks(
       `${MEDIAPIPE}/wasm`,
     );
-    embedder = await mediapipe.TextEmbedder.createFromOptions(wasm, {
-      baseOptions: { modelAssetBuffer: new Uint8Array(model) },
-    });
+    makeEmbedder = () =>
+      mediapipe.TextEmbedder.createFromOptions(wasm, {
+        baseOptions: { modelAssetBuffer: new Uint8Array(model) },
+      });
+    embedder = await makeEmbedder();
   } catch (cause) {
     throw new Trouble(
       mediapipe
@@ -109,7 +111,7 @@ function search(text) {
   return found.sort((one, other) => other.score - one.score).slice(0, BEST);
 }
 
-function answer() {
+async function answer() {
   const text = byId("text").value;
   byId("error").hidden = true;
   if (!text.trim()) {
@@ -120,8 +122,12 @@ function answer() {
   const start = performance.now();
   let found;
   try {
+    embedder ??= await makeEmbedder();
     found = search(text);
   } catch (cause) {
+    // It may give wrong vectors from now on: the next text has another.
+    embedder?.close();
+    embedder = undefined;
     showError(new Trouble("MediaPipe cannot read this text.", { cause }));
     return;
   }
