@@ -5,27 +5,8 @@ Keras and TensorFlow, which takes seconds: arguments are parsed first, and
 TensorFlow's logs are silenced before it is imported.
 """
 
-import argparse
-import functools
-import os
+import sys
 from collections.abc import Sequence
-from importlib import metadata
-
-from keras_posenc_cli import process
-from keras_posenc_cli.arguments import option_names
-from keras_posenc_cli.commands import (
-    bench,
-    compare,
-    completion,
-    export,
-    generate,
-    import_,
-    inspect,
-    plot,
-    rollback,
-    score,
-    verify,
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,63 +17,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             process, whose last act this is then: once the code is settled,
             the signals that ask a process to end change it no more.
     """
+    try:
+        # Here, so that Ctrl-C during these imports shows no traceback either.
+        from keras_posenc_cli.parsing import run_command
 
-    def run() -> int:
-        options, unknown = make_parser().parse_known_args(arguments)
-        if unknown:  # as parse_args, but by the usage of the command
-            options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        # All before Keras is imported. Exports need TensorFlow, whatever
-        # backend the model was trained on. It leaves oneDNN off on processors
-        # without AVX-512, where products are a third faster with it.
-        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        os.environ["KERAS_BACKEND"] = "tensorflow"
-        if arguments is None:  # else the process is the caller's
-            for name, value in getattr(options, "environment", {}).items():
-                os.environ.setdefault(name, value)
-        work = functools.partial(options.run, options)
-        return process.run_in_order(
-            work,
-            is_last=arguments is None,
-            options=option_names(options.parser),
-        )
-
-    return process.run_on_streams(run)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; the one chosen is `run` of its result."""
-    parser = argparse.ArgumentParser(
-        prog="keras-posenc",
-        description="Keras models as verified SavedModel, LiteRT and ONNX "
-        "artifacts.",
-        epilog="""\
-example:
-  keras-posenc export litert judge.keras --out judge.tflite
-
-exit codes: 0 done; 1 the artifact is wrong, or could not be made; 2 the
-arguments are wrong, or a package is missing; 130 interrupted by Ctrl-C; 143
-ended by SIGTERM; 129 ended by SIGHUP.
-""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=f"keras-posenc {metadata.version('keras-posenc')}",
-    )
-    commands = parser.add_subparsers(
-        required=True, title="commands", metavar="COMMAND"
-    )
-    import_.add(commands)
-    export.add(commands)
-    verify.add(commands)
-    rollback.add(commands)
-    inspect.add(commands)
-    generate.add(commands)
-    score.add(commands)
-    bench.add(commands)
-    plot.add(commands)
-    compare.add(commands)
-    completion.add(commands, parser)
-    return parser
+        return run_command(arguments)
+    except KeyboardInterrupt:  # before the command has a handler of its own
+        if sys.stderr is not None:
+            print("keras-posenc: interrupted by SIGINT", file=sys.stderr)
+        return 130

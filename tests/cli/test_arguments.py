@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import keras_posenc as kp
-from keras_posenc_cli import make_parser
+from keras_posenc_cli.parsing import make_parser
 
 pytestmark = pytest.mark.tensorflow
 

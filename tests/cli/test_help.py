@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_posenc_cli import make_parser
+from keras_posenc_cli.parsing import make_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 

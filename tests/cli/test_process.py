@@ -231,6 +231,42 @@ class TestStreams:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
+        "module",
+        [
+            "argparse",
+            "keras_posenc_cli.process",
+            "keras_posenc_cli.commands.verify",
+            "email.parser",  # of its version, which the parser tells
+        ],
+    )
+    def test_interrupted_while_it_begins(self, tmp_path, module, shell):
+        program = (
+            "import os, signal, sys\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "module = sys.argv.pop(1)\n"
+            "for name in [*sys.modules]:\n"
+            "    if name == module: del sys.modules[name]\n"
+            "class Finder:\n"
+            "    def find_spec(self, name, *_):\n"
+            "        if name == module:\n"
+            "            os.kill(os.getpid(), signal.SIGINT)\n"
+            "sys.meta_path.insert(0, Finder())\n"
+            "from keras_posenc_cli import main\n"
+            "sys.exit(main())"
+        )
+        process = subprocess.run(
+            [sys.executable, "-c", program, module, "inspect", "x.tflite"],
+            cwd=tmp_path,
+            env=shell(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert process.stderr == "keras-posenc: interrupted by SIGINT\n"
+        assert process.returncode == 130
+        assert process.stdout == ""
+
+    @pytest.mark.parametrize(
         ("work", "code"),
         [
             ("return 0", 0),
