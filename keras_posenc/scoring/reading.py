@@ -66,6 +66,11 @@ def read(
     Raises:
         Exception: Whatever its reader says of a file that is broken.
     """
+    if not path.stat().st_size:
+        raise ValueError(
+            "it has 0 bytes, so perhaps it was not written whole: write it "
+            "again, or take it away"
+        )
     if format == "parquet":
         yield from _read_parquet(path, inputs, keep, window)
         return
@@ -109,7 +114,7 @@ def columns_of(
             with _text(file) as text:
                 lines = csv.reader(text, strict=True)
                 with _line_named(lines):
-                    return _header(lines) or [*wanted]
+                    return _header(lines)
         for row, _ in itertools.islice(_READERS[format](file), window):
             if not isinstance(row, str):
                 names.update(dict.fromkeys(row))
@@ -226,6 +231,8 @@ def _text(file: Any) -> io.TextIOWrapper:
 
 def _header(lines: Any) -> list[str]:
     header: list[str] = next(lines, [])
+    if not header:
+        raise ValueError("its first line is blank, and must name its columns")
     for name in header:
         if name and header.count(name) > 1:
             raise ValueError(f"its header names '{name}' twice")

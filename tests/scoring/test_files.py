@@ -24,6 +24,10 @@ from keras_posenc.scoring.fragments import Fragment, find_fragments
 from keras_posenc.scoring.processes import Worker
 
 pytestmark = pytest.mark.tensorflow
+EMPTY = (
+    "it has 0 bytes, so perhaps it was not written whole: write it again, or "
+    "take it away"
+)
 TEXTS = ["ab", None, "abc", "a" * 50, "", "hea"]
 
 
@@ -538,6 +542,12 @@ def test_a_stray_quote_takes_no_rows(
         ("x.jsonl", b"\x28\xb5\x2f\xfd\x00", "is compressed by zstd"),
         ("x.csv", "id,vector\n".encode("utf-16"), "is UTF-16, and no UTF-8"),
         ("x.csv", b"id;vector\n", "'vector' is not in it.*: id;vector$"),
+        *(
+            (f"x.{format}", b"", f"^{EMPTY}$")
+            for format in ("parquet", "csv", "jsonl", "tfrecord")
+        ),
+        ("x.csv", b"\n", "its first line is blank, and must name its columns"),
+        ("x.csv", b"\xef\xbb\xbf", "its first line is blank"),
     ],
 )
 def test_what_cannot_be_read_is_not_empty(
@@ -548,6 +558,20 @@ def test_what_cannot_be_read_is_not_empty(
     one = Fragment(path, name, path.suffix[1:])
     with pytest.raises(writing.FragmentError, match=reason):
         writing.score_fragment(scorer, one, tmp_path / "out")
+
+
+def test_a_file_of_0_bytes_among_others(scorer, tmp_path):
+    folder, out = tmp_path / "data", tmp_path / "out"
+    folder.mkdir()
+    empty = folder / "a.csv"
+    empty.touch()
+    write(folder / "b.parquet")
+    (folder / "c.csv").write_text("id,vector\n")  # which has no rows
+    report = kp.score_files(scorer, folder, out=out, verbose=False)
+    assert report.failed == {str(empty): EMPTY}
+    assert not report.passed
+    assert (report.files, report.good, report.bad) == (2, 9, 1)
+    assert names(out) == ["_bad/b.parquet", "b.parquet", "c.csv.parquet"]
 
 
 def test_blank_lines_of_one_column_are_rows(files, tmp_path):
