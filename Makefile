@@ -185,8 +185,10 @@ kill-test: $(VENV)/.installed ## Kill 200 exporters and 50 scorers at random ins
 
 # By the script's own options (SOAK=) 200 000 times and with 10 swaps, which
 # takes about half an hour.
-soak: $(VENV)/.installed ## Ask a served export 20 000 times; SOAK= for 200 000
+soak: $(VENV)/.installed ## Ask served exports of each format 20 000 times; SOAK= for 200 000
 	$(VENV)/bin/python tests/export/soak.py $(SOAK)
+	$(VENV)/bin/python tests/export/soak.py --format litert $(SOAK) --swaps 800
+	$(VENV)/bin/python tests/export/soak.py --format onnx $(SOAK)
 
 fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
 	$(VENV)/bin/python tests/artifacts/inspection/fuzz.py --count 10000
