@@ -40,8 +40,8 @@ TOLERANCE = 1e-5
 WIDTH = 64
 SUFFIXES = {"saved_model": "", "litert": ".tflite", "onnx": ".onnx"}
 NAN_EVERY = 100
-# Of the server's memory since a tenth of the requests: a share, or what one body
-# of the largest size takes, in pieces and as one.
+# Of the server's memory since a tenth of the requests: a share, or what one
+# body of the largest size takes, in pieces and as one.
 GROWTH, BODY = 0.05, 2 * 2**24
 WORDS = "the student who failed exam received a warning and was glad".split()
 BAD = {
