@@ -228,5 +228,5 @@ for module in (kp, kp.training):
     assert found.returncode == 0, found.stderr
     *registered, error, of_training = found.stdout.splitlines()
     assert {*registered} == {*registered_names()}
-    assert error == "module 'keras_posenc' has no attribute 'export_tflite'"
+    assert error.startswith("module 'keras_posenc' has no attribute")
     assert of_training.startswith("module 'keras_posenc.training' has no")

@@ -1,13 +1,13 @@
 """The beams of a search as a tree."""
 
 import dataclasses
-import math
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_posenc.analysis.tokens import ids_of, token_labels
+from keras_posenc.generation.generated import IMPOSSIBLE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ def beam_tree(
         kept = [
             place
             for place in range(search.beams)
-            if scores[0, place, step] > -math.inf  # False for NaN
+            if scores[0, place, step] > IMPOSSIBLE  # False for NaN
         ]
         ids = [int(tokens[0, place, step]) for place in kept]
         labels = token_labels(

@@ -64,7 +64,8 @@ def beam_search(
 
     Returns:
         Sequences `(batch, n_best, length)`, the best first. Where fewer exist
-        than were asked for, those that do not are padding, of score -inf.
+        than were asked for, those that do not are padding, and score the lowest
+        float32.
 
     Raises:
         ValueError: A prompt without room, or an argument that does not fit.
@@ -104,8 +105,8 @@ class BeamTrace(NamedTuple):
         parents: int32, likewise: at which place among the beams of the step
             before it stood.
         scores: float32, likewise: its log-likelihood up to there, over the
-            length penalty; -inf, or NaN of a model that is broken, where there
-            were not as many beams.
+            length penalty; the lowest float32, or NaN of a model that is
+            broken, where there were not as many beams.
         ended: bool, likewise: whether it has ended.
     """
 
@@ -218,6 +219,8 @@ def _search(
         lengths = counts + ops.cast(ops.logical_not(ended), "int32")
         ranks = candidates / ops.expand_dims(penalty(lengths), 2)
         if claim is not None:
+            # A penalty makes more of what is impossible.
+            ranks = ops.where(candidates > IMPOSSIBLE, ranks, IMPOSSIBLE)
             ranks = claim.favored_beams(ranks, prompt, index)
         # (batch, beams, vocabulary) -> (batch, beams * vocabulary)
         ranks, candidates, gains = (
@@ -243,7 +246,11 @@ def _search(
             ops.logical_or(of_parents(ended), is_any(tokens, end_ids)),
         )
         if is_traced:
-            kept = ops.take_along_axis(ranks, places, axis=1)
+            kept = ops.where(
+                state[0] > IMPOSSIBLE,
+                ops.take_along_axis(ranks, places, axis=1),
+                IMPOSSIBLE,
+            )
             trace = tuple(
                 with_column(buffer, index, ops.reshape(values, (-1,)))
                 for buffer, values in zip(

@@ -9,8 +9,9 @@ from keras import ops
 
 from keras_posenc.ops.cache import of_shape
 
-# The logit, or log-likelihood, of what is impossible: below all others.
-IMPOSSIBLE = float("-inf")
+# The logit, or log-likelihood, of what is impossible: below all others. Not
+# -inf: LiteRT's converter makes this number of that, and a file would differ.
+IMPOSSIBLE = float(np.finfo("float32").min)
 
 # `next(prompt, cache, index) -> (logits, hidden, cache)`, as keras-hub's
 # samplers call it: logits `(batch, vocabulary)` for the token at `index`, from
@@ -28,8 +29,8 @@ class Generated(NamedTuple):
             with an end symbol, then padding.
         score: float32 `(batch,)`: the log-likelihood of what follows the
             prompt, under the model as it is, whatever restricted the choice;
-            beam search divides it by the length penalty, and gives -inf where
-            it found no sequence.
+            beam search divides it by the length penalty, and gives the lowest
+            float32, -3.4e38, where it found no sequence.
         token_score: float32 `(batch, length)`: the log-likelihood of each
             token; 0 for the prompt and for padding.
     """

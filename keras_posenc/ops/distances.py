@@ -96,7 +96,7 @@ def nan_where_unknown(
     if "int" in keras.backend.standardize_dtype(relative.dtype):
         return x
     known = ops.expand_dims(ops.equal(relative, relative), 1)
-    return where_valid(known, x, ops.cast(float("nan"), x.dtype))
+    return where_valid(known, x, nan=ops.cast(float("nan"), x.dtype))
 
 
 def arithmetic_dtype(x: Any) -> str:

@@ -29,5 +29,5 @@ def index_encoding(
         index = index + ops.cast(fraction, dtype)
     if lengths is not None:
         index = index / ops.cast(ops.maximum(lengths, 1), dtype)
-    index = where_valid(valid, index, ops.full_like(index, float("nan")))
+    index = where_valid(valid, index, nan=ops.full_like(index, float("nan")))
     return ops.expand_dims(index, -1)

@@ -30,7 +30,7 @@ def rows_of(table: Any, rows: Any) -> Any:
     return ops.view(gathered, "float32") if is_of_bits else gathered
 
 
-def where_valid(valid: Any, x: Any, nan: Any) -> Any:
+def where_valid(valid: Any, x: Any, *, nan: Any) -> Any:
     """`x`, and NaN where it is not valid.
 
     Args:

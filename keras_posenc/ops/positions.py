@@ -178,7 +178,7 @@ def positions_from_segments(segment_ids: Any) -> Any:
     run, begins = _runs(segment_ids)
     # One token of each run holds where it starts, all others hold 0.
     starts = ops.reshape(begins * index, (-1,))
-    first = sums_of_segments(starts, run, batch * seq)
+    first = sums_of_segments(starts, run, count=batch * seq)
     return index - ops.reshape(ops.take(first, run), (batch, seq))
 
 
@@ -219,7 +219,7 @@ def segment_lengths(segment_ids: Any, *, mask: Any = None) -> Any:
     batch, seq = ops.shape(segment_ids)
     run, _ = _runs(segment_ids)
     counted = ops.reshape(counted, (-1,))
-    lengths = sums_of_segments(counted, run, batch * seq)
+    lengths = sums_of_segments(counted, run, count=batch * seq)
     return ops.reshape(ops.take(lengths, run), (batch, seq))
 
 

@@ -19,7 +19,7 @@ def smallest(x: Any, axis: Any, *, keepdims: bool = False) -> Any:
     return reduce(x, axis=axis, keepdims=keepdims)
 
 
-def sums_of_segments(x: Any, segment_ids: Any, count: Any) -> Any:
+def sums_of_segments(x: Any, segment_ids: Any, *, count: Any) -> Any:
     """`ops.segment_sum` of so many segments."""
     if 0 in x.shape:
         return ops.zeros((count, *x.shape[1:]), x.dtype)

@@ -142,7 +142,7 @@ def sum_by_distance(weights: Any, index: Any, *, rows: int) -> Any:
     flat = ops.reshape(ops.transpose(weights, (0, 2, 3, 1)), (-1, heads))
     index = index + _first_rows(batch, query, rows)
     sums = sums_of_segments(
-        flat, ops.reshape(index, (-1,)), batch * query * rows
+        flat, ops.reshape(index, (-1,)), count=batch * query * rows
     )
     sums = ops.reshape(sums, (batch, query, rows, heads))
     return ops.transpose(sums, (0, 3, 1, 2))

@@ -224,7 +224,7 @@ class Sinusoids:
             return encoding
         # Its last block may hold both what is in range and what is not.
         zero = ops.zeros((), self.dtype)
-        return encoding + where_valid(in_range, zero, float("nan"))
+        return encoding + where_valid(in_range, zero, nan=float("nan"))
 
     def at(self, positions: Any) -> Any:
         """Encodings of the given positions, integers or reals.

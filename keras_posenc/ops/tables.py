@@ -33,7 +33,7 @@ def rows_at(table: Any, positions: Any, *, mask: Any = None) -> Any:
     if mask is not None:
         valid = ops.logical_or(valid, ops.logical_not(mask))
     valid = ops.expand_dims(valid, -1)
-    return where_valid(valid, rows, ops.cast(float("nan"), rows.dtype))
+    return where_valid(valid, rows, nan=ops.cast(float("nan"), rows.dtype))
 
 
 def resized_table(table: np.ndarray, length: int) -> np.ndarray:

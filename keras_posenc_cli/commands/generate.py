@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 
+# A search gives -3.4e38, the lowest float32, where it found no sequence.
+_NO_SEQUENCE = -3e38
+
 
 def add(commands: "Commands") -> None:
     parser = arguments.add_command(
@@ -374,7 +377,7 @@ def _listed(answers: dict[str, Any]) -> list[list[dict[str, Any]]]:
                 **({"ended": bool(*ended)} if ended else {}),
             }
             for value, score, *ended in zip(*row, strict=True)
-            if score != -math.inf  # else there is no such sequence
+            if not score < _NO_SEQUENCE
         ]
         for row in zip(*columns, strict=True)
     ]

@@ -151,7 +151,9 @@ def test_a_trace_has_the_beams_of_each_step(run, beams, alpha):
                 assert scores[row, beam, step] == pytest.approx(rank, abs=BOUND)
                 assert ended[row, beam, step] == (tokens[-1] == END)
             # The first step has no more than there are tokens.
-            assert np.all(scores[row, len(expected) :, step] == -np.inf)
+            assert np.all(
+                scores[row, len(expected) :, step] == np.finfo("float32").min
+            )
     assert int(steps) == LENGTH  # none is left out
 
 

@@ -204,7 +204,9 @@ def test_a_table_of_positions_is_used_to_its_end():
 
 
 @HOME
-@pytest.mark.parametrize(("beams", "score"), [(1, np.nan), (2, -np.inf)])
+@pytest.mark.parametrize(
+    ("beams", "score"), [(1, np.nan), (2, np.finfo("float32").min)]
+)
 def test_a_source_beyond_a_table_has_no_score_in_a_graph(beams, score):
     """... as in a file, which raises nothing; the row beside it has one."""
     of_source = {"target_input_position": "sinusoidal"}

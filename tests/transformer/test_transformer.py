@@ -371,8 +371,8 @@ REFUSED = {
         "`target_attention_position` as a list must have one entry for each of",
     ),
     "no-target-position": (
-        {"target_attention_position": "rotary"},
-        "`target_attention_position` must be an AttentionPosition or None",
+        {"target_attention_position": "rope"},
+        "`target_attention_position` must be an AttentionPosition, such as",
     ),
     "cross-one-way": (
         {"cross_attention_position": lambda: kp.AlibiBias(bidirectional=False)},

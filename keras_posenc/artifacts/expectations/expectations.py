@@ -201,10 +201,7 @@ class Expectations:
                     spreads = np.ptp(all_rows, axis=0) / np.maximum(
                         sizes, scales[signature][name]
                     )
-                yield (
-                    f"{signature}/{name}",
-                    float(np.nanmax(spreads, initial=0)),
-                )
+                yield f"{signature}/{name}", float(np.max(spreads, initial=0))
 
 
 def scales_of(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:

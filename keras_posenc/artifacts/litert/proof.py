@@ -156,18 +156,13 @@ def compare_with(
 
 
 def _calibration(expectations: Expectations) -> Mapping[str, list[Inputs]]:
-    """One batch of finite numbers, without NaN as outputs, by signature."""
+    """One batch of finite numbers for each signature."""
     found = {}
     for case in sorted(expectations.usual, key=lambda case: case.is_sample):
-        inputs, outputs = (
-            [array.astype("float64") for array in arrays.values() if array.size]
-            for arrays in (case.inputs, case.answers)
-        )
-        if (
-            len(inputs) == len(case.inputs)
-            and len(outputs) == len(case.answers)
-            and all(np.all(np.isfinite(array)) for array in inputs)
-            and not any(np.any(np.isnan(array)) for array in outputs)
+        arrays = (*case.inputs.values(), *case.answers.values())
+        if all(
+            array.size and np.all(np.isfinite(array.astype("float64")))
+            for array in arrays
         ):
             found[case.signature] = [case.inputs]
     for signature in expectations.signatures:

@@ -935,8 +935,7 @@ def test_length_that_the_model_does_not_take(make, tmp_path, contents):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}") as caught:
         kp.export_litert(model, path, verbose=False)
     assert str(caught.value).endswith(
-        "`max_length` (--max-length), here 512: give what the model takes at "
-        "most"
+        "and the model takes 8: give `max_length=8` (--max-length 8)"
     )
     assert contents(tmp_path) == []
     kp.export_litert(model, path, max_length=8, verbose=False)
