@@ -45,6 +45,17 @@ def layers_within(layer: Any) -> Iterator[Any]:
     yield from layer._flatten_layers()
 
 
+def recomputing_mode(layer: Any) -> tuple[str | None, list[str]]:
+    """The mode, and the names, of the `keras.RematScope` of a layer."""
+    mode = layer._remat_mode
+    return (None, []) if mode is None else (mode.mode, mode.layer_names)
+
+
+def recompute_within_others(layer: Any) -> None:
+    """Has a layer computed again with those around it, and not by itself."""
+    layer._remat_mode = None
+
+
 def is_compiled_by_xla(tensor: Any) -> bool:
     """Whether TensorFlow has XLA compile what is made of a tensor."""
     graph = getattr(tensor, "graph", None)  # that of a loop, and those around

@@ -92,6 +92,7 @@ KERAS_INTERNALS = {
     "_inbound_nodes",
     "_flatten_layers",
     "_value",
+    "_remat_mode",
     "_get_control_flow_context",
 }
 KEEPER = "keras_internals"

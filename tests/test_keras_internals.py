@@ -18,6 +18,8 @@ from keras_posenc.keras_internals import (
     layer_behind,
     layers_within,
     lent_values,
+    recompute_within_others,
+    recomputing_mode,
     tensors_behind,
     unread_converter,
 )
@@ -119,6 +121,19 @@ def test_layers_are_found_at_any_depth():
     model = keras.Sequential([keras.Input((3, 2)), wrapped])
     found = {id(layer) for layer in layers_within(model)}
     assert {id(model), id(wrapped), id(inner)} <= found
+
+
+def test_a_layer_knows_the_scope_that_it_was_made_in():
+    """Else `keras.RematScope` raises, or computes what is inside twice."""
+    names = {"mode": "list_of_layers", "layer_names": ["inner"]}
+    with keras.RematScope(**names):
+        inner = keras.layers.Dense(2, name="inner")
+    assert recomputing_mode(inner) == (names["mode"], names["layer_names"])
+    x = ops.ones((1, 3))
+    assert inner.rematerialized_call(inner.call, x) != inner.call
+    recompute_within_others(inner)
+    assert recomputing_mode(inner) == (None, [])
+    assert inner.rematerialized_call(inner.call, x) == inner.call
 
 
 @pytest.mark.tensorflow

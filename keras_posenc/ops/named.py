@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import keras
 
 from keras_posenc.ops.foreign_names import argument_advice
+from keras_posenc.ops.recomputable import Recomputable
 
 _PACKAGE = __name__.partition(".")[0]
 # What Keras takes out of the keywords of any layer.
@@ -32,7 +33,7 @@ class NamedOptions:
         return new(cls) if new is object.__new__ else new(cls, *args, **kwargs)
 
 
-class NamedArguments(NamedOptions):
+class NamedArguments(NamedOptions, Recomputable):
     """Base of layers and models, before Keras's own.
 
     Says what an unknown argument of the constructor is, and what an argument

@@ -17,7 +17,7 @@ def recomputed(
     the function uses.
 
     Args:
-        function: Gives one tensor, the same whenever it is called.
+        function: Gives one tensor or a list, the same whenever it is called.
         *args: Tensors, or None.
         values: Variables of Keras that the function reads, and the tensors
             that it is to find there. In loops, TensorFlow hands no gradients

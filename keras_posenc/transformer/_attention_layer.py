@@ -130,7 +130,14 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
             attention_mask,
             mask,
         )
-        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        shape = tuple(inputs.shape)
+        if context is not None:  # of Keras, which asks for sizes: unpacked
+            sizes = context.batch, context.queries.length
+            shape = (
+                *(size if isinstance(size, int) else None for size in sizes),
+                shape[-1],
+            )
+        outputs = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return outputs
         batch, seq, _ = inputs.shape

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -145,6 +146,29 @@ class Context:
             tokens = ops.logical_or(keys.tokens, ops.logical_not(some))
             packing = packing_of(tokens, keys)
             self.memory = Memory(across, packing.pack(self.memory.x), packing)
+
+    def mapped(self, change: Callable[[Any], Any]) -> "Context":
+        """The same of other tensors, where gradients may reach them.
+
+        Args:
+            change: Given each tensor in turn, or None in place of one.
+        """
+        made = copy.copy(self)
+        made._within = {}
+        made.queries = made.keys = dataclasses.replace(
+            self.queries, positions=change(self.queries.positions)
+        )
+        if self.keys is not self.queries:
+            made.keys = dataclasses.replace(
+                self.keys, positions=change(self.keys.positions)
+            )
+        if self.memory is not None:
+            made.memory = dataclasses.replace(
+                self.memory,
+                context=self.memory.context.mapped(change),
+                x=change(self.memory.x),
+            )
+        return made
 
     def pack(self, x: Any) -> Any:
         """`(batch, seq, dim)` -> `(1, tokens, dim)`, if padding is skipped."""

@@ -151,16 +151,18 @@ class DecodingLayer(AttentionLayer):
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
             mask=mask,
+            context=context,
         )
-        self.check_memory(
-            inputs,
-            memory,
-            memory_positions,
-            memory_segment_ids,
-            memory_mask,
-            memory_attention_mask,
-            segment_ids,
-        )
+        if context is None:  # else the memory is there, and checked
+            self.check_memory(
+                inputs,
+                memory,
+                memory_positions,
+                memory_segment_ids,
+                memory_mask,
+                memory_attention_mask,
+                segment_ids,
+            )
         if not return_attention_scores or memory is None:
             return outputs
         outputs, scores = outputs

@@ -36,6 +36,7 @@ class Stack(AttentionLayer):
         skip_padding: Whether they leave padding out of their computation.
     """
 
+    recomputed_in_parts = True
     hidden_arguments = AttentionLayer.hidden_arguments | {
         "block",
         "block_positions",

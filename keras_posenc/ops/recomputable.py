@@ -1,0 +1,122 @@
+"""Layers that `keras.RematScope` can have computed again for gradients."""
+
+import contextvars
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_posenc.keras_internals import (
+    carried_mask,
+    carry_mask,
+    layers_within,
+    recompute_within_others,
+    recomputing_mode,
+)
+from keras_posenc.ops.recomputing import recomputed
+
+# Whether a layer around this one is computed again as a whole.
+_IS_WITHIN: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "keras_posenc_recomputable", default=False
+)
+
+
+class Recomputable:
+    """Base of layers and models, before Keras's own, for `keras.RematScope`.
+
+    Keras hands the arguments of a call on to TensorFlow by name, which graphs
+    refuse, and draws other random numbers when it computes again. Here tensors
+    go by position, and both runs read the same variables.
+
+    A layer is computed again in training alone, as a whole and once: the
+    layers within it, Keras's too, are a part of it.
+    """
+
+    # Whether the layers within are computed again one by one instead: to
+    # compute all of them at once would keep as much as none.
+    recomputed_in_parts = False
+
+    def rematerialized_call(
+        self, layer_call: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Callable[..., Any]:
+        decided: Any = super().rematerialized_call  # type: ignore[misc]
+        mode, names = recomputing_mode(self)
+        if mode == "activations":
+            return decided(layer_call, *args, **kwargs)
+        within = list(layers_within(self))
+        for layer in within:
+            if not isinstance(layer, Recomputable):
+                recompute_within_others(layer)
+        if _IS_WITHIN.get() or not kwargs.get("training"):
+            return layer_call
+        in_parts = self.recomputed_in_parts or isinstance(self, keras.Model)
+        if mode == "list_of_layers":
+            own: list[Any] = [self] if in_parts else within
+            if not any(layer.name in names for layer in own):
+                return layer_call
+        elif in_parts or decided(layer_call, *args, **kwargs) is layer_call:
+            return layer_call
+
+        @functools.wraps(layer_call)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return _recomputed_call(self, layer_call, args, kwargs)
+
+        return call
+
+
+def _recomputed_call(layer: Any, call: Any, args: Any, kwargs: Any) -> Any:
+    """`call(*args, **kwargs)`, of which gradients keep the arguments alone."""
+    context = kwargs.get("context")
+    flat = keras.tree.flatten((args, kwargs))
+    places = [i for i, x in enumerate(flat) if keras.ops.is_tensor(x)]
+    within: list[Any] = []
+    if context is not None:
+        context.mapped(within.append)
+    variables = layer.variables
+    # Copies: PyTorch would change what the second run is to read.
+    values = [
+        keras.ops.convert_to_tensor(v.value)
+        if v.trainable
+        else keras.ops.copy(v.value)
+        for v in variables
+    ]
+    made: list[Any] = []  # the outputs, and the variables that were assigned
+
+    def function(*tensors: Any) -> list[Any]:
+        given = iter(tensors)
+        filled = list(flat)
+        for place in places:
+            filled[place] = next(given)
+            mask = carried_mask(flat[place])
+            if mask is not None:
+                carry_mask(filled[place], mask)
+        own_args, own_kwargs = keras.tree.pack_sequence_as(
+            (args, kwargs), filled
+        )
+        if context is not None:
+            own_kwargs["context"] = context.mapped(lambda _: next(given))
+        token = _IS_WITHIN.set(True)
+        try:
+            with keras.StatelessScope(
+                list(zip(variables, given, strict=True))
+            ) as scope:
+                before = [scope.get_current_value(v) for v in variables]
+                outputs = call(*own_args, **own_kwargs)
+                after = [scope.get_current_value(v) for v in variables]
+        finally:
+            _IS_WITHIN.reset(token)
+        assigned = [
+            i
+            for i, (old, new) in enumerate(zip(before, after, strict=True))
+            if new is not old
+        ]
+        made[:] = outputs, assigned
+        return [*keras.tree.flatten(outputs), *(after[i] for i in assigned)]
+
+    tensors = (flat[place] for place in places)
+    results = list(recomputed(function, *tensors, *within, *values))
+    outputs, assigned = made
+    for i in reversed(assigned):
+        variables[i].assign(results.pop())
+    return keras.tree.pack_sequence_as(outputs, results)
