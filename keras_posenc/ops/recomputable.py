@@ -37,6 +37,14 @@ class Recomputable:
     # compute all of them at once would keep as much as none.
     recomputed_in_parts = False
 
+    def take_layers_within(self) -> None:
+        """Has Keras's layers within computed again with this one alone."""
+        if recomputing_mode(self)[0] in (None, "activations"):
+            return
+        for layer in layers_within(self):
+            if not isinstance(layer, Recomputable):
+                recompute_within_others(layer)
+
     def rematerialized_call(
         self, layer_call: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Callable[..., Any]:
@@ -44,15 +52,12 @@ class Recomputable:
         mode, names = recomputing_mode(self)
         if mode == "activations":
             return decided(layer_call, *args, **kwargs)
-        within = list(layers_within(self))
-        for layer in within:
-            if not isinstance(layer, Recomputable):
-                recompute_within_others(layer)
+        self.take_layers_within()
         if _IS_WITHIN.get() or not kwargs.get("training"):
             return layer_call
         in_parts = self.recomputed_in_parts or isinstance(self, keras.Model)
         if mode == "list_of_layers":
-            own: list[Any] = [self] if in_parts else within
+            own: Any = [self] if in_parts else layers_within(self)
             if not any(layer.name in names for layer in own):
                 return layer_call
         elif in_parts or decided(layer_call, *args, **kwargs) is layer_call:

@@ -50,6 +50,8 @@ class StackModel(NamedArguments, keras.Model):
         """Keeps the options of a stack as attributes of the model."""
         for name in STACK_OPTIONS:
             setattr(self, name, getattr(stack, name))
+        # Now that all are there: decoding calls them without a call of this.
+        self.take_layers_within()
 
     def config_with(self, stack: Any, **others: Any) -> dict[str, Any]:
         """The config of a model: its own entries, and those of its stack.

@@ -78,3 +78,17 @@ def test_training_is_that_without_a_scope(scope, wanted):
     again = {"tensorflow": 3, "torch": 6}
     if keras.config.backend() in again:
         assert calls - wanted[1] == again[keras.config.backend()]
+
+
+def test_a_model_decodes_as_without_a_scope():
+    def decoded(mode):
+        keras.utils.set_random_seed(0)
+        with keras.RematScope(mode):
+            model = kp.TransformerDecoderModel(
+                9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+            )
+        ids = np.array([[3, 4], [5, 0]])
+        generator = kp.Generator(model, max_length=3, start_id=2)
+        return generator.predict(ids, verbose=0)["score"]
+
+    np.testing.assert_array_equal(decoded("full"), decoded(None))
