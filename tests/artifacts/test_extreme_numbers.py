@@ -315,3 +315,54 @@ def test_images_of_bytes_beside_embeddings_and_pairs():
         assert case.inputs["x"].max() == 255
         assert case.inputs["ids"].max() == 29
         assert case.inputs["pairs"].max() <= 1
+
+
+def image_model():
+    """The mean of many equal numbers: each runtime rounds it its own way."""
+    image = keras.Input((28, 28, 1), name="image")
+    x = layers.Conv2D(16, 3, activation="relu")(image)
+    x = layers.GlobalAveragePooling2D()(layers.Conv2D(32, 3)(x))
+    x = layers.Dense(64, activation="relu")(x)
+    return keras.Model(image, layers.Dense(1, name="y")(x))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_of_sums_of_equal_numbers_is_allowed(tmp_path, seed):
+    keras.utils.set_random_seed(seed)
+    model = image_model()
+    weights = model.get_weights()
+    report = kp.export_litert(
+        model, tmp_path / "model.tflite", verbose=False
+    ).report
+    assert any(case.is_extreme for case in report.cases)
+    for before, after in zip(weights, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def with_position():
+    """One input cannot be extreme: there is no such column."""
+    x = keras.Input((6,), name="x")
+    column = keras.Input((1,), name="column")
+    rounded = ops.cast(ops.cast(ops.relu(x), "uint8"), "float32")
+    taken = ops.take_along_axis(rounded, ops.cast(ops.relu(column), "int32"), 1)
+    return keras.Model([x, column], layers.Identity(name="y")(taken))
+
+
+def with_infinities():
+    """At tiny numbers one output is infinite, and the other is not."""
+    x = keras.Input((4,), name="x")
+    square = ops.square(x)
+    far = ops.where(ops.abs(x) < 1e-10, 1 / square, 1.0)
+    outputs = {
+        "y": layers.Identity(name="y")(ops.sign(square)),
+        "far": layers.Identity(name="far")(far),
+    }
+    return keras.Model(x, outputs)
+
+
+@pytest.mark.parametrize("make", [with_position, with_infinities])
+def test_what_cannot_be_tried_hides_nothing_else(tmp_path, make):
+    pytest.importorskip("tf2onnx")
+    # ONNX Runtime rounds to uint8, and squares of 1e-20, otherwise.
+    with pytest.raises(kp.ExportVerificationError, match=r"where the inputs"):
+        kp.export_onnx(make(), tmp_path / "model.onnx", verbose=False)

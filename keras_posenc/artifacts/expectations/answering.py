@@ -43,6 +43,12 @@ class Memory:
         self.seconds += seconds
         return answers
 
+    def apart(self) -> "Memory":
+        """The same models, of which no output is known."""
+        other = Memory()
+        other._calls = self._calls
+        return other
+
     def answer_again(
         self, signature: Signature, inputs: Inputs
     ) -> dict[str, Any]:

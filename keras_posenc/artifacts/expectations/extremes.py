@@ -1,11 +1,14 @@
 """Extreme numbers to ask a model with, and how sure of its answers it is."""
 
+import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
+from keras_posenc.artifacts.expectations.answering import Memory, answers_of
 from keras_posenc.artifacts.expectations.expectations import Case
 from keras_posenc.artifacts.expectations.questions import Question
 from keras_posenc.artifacts.expectations.samples import Inputs
@@ -16,6 +19,12 @@ from keras_posenc.artifacts.signatures.signature import Signature
 # show how far: rounding may move the outputs four times as far as these do.
 _MOVED = 2.0**-20
 _ALLOWED = 4
+# A sum of n equal numbers, such as the mean of an image of one colour, may be
+# off by n roundings in one direction. Weights that are moved by as much show
+# how far these go, and what rounds where all inputs are zeros.
+_ROUNDING = 2.0**-24
+# Of a prime length, so that no kernel has the same signs in each row.
+_SIGNS = np.random.default_rng(0).choice([-1.0, 1.0], 65_521)
 
 
 def _one(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -44,18 +53,22 @@ _NUMBERS = 2**18  # of all examples
 
 def extreme_questions(
     signature: Signature,
-    length: int,
+    lengths: Sequence[int],
     invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
+    takes: Callable[[Inputs], bool],
 ) -> Iterator[Question]:
     """Yields batches whose examples hold one kind of extreme number each.
 
-    In each input of floats that is no mask; the others are as ever. They are
-    several where the signature's own batch is small.
+    In each input of floats that is no mask; the others are as ever. Where the
+    model does not take that, each input has its own batches, of those kinds
+    that the model takes there: another one may be a position.
 
     Args:
         signature: What to make inputs for.
-        length: Of its dynamic axes but for the batch.
+        lengths: Of its dynamic axes but for the batch: the first that the
+            model takes.
         invent: Makes its usual inputs, of these shapes by their names.
+        takes: Whether the model takes some inputs.
     """
     floats = [
         name
@@ -63,12 +76,41 @@ def extreme_questions(
         if "float" in spec.dtype
         and not ("mask" in name and len(spec.shape) < 3)
     ]
+    for length in lengths:
+        found = list(_batches(signature, length, invent, floats, [*_KINDS]))
+        if all(takes(each.inputs) for each in found):
+            yield from found
+            return
+    for name in floats:
+        for length in lengths:
+            kinds = [
+                kind
+                for kind in _KINDS
+                if all(
+                    takes(each.inputs)
+                    for each in _batches(
+                        signature, length, invent, [name], [kind]
+                    )
+                )
+            ]
+            if kinds:
+                yield from _batches(signature, length, invent, [name], kinds)
+                break
+
+
+def _batches(
+    signature: Signature,
+    length: int,
+    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
+    floats: Sequence[str],
+    kinds: Sequence[str],
+) -> Iterator[Question]:
+    """Several where the signature's own batch is small."""
     examples = signature.shapes(1, length)
     size = sum(math.prod(examples[name][1:]) for name in floats)
     if not size:
         return
-    count = min(max(_NUMBERS // size, _FEWEST), len(_KINDS))
-    kinds = [*_KINDS][:count]
+    count = min(max(_NUMBERS // size, _FEWEST), len(kinds))
     shapes = signature.shapes(count, length)
     batch = shapes[floats[0]][0]
     rng = np.random.default_rng(0)
@@ -84,28 +126,27 @@ def extreme_questions(
 
 
 def extreme_case(
-    signature: str,
-    question: Question,
-    call: Callable[[Inputs], dict[str, Any]],
+    signature: Signature, question: Question, memory: Memory
 ) -> Case | None:
     """A batch of extreme numbers, of which those that say something are left.
 
-    Where the model's own answer is not finite, another example that has one
-    takes its place. Large numbers that cancel, or a softmax of them near a tie,
-    leave rounding: how far that may move each answer is measured by moving the
-    inputs.
+    Where no output of the model is finite, another example takes its place.
+    Large numbers that cancel, or a softmax of them near a tie, leave rounding:
+    how far that may move each output is measured by moving the inputs, and by
+    moving the weights.
 
     Args:
-        signature: Name of the signature.
+        signature: The signature.
         question: The inputs.
-        call: What answers for the model.
+        memory: What runs the models.
 
     Returns:
-        The case, or None where no example has a finite answer.
+        The case, or None where no example has a finite output.
     """
     kinds = np.array(question.extremes)
     count = len(kinds)
     rng = np.random.default_rng(0)
+    call = answers_of(signature, memory)
     both = [
         question.inputs,
         {name: _moved(value, rng) for name, value in question.inputs.items()},
@@ -125,17 +166,47 @@ def extreme_case(
         if not all(np.all(_finite(answers, count)) for answers in found):
             return None  # examples are not answered alone
     answers, moved = found
+    positions = max(
+        math.prod(value.shape[1:-1]) for value in question.inputs.values()
+    )
+    with _moved_weights(signature, max(_MOVED, positions * _ROUNDING)):
+        other = answers_of(signature, memory.apart())(both[0])
     rounding = {
-        name: _rounding(value, moved[name], count)
+        name: _ALLOWED
+        * np.maximum(
+            _distance(value, moved[name], count),
+            _distance(value, other[name], count),
+        )
         for name, value in answers.items()
     }
     return Case(
-        signature,
+        signature.name,
         both[0],
         answers,
         extremes=tuple(map(str, kinds)),
         rounding=rounding,
     )
+
+
+@contextlib.contextmanager
+def _moved_weights(signature: Signature, step: float) -> Iterator[None]:
+    """Makes each weight of a snapshot larger or smaller by a share of it."""
+    while signature.origin is not None:
+        signature = signature.origin.signature
+    kept = [
+        (variable, variable.value.read_value())
+        for variable in signature.model.variables
+        if "float" in variable.dtype
+    ]
+    try:
+        for variable, value in kept:
+            array = keras.ops.convert_to_numpy(value)
+            factors = 1 + step * np.resize(_SIGNS, array.shape)
+            variable.assign(array * factors.astype(array.dtype))
+        yield
+    finally:
+        for variable, value in kept:
+            variable.assign(value)
 
 
 def but_for_rounding(case: Case, got: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,13 +217,15 @@ def but_for_rounding(case: Case, got: Mapping[str, Any]) -> dict[str, Any]:
         if value.shape != wanted.shape:
             continue
         near = np.broadcast_to(np.isinf(allowed), value.shape)
-        if "float" in wanted.dtype.name:
+        if "float" in wanted.dtype.name and "float" in value.dtype.name:
             with np.errstate(invalid="ignore"):  # an infinity less itself
                 distances = np.abs(
                     value.astype("float64") - wanted.astype("float64")
                 )
-            # Moved however far, a number is one.
+            # Moved however far, a number is one. What is none in the model
+            # says nothing.
             near = np.isfinite(distances) & (distances <= allowed)
+            near |= ~np.isfinite(wanted.astype("float64"))
         found[name] = np.where(near, wanted, value)
     return found
 
@@ -166,26 +239,32 @@ def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _finite(answers: Mapping[str, Any], count: int) -> np.ndarray:
-    """Which examples have finite numbers in every output."""
-    finite = np.ones(count, bool)
+    """Which examples have an output of finite numbers alone."""
+    finite = np.zeros(count, bool)
     for value in answers.values():
+        found = np.ones(value.shape, bool)
         if "float" in value.dtype.name:
             found = np.isfinite(value.astype("float64"))
-            if value.shape[:1] != (count,):
-                found = np.broadcast_to(np.all(found), (count,))
-            finite &= np.all(found.reshape(count, -1), axis=1)
+        if value.shape[:1] != (count,):
+            found = np.broadcast_to(np.all(found), (count,))
+        finite |= np.all(found.reshape(count, -1), axis=1)
     return finite
 
 
-def _rounding(value: Any, moved: Any, count: int) -> np.ndarray:
-    """How far rounding may move each example's numbers: one number for each."""
+def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
+    """How far each example's numbers have moved: one number for each."""
     if value.shape != moved.shape:
         return np.array(np.inf)
     if "float" in value.dtype.name:
-        distances = np.abs(value.astype("float64") - moved.astype("float64"))
+        with np.errstate(invalid="ignore"):  # an infinity less itself
+            distances = np.abs(
+                value.astype("float64") - moved.astype("float64")
+            )
+        # Elsewhere the model has no number, and nothing is compared.
+        distances = np.where(np.isfinite(distances), distances, 0.0)
     else:
         distances = np.where(value != moved, np.inf, 0.0)
     if value.shape[:1] != (count,):
-        return np.array(_ALLOWED * np.max(distances, initial=0))
+        return np.array(np.max(distances, initial=0))
     largest = np.max(distances.reshape(count, -1), axis=1, initial=0)
-    return _ALLOWED * largest.reshape(-1, *[1] * (value.ndim - 1))
+    return largest.reshape(-1, *[1] * (value.ndim - 1))

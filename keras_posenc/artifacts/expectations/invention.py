@@ -151,11 +151,8 @@ def make_questions(
             yield Question(
                 inputs, is_static or length >= max_length, is_sample=False
             )
-    for length in dict.fromkeys((min(max_length, max(_LENGTHS)), max_length)):
-        extremes = list(extreme_questions(signature, length, invent))
-        if all(takes(each.inputs) for each in extremes):
-            yield from extremes
-            break
+    tried = dict.fromkeys((min(max_length, max(_LENGTHS)), max_length))
+    yield from extreme_questions(signature, [*tried], invent, takes)
 
 
 def _asked_of(signature: Signature) -> Sequence[tuple[int, int]]:

@@ -208,7 +208,7 @@ def _ask(
     ):
         inputs = question.inputs
         if question.extremes:
-            case = extreme_case(signature.name, question, call)
+            case = extreme_case(signature, question, memory)
             if case is not None:
                 expectations.cases.append(case)
             continue
