@@ -10,6 +10,9 @@ from keras import ops
 # also in files whose constants a converter rounds to float16.
 _SCORE_OF_ALL = -3e4
 
+# What a bias may lower a score to: finite, in float32 and so in any sum of it.
+_LOWEST = -3e38
+
 _FUSED_DTYPES = ("float32", "bfloat16", "float16")
 
 # More scores than these (256 MB of float32) are not held at once, but those of
@@ -64,6 +67,9 @@ def attention_weights(
         scores = ops.cast(scores, "float32")
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
+    if bias is not None and mask is not None:
+        # A bias of -inf on all keys that a mask allows would leave none.
+        scores = ops.maximum(scores, _LOWEST)
     if mask is not None:
         # No number is low enough for every model: a masked key scores -inf,
         # but for a query without any, whose softmax would be NaN.
@@ -134,6 +140,7 @@ def _attend_fused(
         any_key = ops.any(mask, axis=-1, keepdims=True)
         mask = ops.logical_or(mask, ops.logical_not(any_key))
         if bias is not None:  # PyTorch takes one of the two
+            bias = ops.maximum(ops.cast(bias, "float32"), _LOWEST)
             bias = ops.where(mask, bias, float("-inf"))
             mask = None
     # (batch, heads, seq, dim) -> (batch, seq, heads, dim) and back

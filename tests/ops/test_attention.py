@@ -188,6 +188,25 @@ def test_a_mask_of_true_is_no_mask(least, of_bias):
         )
 
 
+def test_a_bias_that_leaves_no_key_leaves_numbers():
+    """Such as those of a padded query, which gradients would spread."""
+    query, key, value, mask, _ = case(2)
+    mask = np.ones_like(mask)
+    mask[..., -1] = False
+    shape = (*query.shape[:2], *mask.shape[-2:])
+    bias = ops.convert_to_tensor(np.full(shape, -np.inf, "float32"))
+    query, key, value = (ops.cast(x, "float32") for x in (query, key, value))
+    found = ops.convert_to_numpy(
+        attention_weights(query, key, mask=mask, bias=bias)
+    )
+    allowed = mask.shape[-1] - 1
+    np.testing.assert_allclose(found[..., :-1], 1 / allowed, rtol=2.0**-22)
+    assert not found[..., -1].any()
+    value = value[..., : query.shape[-1]]
+    attended = attend(query, key, value, mask=mask, bias=bias)
+    assert np.all(np.isfinite(ops.convert_to_numpy(attended)))
+
+
 @pytest.mark.parametrize("dtype", UNITS)
 @pytest.mark.parametrize("keys", [1, 2, 7, 64])
 def test_a_query_without_keys_weighs_all_alike(keys, dtype):

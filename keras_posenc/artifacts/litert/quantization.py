@@ -111,7 +111,7 @@ def refuse_loops(signatures: Sequence[Signature]) -> None:
                     "be calibrated for quantization='int8-static'. Give "
                     "`quantization='int8', representative=None` "
                     f"(--quantization int8) and {fixed}, or build the layer "
-                    "with unroll=True"
+                    "with unroll=True and its input with a fixed length"
                 )
 
 

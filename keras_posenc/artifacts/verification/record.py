@@ -206,7 +206,8 @@ def check_record(
         raise ExportVerificationError(
             f"Signature '{signature}' of '{artifact}' was not verified; "
             f"verified: {verified}. Give all the signatures that are to be "
-            f"used to one verification (`signatures`, --signature). {remedy}"
+            "used to one verification (`signatures`, --signature), and the "
+            f"labels of the export, if any (`labels`, --labels). {remedy}"
         )
 
 

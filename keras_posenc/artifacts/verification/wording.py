@@ -67,8 +67,8 @@ def _wrong_answers(report: Any) -> str | None:
         not case.worst_difference <= report.tolerance for case in report.judged
     )
     reason = worst.error or (
-        f"{worst.worst_output} differs by {worst.worst_difference:.3g}, "
-        f"and {report.tolerance:.3g} is allowed"
+        f"{worst.worst_output} differs by {worst.worst_difference:.3g} of the "
+        f"output's size, and {report.tolerance:.3g} is allowed"
     )
     if worst.error is None and worst.is_extreme and report.kind in _RUNTIMES:
         reason += (
@@ -85,10 +85,11 @@ def _wrong_answers(report: Any) -> str | None:
             "`tolerance` (--tolerance)"
         )
     elif worst.error is None and worst.worst_difference < 1e-3:
+        enough = 10.0 ** math.ceil(math.log10(worst.worst_difference))
         reason += (
             ". If that is rounding, which grows with the length and where "
-            "many tokens are the same, allow more by `tolerance` "
-            "(--tolerance)"
+            "many tokens are the same, allow it by "
+            f"`tolerance={enough:.0e}` (--tolerance {enough:.0e})"
         )
     return (
         f"The artifact does not give the model's answers in {failed:,} of "
