@@ -11,8 +11,10 @@ Has KServe's V1 protocol: `/v1/models/judge:predict` takes and gives what
 TensorFlow Serving's does: `{"instances": [...], "signature_name": "..."}` gives
 `{"predictions": [...]}`, and `{"inputs": {"text": [...]}}` gives `{"outputs":
 ...}`. A float that is NaN is `null`, there and back; where a request has none,
-NaN is no answer, but a 400. Nothing else of that server's is here: no
-`/versions/N`, no `/metadata`, no gRPC, no batching.
+NaN is no answer, but a 400. For probes and metrics there are `/`, `/metrics`,
+`/v1/models`, `/v1/models/judge`, `/v2/health/live` and `/v2/health/ready`, by
+GET. All else gets a 404: no `/versions/N`, no `/metadata`, nothing that loads
+or unloads, no V2 protocol. There is no gRPC and no batching.
 
 Takes the highest version there is, or the file, looks for a newer one every
 `--poll_seconds`, and swaps when that one is loaded and has answered its warm-up
@@ -22,7 +24,10 @@ says why. Needs kserve and what runs the model: ai-edge-litert or onnxruntime;
 or tensorflow, tensorflow-text where the model takes strings, and
 tensorflow-serving-api for warm-up requests. Neither keras nor keras_posenc.
 
-A body of more than `--max_body_bytes` gets a 413 and is not kept. A request has
+A body of more than `--max_body_bytes` gets a 413 and is not kept. Nor is one
+that does not arrive in `--max_body_seconds`, which gets a 408, or for which
+there is no room beside others, which gets a 503: all that are received or being
+answered have as many bytes as `--max_bodies` of the largest size. A request has
 at most `--max_rows` rows, each of at most `--max_bytes` in an input. Bodies are
 JSON as it is, not compressed.
 """
@@ -36,6 +41,7 @@ import ctypes
 import datetime
 import functools
 import gc
+import itertools
 import logging
 import os
 import re
@@ -66,6 +72,14 @@ DEFAULT = "serving_default"
 # so, as it does in answers.
 _NUMBERS = {int, float, NoneType}
 _TYPES = {"i": {int}, "u": {int}, "b": {bool}}
+# What is asked of the server, probes and metrics included, and how.
+_SERVED = re.compile(
+    r"POST /v1/models/[^/]+:predict"
+    r"|GET (/|/metrics|/v1/models(/[^/]+)?|/v2/health/(live|ready))"
+)
+# Of a body, in bytes, that count for nothing: so much of a connection the
+# system holds anyway, and no short request waits for those that are large.
+_UNCOUNTED = 65536
 
 
 class Input(NamedTuple):
@@ -194,7 +208,9 @@ def load_saved_model(path):
             )
             for name, spec in specs.items()
         }
-        return Signature(inputs, run, (tf.errors.InvalidArgumentError,), True)
+        errors = tf.errors
+        refusals = errors.InvalidArgumentError, errors.ResourceExhaustedError
+        return Signature(inputs, run, refusals, True)
 
     return {
         name: signature(function)
@@ -338,11 +354,19 @@ class Predictor(kserve.Model):
         else:
             columns = [payload["inputs"]]
         # Here, before it waits for its turn.
-        rows = max((len(c) for c in columns if isinstance(c, list)), default=0)
+        columns = [each for each in columns if isinstance(each, list)]
+        rows = max(map(len, columns), default=0)
         if rows > self.max_rows:
             raise InvalidInput(
                 f"A request may have {self.max_rows} rows, and this has {rows}"
             )
+        for row in itertools.chain(*columns):
+            for value in row.values() if isinstance(row, dict) else [row]:
+                if isinstance(value, list) and 8 * len(value) > self.max_bytes:
+                    raise InvalidInput(
+                        f"An input may have {self.max_bytes} bytes a row, of "
+                        f"which each number counts 8: this row has {len(value)}"
+                    )
         return payload
 
     async def predict(self, payload, headers=None, response_headers=None):
@@ -524,42 +548,86 @@ def in_one_line(record):
 
 
 class BodyLimit:
-    """Gives the server so many bytes of a body at most, and then a 413.
+    """Lets through what is served here, with a body that was read in bounds.
 
-    A list or an object of two bytes takes 70 once it is read: of these a
-    sixteenth of the bytes' number is the most.
+    Args:
+        app: The server.
+        max_bytes: Of one body; else a 413. A list or an object of two bytes
+            takes 70 once it is read: of these a sixteenth of the bytes' number
+            is the most.
+        max_bodies: Of that size, received or answered now; else a 503.
+        max_seconds: For a body to arrive; else a 408.
     """
 
-    def __init__(self, app, max_bytes):
+    def __init__(self, app, max_bytes, max_bodies, max_seconds):
         self.app, self.max_bytes = app, max_bytes
+        self.max_bodies, self.max_seconds = max_bodies, max_seconds
+        self.held = {}  # bytes of each body, by who asks
 
     async def __call__(self, scope, receive, send):
         """Handles one request."""
-        size = int(dict(scope.get("headers", ())).get(b"content-length", 0))
-        read = lists = 0
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        asks, request = object(), f"{scope['method']} {scope['path']}"
+        try:
+            if not _SERVED.fullmatch(request):
+                raise HTTPException(404, f"{request} is not served here")
+            if scope["method"] == "POST":
+                receive = await self._read(scope, receive, asks)
+            await self.app(scope, receive, send)
+        except HTTPException as error:
+            logger.warning("Refused: %.200r", error.detail)
+            # As KServe's other refusals say it.
+            refusal = JSONResponse(
+                {"error": error.detail}, error.status_code, error.headers
+            )
+            await refusal(scope, receive, send)
+        finally:
+            self.held.pop(asks, None)
 
-        async def receive_within():
-            nonlocal read, lists
-            if size <= self.max_bytes:
-                message = await receive()
-                body = message.get("body", b"")
-                read += len(body)
-                lists += body.count(b"[") + body.count(b"{")
-            if max(size, read, 16 * lists) > self.max_bytes:
+    async def _read(self, scope, receive, asks):
+        """What gives the server a body as a whole, once it is here."""
+        try:
+            async with asyncio.timeout(self.max_seconds):
+                messages = [await self._whole(scope, receive, asks)]
+        except TimeoutError:
+            raise HTTPException(
+                408,
+                f"The body must be sent in {self.max_seconds:g} seconds",
+                {"connection": "close"},
+            ) from None
+
+        async def receive_again():
+            return messages.pop() if messages else await receive()
+
+        return receive_again
+
+    async def _whole(self, scope, receive, asks):
+        largest = int(dict(scope["headers"]).get(b"content-length", 0))
+        body, lists, more = bytearray(), 0, True
+        while True:
+            if largest > self.max_bytes:
                 raise HTTPException(
                     413,
                     f"The body may have {self.max_bytes} bytes, and "
                     f"{self.max_bytes // 16} lists and objects",
                 )
-            return message
-
-        await self.app(scope, receive_within, send)
-
-
-async def too_large(_, error):
-    """What the 413 says, as KServe's other refusals say it."""
-    logger.warning("Refused: %s", error.detail)
-    return JSONResponse({"error": error.detail}, 413)
+            self.held[asks] = max(0, len(body) - _UNCOUNTED)
+            if sum(self.held.values()) > self.max_bodies * self.max_bytes:
+                raise HTTPException(
+                    503, "Too many large bodies at the same time: try it later"
+                )
+            if not more:
+                return {"type": "http.request", "body": bytes(body)}
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise HTTPException(400, "The body ends too soon")
+            piece = message.get("body", b"")
+            more = message.get("more_body", False)
+            body += piece
+            lists += piece.count(b"[") + piece.count(b"{")
+            largest = max(len(body), 16 * lists)
 
 
 def main():
@@ -581,6 +649,12 @@ def main():
     parser.add_argument(
         "--max_body_bytes", type=int, default=2**24, help="of one request"
     )
+    parser.add_argument(
+        "--max_bodies", type=int, default=4, help="of that size, at a time"
+    )
+    parser.add_argument(
+        "--max_body_seconds", type=float, default=30.0, help="to receive one"
+    )
     options = parser.parse_args()
     model = Predictor(
         options.model_name,
@@ -589,8 +663,12 @@ def main():
         options.max_bytes,
         options.max_rows,
     )
-    app.add_middleware(BodyLimit, max_bytes=options.max_body_bytes)
-    app.add_exception_handler(413, too_large)
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=options.max_body_bytes,
+        max_bodies=options.max_bodies,
+        max_seconds=options.max_body_seconds,
+    )
     server = kserve.ModelServer(enable_grpc=False)  # first: it sets up the log
     logger.addFilter(in_one_line)
     model.load()

@@ -1,8 +1,12 @@
 """An export behind KServe's model server: the short form of `make soak`."""
 
+import collections
+import contextlib
+import http.client
 import json
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -329,6 +333,41 @@ def test_interpreter_that_raised_is_not_asked_again(long):
         np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
 
 
+def test_what_memory_does_not_suffice_for_is_said(tmp_path):
+    """Of one request: the next ones are answered."""
+
+    class Square(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], "int32", "size")])
+        def __call__(self, size):
+            ones = tf.fill([size[0], size[0]], 1.0)
+            return {"sum": tf.reduce_sum(ones, keepdims=True)[0]}
+
+    square = Square()
+    tf.saved_model.save(square, tmp_path / "1", square.__call__)
+    served = predictor_of(tmp_path)
+    with pytest.raises(InvalidInput, match="does not take it: OOM when alloc"):
+        served._predict({"instances": [2**25]})  # 2**52 bytes
+    assert served._predict({"instances": [3]}) == {"predictions": [9.0]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"instances": [[3.0] * 4, [3.0] * 17]},
+        {"instances": [{"dense": [3.0] * 17}]},
+        {"inputs": [[3.0] * 17]},
+        {"inputs": {"dense": [[3.0] * 17]}},
+    ],
+    ids=["rows", "objects", "a column", "columns"],
+)
+def test_long_rows_wait_for_nothing(versions, body):
+    served = predictor_of(versions, max_bytes=128)
+    with pytest.raises(InvalidInput, match=r"128 bytes a row, .* has 17"):
+        served.validate(body)
+    rows = {"instances": [[3.0] * 16]}
+    assert served.validate(rows) is rows
+
+
 def test_file_is_read_anew_where_it_is_replaced(exported, tmp_path, caplog):
     _, folder = exported
     path = shutil.copy(folder / "judge.tflite", tmp_path / "judge.tflite")
@@ -409,14 +448,108 @@ def test_litert_server_needs_no_tensorflow(exported, tmp_path):
     assert not any("Traceback" in line for line in lines)
 
 
-def peak_memory(pid):
-    """Bytes of memory that a process came to have."""
+def memory(pid, what):
+    """Bytes of memory that a process has (VmRSS), or came to have (VmHWM)."""
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    return int(status.partition(f"{what}:")[2].split()[0]) * 1024
 
 
-def test_server_keeps_no_large_body(exported, tmp_path):
+SECONDS = 5
+
+
+@pytest.fixture(scope="module")
+def server(exported, tmp_path_factory):
+    """A server's process and address, what asks it rightly, and its log."""
     model, folder = exported
+    path = tmp_path_factory.mktemp("server") / "log"
+    program = (PREDICTOR, "--max_body_seconds", str(SECONDS))
+    with path.open("w") as log:
+        process, url = kserve_server.start(folder / "judge.onnx", log, program)
+
+    def check(blanks=0):
+        body = b" " * blanks + json.dumps({"instances": IDS}).encode()
+        reply = requests.post(f"{url}:predict", body, timeout=60)
+        found = reply.json()["predictions"]
+        np.testing.assert_allclose(found, model(np.array(IDS)), 0, TOLERANCE)
+
+    try:
+        yield process, url, check, path
+    finally:
+        kserve_server.stop(process)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "POST /v2/repository/models/judge/unload",
+        "POST /v2/repository/models/judge/load",
+        "POST /v2/models/judge/infer",
+        "GET /v2/models/judge",
+        "GET /v2",
+        "POST /v2/health/live",
+        "POST /v1/models/judge:explain",
+        "POST /v1/models/judge",
+        "DELETE /v1/models/judge",
+        "GET /v1/models/judge/",
+        "POST /v1/models/judge:predict/",
+        "GET /docs",
+    ],
+)
+def test_nothing_else_is_served(server, asked):
+    _, url, check, _ = server
+    method, path = asked.split()
+    reply = requests.request(method, url.partition("/v1/")[0] + path)
+    assert reply.status_code == 404
+    assert reply.json() == {"error": f"{asked} is not served here"}
+    check()
+
+
+def test_status_is_served(server):
+    _, url, _, _ = server
+    host = url.partition("/v1/")[0]
+    assert requests.get(host + "/").json() == {"status": "alive"}
+    assert requests.get(f"{host}/v1/models").json() == {"models": ["judge"]}
+    assert requests.get(url).json() == {"name": "judge", "ready": True}
+
+
+def test_bodies_that_never_end(server):
+    """They are not kept for ever, nor as many as come, nor is all refused."""
+    process, url, check, log = server
+    host, port = url.split("/")[2].split(":")
+    most = 2**24
+    before = memory(process.pid, "VmRSS")
+    began = len(log.read_text())
+    with contextlib.ExitStack() as stack:
+        held = []
+        for _ in range(12):
+            each = socket.create_connection((host, int(port)), timeout=60)
+            held.append(stack.enter_context(each))
+            each.sendall(
+                b"POST /v1/models/judge:predict HTTP/1.1\r\nHost: judge\r\n"
+                b"Content-Length: %d\r\n\r\n" % most
+            )
+            each.sendall(b" " * (most - 1))
+        check()  # while they are held
+        # Of four, the last in pieces and as one, and room for these.
+        assert memory(process.pid, "VmRSS") < before + 6 * most
+        said = collections.Counter()
+        for each in held:
+            reply = http.client.HTTPResponse(each)
+            reply.begin()
+            said[reply.status, json.loads(reply.read())["error"]] += 1
+        check()
+    for _ in range(5):  # all of which there is room for, in turn
+        check(most - 1000)
+    late = (408, f"The body must be sent in {SECONDS} seconds")
+    many = (503, "Too many large bodies at the same time: try it later")
+    assert said.keys() == {late, many}
+    assert said[late] >= 4
+    assert "Traceback" not in log.read_text()[began:]
+
+
+def test_server_keeps_no_large_body(server):
+    process, url, check, log = server
+    began = len(log.read_text())
     most = 2**24  # as the option's default is
     step = b",[]" * 2**18
 
@@ -428,31 +561,23 @@ def test_server_keeps_no_large_body(exported, tmp_path):
 
     # The second is within the bytes, and would take twenty times as many.
     bodies = [rows(4 * most), b"".join(rows(most)), b" " * (most + 1)]
-    with (tmp_path / "log").open("w") as log:
-        process, url = kserve_server.start(folder / "judge.onnx", log)
-        try:
-            with requests.Session() as session:
-                replies = []
-                for body in (json.dumps({"instances": IDS}), *bodies):
-                    before = peak_memory(process.pid)
-                    reply = session.post(f"{url}:predict", body, timeout=60)
-                    replies.append(reply)
-                    # What was read, in pieces and as one, and room for these.
-                    assert peak_memory(process.pid) < before + 4 * most
-                    found = session.post(
-                        f"{url}:predict", json={"instances": IDS}, timeout=60
-                    ).json()["predictions"]
-                    np.testing.assert_allclose(
-                        found, model(np.array(IDS)), rtol=0, atol=TOLERANCE
-                    )
-        finally:
-            kserve_server.stop(process)
+    replies = []
+    with requests.Session() as session:
+        for body in (json.dumps({"instances": IDS}), *bodies):
+            # What it came to have is what it has, from here on.
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+            before = memory(process.pid, "VmHWM")
+            reply = session.post(f"{url}:predict", body, timeout=60)
+            replies.append(reply)
+            # What was read, in pieces and as one, and room for these.
+            assert memory(process.pid, "VmHWM") < before + 4 * most
+            check()
     assert [reply.status_code for reply in replies] == [200, 413, 413, 413]
     assert {reply.json()["error"] for reply in replies[1:]} == {
         "The body may have 16777216 bytes, and 1048576 lists and objects"
     }
-    lines = (tmp_path / "log").read_text().splitlines()
-    assert sum("Refused: The body may have" in line for line in lines) == 3
+    lines = log.read_text()[began:].splitlines()
+    assert sum("Refused: 'The body may have" in line for line in lines) == 3
     assert not any("Traceback" in line for line in lines)
 
 
