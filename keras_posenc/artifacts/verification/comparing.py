@@ -50,6 +50,11 @@ def compare(
     got = {
         name: output_of(answer["outputs"][name], outputs) for name in expected
     }
+    for name, value in expected.items():
+        kinds = _kind(got[name]), _kind(value)
+        if len({*kinds}) > 1:
+            error = "{} is of {}, the model's of {}".format(name, *kinds)
+            return CaseReport(signature, description, math.inf, "", 0.0, error)
     if case.extremes:
         got = but_for_rounding(case, got)
     retrace = expectations.retraces.get(signature)
@@ -117,6 +122,14 @@ def unseen_columns(columns: Columns, tolerance: float) -> list[str]:
         + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
         for name, indices in columns.unseen(tolerance).items()
     ]
+
+
+def _kind(values: Any) -> str:
+    """What values are, in words: of which size, each format decides."""
+    if "float" in values.dtype.name:  # bfloat16 too
+        return "floats"
+    names = {"O": "texts", "b": "booleans", "i": "integers", "u": "integers"}
+    return names.get(values.dtype.kind, values.dtype.name)
 
 
 def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:

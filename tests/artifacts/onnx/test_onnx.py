@@ -268,6 +268,33 @@ def test_what_the_answers_do_not_tell(weighed, tmp_path, which, change, match):
     assert re.search(match, words)
 
 
+@pytest.mark.parametrize(("dtype", "kind"), [(8, "texts"), (6, "integers")])
+def test_output_of_another_kind(onnxruntime, tmp_path, dtype, kind):
+    """Whose numbers are right, or look so."""
+    import onnx
+
+    inputs = keras.Input((4,), name="x")
+    model = keras.Model(inputs, layers.Lambda(ops.round, name="y")(inputs))
+    path = tmp_path / "m.onnx"
+    kp.export_onnx(model, path, verify=False, verbose=False)
+    message = onnx.load(path)
+    (output,) = message.graph.output
+    for node in message.graph.node:
+        node.output[:] = [
+            "own" if each == output.name else each for each in node.output
+        ]
+    message.graph.node.append(
+        onnx.helper.make_node("Cast", ["own"], [output.name], to=dtype)
+    )
+    output.type.tensor_type.elem_type = dtype
+    onnx.save(message, path)
+    report = kp.verify(model, path, other_writer=True, verbose=False)
+    assert not report.passed
+    assert {case.error for case in report.cases} == {
+        f"y is of {kind}, the model's of floats"
+    }
+
+
 @pytest.mark.slow
 def test_graph_of_another_converter(weighed, tmp_path):
     """Its weights are found wherever they are, and nothing else compared."""

@@ -162,7 +162,10 @@ def _answer(
                 answer["outputs"][name] = {
                     "shape": value.shape,
                     "strings": [
-                        base64.b64encode(text).decode()
+                        # TensorFlow gives bytes, and ONNX Runtime str.
+                        base64.b64encode(
+                            text if isinstance(text, bytes) else text.encode()
+                        ).decode()
                         for text in value.ravel()
                     ],
                 }
