@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from keras_posenc.artifacts.ground.errors import ExportVerificationError
+from keras_posenc.artifacts.ground.regular_files import is_hidden
 
 # More than `inspection/folders.py` lets an artifact have.
 _MOST_DEPTH, _MOST_FILES = 128, 20_000
@@ -28,6 +29,9 @@ def stamp(artifact: Path) -> Stamp:
     paths = [str(artifact)]
     depth = len(artifact.parts) + _MOST_DEPTH
     for folder, folders, files in os.walk(artifact):
+        if folder == paths[0]:
+            for names in (folders, files):
+                names[:] = [each for each in names if not is_hidden(each)]
         paths += (os.path.join(folder, name) for name in (*folders, *files))
         if len(Path(folder).parts) > depth or len(paths) > _MOST_FILES:
             folders.clear()  # it is refused: see `inspection/folders.py`

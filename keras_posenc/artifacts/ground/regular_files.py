@@ -10,6 +10,14 @@ from io import BufferedReader
 from pathlib import Path
 
 
+def is_hidden(name: str) -> bool:
+    """Whether nobody reads it at the top of a version folder.
+
+    What systems and synchronised folders put there: `.DS_Store`, `.git`.
+    """
+    return name.startswith(".")
+
+
 def open_regular(path: Path) -> BufferedReader:
     """Opens a regular file, also by a link.
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from keras_posenc.artifacts.ground.regular_files import open_regular
+from keras_posenc.artifacts.ground.regular_files import is_hidden, open_regular
 from keras_posenc.artifacts.ground.staging import as_path
 from keras_posenc.artifacts.ground.versions import versions
 
@@ -29,7 +29,7 @@ _OF_USERS = "assets.extra/"
 def files(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Every file of a version folder, however deep.
 
-    What users added to `assets.extra` is left out.
+    What users added to `assets.extra` is left out, and so is what `is_hidden`.
 
     Raises:
         ValueError: There is anything but files and folders, or no end of them,
@@ -74,6 +74,8 @@ def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
             )
         with os.scandir(path) as entries:
             for entry in entries:
+                if path == folder and is_hidden(entry.name):
+                    continue  # whatever it is
                 count += 1
                 if count > _MAX_FILES:
                     raise ValueError(

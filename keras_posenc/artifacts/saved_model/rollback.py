@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_posenc.artifacts.ground.errors import ExportVerificationError
 from keras_posenc.artifacts.ground.exchange import check_unchanged, stamp
+from keras_posenc.artifacts.ground.regular_files import is_hidden
 from keras_posenc.artifacts.ground.staging import (
     as_path,
     staging_beside,
@@ -103,7 +104,15 @@ def rollback(
         step("Copying it")
         with writing_to(base_path):
             try:
-                shutil.copytree(source, staged)
+                shutil.copytree(
+                    source,
+                    staged,
+                    ignore=lambda folder, names: {
+                        each
+                        for each in names
+                        if folder == str(source) and is_hidden(each)
+                    },
+                )
             except shutil.Error as error:  # of each file that it met
                 raise OSError(error.args[0][0][-1]) from error
             if verify:

@@ -202,7 +202,7 @@ def check_record(
             + f". {remedy}"
         )
     if signature not in record["signatures"]:
-        verified = ", ".join(record["signatures"]) or "none"
+        verified = ", ".join(map(_shown, record["signatures"])) or "none"
         raise ExportVerificationError(
             f"Signature '{signature}' of '{artifact}' was not verified; "
             f"verified: {verified}. Give all the signatures that are to be "
@@ -214,8 +214,15 @@ def check_record(
 def _changed(record: Mapping[str, Any], found: Mapping[str, str]) -> list[str]:
     known = record["files"]
     return sorted(
-        name for name in {*known, *found} if known.get(name) != found.get(name)
+        _shown(name)
+        for name in {*known, *found}
+        if known.get(name) != found.get(name)
     )
+
+
+def _shown(name: str) -> str:
+    """A name that may be anybody's, without what would move a cursor."""
+    return name if name.isprintable() else ascii(name)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -241,7 +248,6 @@ def _read(path: Path) -> dict[str, Any] | None:
         isinstance(files, dict)
         and isinstance(signatures, dict)
         and all(isinstance(each, str) for each in files.values())
-        and all(map(str.isprintable, (*files, *signatures)))
     ):
         raise ValueError(
             f"the record '{path}' cannot be used: it does not hold digests of "

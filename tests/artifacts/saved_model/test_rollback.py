@@ -142,7 +142,7 @@ def test_rollback_with_the_disk_full_changes_nothing(
         make_version(tmp_path, name)
     before = contents(tmp_path)
 
-    def fail(source, target):
+    def fail(source, target, ignore):
         target.mkdir()
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -162,6 +162,61 @@ def test_folder_holds_the_format_and_nothing_else(exported, tmp_path, soon):
     assert kp.inspect(path).size_bytes < 2**20
 
 
+def test_hidden_files_are_left_alone(numbers, exported, tmp_path, soon):
+    """At the top of the folder, where systems put them, and nowhere else."""
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "1"
+    shutil.copytree(exported / "numbers" / "1", path)
+    before, size = digests(path), kp.inspect(path).size_bytes
+    assert kp.verify(numbers, path, signatures=both(numbers), verbose=False)
+    sparse(path / ".DS_Store")
+    fifo(path / ".pipe")
+    device(path / ".link")
+    (path / ".git").mkdir()
+    sparse(path / ".git" / "config")
+    assert digests(path) == before
+    found = kp.inspect(path).size_bytes
+    assert size <= found < size + 10_000  # what the record has
+    assert kp.verify(numbers, path, signatures=both(numbers), verbose=False)
+    kp.Scorer(path)
+    other = tmp_path / "2"
+    shutil.copytree(exported / "numbers" / "1", other)
+    copy = kp.rollback(tmp_path, 1, verbose=False).path
+    assert not [each for each in copy.iterdir() if each.name.startswith(".")]
+    assert digests(copy) == before
+    sparse(path / "variables" / ".DS_Store")
+    with pytest.raises(ValueError, match=r"'variables/.DS_Store' is no part"):
+        kp.inspect(path)
+
+
+def test_names_in_a_record_are_anybodys(numbers, exported, tmp_path):
+    """Such as those of assets; what moves the cursor is shown in code."""
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "1"
+    shutil.copytree(exported / "numbers" / "1", path)
+    strange = {"assets/a\u00a0b.txt": "0", "assets/\x1b[2J": "0"}
+    sums = digests(path)
+    names = {"other\u00a0one": {}, "serving_default": {}}
+    record_path(path).parent.mkdir(exist_ok=True)
+
+    def write(files):
+        record_path(path).write_text(
+            json.dumps({"files": files, "signatures": names})
+        )
+
+    write(sums)
+    kp.Scorer(path)
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=r"verified: 'other\\xa0one', serving",
+    ):
+        kp.Scorer(path, signature="other")
+    write(sums | strange)
+    with pytest.raises(kp.ExportVerificationError) as told:
+        kp.Scorer(path)
+    assert r"'assets/\x1b[2J', 'assets/a\xa0b.txt' changed" in str(told.value)
+
+
 def test_file_is_no_longer_than_its_format_can_be(exported, tmp_path):
     path = tmp_path / "numbers.tflite"
     shutil.copy(exported / "numbers.tflite", path)
