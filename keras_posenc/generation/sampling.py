@@ -118,7 +118,12 @@ class Sampling:
 
         None for all of them, in their order.
         """
-        scores, ids = logits / self.temperature, None
+        # Compared before the division, which would lift what is forbidden.
+        lowest = ops.cast(IMPOSSIBLE, logits.dtype)
+        scores, ids = (
+            ops.where(logits > lowest, logits / self.temperature, lowest),
+            None,
+        )
         vocabulary = logits.shape[-1]
         if self.top_k is not None or self.top_p < 1:
             scores, ids = ops.top_k(

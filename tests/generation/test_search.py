@@ -6,7 +6,9 @@ from keras import ops
 
 from keras_posenc import reference
 from keras_posenc.generation.beam_search import beam_search
+from keras_posenc.generation.generated import IMPOSSIBLE
 from keras_posenc.generation.one_by_one import greedy_search, sample
+from keras_posenc.generation.sampling import Sampling
 from tests.generation.toy import (
     END,
     LENGTH,
@@ -271,6 +273,17 @@ def test_searches_stop_when_nothing_can_change():
     toy.calls = 0
     beam_search(toy.next, prompt, beams=4, length_penalty=0.6, **options)
     assert toy.calls <= 2
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("top_k", [None, 3])
+def test_what_is_forbidden_is_so_at_any_temperature(temperature, top_k):
+    """... also where nothing else is left, and the first token is taken."""
+    sampling = Sampling(temperature=temperature, top_k=top_k)
+    logits = np.full((2, 5), IMPOSSIBLE, "float32")
+    logits[1, 3] = -9.0
+    tokens = sampling(ops.array(logits), ops.array([0.9, 0.9], "float32"))
+    assert ops.convert_to_numpy(tokens).tolist() == [0, 3]
 
 
 @pytest.mark.parametrize(
