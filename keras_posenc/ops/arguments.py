@@ -263,8 +263,8 @@ def check_inputs(
     axes: Sequence[str] = ("batch", "seq", "dim"),
 ) -> None:
     """Raises `ValueError` unless the inputs have these axes, and are floats."""
-    check_input_shape(layer, inputs.shape, axes)
     dtype = keras.backend.standardize_dtype(inputs.dtype)
+    check_input_shape(layer, inputs.shape, axes, dtype)
     if not keras.backend.is_float_dtype(dtype):
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}' expects inputs of a float "
@@ -282,17 +282,23 @@ def check_inputs(
 
 
 def check_input_shape(
-    layer: keras.Layer, shape: Any, axes: Sequence[str]
+    layer: keras.Layer, shape: Any, axes: Sequence[str], dtype: str = ""
 ) -> None:
-    """Raises `ValueError` unless there are these axes, the last one known."""
+    """Raises `ValueError` unless there are these axes, the last one known.
+
+    A layer that is being built knows no dtype of its inputs.
+    """
     if len(shape) != len(axes) or not shape[-1]:
-        are_ids = tuple(axes[:2]) == ("batch", "seq") and len(shape) == 2
+        hint = ""
+        if tuple(axes[:2]) == ("batch", "seq") and len(shape) == 2:
+            if "int" in dtype:
+                hint = ". Ids go through a keras.layers.Embedding first"
+            elif not dtype:
+                hint = ". If these are ids, a keras.layers.Embedding goes first"
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}' expects inputs of shape "
             f"({', '.join(axes)}), with {axes[-1]} known and above 0. "
-            f"Received: inputs of shape {tuple(shape)}"
-            + ". Ids go through a keras.layers.Embedding first"
-            * are_ids
+            f"Received: inputs of shape {tuple(shape)}{hint}"
         )
 
 

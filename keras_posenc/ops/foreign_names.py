@@ -185,19 +185,26 @@ NAMES = {
 
 
 def argument_advice(
-    name: str, known: Collection[str], *, takes_vectors: bool = True
+    name: str,
+    known: Collection[str],
+    *,
+    required: Collection[str] = (),
+    takes_vectors: bool = True,
 ) -> str:
     """What to say of an argument that a class does not have, or "".
 
     Args:
         name: The argument.
         known: Those that the class has.
+        required: Those of them that it cannot be made without.
         takes_vectors: Whether what it is called on has a width.
     """
     ours, otherwise = ARGUMENTS.get(name, ((), ""))
     if meant := [each for each in ours if each in known]:
         # Longest lengths are alternatives; widths are what might be meant.
         return did_you_mean(meant if name == "hidden_dim" else meant[:1])
+    if otherwise == _NO_LENGTH and "max_distance" in required:
+        return ""  # that limits lengths in its way
     if otherwise and (takes_vectors or otherwise not in _OF_VECTORS):
         return f" ({otherwise})"
     return "" if name in ARGUMENTS else did_you_mean(misspelt(name, known))
@@ -238,8 +245,8 @@ def no_such_name(
         name: The name that was asked for.
         known: The public names that it has.
     """
-    frame = sys._getframe(2)
-    operation = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    frame = sys._getframe(1).f_back  # None where a thread begins with it
+    operation = frame and dis.opname[frame.f_code.co_code[frame.f_lasti]]
     advice = ""
     if not name.startswith("_"):  # those are asked for by tools
         meant = [each for each in NAMES.get(name, ()) if each in known]

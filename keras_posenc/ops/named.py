@@ -27,10 +27,21 @@ class NamedOptions:
     takes_vectors: ClassVar[bool] = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        # Here, where the arguments of Functional models are seen as well.
-        _refuse_unknown(cls, kwargs)
+        # Here, where the arguments of Functional models are seen as well. A
+        # user's own constructor says itself what it takes.
+        if (args or kwargs) and not _is_users(_constructors(cls)[0]):
+            _refuse_unnamed_options(cls, args)
+            _refuse_unknown(cls, kwargs)
         new = super().__new__
         return new(cls) if new is object.__new__ else new(cls, *args, **kwargs)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().__init__(*args, **kwargs)
+        except (TypeError, ValueError):
+            # What a user's constructor handed on, and Keras does not take.
+            _refuse_unknown(type(self), kwargs)
+            raise
 
 
 class NamedArguments(NamedOptions, Recomputable):
@@ -51,30 +62,85 @@ class NamedArguments(NamedOptions, Recomputable):
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
 
+def _constructors(kind: type) -> list[type]:
+    """The classes whose constructors run, the class's own first."""
+    return [
+        each
+        for each in kind.__mro__[:-1]
+        if "__init__" in vars(each) and each is not NamedOptions
+    ]
+
+
+def _is_of(package: str, kind: type) -> bool:
+    return f"{kind.__module__}.".startswith(f"{package}.")
+
+
+def _is_users(kind: type) -> bool:
+    return not _is_of(_PACKAGE, kind) and not _is_of("keras", kind)
+
+
+def _parameters(kind: type) -> list[inspect.Parameter]:
+    """Those of a class's own constructor."""
+    _, *rest = inspect.signature(vars(kind)["__init__"]).parameters.values()
+    return rest
+
+
+def _refuse_unnamed_options(kind: type[NamedOptions], args: Any) -> None:
+    """Raises `TypeError` for constructor arguments that lack their names."""
+    parameters = _parameters(_constructors(kind)[0])
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return
+    places = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(args) <= len(places):
+        return
+    known, _ = _arguments(kind)
+    name, advice = kind.__name__, ""
+    taken = ", ".join(f"`{each}`" for each in places) or "none"
+    if (
+        not places
+        and kind.takes_vectors
+        and all(type(each) is int for each in args)
+        and not {"d_model", "max_length"} & known
+    ):
+        advice = (
+            "The width is taken from the inputs, and no maximum length is "
+            f"needed: {name}(). "
+        )
+    raise TypeError(
+        f"{name} takes these arguments without a name: {taken}. "
+        f"Received: {len(args)}. {advice}"
+        f"Give others by name: {', '.join(sorted(known - {*places}))}"
+    )
+
+
+def _arguments(kind: type[NamedOptions]) -> tuple[set[str], set[str]]:
+    """What a class's constructors take, and what they cannot do without."""
+    known: set[str] = set()
+    required: set[str] = set()
+    hidden: frozenset[str] = frozenset()
+    for each in _constructors(kind):
+        parameters = _parameters(each)
+        named = [
+            p
+            for p in parameters
+            if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
+            and p.name not in hidden
+        ]
+        known |= {p.name for p in named}
+        required |= {p.name for p in named if p.default is p.empty}
+        if _is_users(each):
+            continue
+        hidden = kind.hidden_arguments
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+        if not _is_of(_PACKAGE, each):
+            break  # Keras's further bases take what it hands them
+    return known, required
+
+
 def _refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
     """Raises `ValueError` for a name that no constructor of a class takes."""
-    known: set[str] = set()
-    first = True
-    for each in kind.__mro__[:-1]:
-        if "__init__" not in vars(each):
-            continue
-        own = each.__module__.startswith(_PACKAGE)
-        if first and not own and not each.__module__.startswith("keras."):
-            return  # a user's own constructor says itself what it takes
-        parameters = inspect.signature(vars(each)["__init__"]).parameters
-        hidden = frozenset() if first else kind.hidden_arguments
-        known |= {
-            name
-            for name, parameter in parameters.items()
-            if parameter.kind
-            in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        } - hidden
-        first = False
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            break
-        if not own:
-            break  # Keras's further bases take what it hands them
-    known.discard("self")
+    known, required = _arguments(kind)
     takes_more = _OF_KERAS if issubclass(kind, keras.Layer) else set()
     unknown = next((x for x in given if x not in known | takes_more), None)
     if unknown is None:
@@ -83,13 +149,16 @@ def _refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
         advice = f" (the call takes it: layer(x, {unknown}=...))"
     else:
         advice = argument_advice(
-            unknown, known, takes_vectors=kind.takes_vectors
+            unknown,
+            known,
+            required=required,
+            takes_vectors=kind.takes_vectors,
         )
     raise ValueError(
         f"{kind.__name__} has no argument `{unknown}`{advice}"
         f"{'' if advice.endswith('?') else '.'} "
         f"It has: {', '.join(sorted(known))}"
-    )
+    ) from None
 
 
 def _call_names(kind: type) -> tuple[list[str], float]:
@@ -114,35 +183,40 @@ def _refuse_unnamed(layer: Any, args: tuple[Any, ...]) -> None:
         return
     names = [each for each in names if each not in layer.hidden_arguments]
     inputs = getattr(layer, "inputs", None) or []
-    if isinstance(layer, keras.Model) and len(inputs) == len(args):
+    given = [each for each in args[1:] if each is not None]
+    if isinstance(layer, keras.Model) and len(inputs) > 1:
         pairs = ", ".join(f"{each.name!r}: {each.name}" for each in inputs)
-        remedy = f"{layer.name}({{{pairs}}})"
-    elif meant := _meant(args[1], names):
-        remedy = f"{layer.name}(x, {meant}={meant})"
+        remedy = f"all inputs in one dict: {layer.name}({{{pairs}}})"
+    elif not given:
+        remedy = f"it alone, without None: {layer.name}(x)"
+    elif meant := _meant(given[0], names):
+        remedy = f"the others by name: {layer.name}(x, {meant})"
+    elif all(each is args[0] for each in given):
+        # As in `attention(query, value)`: what attends to its inputs alone.
+        remedy = f"it once: {layer.name}(x)"
     else:
-        remedy = f"{layer.name}(x, NAME=...), NAME one of {', '.join(names)}"
+        remedy = "the others by name: "
+        remedy += f"{layer.name}(x, NAME=...), NAME one of {', '.join(names)}"
     raise TypeError(
         f"{type(layer).__name__} '{layer.name}' takes one argument without a "
-        f"name, its inputs. Received: {len(args)}. Give the others by name: "
-        f"{remedy}"
+        f"name, its inputs. Received: {len(args)}. Give {remedy}"
     )
 
 
 def _meant(value: Any, names: list[str]) -> str | None:
-    """Which argument a value can only be, if that is to be seen of it."""
+    """The argument that a value can only be, if that is to be seen of it."""
     if isinstance(value, bool):
-        name = "training"
-    elif not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        return f"training={value}"  # which Keras takes of any layer
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         return None
-    else:
-        dtype = keras.backend.standardize_dtype(value.dtype)
-        kind = "float" if "float" in dtype else dtype
-        name = {
-            ("bool", 2): "mask",
-            ("bool", 3): "attention_mask",
-            ("float", 3): "memory",
-        }.get((kind, len(value.shape)), "")
-    return name if name in names else None
+    dtype = keras.backend.standardize_dtype(value.dtype)
+    kind = "float" if "float" in dtype else dtype
+    name = {
+        ("bool", 2): "mask",
+        ("bool", 3): "attention_mask",
+        ("float", 3): "memory",
+    }.get((kind, len(value.shape)), "")
+    return f"{name}={name}" if name in names else None
 
 
 def _refuse_ragged(
@@ -154,22 +228,31 @@ def _refuse_ragged(
         ragged = next(filter(_is_ragged, _flat(value)), None)
         if ragged is None:
             continue
-        call, masks = layer.name, _call_names(type(layer))[0]
-        if "int" in keras.backend.standardize_dtype(ragged.dtype):
-            pad = getattr(layer, "pad_id", 0)
-            remedy = f"x.to_tensor({pad or ''})"
-            what = "padded ids"
+        masks = _call_names(type(layer))[0]
+        is_inputs = name in (None, "inputs")
+        x = "x" if is_inputs else str(name)
+        mask = "mask" if is_inputs else f"{name}_mask"
+        is_integer = "int" in keras.backend.standardize_dtype(ragged.dtype)
+        what = "a padded tensor"
+        pad: Any = ""
+        if is_inputs and is_integer:
+            what, pad = "padded ids", getattr(layer, "pad_id", 0) or ""
+        if isinstance(value, dict):
+            pairs = ", ".join(
+                f"{key!r}: {key}" + f".to_tensor({pad})" * _is_ragged(each)
+                for key, each in value.items()
+            )
+            remedy = f"{{{pairs}}}"
         else:
-            mask = "mask" if name in (None, "inputs") else f"{name}_mask"
-            remedy, what = "x.to_tensor()", "a padded tensor"
-            if mask in masks:
-                what += " and its mask"
-                remedy += f", {mask}=tf.sequence_mask(x.row_lengths())"
-        given = f"x, {name}=" if name not in (None, "inputs") else ""
+            remedy = f"{x}.to_tensor({pad})"
+        if not is_integer and mask in masks:
+            what += " and its mask"
+            remedy += f", {mask}=tf.sequence_mask({x}.row_lengths())"
+        given = "" if is_inputs else f"x, {name}="
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}' takes no RaggedTensor. "
             f"Received: `{name or 'inputs'}` of shape {ragged.shape}. Give "
-            f"{what}: {call}({given}{remedy})"
+            f"{what}: {layer.name}({given}{remedy})"
         )
 
 

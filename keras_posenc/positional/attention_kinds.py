@@ -1,10 +1,12 @@
 """The kinds of positions inside attention, by their names."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
+from keras_posenc.ops.foreign_names import NAMES, misspelt
 from keras_posenc.positional.alibi_bias import AlibiBias
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.positional.disentangled_bias import DisentangledBias
@@ -49,5 +51,48 @@ def check_attention_position(
     raise ValueError(
         f"`{name}` must be an AttentionPosition, such as "
         f"keras_posenc.RotaryEmbedding(), the name of one ({names}) or None. "
-        f"Received: {name}={value!r}"
+        f"Received: {name}={value!r}{_advice(value)}"
     )
+
+
+def kind_meant(value: Any) -> str | None:
+    """The name of the kind that another name means, or None."""
+    if not isinstance(value, str):
+        return None
+    known = {name: name for name in ATTENTION_KINDS}
+    for name, kind in ATTENTION_KINDS.items():
+        ours = getattr(kind, "__name__", "")
+        known[ours] = name
+        known |= {other: name for other, our in NAMES.items() if our == [ours]}
+    return next((known[each] for each in misspelt(value, known)), None)
+
+
+def call_of(kind: type) -> str:
+    """How a class is called that was given instead of a layer."""
+    required = ", ".join(
+        f"{p.name}=..."
+        for p in inspect.signature(kind).parameters.values()
+        if p.default is p.empty
+        and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    )
+    return f"{kind.__name__}({required})"
+
+
+def _advice(value: Any) -> str:
+    if kind := kind_meant(value):
+        return f". Did you mean {kind!r}?"
+    if isinstance(value, type) and issubclass(value, AttentionPosition):
+        return f", a class. Give a layer: {call_of(value)}"
+    if isinstance(value, str):
+        if misspelt(value, ("shaw", "relative", "RelativePositionEmbedding")):
+            return (
+                ", which is a layer to give: "
+                "keras_posenc.RelativePositionEmbedding(max_distance=16)"
+            )
+        if misspelt(value, ("sinusoidal", "sinusoid", "PositionalEncoding")):
+            return (
+                ", which is added to the embeddings: give a model "
+                "input_position='sinusoidal', or put the layer "
+                "keras_posenc.PositionalEncoding() before this one"
+            )
+    return ""

@@ -7,7 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.foreign_names import misspelt
 from keras_posenc.positional._token_encoding import TokenEncoding
+from keras_posenc.positional.attention_kinds import call_of, kind_meant
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.positional.positional_encoding import PositionalEncoding
@@ -47,9 +49,25 @@ def check_input_position(
                 "give one of the two scale_inputs=False"
             )
         return value
+    advice = ""
+    if kind := kind_meant(value):
+        attention = name.replace("input", "attention")
+        advice = f", which is inside attention: give {attention}={kind!r}"
+    elif value is PositionalEncoding or (
+        isinstance(value, str)
+        and misspelt(value, ("sinusoidal", "sinusoid", "PositionalEncoding"))
+    ):
+        advice = ". Did you mean 'sinusoidal'?"
+    elif isinstance(value, type) and issubclass(value, AttentionPosition):
+        attention = name.replace("input", "attention")
+        advice = (
+            f", a class for inside attention: give {attention}={call_of(value)}"
+        )
+    elif isinstance(value, type) and issubclass(value, keras.Layer):
+        advice = f", a class. Give a layer: {call_of(value)}"
     raise ValueError(
         f"`{name}` must be a layer, 'sinusoidal' or None. "
-        f"Received: {name}={value!r}"
+        f"Received: {name}={value!r}{advice}"
     )
 
 

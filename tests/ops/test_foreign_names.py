@@ -1,8 +1,11 @@
 """Names of other libraries: what is said of them is right when followed."""
 
+import _thread
 import inspect
 import pickle
 import re
+import sys
+import threading
 
 import keras
 import pytest
@@ -163,6 +166,9 @@ DROPOUT = "`. Did you mean `dropout`?"
             "` (the call takes it: layer(x, use_causal_mask=...)).",
         ),
         (kp.FeedForward, "context max_wave dim_head_out", "`."),
+        # It cannot do without a longest distance.
+        (kp.RelativePositionEmbedding, "max_len seq_len", "`."),
+        (kp.RelativePositionBias, "max_len", NO_LENGTH),
     ],
 )
 def test_advice(kind, names, advice):
@@ -188,6 +194,58 @@ def test_a_subclass_takes_what_it_says():
     assert Mine(max_len=3, name="mine").max_len == 3
     with pytest.raises(ValueError, match="sharpness"):
         Mine(max_len=3, sharpness=2)
+
+
+class HandsOn(kp.PositionalEncoding):
+    def __init__(self, alpha=1, **options):
+        self.beta = options.pop("beta", None)
+        super().__init__(**options)
+
+
+class InOtherPackage(Mine):
+    def __init__(self, **options):
+        super().__init__(max_len=options.pop("max_len") + 1, **options)
+
+
+# Only its dot tells it from a module of the package.
+InOtherPackage.__module__ = "keras_posenc_extra"
+
+
+def test_advice_on_what_a_subclass_hands_on():
+    layer = HandsOn(alpha=2, beta=3, name="mine", dtype="float16")
+    assert (layer.beta, layer.name) == (3, "mine")
+    for name, advice in (("max_len", NO_LENGTH), ("rate", DROPOUT)):
+        with pytest.raises(ValueError, match=r"has: .+ alpha, ") as e:
+            HandsOn(beta=3, **{name: 5})
+        start = f"HandsOn has no argument `{name}{advice}"
+        assert str(e.value).startswith(start)
+    with pytest.raises(ValueError, match="'nothing'"):
+        HandsOn(dtype="nothing")
+    assert InOtherPackage(max_len=3).max_len == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "taken", "advice"),
+    [
+        (kp.PositionalEncoding, (512,), "none", ": PositionalEncoding()."),
+        (kp.RotaryEmbedding, (32,), "none", ": RotaryEmbedding()."),
+        (kp.L2Normalization, (1,), "none", ""),
+        (kp.TransformerEncoder, (1, 4, 64), "`num_layers`", ""),
+        (kp.PositionEmbedding, (5, 8), "`sequence_length`", ""),
+    ],
+)
+def test_options_without_names(kind, given, taken, advice):
+    with pytest.raises(TypeError, match="without a name") as error:
+        kind(*given)
+    message, _, listed = str(error.value).partition("Give others by name: ")
+    assert message.startswith(
+        f"{kind.__name__} takes these arguments without a name: {taken}. "
+        f"Received: {len(given)}. "
+    )
+    assert message.rstrip().endswith(advice or f"{len(given)}.")
+    assert ("no maximum length is needed" in message) == bool(advice)
+    for name in listed.split(", "):
+        kind(**with_argument(kind, needed(kind), name))
 
 
 # ---- Names of the package
@@ -219,6 +277,19 @@ def test_import_of_a_name_of_others(module, name, ours):
     message = f"cannot import name '{name}' from '{module}'. Did you mean "
     with pytest.raises(ImportError, match=re.escape(f"{message}`{ours}`?")):
         exec(f"from {module} import {name}")
+
+
+def test_a_thread_that_begins_with_a_name(monkeypatch):
+    unraisable, done = [], threading.Event()
+
+    def take(unraised):
+        unraisable.append(unraised.exc_type)
+        done.set()
+
+    monkeypatch.setattr(sys, "unraisablehook", take)
+    _thread.start_new_thread(getattr, (kp, "no_such_name"))
+    assert done.wait(10)
+    assert unraisable == [AttributeError]
 
 
 def test_names_that_are_there_and_that_are_nowhere():

@@ -38,7 +38,7 @@ def followed(error, layer, **values):
             MASK,
             {"x": X, "mask": MASK},
         ),
-        (kp.PositionalEncoding(), X, True, {"x": X, "training": True}),
+        (kp.PositionalEncoding(), X, True, {"x": X}),
         (kp.CrossAttention(2), X, X, {"x": X, "memory": X}),
         (
             kp.SelfAttention(2),
@@ -58,6 +58,16 @@ def followed(error, layer, **values):
             IDS,
             {"source": IDS, "target": IDS},
         ),
+        (
+            kp.Transformer(9, **SMALL),
+            IDS,
+            None,
+            {"source": IDS, "target": IDS},
+        ),
+        (kp.SelfAttention(2), X, X, {"x": X}),
+        (kp.SelfAttention(2), X, None, {"x": X}),
+        (kp.SelfAttention(2), X, True, {"x": X}),
+        (kp.L2Normalization(), X, False, {"x": X}),
     ],
     ids=lambda x: type(x).__name__ if isinstance(x, keras.Layer) else "",
 )
@@ -115,10 +125,7 @@ def test_ragged_inputs():
     layer = kp.CrossAttention(2)
     with pytest.raises(ValueError, match="`memory` of shape") as error:
         layer(X, memory=ragged)
-    got = eval(
-        remedy(error).replace("(x, ", "(inputs, "),
-        {layer.name: layer, "inputs": X, "x": ragged, "tf": tf},
-    )
+    got = followed(error, layer, x=X, memory=ragged, tf=tf)
     want = layer(X, memory=X, memory_mask=MASK)
     np.testing.assert_array_equal(*map(ops.convert_to_numpy, (got, want)))
     model = kp.TransformerEncoderModel(9, pad_id=2, **SMALL)
@@ -128,18 +135,33 @@ def test_ragged_inputs():
         got = followed(error, model, x=ids)
         assert ops.convert_to_numpy(got._keras_mask).tolist() == MASK.tolist()
     both = kp.Transformer(9, **SMALL)
-    with pytest.raises(ValueError, match="takes no RaggedTensor"):
+    with pytest.raises(ValueError, match="Give padded ids") as error:
         both({"source": ids, "target": ids})
+    got = followed(error, both, source=ids, target=ids)
+    want = both({"source": IDS, "target": IDS})
+    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (got, want)))
+    layer = kp.PositionalEncoding()
+    with pytest.raises(ValueError, match="Give a padded tensor") as error:
+        layer(X, segment_ids=ids)
+    got = followed(error, layer, x=X, segment_ids=ids)
+    want = layer(X, segment_ids=IDS)
+    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (got, want)))
     # Each vector alone, and so without a mask.
     assert kp.L2Normalization()(ragged).shape == (2, None, 8)
 
 
 def test_ids_where_vectors_belong():
     for layer in (kp.PositionalEncoding(), kp.SelfAttention(2)):
-        with pytest.raises(ValueError, match="Ids go through a keras"):
+        with pytest.raises(ValueError, match="If these are ids, a keras"):
             layer(IDS)
         with pytest.raises(ValueError, match=r"\(2, 5, 8, 1\)$"):
             layer(X[..., np.newaxis])
+        layer(X)  # from here on the inputs' dtype is known
+        with pytest.raises(ValueError, match="Ids go through a keras"):
+            layer(IDS)
+        with pytest.raises(ValueError, match=r"of shape \(5, 8\)") as error:
+            layer(X[0])
+        assert "Embedding" not in str(error.value)
 
 
 # ---- Positions inside attention, by name
@@ -187,8 +209,43 @@ def test_kinds_of_positions_by_name(name, tmp_path):
     np.testing.assert_array_equal(*map(ops.convert_to_numpy, (given(X), want)))
 
 
-def test_a_kind_that_is_unknown():
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        ("rope", ". Did you mean 'rotary'?"),
+        ("Rotary", ". Did you mean 'rotary'?"),
+        ("RotaryEmbedding", ". Did you mean 'rotary'?"),
+        ("T5", ". Did you mean 't5'?"),
+        ("shaw", ": keras_posenc.RelativePositionEmbedding(max_distance=16)"),
+        ("relative", ".RelativePositionEmbedding(max_distance=16)"),
+        ("sinusoidal", "keras_posenc.PositionalEncoding() before this one"),
+        (kp.AlibiBias, ", a class. Give a layer: AlibiBias()"),
+        (kp.RelativePositionEmbedding, "PositionEmbedding(max_distance=...)"),
+        ("xyz", "cross_attention_position='xyz'"),
+    ],
+)
+def test_a_kind_that_is_unknown(value, advice):
     names = ", ".join(map(repr, ATTENTION_KINDS))
     with pytest.raises(ValueError, match=re.escape(names)) as error:
-        kp.TransformerDecoder(2, cross_attention_position="rope")
-    assert str(error.value).endswith("cross_attention_position='rope'")
+        kp.TransformerDecoder(2, cross_attention_position=value)
+    assert f"Received: cross_attention_position={value!r}" in str(error.value)
+    assert str(error.value).endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        ("rotary", ", which is inside attention: give X='rotary'"),
+        ("rope", ", which is inside attention: give X='rotary'"),
+        ("Sinusoidal", ". Did you mean 'sinusoidal'?"),
+        (kp.PositionalEncoding, ". Did you mean 'sinusoidal'?"),
+        (kp.AlibiBias, ", a class for inside attention: give X=AlibiBias()"),
+        (kp.TimeEncoding, ", a class. Give a layer: TimeEncoding()"),
+        ("xyz", ""),
+    ],
+)
+def test_an_input_position_that_is_unknown(value, advice):
+    with pytest.raises(ValueError, match="must be a layer, 'sinus") as error:
+        kp.TransformerEncoderModel(9, input_position=value, **SMALL)
+    advice = advice.replace("X", "attention_position")
+    assert str(error.value).endswith(f"input_position={value!r}{advice}")
