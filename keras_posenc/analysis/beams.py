@@ -4,10 +4,13 @@ import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_posenc.analysis.tokens import ids_of, token_labels
-from keras_posenc.generation.generated import IMPOSSIBLE
+
+# The trace of a search has it where there were not as many beams.
+_NO_SCORE = np.finfo("float32").min
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +118,7 @@ def beam_tree(
         kept = [
             place
             for place in range(search.beams)
-            if scores[0, place, step] > IMPOSSIBLE  # False for NaN
+            if scores[0, place, step] > _NO_SCORE  # False for NaN
         ]
         ids = [int(tokens[0, place, step]) for place in kept]
         labels = token_labels(
