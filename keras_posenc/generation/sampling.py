@@ -64,7 +64,7 @@ class Sampling:
             noise: Floats `(batch,)` in [0, 1).
 
         Returns:
-            int32 `(batch,)`.
+            int32 `(batch,)`; 0 where no token is possible.
         """
         heap, ids = self._heap(logits)
         total = largest(heap, axis=-1, keepdims=True)
@@ -76,10 +76,10 @@ class Sampling:
         place = ops.sum(ops.cast(below, "int32"), axis=-1)  # (batch,)
         if ids is None:
             return place
-        place = ops.expand_dims(place, 1)
-        return ops.cast(
-            ops.squeeze(ops.take_along_axis(ids, place, axis=1), 1), "int32"
-        )
+        drawn = ops.take_along_axis(ids, ops.expand_dims(place, 1), axis=1)
+        # Where nothing is possible, backends order the candidates differently.
+        drawn = ops.where(total > 0, ops.cast(drawn, "int32"), 0)
+        return ops.squeeze(drawn, 1)
 
     def nearly_draws(
         self, logits: Any, noise: Any, tokens: Any, tolerance: Any
