@@ -15,8 +15,8 @@ def to_float32(signatures: Sequence[Signature]) -> bool:
 
     LiteRT has no kernels for most operators of mixed precision: layers with
     such a policy run in float32, the dtype in which their weights are stored.
-    Its fast kernels want every shape beforehand: layers with an attribute
-    `data_dependent_shapes` have it False.
+    Its fast kernels want every shape beforehand, and no loops: layers with an
+    attribute `data_dependent_shapes` have it False.
 
     Returns:
         Whether any layer had to change its policy.

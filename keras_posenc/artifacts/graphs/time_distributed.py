@@ -22,29 +22,42 @@ def over_any_length(kind: Any) -> Any:
 
 
 class _OverAnyLength:
-    """Takes the steps of all sequences as one batch, as Keras 2 did.
+    """Goes through the steps one by one, as Keras does where it knows them.
 
-    That needs no loop, which LiteRT and ONNX may not have. A layer whose
-    outputs depend on the other examples of a batch gives others by it:
-    verification, which compares them with those of Keras's own steps, shows it.
+    Where `data_dependent_shapes` is False, as `to_float32` sets it for LiteRT
+    and ONNX, which may not have the loop, it takes the steps of all sequences
+    as one batch, as Keras 2 did. A layer whose outputs depend on the other
+    examples of a batch gives others by it. Verification shows that: the model
+    is in float32 then, so that the file is compared with its eager code.
     """
 
     layer: keras.Layer
+    data_dependent_shapes = True
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         if inputs.shape[1] is not None:
             timed: Any = super()
             return timed.call(inputs, training=training, mask=mask)
-        options = {"training": training, "mask": _flat(mask)}
         known = inspect.signature(self.layer.call).parameters
-        outputs = self.layer.call(
-            _flat(inputs),
-            **{
-                name: value
-                for name, value in options.items()
-                if name in known and (name != "mask" or value is not None)
-            },
-        )
+
+        def call(tensor: Any, mask: Any = None) -> Any:
+            options = {"training": training, "mask": mask}
+            return self.layer.call(
+                tensor,
+                **{
+                    name: value
+                    for name, value in options.items()
+                    if name in known and (name != "mask" or value is not None)
+                },
+            )
+
+        tensors = [inputs] if mask is None else [inputs, mask]
+        if self.data_dependent_shapes:
+            # (batch, seq, ...) -> (seq, batch, ...), and back
+            steps = [ops.swapaxes(each, 0, 1) for each in tensors]
+            outputs = ops.vectorized_map(lambda step: call(*step), steps)
+            return ops.swapaxes(outputs, 0, 1)
+        outputs = call(*map(_flat, tensors))
         # (batch * seq, ...) -> (batch, seq, ...)
         sizes = ops.shape(inputs)[:2] + ops.shape(outputs)[1:]
         return ops.reshape(outputs, sizes)
@@ -52,6 +65,4 @@ class _OverAnyLength:
 
 def _flat(tensor: Any) -> Any:
     """From (batch, seq, ...) to (batch * seq, ...)."""
-    if tensor is None:
-        return None
     return ops.reshape(tensor, (-1, *ops.shape(tensor)[2:]))

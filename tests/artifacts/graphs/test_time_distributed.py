@@ -61,6 +61,7 @@ EXPORTS = {
     ("kind", "name"),
     [
         *(("dense", name) for name in EXPORTS),
+        ("mask", "a"),
         *((kind, "a.tflite") for kind in MODELS if kind != "dense"),
     ],
 )
@@ -81,5 +82,37 @@ def test_every_step_is_in_the_file(kind, name, tmp_path, run_saved_model):
     assert kp.verify(model, tmp_path / name, max_length=4, verbose=False).passed
     x = np.random.default_rng(0).normal(size=(2, 7, *model.input_shape[2:]))
     x = x.astype("float32")
+    x[0, 2] = 0.0  # which `Masking` takes for padding
     (found,) = run_saved_model(artifact.path)({"x": x}).values()
     np.testing.assert_allclose(found, model(x), rtol=1e-5, atol=1e-6)
+
+
+class OverBatch(layers.Layer):
+    """Scores of each example relative to the others of its batch."""
+
+    def call(self, inputs):
+        powers = ops.exp(inputs)
+        return powers / ops.sum(powers, axis=0)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@pytest.mark.parametrize("low", [None, "inside", "outside"])
+def test_steps_in_low_precision_are_keras_own(low, tmp_path, run_saved_model):
+    """There a file is compared with the model's graph, not its eager code."""
+    inputs = keras.Input((None, 4), name="x")
+    dtype = {"inside": "mixed_bfloat16"}.get(low, "float32")
+    inner = OverBatch(dtype=dtype)
+    x = layers.TimeDistributed(inner, dtype="float32")(inputs)
+    last = "mixed_bfloat16" if low == "outside" else "float32"
+    model = keras.Model(inputs, layers.Identity(name="y", dtype=last)(x))
+    path = kp.export_saved_model(
+        model, tmp_path / "a", max_length=4, verbose=False
+    ).path
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+    found = run_saved_model(path)({"x": x})["y"].astype("float32")
+    wanted = keras.ops.convert_to_numpy(ops.cast(model(x), "float32"))
+    # bfloat16 rounds inputs of softmax, below 4, its sum and its outputs.
+    bound = 1e-6 if low is None else 2.0**-8 * 8
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=bound)
