@@ -3,12 +3,13 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_posenc.artifacts.expectations.allowance import (
+    BY_KERAS,
     DEVIATIONS,
     allowed_difference,
 )
@@ -29,19 +30,36 @@ from keras_posenc.artifacts.expectations.extremes import extreme_case
 from keras_posenc.artifacts.expectations.invention import make_questions
 from keras_posenc.artifacts.expectations.kinds import (
     MOVED,
+    SCORES,
+    VECTORS,
     movement,
     rounding,
 )
 from keras_posenc.artifacts.expectations.questions import Questions
-from keras_posenc.artifacts.expectations.repeating import check_repeatable
+from keras_posenc.artifacts.expectations.repeating import (
+    check_repeatable,
+    restored,
+)
 from keras_posenc.artifacts.expectations.samples import (
     Inputs,
 )
 from keras_posenc.artifacts.expectations.ties import FORCED, retrace_of
+from keras_posenc.artifacts.ground.errors import ExportVerificationError
 from keras_posenc.artifacts.signatures.lengths import IDS, LENGTHS
 from keras_posenc.artifacts.signatures.signature import Signature
 
 _PADDING = 8  # zeros, to see whether they matter
+
+# What to do where a mode rounds too much, by the mode.
+_REMEDIES = {
+    "float16": "Leave out `quantization` (--quantization)",
+    BY_KERAS: "Export the model as it was before `quantize()`",
+    **dict.fromkeys(
+        ("int8", "int8-static"),
+        "Use quantization='float16' (--quantization float16), which rounds "
+        "less, or leave it out",
+    ),
+}
 
 
 def expect(
@@ -61,8 +79,18 @@ def expect(
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
             that the model itself does not take.
-        ExportVerificationError: The model's outputs change by being run.
+        ExportVerificationError: The model's outputs change by being run, or its
+            graph gives others than its code, or quantization may change them so
+            far that a comparison would say nothing.
     """
+    with restored(questions.signatures):
+        return _expect(questions, in_float32, quantization)
+
+
+def _expect(
+    questions: Questions, in_float32: bool, quantization: str | None
+) -> Expectations:
+    """`expect`, which leaves the variables as the runs leave them."""
     signatures, tolerance = questions.signatures, questions.tolerance
     agreement = questions.agreement
     if agreement is not None and quantization is None:
@@ -110,6 +138,7 @@ def expect(
                     MOVED, moved, _rounding(expectations), strict=True
                 )
             }
+            _check_allowed(expectations, allowed, losses)
         # One score may fall as far as rounding usually moves it, and another
         # rise as far.
         lead = 2 * more / DEVIATIONS
@@ -122,6 +151,36 @@ def expect(
         allowed_losses=losses,
         agreement=AGREEMENT if agreement is None else float(agreement),
     )
+
+
+def _check_allowed(
+    expectations: Expectations, allowed: float, losses: Mapping[str, float]
+) -> None:
+    """Raises `ExportVerificationError` where any outputs would pass."""
+    for signature, kinds in expectations.kinds.items():
+        for name, kind in kinds.items():
+            if kind.name == SCORES and allowed >= 1:
+                limit = f"scores by up to {allowed:.3g}"
+            elif kind.name == VECTORS and losses[VECTORS] >= 1:
+                limit = (
+                    "vectors down to a cosine of "
+                    f"{max(1 - losses[VECTORS], -1):.2g}"
+                )
+            else:
+                continue
+            raise ExportVerificationError(
+                f"Quantization ({expectations.quantization}) may change "
+                f"{limit} in signature '{signature}', output '{name}', as "
+                "measured by moving the model's weights as far as it rounds "
+                "them: any file would pass. "
+                + _REMEDIES.get(expectations.quantization or "", "")
+                + (
+                    ""
+                    if any(case.is_sample for case in expectations.cases)
+                    else ". Outputs of real inputs may change less than those "
+                    "of invented ones: give some by `samples` (--samples)"
+                )
+            )
 
 
 def _rounding(expectations: Expectations) -> list[float]:
@@ -166,11 +225,22 @@ def _movement(expectations: Expectations) -> Callable[[], np.ndarray]:
     scales = expectations.scales
     kinds = expectations.kinds
 
+    # From the graph's own: what else its outputs differ by is not the weights'.
+    unmoved = [(case, answers(case)) for case in expectations.held]
+    for case, found in unmoved:
+        # Where Keras rounds to int8 itself, a sum that rounds otherwise in the
+        # graph may fall to the other side of a half.
+        if (
+            case.signature not in retraces
+            and expectations.quantization != BY_KERAS
+        ):
+            _check_graph(case, found, expectations)
+
     def moved_by() -> np.ndarray:
         moved = np.zeros(1 + len(MOVED))
-        for case in expectations.held:
+        for case, first in unmoved:
             found = difference(
-                case.answers,
+                first,
                 answers(case),
                 scales[case.signature],
                 rounded=True,
@@ -182,6 +252,28 @@ def _movement(expectations: Expectations) -> Callable[[], np.ndarray]:
         return moved
 
     return moved_by
+
+
+def _check_graph(
+    case: Case, found: Mapping[str, Any], expectations: Expectations
+) -> None:
+    """Raises `ExportVerificationError` where a graph is not its model."""
+    numbers = {
+        name: value
+        for name, value in case.answers.items()
+        if "float" in value.dtype.name  # of others, ties may fall otherwise
+    }
+    worst = difference(numbers, found, expectations.scales[case.signature])
+    # A tolerance of 0 is for the file alone.
+    if worst.worst > max(expectations.tolerance, TOLERANCE):
+        raise ExportVerificationError(
+            f"The graph of the model in signature '{case.signature}' does not "
+            f"give the model's outputs, before any quantization: {case}: "
+            f"{worst.where} differs by {worst.worst:.3g}. A layer computes "
+            "otherwise in a graph, or, within `TimeDistributed`, depends on "
+            "the other examples of its batch. If that is rounding, allow more "
+            "by `tolerance` (--tolerance)"
+        )
 
 
 def _ask(

@@ -13,16 +13,28 @@ pytestmark = pytest.mark.tensorflow
 
 
 class Counting(layers.Layer):
-    """Adds how often it was called, or only counts it."""
+    """Adds how often it was called, times a weight, or only counts it."""
 
-    def __init__(self, is_added=True):
+    def __init__(self, times=1.0):
         super().__init__(name="counting")
-        self.is_added = is_added
+        self.times = times
         self.count = self.add_weight(trainable=False, name="count")
 
     def call(self, x):
         self.count.assign_add(1.0)
-        return x + self.count if self.is_added else x + 1.0
+        return x + self.count * self.times if self.times else x + 1.0
+
+
+class Averaging(layers.Layer):
+    """Adds the mean of all that it was ever given."""
+
+    def __init__(self):
+        super().__init__(name="averaging")
+        self.mean = keras.metrics.Mean()
+
+    def call(self, x):
+        self.mean.update_state(ops.mean(x) + 1.0)
+        return x + self.mean.result()
 
 
 class Noisy(layers.Layer):
@@ -49,7 +61,11 @@ CAUSES = {
         Counting,
         "'counting' (Counting) changes its variable 'count'",
     ),
-    "counted": (lambda: Counting(False), "a variable has another value"),
+    "drifting": (
+        lambda: Counting(1e-9),
+        "a variable that outputs depend on has another value",
+    ),
+    "metric": (Averaging, "'averaging' (Averaging) changes its variable"),
     "noisy": (Noisy, "Layer 'noisy' (Noisy) changes its variable"),
     "python": (counting_in_python, "None of its variables changed"),
 }
@@ -92,3 +108,31 @@ def test_verify_says_so_too(tmp_path):
     path = tmp_path / "a.tflite"
     kp.export_litert(model, path, verify=False, verbose=False)
     refused(lambda: kp.verify(model, path, verbose=False), "'counting'")
+
+
+FUNCTIONS = {
+    "a.tflite": kp.export_litert,
+    "a.onnx": kp.export_onnx,
+    "a": kp.export_saved_model,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_reaches_no_output_may_change(name, tmp_path):
+    """Keras's augmentation counts draws also where it does not use them."""
+    inputs = keras.Input((8, 8, 3), name="x")
+    x = layers.MixUp(seed=0)(layers.RandomGrayscale(0.5, seed=0)(inputs))
+    x = Counting(0.0)(x)
+    model = keras.Model(inputs, layers.Dense(2)(layers.Flatten()(x)))
+    seeds = [each for each in model.variables if "seed" in each.path]
+    before = [np.copy(each) for each in seeds]
+    model(np.zeros((1, 8, 8, 3), "float32"))
+    assert any(
+        not np.array_equal(one, other)
+        for one, other in zip(before, map(np.copy, seeds), strict=True)
+    )
+    options = {"warmup": True} if name == "a" else {}
+    path = FUNCTIONS[name](
+        model, tmp_path / name, verbose=False, **options
+    ).path
+    assert kp.verify(model, path, verbose=False).passed

@@ -8,6 +8,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
@@ -353,10 +354,14 @@ def test_a_right_file_of_one_number_is_not_refused():
 )
 def test_loops_are_not_calibrated(tmp_path, recurrent):
     # In which the converter would end this process.
+    keras.utils.set_random_seed(0)
+
     def build(**options):
         ids = keras.Input((6,), 1, dtype="int32", name="ids")
-        vectors = layers.Embedding(50, 8)(ids)
-        return keras.Model(ids, recurrent(8, name="loop", **options)(vectors))
+        # Smaller ones are next to nothing beside a step of the biases.
+        vectors = layers.Embedding(50, 8, keras.initializers.RandomNormal(0, 1))
+        x = vectors(ids)
+        return keras.Model(ids, recurrent(8, name="loop", **options)(x))
 
     options = {
         "quantization": "int8-static",
@@ -630,3 +635,64 @@ def test_ids_and_lengths_that_a_file_does_not_take(
         run_litert(path)(ids=np.full((1, 4), VOCABULARY, "int32"))
     with pytest.raises(RuntimeError, match="failed to prepare"):
         run_litert(path)(ids=np.zeros((1, 0), "int32"))
+
+
+class OverBatch(layers.Layer):
+    def call(self, inputs):
+        powers = keras.ops.exp(inputs)
+        return powers / keras.ops.sum(powers, axis=0)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+class OtherInGraphs(layers.Layer):
+    def call(self, inputs):
+        return inputs if tf.executing_eagerly() else 2.0 * inputs
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: layers.TimeDistributed(OverBatch()), OtherInGraphs]
+)
+def test_a_graph_that_is_not_the_model_allows_nothing(make, tmp_path):
+    """Its own difference is no rounding of weights."""
+    keras.utils.set_random_seed(0)
+    x = keras.Input((None, 32), name="x")
+    model = keras.Model(x, make()(layers.Dense(64)(x)))
+    for mode in ("float16", "int8"):
+        with pytest.raises(kp.ExportVerificationError) as caught:
+            kp.export_litert(
+                model,
+                tmp_path / "m.tflite",
+                quantization=mode,
+                max_length=4,
+                verbose=False,
+            )
+        assert "before any quantization" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("head", "message", "samples"),
+    [
+        # Of so many some are all but ties.
+        (lambda x: layers.Softmax()(30.0 * x), "scores by up to ", 512),
+        (lambda x: keras.ops.sin(1e3 * x), "vectors down to a cosine of ", 0),
+    ],
+)
+def test_an_allowance_by_which_anything_passes_is_refused(
+    head, message, samples, tmp_path
+):
+    keras.utils.set_random_seed(0)
+    x = keras.Input((64,), name="x")
+    model = keras.Model(x, head(layers.Dense(32)(x)))
+    options = {"quantization": "int8", "verbose": False}
+    if samples:
+        rows = np.random.default_rng(0).normal(size=(samples, 64))
+        options["samples"] = rows.astype("float32")
+    with pytest.raises(kp.ExportVerificationError) as caught:
+        kp.export_litert(model, tmp_path / "m.tflite", **options)
+    assert message in str(caught.value)
+    assert ("`samples`" in str(caught.value)) == (not samples)
+    assert "quantization='float16'" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []

@@ -95,7 +95,6 @@ def main(path: str) -> None:
             runners, load_seconds = served.runners, served.seconds
             by_python = served.by_python
             _plan(by_python, cases)
-            response["warmup"] = _replay_warmup(artifact, served)
             response["version"] = served.version
             response["more"] = served.more
             response["serve"] = served.serve
@@ -105,6 +104,8 @@ def main(path: str) -> None:
                     request["by_python"]  # else the caller wrote it itself
                 ).items()
             }
+            # After that: what runs may change variables, such as seeds.
+            response["warmup"] = _replay_warmup(artifact, served)
         else:
             began = time.perf_counter()
             if kind == "onnx":
