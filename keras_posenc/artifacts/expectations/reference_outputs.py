@@ -264,8 +264,9 @@ def _check_graph(
         if "float" in value.dtype.name  # of others, ties may fall otherwise
     }
     worst = difference(numbers, found, expectations.scales[case.signature])
-    # A tolerance of 0 is for the file alone.
-    if worst.worst > max(expectations.tolerance, TOLERANCE):
+    # Beyond what a deep model rounds otherwise in a graph. A tolerance of 0 is
+    # for the file alone.
+    if worst.worst > max(expectations.tolerance, 100 * TOLERANCE):
         raise ExportVerificationError(
             f"The graph of the model in signature '{case.signature}' does not "
             f"give the model's outputs, before any quantization: {case}: "
