@@ -838,7 +838,7 @@ def test_bad_constructions(config, message):
 
 
 def test_configuration_by_keyword_alone():
-    with pytest.raises(TypeError, match="positional argument"):
+    with pytest.raises(TypeError, match="without a name"):
         kp.PositionalEncoding(10000)
 
 
