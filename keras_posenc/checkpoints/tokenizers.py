@@ -18,7 +18,7 @@ from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 WHOLE, VOCABULARY = "tokenizer.json", "vocab.txt"
 PAIRED, MERGES, SPECIAL = "vocab.json", "merges.txt", "special_tokens_map.json"
 SETTINGS, ADDED = "tokenizer_config.json", "added_tokens.json"
-# A SentencePiece model that XLM-R and CamemBERT number the pieces of anew.
+# A SentencePiece model that XLM-R and CamemBERT renumber the pieces of.
 _PIECES = "sentencepiece.bpe.model"
 DECODER = "added_tokens_decoder"  # in the settings: tokens by their ids
 # Where sentence-transformers keeps the length; which file depends on who wrote.

@@ -39,7 +39,7 @@ def attention_weights(
     """Softmax of the scores, `(batch, heads, query, key)`.
 
     A masked key weighs 0 whatever it scores, as long as it is a number. A
-    query that may attend to nothing attends to everything equally (but for
+    query that may attend to nothing attends to everything equally (except
     scores below -30000): finite, whatever the mask.
 
     Args:
@@ -72,7 +72,7 @@ def attention_weights(
         scores = ops.maximum(scores, _LOWEST)
     if mask is not None:
         # No number is low enough for every model: a masked key scores -inf,
-        # but for a query without any, whose softmax would be NaN.
+        # except for a query without any, whose softmax would be NaN.
         any_key = ops.any(mask, axis=-1, keepdims=True)
         masked = ops.where(any_key, float("-inf"), _SCORE_OF_ALL)
         # As `where(mask, scores, masked)`, but all blocks of a model share

@@ -97,7 +97,7 @@ class Expectations:
 
     @property
     def usual(self) -> list[Case]:
-        """The cases but for those of extreme numbers.
+        """The cases without those of extreme numbers.
 
         They alone say how large outputs are, and how far apart.
         """

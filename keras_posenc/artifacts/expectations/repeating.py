@@ -179,7 +179,7 @@ def _same(old: Any, new: Any) -> bool:
 
 def _cause(model: Any, changed: Sequence[Any]) -> str:
     """Which layers changed their variables, innermost, in words."""
-    # Keras keeps the state of recurrent layers beside the variables.
+    # `model.variables` has no states of recurrent layers.
     stateful = [
         f"layer '{layer.name}' ({type(layer).__name__}) is stateful"
         for layer in layers_within(model)

@@ -25,7 +25,7 @@ def open_regular(path: Path) -> BufferedReader:
         OSError: It cannot be opened.
         ValueError: It is a folder, a named pipe or a device.
     """
-    # Opened first and looked at then: between the two nobody can exchange it.
+    # Opened first and looked at then: the file cannot be swapped in between.
     # Without O_NONBLOCK, opening a named pipe waits for a writer.
     descriptor = os.open(
         path,
