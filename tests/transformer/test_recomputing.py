@@ -8,11 +8,17 @@ import keras_posenc as kp
 
 MODES = [
     {"mode": "full"},
-    {"mode": "activations"},
-    {"mode": "larger_than", "output_size_threshold": 30},
-    # A block, a whole stack; and a layer of Keras within one of a block.
+    # A block, a whole stack.
     {"mode": "list_of_layers", "layer_names": ["block_0", "decoder"]},
-    {"mode": "list_of_layers", "layer_names": ["intermediate"]},
+    *(
+        pytest.param(scope, marks=pytest.mark.slow)
+        for scope in (
+            {"mode": "activations"},
+            {"mode": "larger_than", "output_size_threshold": 30},
+            # A layer of Keras within one of a block.
+            {"mode": "list_of_layers", "layer_names": ["intermediate"]},
+        )
+    ),
 ]
 X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
 X[0, 3:] = 0  # padding

@@ -70,18 +70,31 @@ def check_repeatable(expectations: Expectations, memory: Memory) -> None:
             they depend on.
     """
     signatures = {each.name: each for each in expectations.signatures}
-    seen = set()
+    smallest: dict[int, tuple[Signature, Inputs]] = {}
     for case in sorted(expectations.cases, key=_size):
         inputs, signature = case.inputs, signatures[case.signature]
         while signature.origin is not None:
             inputs = signature.origin.ask(inputs)
             signature = signature.origin.signature
-        if id(signature) not in seen:
-            seen.add(id(signature))
-            # Several threads may add in another order: a tolerance of 0 is
-            # for the file alone.
-            tolerance = max(expectations.tolerance, TOLERANCE)
-            _check(signature, inputs, memory, tolerance)
+        smallest.setdefault(id(signature), (signature, inputs))
+    # Several threads may add in another order: a tolerance of 0 is for the
+    # file alone.
+    tolerance = max(expectations.tolerance, TOLERANCE)
+    layers = {key: _layers(each) for key, (each, _) in smallest.items()}
+    checked: set[int] = set()
+    for key in sorted(layers, key=lambda key: -len(layers[key])):
+        if not layers[key] or not layers[key] <= checked:
+            checked |= layers[key]  # a part of a model is checked with it
+            _check(*smallest[key], memory, tolerance)
+
+
+def _layers(signature: Signature) -> set[int]:
+    """The ids of a model's layers, without models that are graphs of them."""
+    return {
+        id(layer)
+        for layer in layers_within(signature.model)
+        if not getattr(layer, "inputs", None)
+    }
 
 
 def _check(

@@ -46,12 +46,15 @@ def generators(tmp_path_factory):
     return folder
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     "line",
     [
         "attention texts.keras --source ab --target 한 --layer 1 --head 0",
-        "attention ids.keras --source 5,6",
-        "beams texts.keras --source ab",
+        pytest.param("attention ids.keras --source 5,6", marks=SLOW),
+        pytest.param("beams texts.keras --source ab", marks=SLOW),
         "beams ids.keras --source 5,6 --beams 3",
     ],
 )
