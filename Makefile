@@ -127,7 +127,7 @@ test-hosts: $(HOSTS)/.installed ## Train by processes together, killed and resum
 
 # Engines over many machines, by their recipes in export/, each in an
 # environment of its own.
-ENGINE = $(VENV)/bin/python -m pytest -rs $(PYTEST_ARGS) tests/export/test_engines.py
+ENGINE = $(VENV)/bin/python -m pytest -rs $(PYTEST_ARGS) tests/recipes/test_engines.py
 .PHONY: have-java
 have-java:
 	@command -v java >/dev/null || { \
@@ -180,18 +180,18 @@ test-docs: have-browser $(VENV)/.installed tests/web/node_modules docs ## Try th
 	cd $* && npm ci --no-audit --no-fund && touch node_modules
 
 kill-test: $(VENV)/.installed ## Kill 200 exporters and 50 scorers at random instants
-	$(VENV)/bin/python tests/artifacts/ground/kill_test.py --kills 200
+	$(VENV)/bin/python tests/export/ground/kill_test.py --kills 200
 	$(VENV)/bin/python tests/scoring/kill_test.py --kills 50
 
 # By the script's own options (SOAK=) 200 000 times and with 10 swaps, which
 # takes about half an hour.
 soak: $(VENV)/.installed ## Ask served exports of each format 20 000 times; SOAK= for 200 000
-	$(VENV)/bin/python tests/export/soak.py $(SOAK)
-	$(VENV)/bin/python tests/export/soak.py --format litert $(SOAK) --swaps 800
-	$(VENV)/bin/python tests/export/soak.py --format onnx $(SOAK)
+	$(VENV)/bin/python tests/recipes/soak.py $(SOAK)
+	$(VENV)/bin/python tests/recipes/soak.py --format litert $(SOAK) --swaps 800
+	$(VENV)/bin/python tests/recipes/soak.py --format onnx $(SOAK)
 
 fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
-	$(VENV)/bin/python tests/artifacts/inspection/fuzz.py --count 10000
+	$(VENV)/bin/python tests/export/inspection/fuzz.py --count 10000
 
 mutants: $(VENV)/.installed ## Put 60 faults in, and see whether tests find them
 	$(VENV)/bin/python tests/mutants.py $(MUTANTS)

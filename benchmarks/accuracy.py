@@ -113,8 +113,8 @@ def _litert(mode: str, dim: int) -> Any:
     from ai_edge_litert.interpreter import Interpreter
 
     import keras_posenc as kp
-    from keras_posenc.artifacts.graphs.writing import write_saved_model
-    from keras_posenc.artifacts.signatures.resolving import resolve_signatures
+    from keras_posenc.export.graphs.writing import write_saved_model
+    from keras_posenc.export.signatures.from_model import resolve_signatures
 
     inputs = keras.Input((None, dim), name="inputs")
     positions = keras.Input((None,), dtype="int32", name="positions")

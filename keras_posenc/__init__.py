@@ -136,39 +136,6 @@ from keras_posenc.transformer.vision_transformer_model import (
 )
 
 if TYPE_CHECKING:
-    from keras_posenc.artifacts.ground.errors import (
-        ExportError as ExportError,
-    )
-    from keras_posenc.artifacts.ground.errors import (
-        ExportVerificationError as ExportVerificationError,
-    )
-    from keras_posenc.artifacts.inspection.inspection import inspect as inspect
-    from keras_posenc.artifacts.litert.benchmark import (
-        Benchmark as Benchmark,
-    )
-    from keras_posenc.artifacts.litert.benchmark import (
-        benchmark_litert as benchmark_litert,
-    )
-    from keras_posenc.artifacts.litert.export import (
-        export_litert as export_litert,
-    )
-    from keras_posenc.artifacts.onnx.export import (
-        export_onnx as export_onnx,
-    )
-    from keras_posenc.artifacts.saved_model.export import (
-        export_saved_model as export_saved_model,
-    )
-    from keras_posenc.artifacts.saved_model.rollback import (
-        rollback as rollback,
-    )
-    from keras_posenc.artifacts.signatures.text_predictions import (
-        predict_texts as predict_texts,
-    )
-    from keras_posenc.artifacts.verification.report import Artifact as Artifact
-    from keras_posenc.artifacts.verification.report import (
-        VerificationReport as VerificationReport,
-    )
-    from keras_posenc.artifacts.verify import verify as verify
     from keras_posenc.checkpoints.hugging_face import (
         load_hugging_face as load_hugging_face,
     )
@@ -187,6 +154,29 @@ if TYPE_CHECKING:
     from keras_posenc.distribution import (
         save_gathered as save_gathered,
     )
+    from keras_posenc.export.benchmark import Benchmark as Benchmark
+    from keras_posenc.export.benchmark import (
+        benchmark_litert as benchmark_litert,
+    )
+    from keras_posenc.export.errors import ExportError as ExportError
+    from keras_posenc.export.errors import (
+        ExportVerificationError as ExportVerificationError,
+    )
+    from keras_posenc.export.inspect import inspect as inspect
+    from keras_posenc.export.litert import export_litert as export_litert
+    from keras_posenc.export.onnx import export_onnx as export_onnx
+    from keras_posenc.export.report import Artifact as Artifact
+    from keras_posenc.export.report import (
+        VerificationReport as VerificationReport,
+    )
+    from keras_posenc.export.rollback import rollback as rollback
+    from keras_posenc.export.saved_model import (
+        export_saved_model as export_saved_model,
+    )
+    from keras_posenc.export.signatures.text_predictions import (
+        predict_texts as predict_texts,
+    )
+    from keras_posenc.export.verify import verify as verify
     from keras_posenc.scoring.files import ScoringReport as ScoringReport
     from keras_posenc.scoring.files import score_files as score_files
     from keras_posenc.scoring.scorer import Scorer as Scorer
@@ -195,19 +185,19 @@ if TYPE_CHECKING:
 # of other libraries, several devices. It takes longer to import than all the
 # layers, and most programs that import the layers use none of it.
 _LATE = {
-    "Benchmark": "artifacts.litert.benchmark",
-    "benchmark_litert": "artifacts.litert.benchmark",
-    "ExportError": "artifacts.ground.errors",
-    "ExportVerificationError": "artifacts.ground.errors",
-    "inspect": "artifacts.inspection.inspection",
-    "export_litert": "artifacts.litert.export",
-    "export_onnx": "artifacts.onnx.export",
-    "Artifact": "artifacts.verification.report",
-    "VerificationReport": "artifacts.verification.report",
-    "export_saved_model": "artifacts.saved_model.export",
-    "predict_texts": "artifacts.signatures.text_predictions",
-    "verify": "artifacts.verify",
-    "rollback": "artifacts.saved_model.rollback",
+    "Benchmark": "export.benchmark",
+    "benchmark_litert": "export.benchmark",
+    "ExportError": "export.errors",
+    "ExportVerificationError": "export.errors",
+    "inspect": "export.inspect",
+    "export_litert": "export.litert",
+    "export_onnx": "export.onnx",
+    "Artifact": "export.report",
+    "VerificationReport": "export.report",
+    "export_saved_model": "export.saved_model",
+    "predict_texts": "export.signatures.text_predictions",
+    "verify": "export.verify",
+    "rollback": "export.rollback",
     "load_hugging_face": "checkpoints.hugging_face",
     "from_keras_hub": "checkpoints.keras_hub",
     "save_hugging_face": "checkpoints.saving",

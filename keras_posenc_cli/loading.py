@@ -55,7 +55,7 @@ def load_model(
         _check_module(name, folders)
     is_fresh = "keras" not in sys.modules
     import keras_posenc  # registers our layers with Keras
-    from keras_posenc.artifacts.inspection.keras_file import keras_loader
+    from keras_posenc.export.inspect import keras_loader
     from keras_posenc.progress import progress
 
     with (
@@ -192,7 +192,7 @@ def make_signatures(
         } or None
     import keras
 
-    from keras_posenc.artifacts.signatures.signature import DEFAULT
+    from keras_posenc.export.signatures.signature import DEFAULT
 
     def specs(shapes: Mapping[str, Shape]) -> dict[str, Any]:
         for name in shapes:
@@ -215,7 +215,7 @@ def load_arrays(option: str, path: Path | None) -> Any:
         raise UsageError(f"{option}: '{path}' is no .npz file")
     import numpy as np
 
-    from keras_posenc.artifacts.ground.regular_files import open_regular
+    from keras_posenc.export.regular_files import open_regular
 
     try:
         # Opened here: NumPy does not close a file that is a torn zip.

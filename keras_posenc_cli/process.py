@@ -137,7 +137,7 @@ def _ended_in_order(is_last: bool) -> Iterator[None]:
 
 
 def _is_expected(error: Exception) -> bool:
-    from keras_posenc.artifacts.ground.errors import ExportError
+    from keras_posenc.export.errors import ExportError
 
     return isinstance(error, ExportError | ValueError | OSError | RuntimeError)
 

@@ -365,158 +365,157 @@ LAYERS = [
 
 VERIFICATION = [
     Mutant(
-        "artifacts/expectations/differences.py",
+        "export/probes/compare.py",
         "NaN equals any number",
         "np.isnan(wanted) & np.isnan(got)",
         "np.isnan(wanted) | np.isnan(got)",
-        "artifacts/verification/test_verification.py"
+        "export/verification/test_verification.py"
         "::test_difference_of_two_outputs",
     ),
     Mutant(
-        "artifacts/expectations/differences.py",
+        "export/probes/compare.py",
         "an infinite difference is none",
         "np.where(np.isnan(distances), np.inf, distances)",
         "np.where(np.isfinite(distances), distances, 0.0)",
-        "artifacts/verification/test_verification.py"
+        "export/verification/test_verification.py"
         "::test_difference_of_two_outputs",
     ),
     Mutant(
-        "artifacts/expectations/differences.py",
+        "export/probes/compare.py",
         "differences are relative to what the artifact says",
         "np.maximum(scale, np.abs(wanted))",
         "np.maximum(scale, np.abs(got))",
-        "artifacts/verification/test_verification.py"
+        "export/verification/test_verification.py"
         "::test_difference_of_two_outputs",
     ),
     Mutant(
-        "artifacts/expectations/expectations.py",
+        "export/probes/cases.py",
         "tolerance x 100",
         "TOLERANCE = 1e-5",
         "TOLERANCE = 1e-3",
-        "artifacts/verification/test_verification.py"
+        "export/verification/test_verification.py"
         "::test_changed_weight_and_where",
     ),
     Mutant(
-        "artifacts/expectations/reference_outputs.py",
+        "export/probes/reference.py",
         "refusals are not told",
         "expectations.refused.append(",
         "[].append(",
-        "artifacts/verification/test_verification.py"
+        "export/verification/test_verification.py"
         "::test_lengths_that_the_model_does_not_take_are_told",
     ),
     Mutant(
-        "artifacts/expectations/invention.py",
+        "export/probes/generate.py",
         "no batch but of one is asked",
         "_BATCHES = (1, 3)",
         "_BATCHES = (1,)",
-        "artifacts/expectations/test_samples.py::test_batches_and_lengths",
+        "export/probes/test_samples.py::test_batches_and_lengths",
     ),
     Mutant(
-        "artifacts/expectations/invention.py",
+        "export/probes/generate.py",
         "the longest is one shorter",
         "lengths.append(max_length)",
         "lengths.append(max_length - 1)",
-        "artifacts/expectations/test_samples.py::test_batches_and_lengths",
+        "export/probes/test_samples.py::test_batches_and_lengths",
     ),
     Mutant(
-        "artifacts/expectations/invention.py",
+        "export/probes/generate.py",
         "no row of nothing but padding is invented",
         "values[2:3] = 0",
         "values[2:3, 1:] = 0",
-        "artifacts/expectations/test_samples.py"
+        "export/probes/test_samples.py"
         "::test_rows_with_padding_at_their_end_and_of_nothing_else",
     ),
     Mutant(
-        "artifacts/expectations/invention.py",
+        "export/probes/generate.py",
         "the highest id is not asked",
         "flat[0, 0], flat[0, -1] = limit - 1, 0",
         "flat[0, 0], flat[0, -1] = 1, 0",
-        "artifacts/expectations/test_samples.py"
+        "export/probes/test_samples.py"
         "::test_lowest_and_highest_id_of_the_smallest_embedding",
     ),
     Mutant(
-        "artifacts/expectations/invention.py",
+        "export/probes/generate.py",
         "the lowest id is not asked",
         "flat[0, 0], flat[0, -1] = limit - 1, 0",
         "flat[0, 0], flat[0, -1] = limit - 1, 1",
-        "artifacts/expectations/test_samples.py"
+        "export/probes/test_samples.py"
         "::test_lowest_and_highest_id_of_the_smallest_embedding",
     ),
     Mutant(
-        "artifacts/signatures/lengths.py",
+        "export/signatures/lengths.py",
         "a row has one id more than its length",
         "ops.less(places,",
         "ops.less_equal(places,",
-        "artifacts/signatures/test_lengths.py::test_what_is_past_a_length_is_0",
+        "export/signatures/test_lengths.py::test_what_is_past_a_length_is_0",
     ),
     Mutant(
-        "artifacts/signatures/lengths.py",
+        "export/signatures/lengths.py",
         "rows are not padded as a server pads them",
         "row[length:] = inputs[name].flat[0]",
         "row[length:] = 0",
-        "artifacts/signatures/test_lengths.py"
+        "export/signatures/test_lengths.py"
         "::test_verification_pads_as_servers_do",
     ),
     Mutant(
-        "artifacts/signatures/labels.py",
+        "export/signatures/labels.py",
         "labels that repeat are taken",
         "if names.count(name) > 1",
         "if names.count(name) > 2",
-        "artifacts/signatures/test_labels.py::test_labels_that_are_none",
+        "export/signatures/test_labels.py::test_labels_that_are_none",
     ),
     Mutant(
-        "artifacts/verification/report.py",
+        "export/report.py",
         "nothing but NaN is a proof",
         "case.is_nan for case in self.cases",
         "False for case in self.cases",
-        "artifacts/verification/test_verification.py"
+        "export/verification/test_verification.py"
         "::test_nothing_but_nan_proves_nothing",
     ),
     Mutant(
-        "artifacts/verification/report.py",
+        "export/report.py",
         "the best case is judged instead of the worst",
         "return max(self.judged, key=",
         "return min(self.judged, key=",
-        "artifacts/verification/test_verification.py"
+        "export/verification/test_verification.py"
         "::test_report_of_a_failure_is_still_json",
     ),
     Mutant(
-        "artifacts/inspection/safety.py",
+        "export/inspect.py",
         "an unsafe operator is let through",
         'raise ExportVerificationError(\n            "An artifact may only',
         'ExportVerificationError(\n            "An artifact may only',
-        "artifacts/inspection/test_hostile.py"
+        "export/inspection/test_hostile.py"
         "::test_graph_that_does_more_than_compute_is_not_run",
     ),
     Mutant(
-        "artifacts/isolated/reading/saved_model.py",
+        "export/isolated/reading/saved_model.py",
         "an asset may be above its folder",
         'or ".." in name.parts',
         'or ".." in name.name[:0]',
-        "artifacts/inspection/test_hostile.py::test_folder",
+        "export/inspection/test_hostile.py::test_folder",
     ),
     Mutant(
-        "artifacts/verification/comparing.py",
+        "export/check.py",
         "an output beside the model's is not told",
         "names != set(expected)",
         "not names >= set(expected)",
-        "artifacts/verification/test_verification.py"
-        "::test_fault_in_a_saved_model",
+        "export/verification/test_verification.py::test_fault_in_a_saved_model",
     ),
     Mutant(
-        "artifacts/isolated/asking/worker.py",
+        "export/isolated/asking/worker.py",
         "the worker may import Keras",
         '["keras", "keras_posenc", "tf_keras"]',
         '["tf_keras"]',
-        "artifacts/isolated/test_worker.py"
+        "export/isolated/test_worker.py"
         "::test_keras_and_the_package_cannot_be_imported",
     ),
     Mutant(
-        "artifacts/expectations/allowance.py",
+        "export/probes/tolerance.py",
         "a weight's rounding is taken for as large as the weight",
         "half_step = largest / 127 / 2",
         "half_step = largest / 2",
-        "artifacts/litert/test_quantization.py"
+        "export/litert/test_quantization.py"
         "::test_a_right_file_of_one_number_is_not_refused",
     ),
 ]

@@ -35,8 +35,8 @@ MAP = {
         "keras_internals",
     },
     "analysis": {"ops", "positional", "progress"},
-    "artifacts": {"progress", "keras_internals"},
-    "scoring": {"artifacts", "progress"},
+    "export": {"progress", "keras_internals"},
+    "scoring": {"export", "progress"},
     "progress": set(),
     "keras_internals": set(),
     "reference": set(),
@@ -45,33 +45,21 @@ ROOMS = set(MAP) - {"reference"}
 MAP[COMMAND] = ROOMS | {"__init__"}
 MAP["__init__"] = ROOMS
 
-# Rooms within artifacts/, from the ground up, and what each may import. What
-# runs in isolated processes imports nothing else; `verify` and `answers` are
-# above all others.
-ARTIFACTS = {
-    "ground": set(),
+# Subpackages of export/ that may import little of it: what runs in isolated
+# processes nothing else; what judges an exported file not what writes it.
+EXPORT = {
     "isolated": set(),
     "processes": set(),
-    "signatures": {"ground"},
-    "inspection": {"ground", "isolated", "processes"},
-    "graphs": {"ground", "isolated", "signatures"},
-    # Not by "graphs", which write what these are to judge.
-    "expectations": {"ground", "signatures"},
+    "signatures": {"errors", "units"},
+    "probes": {"errors", "signatures", "units"},
 }
-ARTIFACTS["verification"] = {*ARTIFACTS}
-ARTIFACTS["saved_model"] = ARTIFACTS["onnx"] = {*ARTIFACTS}
-ARTIFACTS["mediapipe"] = {*ARTIFACTS} - {"saved_model", "onnx"}
-ARTIFACTS["litert"] = ARTIFACTS["mediapipe"] | {"mediapipe"}
-ARTIFACTS["answers"] = {*ARTIFACTS} - {"saved_model", "litert", "onnx"}
-ARTIFACTS["answers"] -= {"mediapipe", "graphs", "isolated"}
-ARTIFACTS["verify"] = {*ARTIFACTS} - {"answers"}
 
 # Where a package may be imported at all, and where only late: in a function.
 HOMES = {
     "tensorflow": {
         "text",
         "training",
-        "artifacts",
+        "export",
         "scoring",
         "keras_internals",
         COMMAND,
@@ -203,9 +191,9 @@ def violations(path: str, source: str) -> list[str]:
             target = room_of(item.name)
             if target != room and target not in MAP[room]:
                 forbid(item.line, f"{room} must not import {target}")
-            elif room == target == "artifacts":
+            elif room == target == "export":
                 own, other = parts[2], item.name.split(".")[2]
-                if own != other and other not in ARTIFACTS.get(own, ()):
+                if own != other and other not in EXPORT.get(own, {other}):
                     forbid(item.line, f"{own} must not import {other}")
             elif room == COMMAND and not item.late:
                 forbid(item.line, f"import {target} inside a function")
@@ -270,22 +258,22 @@ REFUSED = [
     ("text/a.py", "from keras_posenc.positional.b import c", "positional"),
     ("training/a.py", "from keras_posenc.transformer.b import c", "transform"),
     ("training/a.py", "import tensorflow", "inside a function"),
-    ("checkpoints/a.py", "from keras_posenc.artifacts.b import c", "artifac"),
+    ("checkpoints/a.py", "from keras_posenc.export.b import c", "export"),
     ("checkpoints/a.py", "from safetensors import safe_open", "inside a func"),
     ("text/a.py", "def f():\n  import safetensors", "import safetensors"),
     ("analysis/a.py", "from keras_posenc.transformer.b import c", "transform"),
-    ("distribution.py", "from keras_posenc.artifacts.b import c", "artifacts"),
+    ("distribution.py", "from keras_posenc.export.b import c", "export"),
     ("distribution.py", "import jax", "inside a function"),
     ("ops/a.py", "def f():\n  import jax", "ops must not import jax"),
-    ("artifacts/a.py", "from keras_posenc.ops.b import c", "ops"),
-    ("artifacts/a.py", "from keras_posenc.positional.b import c", "position"),
-    ("artifacts/a.py", "from keras_posenc.transformer.b import c", "transfo"),
-    ("artifacts/a.py", "from keras_posenc.text.b import c", "text"),
-    ("artifacts/a.py", "from keras_posenc.scoring.b import c", "scoring"),
+    ("export/a.py", "from keras_posenc.ops.b import c", "ops"),
+    ("export/a.py", "from keras_posenc.positional.b import c", "position"),
+    ("export/a.py", "from keras_posenc.transformer.b import c", "transfo"),
+    ("export/a.py", "from keras_posenc.text.b import c", "text"),
+    ("export/a.py", "from keras_posenc.scoring.b import c", "scoring"),
     ("scoring/a.py", "from keras_posenc.text.b import c", "text"),
     ("scoring/a.py", "import keras", "import keras inside a function"),
     ("scoring/a.py", "import pyarrow as pa", "inside a function"),
-    ("artifacts/a.py", "def f():\n  import pyarrow", "import pyarrow"),
+    ("export/a.py", "def f():\n  import pyarrow", "import pyarrow"),
     ("ops/a.py", "def f():\n  import keras_posenc.text", "text"),
     ("progress.py", "from keras_posenc.ops.b import c", "import ops"),
     ("ops/a.py", f"def f():\n  import {COMMAND}", f"must not import {COMMAND}"),
@@ -310,7 +298,7 @@ REFUSED = [
     ("__init__.py", "from tensorflow import io", "import tensorflow"),
     ("transformer/a.py", "import_module('tensorflow.io')", "tensorflow"),
     ("transformer/a.py", "importlib.import_module('tensorflow')", "tensorfl"),
-    ("artifacts/a.py", "def f():\n  import tensorflow_text", "tensorflow_text"),
+    ("export/a.py", "def f():\n  import tensorflow_text", "tensorflow_text"),
     ("text/a.py", "import tensorflow_text", "inside a function"),
     ("text/a.py", "class A:\n  import tensorflow_text", "inside a function"),
     (f"../{COMMAND}/a.py", "import tensorflow", "inside a function"),
@@ -321,20 +309,15 @@ REFUSED = [
     (f"../{COMMAND}/a.py", "if A:\n  import tensorflow", "inside a function"),
     (f"../{COMMAND}/a.py", "import shtab", "inside a function"),
     (f"../{COMMAND}/a.py", "from .b import c", "by its whole name"),
-    # Rooms of artifacts/.
+    # Subpackages of export/.
     (
-        "artifacts/ground/a.py",
-        "from keras_posenc.artifacts.signatures.b import c",
-        "ground must not import signatures",
+        "export/probes/a.py",
+        "from keras_posenc.export.graphs.b import c",
+        "probes must not import graphs",
     ),
     (
-        "artifacts/verification/a.py",
-        "from keras_posenc.artifacts.mediapipe.b import c",
-        "verification must not import mediapipe",
-    ),
-    (
-        "artifacts/isolated/asking/a.py",
-        "def f():\n  from keras_posenc.artifacts.processes import c",
+        "export/isolated/asking/a.py",
+        "def f():\n  from keras_posenc.export.processes import c",
         "isolated must not import processes",
     ),
     # Pictures are optional.
@@ -364,14 +347,11 @@ ALLOWED = [
     ("text/a.py", "import tensorflow\ndef f():\n  import tensorflow_text"),
     ("text/a.py", "if TYPE_CHECKING:\n  import tensorflow_text"),
     ("keras_internals.py", "x._keras_history"),
-    ("artifacts/a.py", "import tensorflow"),
+    ("export/a.py", "import tensorflow"),
+    ("export/a.py", "from keras_posenc.export.formats.b import c"),
     (
-        "artifacts/litert/a.py",
-        "from keras_posenc.artifacts.mediapipe.b import c",
-    ),
-    (
-        "artifacts/isolated/asking/a.py",
-        "from keras_posenc.artifacts.isolated.reading import c",
+        "export/isolated/asking/a.py",
+        "from keras_posenc.export.isolated.reading import c",
     ),
     (
         f"../{COMMAND}/a.py",

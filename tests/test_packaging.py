@@ -204,7 +204,7 @@ brought -= sys.stdlib_module_names
 assert brought == {"keras_posenc"}, brought
 print(*keras.saving.get_custom_objects(), sep="\\n")
 late = {f"keras_posenc.{module}" for module in kp._LATE.values()}
-late |= {f"keras_posenc.{room}" for room in ("artifacts", *kp._ROOMS)}
+late |= {f"keras_posenc.{room}" for room in ("export", *kp._ROOMS)}
 assert not late & {*sys.modules}, late & {*sys.modules}
 names = [name for name in dir(kp) if not name.startswith("_")]
 assert {"PositionalEncoding", "export_litert", "verify"} <= {*names}, names

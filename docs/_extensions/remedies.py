@@ -17,7 +17,7 @@ ROOMS = {
     "training": "Training",
     "text": "Tokenizers",
     "checkpoints": "Checkpoints of other libraries",
-    "artifacts": "Exports and artifacts",
+    "export": "Exports",
     "scoring": "Scoring",
     "distribution": "Several devices",
     "analysis": "Analysis",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from keras_posenc.artifacts.ground.errors import ExportError
+from keras_posenc.export.errors import ExportError
 from keras_posenc.scoring.schema import Output
 
 Answer = Mapping[str, np.ndarray]

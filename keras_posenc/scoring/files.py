@@ -12,12 +12,8 @@ from typing import Any
 
 from filelock import lock_descriptor
 
-from keras_posenc.artifacts.ground.errors import ExportError
-from keras_posenc.artifacts.ground.staging import (
-    as_path,
-    staging_beside,
-    writing_to,
-)
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.publish import as_path, staging_beside, writing_to
 from keras_posenc.progress import counting
 from keras_posenc.scoring.fragments import Fragment, find_fragments
 from keras_posenc.scoring.processes import Died, Worker

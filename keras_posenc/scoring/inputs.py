@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc.artifacts.inspection.inspection import Tensor
+from keras_posenc.export.inspect import Tensor
 from keras_posenc.scoring.arrow import require_pyarrow
 
 _TAKES = {

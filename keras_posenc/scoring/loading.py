@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_posenc.artifacts.ground.errors import ExportError, in_words
-from keras_posenc.artifacts.ground.regular_files import open_regular
-from keras_posenc.artifacts.isolated.asking.runners import (
+from keras_posenc.export.errors import ExportError, in_words
+from keras_posenc.export.isolated.asking.runners import (
     Runner,
     load_litert,
     load_onnx,
     load_saved_model,
     op_libraries,
 )
-from keras_posenc.artifacts.verification.record import digests
+from keras_posenc.export.record import digests
+from keras_posenc.export.regular_files import open_regular
 
 _loaded: dict[tuple[Any, ...], dict[str, Runner]] = {}
 _lock = threading.Lock()

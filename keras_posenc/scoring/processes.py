@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from keras_posenc.artifacts.ground.errors import ExportError
+from keras_posenc.export.errors import ExportError
 from keras_posenc.scoring import worker
 from keras_posenc.scoring.fragments import Fragment
 from keras_posenc.scoring.scorer import Scorer

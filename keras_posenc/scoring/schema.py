@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc.artifacts.ground.errors import ExportError
-from keras_posenc.artifacts.inspection.inspection import Tensor
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.inspect import Tensor
 from keras_posenc.scoring.arrow import require_pyarrow
 
 _MOST = 2**31 - 1  # as offsets of 32 bits count

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc.artifacts.ground.errors import ExportError, in_words
-from keras_posenc.artifacts.ground.exchange import stamp
-from keras_posenc.artifacts.inspection.folders import locate
-from keras_posenc.artifacts.inspection.inspection import Tensor
-from keras_posenc.artifacts.inspection.safety import (
+from keras_posenc.export.errors import ExportError, in_words
+from keras_posenc.export.inspect import (
+    Tensor,
     check_operators,
     inspect_safe,
+    locate,
 )
-from keras_posenc.artifacts.isolated.asking.runners import Runner
-from keras_posenc.artifacts.verification.record import check_record, digests
+from keras_posenc.export.isolated.asking.runners import Runner
+from keras_posenc.export.publish import stamp
+from keras_posenc.export.record import check_record, digests
 from keras_posenc.scoring.arrow import require_pyarrow
 from keras_posenc.scoring.cutting import Answer, Cutter
 from keras_posenc.scoring.inputs import Input
@@ -27,7 +27,7 @@ from keras_posenc.scoring.schema import Output
 
 POSITION, REASON = "position", "reason"
 _DEFAULT = "serving_default"
-# As `artifacts/signatures/lengths.py` calls it, which needs Keras.
+# As `export/signatures/lengths.py` calls it, which needs Keras.
 LENGTHS = "lengths"
 MASK = "mask"
 _MOST = 1024  # rows of a batch, however short

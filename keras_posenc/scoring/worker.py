@@ -23,7 +23,7 @@ def main() -> None:
         package = types.ModuleType("keras_posenc")
         package.__path__ = [str(Path(__file__).parents[1])]
         sys.modules["keras_posenc"] = package
-    from keras_posenc.artifacts.ground.errors import ExportError
+    from keras_posenc.export.errors import ExportError
     from keras_posenc.scoring.fragments import Fragment
     from keras_posenc.scoring.writing import FragmentError, score_fragment
 

@@ -185,7 +185,7 @@ def _of_model(
 ) -> dict[str, Any]:
     """What a .keras file answers, here."""
     generator = _load(options)
-    from keras_posenc.artifacts.answers import BATCH, draw_noise
+    from keras_posenc.export.answers import BATCH, draw_noise
 
     rows = given
     if not options.ids:
@@ -233,7 +233,7 @@ def _stream(
         raise UsageError(f"--stream: '{options.artifact}' takes texts, not ids")
     if not options.ids:
         _check_tokenizer(generator, options.artifact)
-    from keras_posenc.artifacts.answers import draw_noise
+    from keras_posenc.export.answers import draw_noise
 
     noise: Any = [None] * len(given)
     if generator.search.draw is not None:
@@ -284,7 +284,7 @@ def _of_artifact(
     options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
 ) -> dict[str, Any]:
     """What an artifact answers, in a process of its own."""
-    from keras_posenc.artifacts.answers import read_generator
+    from keras_posenc.export.answers import read_generator
     from keras_posenc.progress import progress
 
     artifact = read_generator(

@@ -97,8 +97,8 @@ def run(options: argparse.Namespace) -> int:
         max_length=options.max_length,
         dtype=options.dtype,
     )
-    from keras_posenc.artifacts.ground import units
-    from keras_posenc.artifacts.ground.staging import staging_beside
+    from keras_posenc.export import units
+    from keras_posenc.export.publish import staging_beside
 
     with staging_beside(out.parent) as staged:
         staged.mkdir()

@@ -64,11 +64,8 @@ def run(options: argparse.Namespace) -> int:
     if is_checkpoint(options.artifact):
         return _of_checkpoint(options)
     check_exists(options.artifact)
-    from keras_posenc.artifacts.inspection.inspection import inspect
-    from keras_posenc.artifacts.verification.record import (
-        changes,
-        digests,
-    )
+    from keras_posenc.export.inspect import inspect
+    from keras_posenc.export.record import changes, digests
 
     inspection = inspect(options.artifact)
     changed, unusable = None, None
@@ -96,7 +93,7 @@ def _since_verified(changed: list[str] | None) -> str:
 
 def _line(model: Any, path: Path) -> str:
     """What a .keras model is, in one line."""
-    from keras_posenc.artifacts.ground import units
+    from keras_posenc.export import units
 
     inputs = [
         f"{tensor.name} {tensor.dtype} {tuple(tensor.shape)}"
@@ -132,7 +129,7 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
             )
         except (OSError, UsageError, ValueError):
             raise error from None
-    from keras_posenc.artifacts.ground import units
+    from keras_posenc.export import units
     from keras_posenc.text._tokenizer import Tokenizer
 
     if options.details:

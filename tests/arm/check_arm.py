@@ -18,8 +18,8 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.artifacts.isolated.asking import worker
-from keras_posenc.artifacts.processes import runner
+from keras_posenc.export.isolated.asking import worker
+from keras_posenc.export.processes import runner
 from tests.generation import toy
 
 pytestmark = pytest.mark.tensorflow

@@ -28,7 +28,7 @@ class TestStreams:
         assert capfd.readouterr().err == "still here"
 
     def test_native_code_is_silent_and_python_is_not(self, cli, monkeypatch):
-        from keras_posenc.artifacts.inspection import inspection
+        from keras_posenc.export import inspect as inspection
 
         def inspect(path):
             os.write(2, b"I0000 00:00:00 noise.cc:1] of the runtime\n")
@@ -46,7 +46,7 @@ class TestStreams:
     def test_an_error_that_is_nobodys_fault_shows_itself(
         self, cli, monkeypatch
     ):
-        from keras_posenc.artifacts.inspection import inspection
+        from keras_posenc.export import inspect as inspection
 
         def inspect(path):
             raise KeyError("a fault of the package")
@@ -151,7 +151,7 @@ class TestStreams:
         self, cli, monkeypatch, name, error
     ):
         # As from TensorFlow's native code, which calls Python.
-        from keras_posenc.artifacts.inspection import inspection
+        from keras_posenc.export import inspect as inspection
 
         number = getattr(signal, name)
 
@@ -175,7 +175,7 @@ class TestStreams:
 
     def test_ignored_signals_stay_ignored(self, cli, monkeypatch):
         # As under nohup.
-        from keras_posenc.artifacts.inspection import inspection
+        from keras_posenc.export import inspect as inspection
 
         def inspect(path):
             signal.raise_signal(signal.SIGHUP)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import keras_posenc as kp
-from keras_posenc.artifacts.isolated.asking import runners
-from keras_posenc.artifacts.verification.record import record_path
+from keras_posenc.export.isolated.asking import runners
+from keras_posenc.export.record import record_path
 from keras_posenc.scoring import loading, schema, scorer
 
 pytestmark = pytest.mark.tensorflow

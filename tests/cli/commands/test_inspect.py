@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.artifacts.ground import units
+from keras_posenc.export import units
 from tests.generation.toy import SIZES
 
 pytestmark = pytest.mark.tensorflow

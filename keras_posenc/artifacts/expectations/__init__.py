@@ -1,1 +1,0 @@
-"""What is asked of a model, and what it answers."""

@@ -1,1 +1,0 @@
-"""What a file says of itself, and whether it is safe."""

@@ -1,1 +1,0 @@
-"""LiteRT files for MediaPipe's text tasks."""

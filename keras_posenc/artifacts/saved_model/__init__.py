@@ -1,1 +1,0 @@
-"""SavedModel version folders."""

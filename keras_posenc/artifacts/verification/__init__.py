@@ -1,1 +1,0 @@
-"""Asks an artifact, and judges its answers by its model's."""

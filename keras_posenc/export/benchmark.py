@@ -1,0 +1,274 @@
+"""How fast a LiteRT file runs here."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export import units
+from keras_posenc.export.inspect import inspect
+from keras_posenc.export.isolated.asking import benchmark_worker
+from keras_posenc.progress import progress
+
+_TIMEOUT = 600  # seconds, of one process
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """One signature at one length, on so many threads.
+
+    Attributes:
+        signature: Name of the signature.
+        shapes: The shape of each input by name.
+        threads: How many threads the runtime may use.
+        median_milliseconds: The middle one of all runs,
+        p95_milliseconds: and what 95 % of them stayed within.
+    """
+
+    signature: str
+    shapes: dict[str, list[int]]
+    threads: int
+    median_milliseconds: float
+    p95_milliseconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Loading:
+    """One signature in a fresh process.
+
+    Attributes:
+        signature: Name of the signature.
+        threads: How many threads the runtime may use.
+        load_seconds: From the path to a runner.
+        peak_bytes: The most memory that the process came to need for it, all
+            lengths together.
+    """
+
+    signature: str
+    threads: int
+    load_seconds: float
+    peak_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """What was measured.
+
+    Attributes:
+        path: The file.
+        size_bytes: Its size.
+        timings: A `Timing` for each signature, length and number of threads.
+        loadings: A `Loading` for each signature and number of threads.
+    """
+
+    path: Path
+    size_bytes: int
+    timings: list[Timing]
+    loadings: list[Loading]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as what JSON can hold."""
+        return {**dataclasses.asdict(self), "path": str(self.path)}
+
+    def __str__(self) -> str:
+        from rich.console import Console
+        from rich.table import Column, Table
+
+        def table(*headings: str) -> Table:
+            first, *numbers = headings
+            return Table(
+                Column(first, overflow="fold"),
+                *(Column(heading, justify="right") for heading in numbers),
+            )
+
+        times = table("signature", "shape", "threads", "median, ms", "95 %, ms")
+        for timing in self.timings:
+            times.add_row(
+                timing.signature,
+                str(tuple(next(iter(timing.shapes.values()), ()))),
+                str(timing.threads),
+                f"{timing.median_milliseconds:.3g}",
+                f"{timing.p95_milliseconds:.3g}",
+            )
+        loads = table("signature", "threads", "load, ms", "peak memory, MB")
+        for loading in self.loadings:
+            loads.add_row(
+                loading.signature,
+                str(loading.threads),
+                f"{loading.load_seconds * 1e3:.3g}",
+                f"{loading.peak_bytes / 1e6:.1f}",
+            )
+        console = Console(width=None if sys.stdout.isatty() else 100)
+        with console.capture() as capture:
+            console.print(
+                f"{self.path}: {units.size(self.size_bytes)}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+            console.print(times)
+            console.print(loads, end="")
+        return capture.get().rstrip("\n")
+
+
+def benchmark_litert(
+    path: str | Path,
+    *,
+    signatures: Sequence[str] | None = None,
+    lengths: Sequence[int] = (16, 64, 128, 512),
+    threads: Sequence[int] | None = None,
+    repeats: int = 50,
+    verbose: int = True,
+) -> Benchmark:
+    """Times a LiteRT file on this machine's processor.
+
+    Each signature and number of threads has a fresh process of its own, with
+    neither Keras nor TensorFlow. The runtime from PyPI tells no times of single
+    operators; `inspect` counts them.
+
+    Args:
+        path: The file.
+        signatures: Names of signatures; all of them by default.
+        lengths: Sizes for the dynamic dimensions of the inputs; a dynamic
+            batch is 1. A signature of static shape has its own.
+        threads: Numbers of threads; by default 1, and as many as there are
+            processors, at most 4.
+        repeats: How often each is run, after three runs to warm up.
+        verbose: Whether to show progress; 2 also shows what native code logs.
+
+    Returns:
+        A `Benchmark`; print it, or ask `to_dict()`.
+
+    Raises:
+        ValueError: No LiteRT file at the path, or an argument that is none of
+            the above.
+        RuntimeError: The runtime does not run the file.
+
+    Example:
+    >>> import keras_posenc as kp
+    >>> kp.benchmark_litert("no_such_file.tflite")
+    Traceback (most recent call last):
+    ValueError: 'no_such_file.tflite' does not exist
+    """
+    inspection = inspect(path)
+    if inspection.kind != "litert":
+        raise ValueError(
+            f"`path` must be a LiteRT file. Received: {inspection.kind} at "
+            f"'{inspection.path}'"
+        )
+    if threads is None:
+        threads = sorted({1, min(4, os.cpu_count() or 1)})
+    _check_counts("lengths", lengths)
+    _check_counts("threads", threads)
+    if not _is_count(repeats):
+        raise ValueError(
+            "`repeats` must be an integer above 0. "
+            f"Received: repeats={repeats!r}"
+        )
+    if not inspection.signatures:
+        raise ValueError(
+            "`path` must be a LiteRT file with signatures, as export_litert "
+            f"writes them. Received: none in '{inspection.path}'"
+        )
+    names = list(inspection.signatures) if signatures is None else signatures
+    if isinstance(names, str) or not names:
+        raise ValueError(
+            "`signatures` must be a list of names, or None. "
+            f"Received: signatures={signatures!r}"
+        )
+    for name in names:
+        if name not in inspection.signatures:
+            raise ValueError(
+                "`signatures` must be names of the file's own: "
+                f"{', '.join(inspection.signatures)}. Received: {name!r}"
+            )
+    timings, loadings = [], []
+    with progress(verbose) as step:
+        for name in names:
+            inputs = inspection.signatures[name]["inputs"].values()
+            is_static = all(
+                None not in (tensor.shape or (None,))[1:] for tensor in inputs
+            )
+            for count in threads:
+                step(f"Timing {name} on {count} thread{'s' * (count > 1)}")
+                found = _run(
+                    {
+                        "path": str(inspection.path.resolve()),
+                        "signature": name,
+                        "threads": int(count),
+                        "lengths": [1] if is_static else list(lengths),
+                        "repeats": int(repeats),
+                    }
+                )
+                loadings.append(
+                    Loading(
+                        name,
+                        int(count),
+                        found["load_seconds"],
+                        found["peak_bytes"],
+                    )
+                )
+                timings += [
+                    Timing(
+                        name,
+                        run["shapes"],
+                        int(count),
+                        run["median"],
+                        run["p95"],
+                    )
+                    for run in found["runs"]
+                ]
+    return Benchmark(inspection.path, inspection.size_bytes, timings, loadings)
+
+
+def _check_counts(argument: str, values: Any) -> None:
+    if (
+        not isinstance(values, Sequence)
+        or not values
+        or not all(map(_is_count, values))
+    ):
+        raise ValueError(
+            f"`{argument}` must be a list of integers above 0. "
+            f"Received: {argument}={values!r}"
+        )
+
+
+def _is_count(value: Any) -> bool:
+    return (
+        isinstance(value, int | np.integer)
+        and not isinstance(value, bool)
+        and bool(value > 0)
+    )
+
+
+def _run(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        process = subprocess.run(
+            [
+                sys.executable,
+                "-P",
+                benchmark_worker.__file__,
+                json.dumps(request),
+            ],
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=False,
+            text=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(
+            f"The runtime did not answer within {_TIMEOUT} s"
+        ) from error
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or ["without a message"]
+        raise RuntimeError(
+            f"The runtime does not run signature '{request['signature']}': "
+            f"{lines[-1]}"
+        )
+    return json.loads(process.stdout)

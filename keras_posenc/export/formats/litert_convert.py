@@ -1,0 +1,247 @@
+"""From a model to the content of a LiteRT file, by TensorFlow's converter."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.formats import litert_quantize as modes
+from keras_posenc.export.graphs.keras_int8 import int8_in_floats
+from keras_posenc.export.graphs.writing import write_saved_model
+from keras_posenc.export.isolated.reading.formats import unpack
+from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.publish import working_folder
+from keras_posenc.export.signatures.from_model import of_one_row
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import unread_converter
+
+_LARGE = 2**26  # bytes of a file
+
+
+def convert(
+    signatures: Sequence[Signature],
+    quantization: str | None,
+    representative: Mapping[str, Sequence[Inputs]],
+    allow_flex: bool,
+) -> bytes:
+    """Signatures as the content of a LiteRT file.
+
+    Args:
+        signatures: Those of a snapshot, of which nothing is asked afterwards:
+            layers of Keras's int8 compute in floats from then on.
+        quantization: The mode, or None.
+        representative: What to calibrate each signature with, by its name.
+        allow_flex: Whether operators of TensorFlow's own may remain.
+
+    Raises:
+        ExportError: The model needs operators that LiteRT lacks.
+    """
+    import tensorflow as tf
+
+    # The converter writes them in this order, whatever it is given, and shares
+    # their constants in another one.
+    signatures = sorted(signatures, key=lambda each: each.name)
+    int8_in_floats(signatures)
+    with working_folder() as folder:
+        saved_model = folder / "saved_model"
+        write_saved_model(signatures, saved_model)
+        rewrite_operators(saved_model)
+        names = [signature.name for signature in signatures]
+        converter = (
+            unread_converter(saved_model, names, _is_compact)
+            if quantization is None
+            else tf.lite.TFLiteConverter.from_saved_model(
+                str(saved_model), signature_keys=names
+            )
+        )
+        converter.target_spec.supported_ops = [
+            tf.lite.OpsSet.TFLITE_BUILTINS,
+            *([tf.lite.OpsSet.SELECT_TF_OPS] if allow_flex else []),
+        ]
+        try:
+            return modes.convert(converter, quantization, representative)
+        except Exception as error:  # ConverterError is not public
+            raise _conversion_error(error, signatures) from error
+
+
+def _is_compact(content: bytes) -> bool:
+    """Whether a large file has next to nothing twice.
+
+    TensorFlow would pack it anew, so that equal constants are there once, and
+    have the file in memory four times meanwhile.
+    """
+    if len(content) < _LARGE:
+        return False
+    seen = set()
+    repeated = 0
+    for buffer in unpack(content).buffers:
+        if buffer.data is not None and len(buffer.data):
+            found = hashlib.sha256(buffer.data).digest()
+            repeated += len(buffer.data) * (found in seen)
+            seen.add(found)
+    return 100 * repeated < len(content)
+
+
+_FLEX = (
+    "With `allow_flex=True, verify=False` (--allow-flex --no-verify) {what} as "
+    "TensorFlow's own, in a runtime with the Flex delegate: verify the file "
+    "where there is one"
+)
+
+
+def _conversion_error(
+    error: Exception, signatures: Sequence[Signature]
+) -> ExportError:
+    message = str(error)
+    needed = {
+        kind: sorted(set(re.split(r",\s*", found[1].strip())))
+        for kind in ("TF Select", "Custom")
+        if (found := re.search(rf"{kind} ops: ([^\n]+)", message))
+    }
+    if "TF Select" in needed:
+        return ExportError(
+            "The model needs operators that LiteRT does not have: "
+            f"{', '.join(needed['TF Select'])}. "
+            f"{_FLEX.format(what='they run')}"
+        )
+    if "Custom" in needed:
+        return ExportError(
+            "The model needs operators that neither LiteRT nor its Flex "
+            f"delegate has: {', '.join(needed['Custom'])}"
+        )
+    if "TensorList" in message:
+        return ExportError(
+            "The model has a loop over its sequence, as a recurrent layer has, "
+            "and LiteRT's needs a fixed batch: give "
+            f"{of_one_row(signatures)}. {_FLEX.format(what='the loop runs')}"
+        )
+    reason = message.splitlines()[0]
+    if found := re.search(r"'tfl\.(\w+)' op ([^\n]+)", message):
+        reason = f"operator {found[1]} {found[2]}"
+    return ExportError(f"LiteRT's converter refuses the model: {reason}")
+
+
+def rewrite_operators(saved_model: Path) -> None:
+    """Replaces what LiteRT's converter or kernels would compute otherwise.
+
+    - Softplus: the converter writes log(1 + exp(x)), which overflows above 88.
+    - Rsqrt: XNNPACK's (ai-edge-litert 2.3.0) gives NaN at 0, where others give
+      infinity, which `keras.layers.UnitNormalization` goes on with.
+    - Pack of sizes: see `_join_by_concat`.
+    """
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    file = saved_model / "saved_model.pb"
+    message = saved_model_pb2.SavedModel()
+    message.ParseFromString(file.read_bytes())
+    for graph in message.meta_graphs:
+        for function in graph.graph_def.library.function:
+            renamed: dict[str, str] = {}
+            nodes = {node.name: node for node in function.node_def}
+            for node in list(nodes.values()):
+                if node.op == "Pack":
+                    _join_by_concat(function, node)
+                elif node.op == "Softplus":
+                    _softplus_without_overflow(function, node)
+                    renamed[f"{node.name}:activations:0"] = f"{node.name}:z:0"
+                elif node.op == "Rsqrt" and not _is_above_zero(node, nodes):
+                    _rsqrt_by_sqrt(function, node)
+            for node in function.node_def:
+                node.input[:] = [renamed.get(name, name) for name in node.input]
+            for key, name in list(function.ret.items()):
+                function.ret[key] = renamed.get(name, name)
+    file.write_bytes(message.SerializeToString())
+
+
+def _softplus_without_overflow(function: Any, node: Any) -> None:
+    """Softplus as max(x, 0) + log(1 + exp(-|x|)), whose exp is 1 at most."""
+    (x,) = node.input
+    size = _add(function, node, "Abs", "size", x)
+    negative = _add(function, node, "Neg", "negative", f"{size}:y:0")
+    small = _add(function, node, "Exp", "small", f"{negative}:y:0")
+    one = _constant(function, node, 1)
+    more = _add(function, node, "AddV2", "more", f"{small}:y:0", one)
+    rest = _add(function, node, "Log", "rest", f"{more}:z:0")
+    positive = _add(function, node, "Relu", "positive", x)
+    node.op = "AddV2"
+    node.input[:] = [f"{positive}:activations:0", f"{rest}:y:0"]
+
+
+def _rsqrt_by_sqrt(function: Any, node: Any) -> None:
+    """Rsqrt as 1 / sqrt(x), which is infinite at 0."""
+    root = _add(function, node, "Sqrt", "root", *node.input)
+    node.op = "Reciprocal"  # whose output is called as Rsqrt's is
+    node.input[:] = [f"{root}:y:0"]
+
+
+def _is_above_zero(node: Any, nodes: dict[str, Any]) -> bool:
+    """Whether a constant is added ahead of it, as normalizations do."""
+    added = nodes.get(node.input[0].partition(":")[0])
+    return (
+        added is not None
+        and added.op == "AddV2"
+        and any(
+            source in nodes and nodes[source].op == "Const"
+            for source in (name.partition(":")[0] for name in added.input)
+        )
+    )
+
+
+def _join_by_concat(function: Any, node: Any) -> None:
+    """Has sizes joined by ConcatV2, not by Pack.
+
+    A LiteRT runtime computes what follows from its inputs' shapes as soon as it
+    has them, by every operator that a shape is made of except PACK. Where one
+    is left to the run, all that is behind it is prepared while the file runs.
+    XNNPACK's delegate (ai-edge-litert 2.3.0) then moves memory that its parts
+    share, but tells nothing to those that have run: asked once more, they read
+    and write where it was before.
+    """
+    from tensorflow.core.framework import types_pb2
+
+    integer = types_pb2.DT_INT32
+    if node.attr["T"].type != integer:
+        return
+    axis = _constant(function, node, node.attr["axis"].i)
+    count = node.attr["N"].i
+    del node.attr["axis"]
+    # All three operators call their output the same.
+    if count == 1:  # too few for ConcatV2
+        node.op = "ExpandDims"
+        node.input.insert(1, axis)
+        node.attr["Tdim"].type = integer
+        del node.attr["N"]
+        return
+    for index in range(count):
+        part = _add(
+            function, node, "ExpandDims", str(index), node.input[index], axis
+        )
+        function.node_def[-1].attr["Tdim"].type = integer
+        node.input[index] = f"{part}:output:0"
+    node.op = "ConcatV2"
+    node.input.insert(count, axis)
+    node.attr["Tidx"].type = integer
+
+
+def _add(function: Any, node: Any, op: str, name: str, *inputs: str) -> str:
+    """Adds an operator of the node's dtype; returns its name."""
+    added = function.node_def.add(
+        name=f"{node.name}/rewritten/{name}", op=op, input=inputs
+    )
+    added.attr["T"].type = node.attr["T"].type
+    return str(added.name)
+
+
+def _constant(function: Any, node: Any, value: int) -> str:
+    """Adds a scalar of the node's dtype; returns the name of its tensor."""
+    import tensorflow as tf
+
+    dtype = node.attr["T"].type
+    added = function.node_def.add(
+        name=f"{node.name}/rewritten/constant", op="Const"
+    )
+    added.attr["dtype"].type = dtype
+    added.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, dtype))
+    return f"{added.name}:output:0"

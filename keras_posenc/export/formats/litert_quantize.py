@@ -1,0 +1,264 @@
+"""Quantized LiteRT files: how they are made."""
+
+import copy
+import itertools
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.isolated.reading.formats import (
+    litert_schema,
+    pack,
+    unpack,
+)
+from keras_posenc.export.probes.samples import Inputs, fit_samples
+from keras_posenc.export.probes.tolerance import MODES
+from keras_posenc.export.signatures.from_model import of_one_row
+from keras_posenc.export.signatures.signature import Signature, trace
+
+# The operators that static quantization touches: those with weights. All others
+# compute in float32, since 8 bits are too few for positions, norms and scores.
+_WEIGHTED = (
+    "CONV_2D",
+    "CONV_3D",
+    "DEPTHWISE_CONV_2D",
+    "EMBEDDING_LOOKUP",
+    "FULLY_CONNECTED",
+    "GATHER",
+    "TRANSPOSE_CONV",
+)
+
+
+def check_quantization(
+    quantization: Any, representative: Any, signatures: Sequence[Signature]
+) -> Mapping[str, list[Inputs]]:
+    """The batches to calibrate each signature with, for `int8-static` alone.
+
+    Raises:
+        ValueError: A mode that there is not, or batches that are not needed,
+            or lacking, or empty, or of another shape, or not finite.
+    """
+    if quantization is not None and quantization not in MODES:
+        raise ValueError(
+            "`quantization` must be one of 'float16', 'int8', 'int8-static', "
+            f"or None. Received: quantization={quantization!r}"
+        )
+    if quantization != "int8-static":
+        if representative is not None:
+            raise ValueError(
+                "`representative` is to calibrate quantization='int8-static' "
+                f"with. Received: quantization={quantization!r}"
+            )
+        return {}
+    fitted = fit_samples(signatures, representative, "representative")
+    batches = {}
+    for signature in signatures:
+        fitting = fitted[signature.name]
+        batches[signature.name] = [
+            inputs
+            for inputs in fitting
+            if all(array.size for array in inputs.values())
+        ]
+        if not batches[signature.name]:
+            shapes = ", ".join(
+                f"{name} of shape {tuple(spec.shape)}"
+                for name, spec in signature.specs.items()
+            )
+            raise ValueError(
+                "`representative` must hold batches of numbers to calibrate "
+                f"signature '{signature.name}' with: {shapes}. Received: "
+                f"{'empty ones only' if fitting else 'none of that shape'}"
+            )
+        for inputs in batches[signature.name]:
+            for name, array in inputs.items():
+                # In whose range the calibrator ends this process.
+                if not np.all(np.isfinite(array)):
+                    raise ValueError(
+                        "`representative` must be finite numbers. Received: "
+                        f"NaN or infinity in input '{name}'"
+                    )
+        shapes_given = {
+            tuple(array.shape for array in inputs.values())
+            for inputs in batches[signature.name]
+        }
+        if len(signature.specs) > 1 and len(shapes_given) > 1:
+            # The calibrator resizes one input after another.
+            raise ValueError(
+                "`representative` must be of one shape for signature "
+                f"'{signature.name}', which has several inputs: pad the "
+                f"batches. Received: {len(shapes_given)} shapes"
+            )
+    return batches
+
+
+def refuse_loops(signatures: Sequence[Signature]) -> None:
+    """Raises `ExportError` for a loop, in which LiteRT's calibrator crashes.
+
+    Not an error of its own, but the end of this process.
+    """
+    fixed = of_one_row(signatures)
+    for signature in signatures:
+        graph = trace(signature).graph.as_graph_def()
+        bodies = (function.node_def for function in graph.library.function)
+        for node in itertools.chain(graph.node, *bodies):
+            if node.op in ("While", "StatelessWhile"):
+                raise ExportError(
+                    f"Model '{signature.model.name}' has a loop, "
+                    f"'{node.name}', as a recurrent layer has, which cannot "
+                    "be calibrated for quantization='int8-static'. Give "
+                    "`quantization='int8', representative=None` "
+                    f"(--quantization int8) and {fixed}, or build the layer "
+                    "with unroll=True and its input with a fixed length"
+                )
+
+
+def convert(
+    converter: Any,
+    quantization: str | None,
+    representative: Mapping[str, Sequence[Inputs]],
+) -> bytes:
+    """Runs a `tf.lite.TFLiteConverter` in a mode of quantization."""
+    import tensorflow as tf
+
+    if quantization is None:
+        return converter.convert()
+    if quantization == "float16":
+        return _in_float16(converter.convert())
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if quantization == "int8":
+        return converter.convert()
+    schema = litert_schema()
+
+    def batches() -> Iterator[tuple[str, Inputs]]:
+        for name, inputs in representative.items():
+            for batch in inputs:
+                yield name, batch
+
+    converter.representative_dataset = batches
+    # The converter quantizes every operator that it can, positions and norms
+    # with them. Its debugger is the public way to name those to leave alone.
+    options = tf.lite.experimental.QuantizationDebugOptions(
+        denylisted_ops=[
+            name
+            for name, value in vars(schema.BuiltinOperator).items()
+            if isinstance(value, int) and name not in _WEIGHTED
+        ]
+    )
+    with warnings.catch_warnings():
+        # Of the interpreter that it looks into its own work with.
+        warnings.filterwarnings("ignore", "(?s).*Interpreter is deprecated")
+        debugger = tf.lite.experimental.QuantizationDebugger(
+            converter=converter, debug_dataset=batches, debug_options=options
+        )
+    return _without_detours(debugger.get_nondebug_quantized_model())
+
+
+def _in_float16(content: bytes) -> bytes:
+    """The file with its weights in float16, made float32 as it is loaded.
+
+    The converter's own mode rounds every constant, and so an encoding that it
+    has folded to one.
+    """
+    schema, model = litert_schema(), unpack(content)
+    kinds, types = schema.BuiltinOperator, schema.TensorType
+    weighted = {getattr(kinds, name) for name in (*_WEIGHTED, "BATCH_MATMUL")}
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = kinds.DEQUANTIZE
+    code.version = 3  # the first to take float16
+    model.operatorCodes.append(code)
+    halves: dict[int, int] = {}
+    for graph in model.subgraphs:
+        readers: dict[int, set[int]] = {}
+        for operator in graph.operators:
+            kind = model.operatorCodes[operator.opcodeIndex].builtinCode
+            for index in operator.inputs:
+                readers.setdefault(int(index), set()).add(kind)
+        added = []
+        for index, tensor in enumerate(list(graph.tensors)):
+            data = model.buffers[tensor.buffer].data
+            if (
+                data is None
+                or tensor.type != types.FLOAT32
+                or not readers.get(index)
+                or not readers[index] <= weighted
+            ):
+                continue
+            if tensor.buffer not in halves:
+                values = np.frombuffer(bytes(data), "float32")
+                if not np.all(np.abs(values) <= np.finfo("float16").max):
+                    continue
+                buffer = schema.BufferT()
+                buffer.data = values.astype("float16").view("uint8")
+                model.buffers.append(buffer)
+                halves[tensor.buffer] = len(model.buffers) - 1
+            half = copy.copy(tensor)
+            half.name = b"float16/" + bytes(tensor.name)
+            half.type, half.buffer = types.FLOAT16, halves[tensor.buffer]
+            tensor.buffer = 0  # the one that is always empty
+            graph.tensors.append(half)
+            operator = schema.OperatorT()
+            operator.opcodeIndex = len(model.operatorCodes) - 1
+            operator.inputs = [len(graph.tensors) - 1]
+            operator.outputs = [index]
+            added.append(operator)
+        graph.operators = [*added, *graph.operators]
+    used = {t.buffer for graph in model.subgraphs for t in graph.tensors}
+    for index in halves:
+        if index not in used:
+            model.buffers[index].data = None
+    return pack(model)
+
+
+def _without_detours(content: bytes) -> bytes:
+    """The file without a Quantize that a Dequantize follows at once.
+
+    The quantizer leaves such pairs beside operators that it was told to leave
+    alone: they cost precision for nothing.
+    """
+    schema, model = litert_schema(), unpack(content)
+    kinds = schema.BuiltinOperator
+    conversions = (kinds.QUANTIZE, kinds.DEQUANTIZE)
+
+    def kind(operator: Any) -> int:
+        return model.operatorCodes[operator.opcodeIndex].builtinCode
+
+    for index, graph in enumerate(model.subgraphs):
+        rounded = {
+            operator.outputs[0]: operator.inputs[0]
+            for operator in graph.operators
+            if kind(operator) == kinds.QUANTIZE
+        }
+        source = {}
+        for operator in graph.operators:
+            tensor = operator.inputs[0] if len(operator.inputs) else -1
+            if kind(operator) == kinds.DEQUANTIZE and tensor in rounded:
+                while tensor in rounded:
+                    tensor = rounded[tensor]
+                if graph.tensors[tensor].type == schema.TensorType.FLOAT32:
+                    source[operator.outputs[0]] = tensor
+        for operator in graph.operators:
+            operator.inputs = [source.get(i, i) for i in operator.inputs]
+        graph.outputs = [source.get(i, i) for i in graph.outputs]
+        for signature in model.signatureDefs:
+            if signature.subgraphIndex == index:
+                for entry in signature.outputs:
+                    entry.tensorIndex = source.get(
+                        entry.tensorIndex, entry.tensorIndex
+                    )
+        while True:  # what only led to what is gone goes, too
+            used = {*graph.outputs}.union(
+                *(operator.inputs for operator in graph.operators)
+            )
+            kept = [
+                operator
+                for operator in graph.operators
+                if kind(operator) not in conversions
+                or operator.outputs[0] in used
+            ]
+            if len(kept) == len(graph.operators):
+                break
+            graph.operators = kept
+    return pack(model)

@@ -1,0 +1,691 @@
+"""Files for MediaPipe's text tasks."""
+
+import collections
+import dataclasses
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export.errors import ExportError, ExportVerificationError
+from keras_posenc.export.isolated.asking import mediapipe_worker
+from keras_posenc.export.isolated.reading import task_reading
+from keras_posenc.export.isolated.reading.formats import (
+    litert_schema,
+    pack,
+    unpack,
+)
+from keras_posenc.export.probes.cases import Case, Expectations
+from keras_posenc.export.probes.compare import difference
+from keras_posenc.export.probes.generate import texts_beyond
+from keras_posenc.export.probes.run_model import Memory, answers_of
+from keras_posenc.export.probes.samples import split_texts
+from keras_posenc.export.processes.isolation import (
+    MEMORY,
+    IsolationError,
+    Limits,
+    run_isolated,
+)
+from keras_posenc.export.signatures.cut_strings import (
+    LIMITS,
+    from_ids,
+    limit_of,
+)
+from keras_posenc.export.signatures.from_model import (
+    as_given,
+    resolve_signatures,
+)
+from keras_posenc.export.signatures.labels import check_labels, outputs_of
+from keras_posenc.export.signatures.names import narrowed
+from keras_posenc.export.signatures.signature import (
+    DEFAULT,
+    Arrays,
+    Origin,
+    Signature,
+)
+from keras_posenc.keras_internals import layer_behind
+
+TASKS = ("text_classifier", "text_embedder")
+
+_PAD, _UNK, _CLS, _SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
+
+
+def check_task(task: Any, labels: Any) -> None:
+    """Raises `ValueError` for an unknown task, or labels without one."""
+    if task is not None and task not in TASKS:
+        raise ValueError(
+            "`task` must be one of 'text_classifier', 'text_embedder', or "
+            f"None. Received: task={task!r}"
+        )
+    if labels is not None:
+        if task != "text_classifier":
+            raise ValueError(
+                "`labels` name the scores of task='text_classifier'. Received: "
+                f"labels, task={task!r}"
+            )
+        if isinstance(labels, Mapping):
+            raise ValueError("`labels` of a task must be a list of strings")
+        check_labels(labels)
+        for label in labels:
+            if len(label.splitlines()) > 1 or label != label.strip("\r\n"):
+                raise ValueError(
+                    f"`labels` must each be one line. Received: {label!r}"
+                )
+
+
+def is_tokenizer(layer: Any) -> bool:
+    """Whether a layer cuts texts as a WordPiece tokenizer does."""
+    return all(
+        hasattr(layer, name)
+        for name in ("get_vocabulary", "lowercase", "sequence_length")
+    )
+
+
+def check_tokenizer(layer: Any) -> None:
+    """Raises `ValueError` where MediaPipe would give other ids."""
+    if getattr(layer, "num_separators", None) is not None:
+        raise ValueError(
+            f"MediaPipe's tasks take single texts, and '{layer.name}' pairs of "
+            "them. A file of ids, without `task`, takes both"
+        )
+    vocabulary = list(layer.get_vocabulary())
+    counts = collections.Counter(vocabulary)
+    repeated = sorted(token for token, count in counts.items() if count > 1)
+    if repeated:
+        raise ValueError(
+            f"The vocabulary of '{layer.name}' must hold each token once. "
+            f"Received twice: {', '.join(map(repr, repeated))}"
+        )
+    broken = [token for token in vocabulary if "\n" in token or "\r" in token]
+    if broken:
+        raise ValueError(
+            f"The vocabulary of '{layer.name}' must hold one line per token. "
+            f"Received: {broken[0]!r}"
+        )
+    missing = [t for t in (_UNK, _CLS, _SEP) if t not in vocabulary]
+    if missing or vocabulary[0] != _PAD:
+        raise ValueError(
+            f"The vocabulary of '{layer.name}' must begin with [PAD], and hold "
+            "[UNK], [CLS] and [SEP], which MediaPipe writes. Received: "
+            + (f"no {', '.join(missing)}" if missing else f"{vocabulary[:1]}")
+        )
+    if not layer.lowercase:
+        raise ValueError(
+            f"MediaPipe lowercases each text first, and '{layer.name}' does "
+            "not. Train with lowercase=True"
+        )
+
+
+def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
+    """Raises `ValueError` where no [CLS] and [SEP] stand around a text."""
+    vocabulary = list(layer.get_vocabulary())
+    found = [vocabulary[index] for index in tokenize("")]
+    if found != [_CLS, _SEP]:
+        raise ValueError(
+            "MediaPipe puts [CLS] before a text and [SEP] after it, and "
+            f"'{layer.name}' turns an empty text into {found}"
+        )
+
+
+def differing(layer: Any) -> list[str]:
+    """Which texts beyond ASCII have other ids in MediaPipe than here."""
+    keeps, others = " and keeps accents", "capitals or accents"
+    if getattr(layer, "strip_accents", None) is False:  # as MediaPipe does
+        keeps, others = "", "capitals"
+    found = [
+        f"MediaPipe lowers letters of ASCII alone{keeps}: a text with other "
+        f"{others} gets other ids there, unless the application folds it first "
+        "(docs/limits.md)"
+    ]
+    if getattr(layer, "split_on_cjk", None) is False:
+        found.append(
+            "MediaPipe makes a word of each Chinese character, and "
+            f"'{layer.name}' does not: a text with some gets other ids there"
+        )
+    return found
+
+
+def lengths(limit: int | None, length: int | None) -> list[str]:
+    """What is said of long texts.
+
+    Args:
+        limit: How many ids the model takes of a text; None for all.
+        length: How many the file takes; None for any.
+    """
+    if length is None and limit is None:
+        return [
+            "it reads texts of any length, and attention takes the square of "
+            "it in memory: give the tokenizer `max_length`"
+        ]
+    if length is None or (limit is not None and limit <= length):
+        return []
+    return [
+        f"texts beyond {length} ids are cut; the model reads {limit or 'all'}, "
+        "and may answer otherwise"
+    ]
+
+
+def check_output(task: str, signature: Signature, labels: Any) -> None:
+    """Raises `ValueError` for outputs that do not fit the task or labels."""
+    outputs = outputs_of(signature)
+    shapes = list(outputs.values())
+    if len(shapes) != 1 or len(shapes[0]) != 2:
+        found = ", ".join(f"{n} of shape {s}" for n, s in outputs.items())
+        raise ValueError(
+            f"task='{task}' needs one output, of shape (batch, "
+            f"{'classes' if task == TASKS[0] else 'dim'}). Received: {found}"
+        )
+    if labels is not None and shapes[0][1] != len(labels):
+        raise ValueError(
+            f"`labels` must name each of the {shapes[0][1]} scores. Received: "
+            f"{len(labels)} labels"
+        )
+
+
+IDS, MASK, SEGMENTS = "ids", "mask", "segment_ids"
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTask:
+    """What a file for a MediaPipe task is made of.
+
+    Attributes:
+        name: One of `TASKS`.
+        signature: Of ids, mask and segments.
+        vocabulary: The WordPiece tokens in the order of their ids.
+        labels: The names of the scores, or None.
+        text: The signature of the model itself.
+        tokenize: From a text to all of its ids.
+        limit: How many ids the model takes of a text; None for all.
+        notes: Which texts have other answers in MediaPipe, and what long ones
+            cost, in words.
+    """
+
+    name: str
+    signature: Signature
+    vocabulary: list[str]
+    labels: list[str] | None
+    text: Signature
+    tokenize: Callable[[str], np.ndarray]
+    limit: int | None
+    notes: list[str]
+
+    def questions(self, samples: Any) -> tuple[list[Any], Iterator[Case]]:
+        """Samples without their texts, and what those are to be answered.
+
+        Texts are put to the model as they are, and to a file as MediaPipe
+        hands them over.
+        """
+        texts, others = split_texts(samples)
+        return others, self._cases(texts)
+
+    def _cases(self, texts: Sequence[str]) -> Iterator[Case]:
+        answer = answers_of(self.text, Memory())
+        invented = texts_beyond(self.limit)
+        for is_sample, group in ((False, invented), (True, texts)):
+            for text, inputs, given in self._rows(group):
+                answers = answer(given)
+                name = self.signature.name
+                yield Case(name, inputs, answers, is_sample, text)
+
+    def as_samples(self, samples: Any) -> list[Any]:
+        """Samples with each text as MediaPipe hands it over.
+
+        All of one length, for calibration takes several inputs of no other.
+        """
+        texts, found = split_texts(samples)
+        rows = [row for _, row, _ in self._rows(texts)]
+        longest = max((row[IDS].shape[1] for row in rows), default=0)
+        return found + [
+            {
+                name: np.pad(ids, ((0, 0), (0, longest - ids.shape[1])))
+                for name, ids in row.items()
+            }
+            for row in rows
+        ]
+
+    def _rows(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[str, Arrays, Arrays]]:
+        """Texts, as MediaPipe hands them over, and as the model takes them.
+
+        A text that a signature of fixed length cuts, and the model does not,
+        is left out.
+        """
+        (name,) = self.text.specs
+        length = self.signature.specs[IDS].shape[1]
+        for text in texts:
+            ids = self.tokenize(text)
+            if length is not None and len(ids) > length:
+                if length != self.limit:
+                    continue
+                ids = np.append(ids[: length - 1], ids[-1])
+            row = np.zeros((1, length or len(ids)), "int32")
+            row[0, : len(ids)] = ids
+            given = {name: np.array([text], dtype=object)}
+            yield text, _as_bert(row), given
+
+
+def resolve_task(
+    model: keras.Model,
+    task: str,
+    labels: Sequence[str] | None = None,
+    signatures: Mapping[str, Any] | None = None,
+) -> TextTask:
+    """What a file for a MediaPipe task is made of.
+
+    Args:
+        model: Takes strings, and cuts them by one WordPiece tokenizer: a layer
+            with `get_vocabulary()`, `lowercase` and `sequence_length`.
+        task: One of `TASKS`.
+        labels: A name for each score.
+        signatures: For one name the model, or a pair of it and a dict of the
+            shape of `ids`. By default `(1, None)`.
+
+    Raises:
+        ValueError: A model that is no such one, or whose vocabulary or labels
+            MediaPipe would misread.
+    """
+    whole, *_ = resolve_signatures(model)
+    cut = from_ids(whole)
+    tokenizer: Any = None
+    if cut is not None and cut.cut_at is not None:
+        tokenizer = layer_behind(cut.cut_at)
+    if cut is None or not is_tokenizer(tokenizer):
+        raise ValueError(
+            f"task='{task}' needs a model that takes strings and tokenizes "
+            "them by WordPiece, such as with kp.WordpieceTokenizer. Received: "
+            f"model '{model.name}'"
+        )
+    check_tokenizer(tokenizer)
+    check_output(task, whole, labels)
+    # MediaPipe cuts where its input ends, which need not be where ours does.
+    config = tokenizer.get_config()
+    config |= {name: None for name in LIMITS if name in config}
+    uncut = type(tokenizer).from_config(config)
+
+    def tokenize(text: str) -> np.ndarray:
+        ids = uncut(np.array([text], dtype=object))
+        return np.asarray(keras.ops.convert_to_numpy(ids))[0]
+
+    check_tokens(tokenizer, tokenize)
+    found = list(
+        as_given({DEFAULT: model} if signatures is None else signatures)
+    )
+    if len(found) > 1:
+        raise ValueError(
+            "`signatures` must be one for a task: MediaPipe takes files of one "
+            f"signature. Received: {', '.join(name for name, *_ in found)}"
+        )
+    ((name, given, shapes),) = found
+    shape, limit = _shape(name, given, shapes, model), limit_of(tokenizer)
+    return TextTask(
+        name=task,
+        signature=_of_bert(name, cut, shape, tokenizer),
+        vocabulary=list(tokenizer.get_vocabulary()),
+        labels=None if labels is None else list(labels),
+        text=whole,
+        tokenize=tokenize,
+        limit=limit,
+        notes=[*differing(tokenizer), *lengths(limit, shape[1])],
+    )
+
+
+def _shape(
+    name: str, given: keras.Model, shapes: Mapping[str, Any], model: keras.Model
+) -> tuple[int | None, ...]:
+    """The shape of the ids of a signature."""
+    if given is not model:
+        raise ValueError(
+            f"Signature '{name}': a task's signature must be its model, "
+            f"'{model.name}', or a pair (model, {{'ids': shape}})"
+        )
+    if set(shapes) - {IDS}:
+        raise ValueError(
+            f"Signature '{name}': a task has a shape of 'ids' only. "
+            f"Received: {', '.join(map(str, shapes))}"
+        )
+    spec = keras.InputSpec(shape=(None, None), dtype="int32")
+    shape = narrowed(name, IDS, spec, shapes.get(IDS, (1, None))).shape
+    if shape[0] != 1 or shape[1] == 1:
+        raise ValueError(
+            f"Signature '{name}': MediaPipe gives one text at a time, of 2 ids "
+            f"or more. Received: shape {shape}"
+        )
+    return shape
+
+
+def _of_bert(
+    name: str, cut: Signature, shape: tuple[int | None, ...], tokenizer: Any
+) -> Signature:
+    """The signature of ids, mask and segments, from that of ids."""
+    ((cut_name, cut_spec),) = cut.specs.items()
+    limit, fixed = limit_of(tokenizer), tokenizer.sequence_length
+    if fixed is not None and shape[1] not in (None, fixed):
+        raise ValueError(
+            f"Signature '{name}': '{tokenizer.name}' makes {fixed} ids of "
+            f"every text, so that the shape of ids is (1, {fixed}), or "
+            f"(1, None). Received: shape {shape}"
+        )
+    if limit is not None and shape[1] is not None and shape[1] > limit:
+        raise ValueError(
+            f"Signature '{name}': '{tokenizer.name}' makes no more than "
+            f"{limit} ids of a text. Received: shape {shape}"
+        )
+
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        ids = tensors[IDS] * tensors[MASK]
+        if limit is not None and shape[1] is None:
+            # All that the model takes of a longer text, and its [SEP].
+            kept = keras.ops.minimum(keras.ops.shape(ids)[1], limit) - 1
+            ids = keras.ops.concatenate([ids[:, :kept], ids[:, -1:]], axis=1)
+        return cut.call({cut_name: ids})
+
+    def ask(inputs: Arrays) -> Arrays:
+        (row,) = inputs[IDS] * inputs[MASK]
+        if limit is not None:
+            if len(row) > limit:
+                row = np.append(row[: limit - 1], row[-1])
+        if fixed is not None:
+            row = np.pad(row, (0, fixed - len(row)))
+        return {cut_name: row[np.newaxis].astype(cut_spec.dtype)}
+
+    spec = keras.InputSpec(shape=shape, dtype="int32")
+    ids_spec = keras.InputSpec(shape=shape, dtype=cut_spec.dtype)
+    return Signature(
+        name,
+        cut.model,
+        dict.fromkeys((IDS, MASK, SEGMENTS), spec),
+        call,
+        Origin(
+            dataclasses.replace(cut, name=name, specs={cut_name: ids_spec}),
+            ask=ask,
+            widen=lambda inputs: _as_bert(inputs[cut_name].astype("int32")),
+        ),
+    )
+
+
+def _as_bert(ids: np.ndarray) -> Arrays:
+    return {
+        IDS: ids,
+        MASK: (ids != 0).astype("int32"),
+        SEGMENTS: np.zeros_like(ids),
+    }
+
+
+_METADATA = "TFLITE_METADATA"
+_VOCABULARY, _LABELS = "vocab.txt", "labels.txt"
+_SCORES, _VECTOR = "probability", "embedding"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # lest the same export give other bytes
+
+
+def require_schema() -> Any:
+    """MediaPipe's schema of the metadata.
+
+    Raises:
+        ImportError: MediaPipe is not installed.
+    """
+    try:
+        from mediapipe.tasks.metadata import metadata_schema_py_generated
+    except ImportError as error:
+        raise ImportError(
+            "`task` needs MediaPipe's schema of a file's metadata: "
+            "pip install 'keras-posenc[mediapipe]'"
+        ) from error
+    return metadata_schema_py_generated
+
+
+def with_metadata(content: bytes, task: TextTask) -> bytes:
+    """A LiteRT file that MediaPipe takes, from one without metadata.
+
+    Raises:
+        ExportError: The file is of several graphs, as a loop makes it.
+    """
+    schema, model = litert_schema(), unpack(content)
+    if len(model.subgraphs) > 1:
+        raise ExportError(
+            f"Model '{task.text.model.name}' has loops or branches, as "
+            "recurrent layers have, and MediaPipe does not take those. Unroll "
+            "them (unroll=True), and fix the shape of ids by `signatures`"
+        )
+    (graph,), (signature,) = model.subgraphs, model.signatureDefs
+    names = {
+        entry.tensorIndex: entry.name.decode() for entry in signature.inputs
+    }
+    metadata = _metadata(task, [names[tensor] for tensor in graph.inputs])
+    buffer, entry = schema.BufferT(), schema.MetadataT()
+    buffer.data = list(metadata)
+    model.buffers.append(buffer)
+    entry.name, entry.buffer = _METADATA, len(model.buffers) - 1
+    model.metadata = [*(model.metadata or []), entry]
+    file = io.BytesIO(pack(model))
+    file.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(file, "a") as archive:
+        for name, lines in (
+            (_VOCABULARY, task.vocabulary),
+            (_LABELS, task.labels),
+        ):
+            if lines is not None:
+                archive.writestr(
+                    zipfile.ZipInfo(name, _EPOCH), "\n".join(lines) + "\n"
+                )
+    return file.getvalue()
+
+
+def packed_task(
+    model: keras.Model,
+    path: Path,
+    signatures: Mapping[str, Any] | None,
+    labels: Any,
+) -> tuple[TextTask | None, list[str]]:
+    """The task that a file is for, if any, as its model would make it.
+
+    Args:
+        model: The model.
+        path: The file, which a process of its own reads.
+        signatures: As for `resolve_task`.
+        labels: Those that the file must have, or None.
+
+    Returns:
+        The task, and the names of what the file has and nothing was compared
+        with.
+
+    Raises:
+        ValueError: The model is for no task, or `labels` are given and the
+            file is for none.
+        ExportVerificationError: The file's vocabulary is another than the
+            model's, or its labels than those given, or they cannot be read.
+    """
+    found = _read(path)
+    if not found or "other" in found:
+        if labels is not None:
+            raise ValueError(
+                "`labels` apply to SavedModels, and to LiteRT files exported "
+                f"with task='text_classifier', and '{path}' is neither"
+            )
+        # It may cut texts, and name what comes out, as nobody here knows.
+        return None, ["the metadata for MediaPipe"] * ("other" in found)
+    if labels is not None:
+        check_task("text_classifier", labels)
+    name = "text_embedder" if found["output"] == _VECTOR else TASKS[0]
+    task = resolve_task(model, name, labels, signatures=signatures)
+    if found["vocabulary"] != task.vocabulary:
+        raise ExportVerificationError(
+            f"The vocabulary in '{path}' is not the one of model '{model.name}'"
+        )
+    if labels is None:
+        return task, ["labels"] * (found["labels"] is not None)
+    if found["labels"] != task.labels:
+        raise ExportVerificationError(
+            f"The labels in '{path}' are {found['labels'] or 'none'}, and not "
+            f"those given, {task.labels}"
+        )
+    return task, []
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(
+            run_isolated(task_reading.__file__, str(path), limits=Limits())
+        )
+    except IsolationError as error:
+        found = {"error": f"its reading {error}"}
+    if "error" in found:
+        raise ExportVerificationError(
+            f"'{path}' holds no readable vocabulary and labels for MediaPipe: "
+            f"{found['error']}"
+        )
+    return found
+
+
+def _metadata(task: TextTask, inputs: list[str]) -> bytes:
+    import flatbuffers
+
+    schema = require_schema()
+
+    def file(name: str, kind: int) -> Any:
+        record = schema.AssociatedFileT()
+        record.name, record.type = name, kind
+        return record
+
+    def tensor(name: str, description: str) -> Any:
+        record = schema.TensorMetadataT()
+        record.name, record.description = name, description
+        record.content = schema.ContentT()
+        record.content.contentPropertiesType = (
+            schema.ContentProperties.FeatureProperties
+        )
+        record.content.contentProperties = schema.FeaturePropertiesT()
+        return record
+
+    tokenizer = schema.ProcessUnitT()
+    tokenizer.optionsType = schema.ProcessUnitOptions.BertTokenizerOptions
+    tokenizer.options = schema.BertTokenizerOptionsT()
+    tokenizer.options.vocabFile = [
+        file(_VOCABULARY, schema.AssociatedFileType.VOCABULARY)
+    ]
+    is_classifier = task.name == "text_classifier"
+    output = tensor(
+        _SCORES if is_classifier else _VECTOR,
+        "A score for each label."
+        if is_classifier
+        else "The embedding of the text.",
+    )
+    if task.labels is not None:
+        output.associatedFiles = [
+            file(_LABELS, schema.AssociatedFileType.TENSOR_AXIS_LABELS)
+        ]
+    descriptions = {
+        IDS: "Ids of the tokens.",
+        MASK: "1 for a token, 0 for padding.",
+        SEGMENTS: "0 throughout.",
+    }
+    graph = schema.SubGraphMetadataT()
+    graph.inputTensorMetadata = [
+        tensor(name, descriptions[name]) for name in inputs
+    ]
+    graph.outputTensorMetadata = [output]
+    graph.inputProcessUnits = [tokenizer]
+    record = schema.ModelMetadataT()
+    record.name = task.text.model.name
+    record.description = f"MediaPipe {task.name}, exported by keras_posenc."
+    record.subgraphMetadata = [graph]
+    builder = flatbuffers.Builder(0)
+    builder.Finish(record.Pack(builder), b"M001")
+    return bytes(builder.Output())
+
+
+_ROUNDING = 0.01  # of a sum of scores, in bfloat16 too
+
+
+def verify_in_mediapipe(
+    task: TextTask, file: Path, expectations: Expectations
+) -> tuple[int, list[str]]:
+    """Asks a file in MediaPipe from raw text.
+
+    Texts of ASCII, which are cut alike there and here; where ranges were fixed
+    by batches, what is far from these is only asked, as it is in LiteRT.
+
+    Returns:
+        How many texts it was asked, and what to note of its answers.
+
+    Raises:
+        ExportVerificationError: MediaPipe does not take the file, or finds
+            other labels in it, or its answers are not the model's.
+    """
+    cases = [
+        case
+        for case in expectations.cases
+        if case.text is not None and case.text.isascii()
+    ]
+    is_static = expectations.quantization == "int8-static"
+    request = {
+        "path": str(file.resolve()),
+        "task": task.name,
+        "texts": [case.text for case in cases],
+    }
+    try:
+        found = json.loads(
+            run_isolated(
+                mediapipe_worker.__file__,
+                json.dumps(request),
+                # It loads TensorFlow, too, where there is one.
+                limits=Limits(
+                    memory=2 * MEMORY + 4 * file.stat().st_size,
+                    seconds=60,
+                    timeout=300,
+                ),
+                prepared=[],
+                TF_CPP_MIN_LOG_LEVEL="3",
+                CUDA_VISIBLE_DEVICES="-1",
+            )
+        )
+    except IsolationError as error:
+        raise ExportVerificationError(
+            f"MediaPipe {error} while it ran '{file}'"
+        ) from error
+    if task.labels is not None and found["labels"] != task.labels:
+        raise ExportVerificationError(
+            f"MediaPipe finds the labels {found['labels']} in '{file}', and "
+            f"they should be {task.labels}"
+        )
+    scales = expectations.scales[task.signature.name]
+    for case, answer in zip(cases, found["answers"], strict=True):
+        ((name, right),) = case.answers.items()
+        differs = difference(
+            case.answers, {name: np.array([answer], right.dtype)}, scales
+        )
+        is_judged = case.is_sample or not is_static
+        if is_judged and not differs.worst <= expectations.tolerance:
+            raise ExportVerificationError(
+                f"MediaPipe's answers are not the model's: {differs.worst:.3g} "
+                f"in {differs.where} for {case.text!r}, and "
+                f"{expectations.tolerance:.3g} is allowed"
+            )
+    return len(cases), [*task.notes, *_scores(task, expectations)]
+
+
+def _scores(task: TextTask, expectations: Expectations) -> list[str]:
+    """That a classifier's scores are no probabilities, if so."""
+    if task.name != "text_classifier":
+        return []
+    rows = np.concatenate(
+        [each for case in expectations.cases for each in case.answers.values()]
+    ).astype("float64")
+    rows = rows[np.isfinite(rows).all(axis=-1)]
+    if np.any((rows < -_ROUNDING) | (rows > 1 + _ROUNDING)):
+        return [
+            "its scores go beyond 0 to 1, and an application takes them for "
+            "probabilities: let the model end in softmax"
+        ]
+    if np.any(np.abs(rows.sum(axis=-1) - 1) > _ROUNDING):
+        return [
+            "its scores do not add up to 1: right where several labels may "
+            "hold at once; else let the model end in softmax"
+        ]
+    return []

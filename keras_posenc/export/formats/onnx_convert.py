@@ -1,0 +1,226 @@
+"""From a model to an ONNX file, by tf2onnx."""
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.formats.onnx_operators import (
+    EINSUM,
+    HANDLERS,
+    nodes,
+    with_float_tables,
+    with_values,
+    write_model,
+)
+from keras_posenc.export.graphs.keras_int8 import int8_in_floats
+from keras_posenc.export.publish import writing_to
+from keras_posenc.export.signatures.names import named_outputs, output_of
+from keras_posenc.export.signatures.signature import Signature
+
+
+def with_distinct_names(signatures: Sequence[Signature]) -> list[Signature]:
+    """Signatures whose outputs have no names of inputs.
+
+    To ONNX these are one tensor. The output `ids` of a model that takes `ids`
+    is `output_ids`.
+    """
+    return [*map(_with_distinct_names, signatures)]
+
+
+def _with_distinct_names(signature: Signature) -> Signature:
+    whole = signature.whole
+    model = signature.model if whole is None else whole.signature.model
+    if not getattr(model, "inputs", None):
+        return signature  # its outputs are known when it is called
+    taken = {*signature.specs, *named_outputs(model, output_of(model))}
+    renamed: dict[str, str] = {}
+    for name in named_outputs(model, output_of(model)):
+        if name in signature.specs:
+            new = f"output_{name}"
+            while new in taken:
+                new += "_"
+            taken.add(new)
+            renamed[name] = new
+    if not renamed:
+        return signature
+
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            renamed.get(name, name): value
+            for name, value in signature.call(tensors).items()
+        }
+
+    return dataclasses.replace(
+        signature,
+        call=call,
+        own_names={new: name for name, new in renamed.items()},
+    )
+
+
+_OPSET = 18
+
+
+def require_onnx() -> None:
+    """Raises `ImportError` where the extra `onnx` is missing."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import tf2onnx  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "ONNX files need onnx, onnxruntime and tf2onnx: "
+            "pip install 'keras-posenc[onnx]'"
+        ) from error
+
+
+def convert(signature: Signature, path: Path) -> list[str]:
+    """Writes a signature as an ONNX file.
+
+    The converter never sees the weights: they are arguments of the function
+    that it converts, and no optimizer can fold, merge or drop what it does not
+    know. They go into the file as they are, by their paths in the model.
+
+    Returns:
+        The names of the weights in it.
+
+    Raises:
+        ExportError: The model needs operators that ONNX lacks, or does not
+            take its inputs as a graph; or the file cannot be written.
+    """
+    import onnx
+    import tensorflow as tf
+
+    int8_in_floats([signature])
+    model, values = _converted(signature)
+    graph = model.graph
+    weights, numbers = with_values(graph, values, reserved=signature.specs)
+    with_float_tables(graph, numbers)
+    for node in nodes(graph):
+        if node.op_type == EINSUM:
+            node.op_type = "Einsum"
+    graph.name = signature.name
+    onnx.helper.set_model_props(
+        model, {"tensorflow": tf.__version__, "keras": keras.__version__}
+    )
+    _check(graph, signature)
+    present = {each.name for each in graph.initializer}
+    with writing_to(path.parent):
+        write_model(model, numbers, path)
+    return [name for name in weights if name in present]
+
+
+def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
+    """The signature as a `ModelProto` that takes its weights as inputs.
+
+    Returns:
+        It, and for each such input the path of the weight, or "" for another
+        constant, and its values.
+    """
+    import tensorflow as tf
+    import tf2onnx
+
+    variables = {
+        f"keras_posenc_weight_{index}": variable
+        for index, variable in enumerate(signature.model.variables)
+    }
+    specs = [
+        tf.TensorSpec(spec.shape, spec.dtype, name=name)
+        for name, spec in (*signature.specs.items(), *variables.items())
+    ]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def call(*arguments: Any) -> dict[str, Any]:
+        count = len(signature.specs)
+        inputs, weights = arguments[:count], arguments[count:]
+        mapping = list(zip(variables.values(), weights, strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            outputs = signature.call(
+                dict(zip(signature.specs, inputs, strict=True))
+            )
+        return {
+            name: tf.identity(value, name=name)
+            for name, value in outputs.items()
+        }
+
+    logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("tensorflow")  # warns of resources, to no end
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        function = call.get_concrete_function(*specs)
+        if same := {*function.structured_outputs} & {*signature.specs}:
+            raise ValueError(
+                f"the output {', '.join(same)} is called as an input is, and "
+                "ONNX has each name once: give one of them another"
+            )
+        model, _ = tf2onnx.convert.from_function(
+            call,
+            input_signature=specs,
+            opset=_OPSET,
+            custom_op_handlers=HANDLERS,
+        )
+    except Exception as error:  # of the model's code, or the converter's
+        raise ExportError(
+            f"tf2onnx refuses model '{signature.model.name}': "
+            f"{next(iter(str(error).splitlines()), type(error).__name__)}"
+        ) from error
+    finally:
+        logger.setLevel(level)
+    return model, {
+        **{
+            name: (variable.path, variable)
+            for name, variable in variables.items()
+        },
+        # Tensors that a layer holds, and that are no weights of it.
+        **{
+            inner.name: ("", _array_of(outer))
+            for outer, inner in _captured(function)
+        },
+    }
+
+
+def _array_of(tensor: Any) -> np.ndarray:
+    """A tensor's values; of strings, too, which NumPy has as objects."""
+    is_text = tensor.dtype == "string"
+    return np.asarray(tensor.numpy(), object if is_text else None)
+
+
+def _captured(function: Any) -> Iterator[tuple[Any, Any]]:
+    """What a graph function takes from outside, and as which input."""
+    outside = function.captured_inputs
+    inside = function.inputs[len(function.inputs) - len(outside) :]
+    for outer, inner in zip(outside, inside, strict=True):
+        if outer.dtype != "resource":
+            yield outer, inner
+
+
+def _check(graph: Any, signature: Signature) -> None:
+    """Raises `ExportError` where the graph is not one for any ONNX runtime."""
+    import onnx
+
+    unknown = sorted(
+        {
+            node.op_type
+            for node in nodes(graph)
+            if node.domain
+            or not onnx.defs.has(node.op_type, max_inclusive_version=_OPSET)
+        }
+    )
+    if unknown:
+        raise ExportError(
+            "The model needs operators that ONNX does not have: "
+            f"{', '.join(unknown)}"
+        )
+    names = [value.name for value in graph.input]
+    if names != list(signature.specs):
+        raise ExportError(
+            f"tf2onnx makes of model '{signature.model.name}' a graph that "
+            f"takes {', '.join(names) or 'nothing'}, where the model takes "
+            f"{', '.join(signature.specs)}"
+        )

@@ -1,0 +1,380 @@
+"""ONNX graphs that tf2onnx writes, repaired and saved."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export import units
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.isolated.reading.wire import head
+
+_MOST = 2**31 - 2**10  # bytes of a message that its readers take, and its head
+
+
+def write_model(model: Any, values: Mapping[str, Any], path: Path) -> None:
+    """Writes a model, and behind it the values of what has none.
+
+    In protocol buffers a message is its fields, one after the other, and those
+    of one number keep their order: weights can go to the file one by one. A
+    message of all would hold them once more, and its bytes once more.
+
+    Args:
+        model: A `ModelProto`; its graph loses those initializers.
+        values: The values of initializers that have only name, shape and
+            dtype, by their names: variables or arrays.
+        path: The file.
+
+    Raises:
+        ExportError: It is more than a file can hold; nothing is written.
+    """
+    import onnx
+
+    graph = model.graph
+    tensors = []
+    for each in [each for each in graph.initializer if each.name in values]:
+        value = values[each.name]
+        size = math.prod(value.shape) * np.dtype(value.dtype).itemsize
+        start = each.SerializeToString() + head(
+            onnx.TensorProto.RAW_DATA_FIELD_NUMBER, size
+        )
+        number = onnx.GraphProto.INITIALIZER_FIELD_NUMBER
+        start = head(number, len(start) + size) + start
+        tensors.append((start, size, value))
+        graph.initializer.remove(each)
+    rest = graph.SerializeToString()
+    whole = len(rest) + sum(len(start) + size for start, size, _ in tensors)
+    around = type(model)()
+    around.CopyFrom(model)
+    around.ClearField("graph")
+    outside = around.SerializeToString()
+    # Besides the weights, of which `check_size` knows, a graph has constants.
+    if len(outside) + whole > _MOST:
+        raise ExportError(
+            f"The model makes an ONNX file of {units.size(whole)}, and one "
+            f"holds {units.size(_MOST)} at most: use export_saved_model"
+        )
+    with path.open("wb") as file:
+        file.write(outside)
+        file.write(head(onnx.ModelProto.GRAPH_FIELD_NUMBER, whole))
+        file.write(rest)
+        for start, _, value in tensors:
+            file.write(start)
+            array = np.ascontiguousarray(array_of(value))
+            file.write(array.reshape(-1).view("uint8").data)
+
+
+def array_of(value: Any) -> np.ndarray:
+    """The numbers of a variable, or of what is an array."""
+    if isinstance(value, np.ndarray):
+        return value
+    return np.asarray(keras.ops.convert_to_tensor(value))
+
+
+EINSUM = "EinsumAsItIs"  # a name that tf2onnx does not know
+_WHERE = ("float32", "float64", "int32", "int64")  # ONNX Runtime's
+
+
+def _einsum(context: Any, node: Any, *_: Any) -> None:
+    """Einsum as a Transpose, as a product with a matrix, or as it is.
+
+    tf2onnx would take it to pieces, whose shapes other importers cannot infer,
+    with an Unsqueeze by no axes, which OpenVINO does not read.
+    """
+    equation = node.get_attr_value("equation").decode().replace(" ", "")
+    for name in list(node.attr):
+        del node.attr[name]
+    operands, _, result = equation.partition("->")
+    left, _, right = operands.partition(",")
+    if not right and sorted(left) == sorted(result) == sorted({*left}):
+        node.type = "Transpose"
+        node.set_attr("perm", [left.index(label) for label in result])
+        return
+    count = len({*left} & {*right})
+    shape = context.get_shape(node.input[1]) if right else None
+    if (
+        0 < count < len(right)
+        and left[-count:] == right[:count]
+        and result == left[:-count] + right[count:]
+        and len({*left}) == len(left)
+        and len({*right}) == len(right)
+        and shape is not None
+        and -1 not in shape
+    ):
+        _product(context, node, len(left) - count, shape, count)
+        return
+    node.type = EINSUM
+    node.set_attr("equation", equation)
+
+
+def _product(
+    context: Any, node: Any, rank: int, shape: list[int], count: int
+) -> None:
+    """A MatMul with what is a matrix when axes are taken together.
+
+    As such ONNX Runtime lays weights out once, and not at every call.
+
+    Args:
+        context: The graph.
+        node: The node to replace.
+        rank: How many axes of the first operand stay.
+        shape: The shape of the second operand.
+        count: How many of its axes, the first ones, are summed over.
+    """
+
+    def reshaped(tensor: str, sizes: list[int], **options: Any) -> str:
+        wanted = context.make_const(
+            f"{node.name}_{tensor}_shape", np.array(sizes, "int64")
+        )
+        made = context.make_node(
+            "Reshape", [tensor, wanted.output[0]], **options
+        )
+        return str(made.output[0])
+
+    kept = [0] * rank  # as they are
+    first, second = node.input
+    if count > 1:
+        first = reshaped(first, [*kept, -1])
+    if len(shape) > 2:
+        second = reshaped(second, [int(np.prod(shape[:count])), -1])
+    made = {
+        "name": node.name,
+        "outputs": list(node.output),
+        "shapes": node.output_shapes,
+        "dtypes": node.output_dtypes,
+    }
+    context.remove_node(node.name)
+    if len(shape) == count + 1:
+        context.make_node("MatMul", [first, second], **made)
+    else:
+        product = context.make_node("MatMul", [first, second])
+        reshaped(product.output[0], [*kept, *shape[count:]], **made)
+
+
+def _erfc(context: Any, node: Any, *_: Any) -> None:
+    """Erfc, which ONNX lacks, as 1 - Erf."""
+    one = context.make_const(
+        f"{node.name}_one", np.ones((), _dtype(context, node))
+    )
+    made = {
+        "name": node.name,
+        "outputs": list(node.output),
+        "shapes": node.output_shapes,
+        "dtypes": node.output_dtypes,
+    }
+    context.remove_node(node.name)
+    erf = context.make_node("Erf", list(node.input))
+    context.make_node("Sub", [one.output[0], erf.output[0]], **made)
+
+
+def _select(context: Any, node: Any, *_: Any) -> None:
+    """A selection by Where: tf2onnx multiplies by 0 and 1, and NaN spreads."""
+    from tf2onnx.onnx_opset.controlflow import Select
+
+    if _dtype(context, node) in _WHERE:
+        node.type = "Where"
+    else:  # without NaN
+        Select.version_7(context, node)
+
+
+def _floor_divide(context: Any, node: Any, *_: Any) -> None:
+    """Quotients rounded down: tf2onnx rounds those of integers towards 0."""
+    from tf2onnx.onnx_opset.math import FloorDiv
+
+    if _dtype(context, node).kind not in "iu":
+        FloorDiv.version_6(context, node)
+        return
+    x, divisor = node.input
+    made = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    outputs = {"name": node.name, "outputs": list(node.output)}
+    context.remove_node(node.name)
+    rest = context.make_node("Mod", [x, divisor], **made)
+    whole = context.make_node("Sub", [x, rest.output[0]], **made)
+    context.make_node("Div", [whole.output[0], divisor], **outputs, **made)
+
+
+def _floor_mod(context: Any, node: Any, *_: Any) -> None:
+    """What quotients that are rounded down leave."""
+    from tf2onnx.onnx_opset.math import FloorMod
+
+    if _dtype(context, node).kind in "iu":
+        node.type = "Mod"
+    else:
+        FloorMod.version_7(context, node)
+
+
+def _dtype(context: Any, node: Any) -> Any:
+    from onnx import helper
+
+    return helper.tensor_dtype_to_np_dtype(context.get_dtype(node.output[0]))
+
+
+# As tf2onnx takes them: each with what else it is to be called with.
+HANDLERS: dict[str, tuple[Any, list[Any]]] = {
+    "Einsum": (_einsum, []),
+    "Erfc": (_erfc, []),
+    "FloorDiv": (_floor_divide, []),
+    "FloorMod": (_floor_mod, []),
+    "SelectV2": (_select, []),
+}
+
+
+def with_values(
+    graph: Any,
+    values: Mapping[str, tuple[str, Any]],
+    reserved: Iterable[str],
+) -> tuple[list[str], dict[str, Any]]:
+    """Gives the graph values for some of its inputs, as constants of it.
+
+    Args:
+        graph: A `GraphProto`.
+        values: For each such input a name, or "" for its own, and the value:
+            a variable or an array.
+        reserved: The names of the other inputs, in the order that they get.
+
+    Returns:
+        The names of those constants that were given one, and are used; and
+        the values of constants, which the graph has without them.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    used = set(_read(graph))
+    taken = {
+        *used,
+        *(value.name for value in (*graph.input, *graph.output)),
+        *(name for node in graph.node for name in node.output),
+    }
+    renamed: dict[str, str] = {}
+    named = []
+    numbers = {}
+    for name, (wanted, value) in values.items():
+        if name not in used:
+            continue
+        new = wanted or name
+        while wanted and new in taken:
+            new += "_"
+        taken.add(new)
+        renamed[name] = new
+        kind = np.dtype(value.dtype)
+        if kind.kind == "O":
+            constant = numpy_helper.from_array(value, new)
+        else:
+            numbers[new] = value
+            constant = TensorProto(
+                name=new,
+                dims=value.shape,
+                data_type=helper.np_dtype_to_tensor_dtype(kind),
+            )
+        graph.initializer.append(constant)
+        if wanted:
+            named.append(new)
+    _rename(graph, renamed)
+    inputs = {value.name: value for value in graph.input}
+    order = [name for name in reserved if name in inputs]
+    order += [name for name in inputs if name not in {*order, *values}]
+    kept = [inputs[name] for name in order]
+    del graph.input[:]
+    graph.input.extend(kept)
+    return named, numbers
+
+
+def nodes(graph: Any) -> Iterator[Any]:
+    """Every node of a graph, and of those inside of it, however deep."""
+    for each in _graphs(graph):
+        yield from each.node
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+
+
+def _read(graph: Any) -> Iterator[str]:
+    """The names that nodes read, and those of outputs."""
+    for each in _graphs(graph):
+        for node in each.node:
+            yield from node.input
+        yield from (value.name for value in each.output)
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Lets the nodes read other names, those of subgraphs too.
+
+    tf2onnx names every tensor once in all its graphs.
+    """
+    for each in _graphs(graph):
+        for node in each.node:
+            for index, name in enumerate(node.input):
+                if name in names:
+                    node.input[index] = names[name]
+        for value in each.output:
+            value.name = names.get(value.name, value.name)
+
+
+def with_float_tables(graph: Any, numbers: Mapping[str, Any]) -> None:
+    """Looks numbers up as floats where the graph does as their bit patterns.
+
+    ONNX cannot read integers as floats. Where it would read rows of a constant
+    so, the constant can be floats. Loops and branches read those of the graphs
+    around them.
+
+    Args:
+        graph: A `GraphProto`.
+        numbers: The values of those constants that it has without them.
+    """
+    from onnx import numpy_helper
+
+    # tf2onnx names every tensor once in all its graphs.
+    homes = {}
+    constants = {}
+    for inner in _graphs(graph):
+        for each in inner.initializer:
+            homes[each.name], constants[each.name] = inner, each
+    makers = {name: node for node in nodes(graph) for name in node.output}
+    floats: dict[str, str] = {}
+    for node in nodes(graph):
+        if node.op_type != "Bitcast":
+            continue
+        source = makers.get(node.input[0])
+        while source is not None and source.op_type in (
+            "Identity",
+            "Reshape",
+            "Squeeze",
+            "Unsqueeze",
+        ):
+            source = makers.get(source.input[0])
+        if (
+            source is None
+            or source.op_type != "Gather"
+            or source.input[0] not in {*constants, *floats.values()}
+        ):
+            continue  # refused by name
+        table = source.input[0]
+        if table not in floats.values():
+            if table not in floats:
+                values = (
+                    array_of(numbers[table])
+                    if table in numbers
+                    else numpy_helper.to_array(constants[table])
+                )
+                if values.dtype != np.int32:
+                    continue
+                floats[table] = f"{table}/as_float32"
+                homes[table].initializer.append(
+                    numpy_helper.from_array(
+                        values.view("float32"), floats[table]
+                    )
+                )
+            source.input[0] = floats[table]
+        node.op_type = "Identity"
+        del node.attribute[:]
+    used = set(_read(graph))
+    for name in floats:
+        if name not in used:
+            homes[name].initializer.remove(constants[name])

@@ -1,0 +1,130 @@
+"""Compares a file with the one that its model becomes, an ONNX file first."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_posenc.export.errors import ExportError, ExportVerificationError
+from keras_posenc.export.formats.onnx_convert import convert, require_onnx
+from keras_posenc.export.inspect import Inspection
+from keras_posenc.export.isolated.comparing import onnx_comparison
+from keras_posenc.export.probes.cases import Expectations
+from keras_posenc.export.processes.isolation import (
+    MEMORY,
+    MIB,
+    IsolationError,
+    Limits,
+    run_isolated,
+)
+from keras_posenc.export.publish import working_folder
+
+
+def compare_with_conversion(
+    expectations: Expectations, inspection: Inspection
+) -> tuple[list[str], list[str], list[str]]:
+    """Compares a file with what its signature becomes when converted again.
+
+    Args:
+        expectations: The model's answers.
+        inspection: The file.
+
+    Returns:
+        What of the file is not the model's, what of its graph is not as it is
+        converted here, and what could not be compared, in words. Weights may
+        stand there with their axes in another order; of another graph only
+        they are compared.
+
+    Raises:
+        ExportVerificationError: The file cannot be compared within limits.
+    """
+    require_onnx()
+    (signature,) = expectations.signatures
+    with working_folder() as folder:
+        reference = folder / "reference"
+        try:
+            weights = convert(signature, reference)
+        except ExportError as error:  # others can do more
+            return [], [f"nothing of it can be compared: {error}"], []
+        found = compare_files(
+            onnx_comparison.__file__,
+            reference,
+            inspection.path,
+            json.dumps(weights),
+        )
+    rewritten, folded = [], []
+    if found["graph"] is not None:
+        writer = found["writer"] and f" ({found['writer']} wrote it, it says)"
+        rewritten.append(f"its graph has {found['graph']}{writer}")
+    elif found["rounding"]:
+        folded.append(f"the last bits of constants: {some(found['rounding'])}")
+    return altered_in(found), rewritten, folded
+
+
+_NAMED = 3  # of what differs
+
+
+def compare_files(
+    script: str,
+    reference: Path,
+    artifact: Path,
+    *arguments: str,
+    prepared: Sequence[Any] | None = None,
+    more_bytes: int = 0,
+) -> dict[str, Any]:
+    """Lets an isolated script compare a file with another one.
+
+    Args:
+        script: A script of `isolated/comparing`. Its `main` takes the paths of
+            both files, and prints what differs as JSON.
+        reference: The file that the model becomes here.
+        artifact: The file to judge.
+        *arguments: What `main` takes besides.
+        prepared: As for `Isolated`.
+        more_bytes: Of what else the script reads, for its limits.
+
+    Raises:
+        ExportVerificationError: The files cannot be compared within limits.
+    """
+    size = artifact.stat().st_size + reference.stat().st_size + more_bytes
+    try:
+        found: dict[str, Any] = json.loads(
+            run_isolated(
+                script,
+                str(reference),
+                str(artifact.resolve()),
+                *arguments,
+                limits=Limits(
+                    memory=MEMORY + 6 * size,
+                    seconds=12 + size // (10 * MIB),
+                    timeout=600,
+                ),
+                prepared=prepared,
+            )
+        )
+    except IsolationError as error:
+        raise ExportVerificationError(
+            f"The comparison of '{artifact}' with its model {error}"
+        ) from error
+    return found
+
+
+def altered_in(found: Mapping[str, Any]) -> list[str]:
+    """What of a file is not the model's, in words.
+
+    Of another graph, where nobody knows what stands where, only the weights.
+    """
+    altered = []
+    if found["weights"]:
+        altered.append(
+            f"missing or different weights: {some(found['weights'])}"
+        )
+    if found["constants"] and found["graph"] is None:
+        altered.append(f"different numbers: {some(found['constants'])}")
+    return altered
+
+
+def some(words: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = len(words) - _NAMED
+    return ", ".join(words[:_NAMED]) + f", and {more} more" * (more > 0)

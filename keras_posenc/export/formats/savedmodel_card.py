@@ -1,0 +1,302 @@
+"""MODEL_CARD.md, which says how to call a version."""
+
+import json
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export import units
+from keras_posenc.export.formats.savedmodel_serving import (
+    BATCHING_FILE,
+    is_padded_wrongly,
+)
+from keras_posenc.export.inspect import Inspection
+from keras_posenc.export.probes.cases import Case, Expectations
+from keras_posenc.export.regular_files import read_regular
+from keras_posenc.export.report import VerificationReport
+from keras_posenc.export.signatures.embeddings import CONTEXTUAL, MASK, POOLED
+from keras_posenc.export.signatures.labels import meaning_of
+from keras_posenc.export.signatures.lengths import IDS, LENGTHS
+from keras_posenc.export.signatures.signature import DEFAULT, Signature
+
+CARD_FILE = "MODEL_CARD.md"
+_MOST_BYTES = 16 * 1024**2  # of a card
+
+_SIGNATURES = {
+    DEFAULT: "The model itself.",
+    "from_ids": "The model from token ids.",
+    "encode": "The embeddings that the model computes on its way.",
+}
+_INPUTS = {
+    IDS: "token ids; those at or past the row's length are taken as padding",
+    LENGTHS: "how many ids of each row are real, from 0 on; all of them where "
+    "it has fewer",
+}
+_OUTPUTS = {
+    CONTEXTUAL: "a vector for each token; of no meaning at padding",
+    MASK: "which tokens are real, and no padding",
+    POOLED: "a vector for the whole text",
+}
+
+
+def model_card(
+    name: str,
+    signatures: Sequence[Signature],
+    inspection: Inspection,
+    report: VerificationReport | None,
+    expectations: Expectations | None,
+    labels: Any,
+    batching: Mapping[str, Any] | None,
+    warmup: int,
+) -> str:
+    """The page, in Markdown.
+
+    Args:
+        name: What a server calls the model.
+        signatures: Its signatures.
+        inspection: What is in the version.
+        report: What verification found, if it was verified.
+        expectations: What it was verified with; gives the examples, of what
+            was invented for it alone.
+        labels: The names of the classes, if they were given.
+        batching: The parameters of batching, if they were written.
+        warmup: The number of warm-up requests.
+    """
+    import tensorflow as tf
+
+    cases = expectations.usual if expectations is not None else []
+    parts = [
+        f"# {name}",
+        f"{units.size(inspection.size_bytes)}, of which weights "
+        f"{units.size(inspection.weight_bytes)}. {_operators(inspection)}",
+        f"Written by TensorFlow {tf.__version__} and Keras "
+        f"{keras.__version__}.",
+        "## Verification",
+        _verification(report),
+        "## Warm-up and batching",
+        _serving(signatures, report, batching, warmup),
+        *(
+            _signature(name, signature, inspection, cases, labels)
+            for signature in signatures
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def tell_origin(folder: Path, version: int) -> None:
+    """Notes in the card of a copied version which version it was."""
+    card = folder / CARD_FILE
+    if card.is_file():
+        # It may be edited since, in any encoding, and read-only.
+        title, end, rest = read_regular(card, _MOST_BYTES).partition(b"\n")
+        origin = b"\n**Version %d once more.**\n" % version
+        mode = card.stat().st_mode
+        card.chmod(mode | stat.S_IWUSR)
+        card.write_bytes(title + end + origin + rest)
+        card.chmod(mode)
+
+
+def _operators(inspection: Inspection) -> str:
+    if not inspection.foreign_operators:
+        return "TensorFlow's own operators are enough."
+    return (
+        "Needs operators that TensorFlow Serving has built in, and TensorFlow "
+        f"alone has not: {', '.join(inspection.foreign_operators)}. In Python "
+        "`import tensorflow_text`, which registers them, comes before "
+        "`tf.saved_model.load`."
+    )
+
+
+def _verification(report: VerificationReport | None) -> str:
+    if report is None:
+        return "Not verified: it was exported with `verify=False`."
+    lines = [
+        "A fresh process without Keras gave the model's own answers before "
+        f"this version appeared: {len(report.cases):,} batches, largest "
+        f"difference {report.worst_difference:.2g} (allowed: "
+        f"{report.tolerance:.2g}).",
+        *(
+            [
+                "Says little, since the answers hardly depend on the inputs: "
+                f"{', '.join(report.constant)}."
+            ]
+            if report.constant
+            else []
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _serving(
+    signatures: Sequence[Signature],
+    report: VerificationReport | None,
+    batching: Mapping[str, Any] | None,
+    warmup: int,
+) -> str:
+    lines = [
+        f"- Warm-up: {warmup} requests, which the server replays before it "
+        "serves this version; the verification replayed them."
+        if warmup
+        else "- Warm-up: none."
+    ]
+    if programs := {pair for each in signatures for pair in each.asked}:
+        batches, lengths = map(max, zip(*programs, strict=True))
+        lines.append(
+            f"- Compiled by XLA, for texts of up to {lengths} in batches of up "
+            f"to {batches}: TensorFlow Serving needs "
+            "`--xla_cpu_compilation_enabled`. Each size is compiled as it is "
+            "first asked for"
+            + ("." if warmup else ", since there is no warm-up.")
+        )
+    if batching is None:
+        lines.append(f"- Batching: no `{BATCHING_FILE}`.")
+    else:
+        lines.append(
+            f"- Batching: `{BATCHING_FILE}`, read under `--enable_batching "
+            "--enable_per_model_batching_parameters`. A request may have "
+            f"{batching['max_batch_size']} rows; more is a 400 "
+            "(INVALID_ARGUMENT). Raise it by "
+            '`batching={"max_batch_size": 256}`.'
+        )
+    wrong = [s.name for s in signatures if is_padded_wrongly(s)]
+    if wrong:
+        from_ids = any(LENGTHS in s.specs for s in signatures)
+        advice = "send `from_ids` with `lengths`" if from_ids else "send text"
+        lines.append(
+            "- **With batching on, rows of different lengths are wrong in "
+            f"{_code(wrong)}**: the server pads a request's rows with its "
+            f"first element, and not with padding. Send rows of one length, or "
+            f"{advice}."
+        )
+    if report is not None and report.padding_matters:
+        lines.append(
+            "- **Padding changes this model's answers.** Batch rows of one "
+            "length only."
+        )
+    if any(LENGTHS in s.specs for s in signatures):
+        lines.append(
+            "- A row of `from_ids` has at least one id, if of length 0: the "
+            "server does not pad what is empty."
+        )
+    return "\n".join(lines)
+
+
+def _signature(
+    name: str,
+    signature: Signature,
+    inspection: Inspection,
+    cases: Sequence[Case],
+    labels: Any,
+) -> str:
+    found = inspection.signatures[signature.name]
+    # What a model says of itself: of the signature, and of names by side.
+    own = getattr(signature.model, "card", {})
+    rows = ["| | name | dtype and shape | meaning |", "|---|---|---|---|"]
+    for side, meanings in (("inputs", _INPUTS), ("outputs", _OUTPUTS)):
+        for tensor, info in found[side].items():
+            meaning = f"the model's {side[:-1]}"
+            if side == "inputs" or signature.name == "encode":
+                meaning = meanings.get(tensor, meaning)
+            if labels and side == "outputs":
+                meaning = meaning_of(labels, tensor) or meaning
+            meaning = own.get(side, {}).get(tensor, meaning)
+            rows.append(f"| {side[:-1]} | `{tensor}` | {info} | {meaning} |")
+    example = {
+        tensor: value.tolist()
+        for tensor, value in _example(signature, cases).items()
+    }
+    body: dict[str, Any] = {"inputs": example}
+    if signature.name != DEFAULT:
+        body = {"signature_name": signature.name, **body}
+    request = json.dumps(body, ensure_ascii=False)
+    return "\n\n".join(
+        [
+            f"## `{signature.name}`",
+            own.get("signature")
+            or _SIGNATURES.get(
+                signature.name, "As it was given to the export."
+            ),
+            "\n".join(rows),
+            "```sh\ncurl http://localhost:8501/v1/models/"
+            f"{name}:predict -d '{request}'\n```",
+            f"```python\n{_grpc(name, signature, example)}\n```",
+            *([_in_python(signature)] if signature.has_serve else []),
+        ]
+    )
+
+
+def _in_python(signature: Signature) -> str:
+    """How Python calls it, with tensors of the names of the inputs."""
+
+    def code(structure: Any) -> str:
+        if isinstance(structure, str):
+            return structure
+        if isinstance(structure, Mapping):
+            items = (f"{key!r}: {code(structure[key])}" for key in structure)
+            return f"{{{', '.join(items)}}}"
+        return f"[{', '.join(map(code, structure))}]"
+
+    given = ", ".join(map(code, signature.arguments))
+    named = ", ".join(f"{each}={each}" for each in signature.specs)
+    return (
+        "In Python, with `loaded = tf.saved_model.load(...)` of this folder: "
+        f"`loaded.serve({given})` returns what the model does, as exports by "
+        f"Keras do, and `loaded.signatures['{signature.name}']({named})` a "
+        "dict of outputs."
+    )
+
+
+def _grpc(name: str, signature: Signature, example: Mapping[str, Any]) -> str:
+    lines = [
+        "import grpc, tensorflow as tf",
+        "from tensorflow_serving.apis import predict_pb2",
+        "from tensorflow_serving.apis import prediction_service_pb2_grpc",
+        "",
+        "request = predict_pb2.PredictRequest()",
+        f"request.model_spec.name = {name!r}",
+        f"request.model_spec.signature_name = {signature.name!r}",
+        *(
+            f"request.inputs[{tensor!r}].CopyFrom(tf.make_tensor_proto("
+            f"{value!r}, tf.{signature.specs[tensor].dtype}))"
+            for tensor, value in example.items()
+        ),
+        'channel = grpc.insecure_channel("localhost:8500")',
+        "stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)",
+        "outputs = stub.Predict(request, timeout=5).outputs",
+    ]
+    return "\n".join(lines)
+
+
+def _example(
+    signature: Signature, cases: Sequence[Case]
+) -> dict[str, np.ndarray]:
+    """The smallest inputs that verification invented; else zeros.
+
+    What somebody else thought of is not quoted: samples may be private.
+    """
+    invented = [
+        case.inputs
+        for case in cases
+        if case.signature == signature.name and not case.is_sample
+    ]
+    numbers = min(
+        invented,
+        key=lambda case: sum(v.size for v in case.values()),
+        default={},
+    )
+    return {
+        name: np.full(tuple(size or 1 for size in spec.shape), "a text", object)
+        if spec.dtype == "string"
+        else numbers.get(
+            name, np.zeros([size or 1 for size in spec.shape], spec.dtype)
+        )
+        for name, spec in signature.specs.items()
+    }
+
+
+def _code(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

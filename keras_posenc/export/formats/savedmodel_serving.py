@@ -1,0 +1,281 @@
+"""What a server reads beside a SavedModel: warm-up requests and batching."""
+
+import dataclasses
+import numbers
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_posenc.export.errors import in_words
+from keras_posenc.export.probes.cases import Case, Expectations
+from keras_posenc.export.probes.samples import Inputs, fit_samples
+from keras_posenc.export.publish import writing_to
+from keras_posenc.export.signatures.signature import Signature
+
+BATCHING_FILE = "batching_params.pbtxt"
+
+_SIZES = "allowed_batch_sizes"
+# In the order of the message, tensorflow.serving.BatchingParameters.
+_NUMBERS = (
+    "max_batch_size",
+    "batch_timeout_micros",
+    "max_enqueued_batches",
+    "max_execution_batch_size",
+)
+_DEFAULT = {"max_batch_size": 32, "batch_timeout_micros": 1000}
+
+
+def resolve_batching(
+    batching: Any, signatures: Sequence[Signature]
+) -> dict[str, Any] | None:
+    """Complete parameters of batching, or None.
+
+    Args:
+        batching: True for parameters to begin with, or a dict of some.
+        signatures: Those of the artifact.
+
+    Raises:
+        ValueError: An unknown parameter or one out of range, sizes that do not
+            end at the largest batch, or a signature of fixed batch.
+    """
+    if batching is None or batching is False:
+        return None
+    if batching is not True and not isinstance(batching, Mapping):
+        raise ValueError(
+            "`batching` must be True, a dict of parameters, or None. "
+            f"Received: batching={batching!r}"
+        )
+    given = {} if batching is True else dict(batching)
+    for name, value in given.items():
+        if name == "num_batch_threads":
+            raise ValueError(
+                "`batching`: all models share a server's threads, so it reads "
+                "'num_batch_threads' from its own --batching_parameters_file "
+                "('num_batch_threads { value: 4 }'), and not from a version"
+            )
+        if name not in (*_NUMBERS, _SIZES):
+            raise ValueError(
+                "`batching` may have the parameters "
+                f"{', '.join((*_NUMBERS, _SIZES))}. Received: {name!r}"
+            )
+        lowest = 0 if name == "batch_timeout_micros" else 1
+        values = value if name == _SIZES else [value]
+        if (
+            not isinstance(values, Sequence)
+            or not values
+            or not all(_is_integer(each, lowest) for each in values)
+        ):
+            kind = "a list of integers" if name == _SIZES else "an integer"
+            raise ValueError(
+                f"`batching`: '{name}' must be {kind} of at least {lowest}. "
+                f"Received: {name}={value!r}"
+            )
+    sizes = list(map(int, given.pop(_SIZES, ())))
+    limit = "max_batch_size"
+    if "max_execution_batch_size" in given:
+        limit = "max_execution_batch_size"
+    if sizes:
+        given.setdefault(limit, sizes[-1])
+    parameters = {**_DEFAULT, **{key: int(n) for key, n in given.items()}}
+    largest = parameters[limit]
+    if largest > parameters["max_batch_size"]:
+        raise ValueError(
+            f"`batching`: '{limit}' must be 'max_batch_size' at most. "
+            f"Received: {limit}={largest}, "
+            f"max_batch_size={parameters['max_batch_size']}"
+        )
+    sizes = sizes or _powers_to(largest)
+    if sizes != sorted(set(sizes)) or sizes[-1] != largest:
+        raise ValueError(
+            f"`batching`: '{_SIZES}' must increase, and end at '{limit}'. "
+            f"Received: {_SIZES}={sizes}, {limit}={largest}"
+        )
+    for signature in signatures:
+        for name, spec in signature.specs.items():
+            if not spec.shape or spec.shape[0] is not None:
+                raise ValueError(
+                    "`batching` needs inputs of any batch size. Received: "
+                    f"signature '{signature.name}' with the input '{name}' of "
+                    f"shape {tuple(spec.shape)}"
+                )
+    return {**parameters, _SIZES: sizes}
+
+
+def write_batching(parameters: Mapping[str, Any], folder: Path) -> None:
+    """Writes parameters where `--enable_per_model_batching_parameters` looks.
+
+    They are a `tensorflow.serving.BatchingParameters` in text format, which no
+    Python package has.
+    """
+    lines = [
+        f"{name} {{ value: {parameters[name]} }}"
+        for name in _NUMBERS
+        if name in parameters
+    ]
+    lines += [f"{_SIZES}: {size}" for size in parameters[_SIZES]]
+    if "max_execution_batch_size" in parameters:
+        lines.append("enable_large_batch_splitting { value: true }")
+    lines += ["pad_variable_length_inputs: true", ""]
+    with writing_to(folder.parent):
+        (folder / BATCHING_FILE).write_text("\n".join(lines))
+
+
+def is_padded_wrongly(signature: Signature) -> bool:
+    """Whether rows padded with the first element would be taken as real."""
+    return "lengths" not in signature.specs and any(
+        None in spec.shape[1:] for spec in signature.specs.values()
+    )
+
+
+def _powers_to(largest: int) -> list[int]:
+    sizes = [1]
+    while 2 * sizes[-1] < largest:
+        sizes.append(2 * sizes[-1])
+    return sizes if sizes[-1] == largest else [*sizes, largest]
+
+
+def _is_integer(value: Any, lowest: int) -> bool:
+    return (
+        isinstance(value, numbers.Integral)
+        and not isinstance(value, bool)
+        and lowest <= int(value) < 2**63
+    )
+
+
+WARMUP_FILE = Path("assets.extra", "tf_serving_warmup_requests")
+MAX_RECORDS = 1000
+
+
+def check_warmup(warmup: Any, verify: bool) -> None:
+    """Raises `ValueError` or `ImportError` for what cannot be written."""
+    if warmup is None or warmup is False:
+        return
+    if warmup is not True and not isinstance(warmup, list | tuple):
+        raise ValueError(
+            "`warmup` must be True, for the inputs that the export is verified "
+            "with, or a list of samples, or None. Received: "
+            f"warmup={warmup!r}"
+        )
+    if not verify:
+        raise ValueError(
+            "`warmup` needs verify=True: a server does not load a version "
+            "whose warm-up fails, so it is tried before. Received: "
+            "verify=False"
+        )
+    if warmup is not True and not 0 < len(warmup) <= MAX_RECORDS:
+        raise ValueError(
+            f"`warmup` must have 1 to {MAX_RECORDS} samples, which is what "
+            f"TensorFlow Serving reads. Received: {len(warmup)}"
+        )
+    _import()
+
+
+def warmup_cases(
+    warmup: Any,
+    fitted: Mapping[str, Sequence[Inputs]],
+    expectations: Expectations,
+    batching: Mapping[str, Any] | None,
+) -> list[Case]:
+    """Those of the verified batches that are to be replayed.
+
+    The server puts what it replays in its queue of batches, which takes no
+    more rows at once than a batch has: they are asked for in parts then.
+
+    Args:
+        warmup: See `export_saved_model`.
+        fitted: Where it is a list of samples, those of each signature.
+        expectations: The verified batches.
+        batching: The parameters of batching, if there is any.
+
+    Raises:
+        ValueError: They are more than a server reads.
+    """
+    if not warmup:
+        return []
+    cases = list(
+        {
+            (case.signature, _key(case.inputs)): case
+            for case in expectations.usual
+        }.values()
+    )
+    if warmup is not True:
+        wanted = {
+            (name, _key(inputs))
+            for name, found in fitted.items()
+            for inputs in found
+        }
+        cases = [
+            case
+            for case in cases
+            if (case.signature, _key(case.inputs)) in wanted
+        ]
+    if batching is not None:
+        largest = batching["max_batch_size"]
+        cases = [part for case in cases for part in _parts(case, largest)]
+    if len(cases) > MAX_RECORDS:
+        raise ValueError(
+            f"`warmup` makes {len(cases)} requests, and TensorFlow Serving "
+            f"reads {MAX_RECORDS} at most"
+        )
+    return cases
+
+
+def fit_warmup(
+    warmup: Any, signatures: Sequence[Signature]
+) -> dict[str, list[Inputs]]:
+    """The samples to warm up with, by the signatures that take them."""
+    given = warmup if isinstance(warmup, list | tuple) else None
+    return fit_samples(signatures, given, "warmup")
+
+
+def write_warmup(cases: Sequence[Case], folder: Path, model_name: str) -> None:
+    """Writes requests for a SavedModel in `folder`."""
+    if not cases:
+        return
+    import tensorflow as tf
+
+    logs = _import()
+    file = folder / WARMUP_FILE
+    with writing_to(folder.parent):
+        file.parent.mkdir()
+    try:
+        with tf.io.TFRecordWriter(str(file)) as writer:
+            for case in cases:
+                log = logs.PredictionLog()
+                request = log.predict_log.request
+                request.model_spec.name = model_name
+                request.model_spec.signature_name = case.signature
+                for name, value in case.inputs.items():
+                    request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+                writer.write(log.SerializeToString())
+    except tf.errors.OpError as error:
+        with writing_to(folder.parent):
+            raise OSError(in_words(error)) from error
+
+
+def _import() -> Any:
+    try:
+        from tensorflow_serving.apis import prediction_log_pb2
+    except ImportError as error:
+        raise ImportError(
+            "`warmup` needs tensorflow-serving-api: pip install "
+            "'keras-posenc[serving]'"
+        ) from error
+    return prediction_log_pb2
+
+
+def _parts(case: Case, largest: int) -> Iterator[Case]:
+    rows = len(next(iter(case.inputs.values())))
+    for start in range(0, rows, largest):
+        inputs = {
+            name: value[start : start + largest]
+            for name, value in case.inputs.items()
+        }
+        yield dataclasses.replace(case, inputs=inputs)
+
+
+def _key(inputs: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(
+        (name, value.shape, tuple(value.ravel().tolist()))
+        for name, value in inputs.items()
+    )

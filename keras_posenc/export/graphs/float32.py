@@ -1,0 +1,51 @@
+"""Models of mixed precision, in float32."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras.dtype_policies import DTypePolicyMap, QuantizedDTypePolicy
+
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import layers_within
+
+
+def to_float32(signatures: Sequence[Signature]) -> bool:
+    """Makes every layer of a snapshot run as LiteRT can.
+
+    LiteRT has no kernels for most operators of mixed precision: layers with
+    such a policy run in float32, the dtype in which their weights are stored.
+    Its fast kernels want every shape beforehand, and no loops: layers with an
+    attribute `data_dependent_shapes` have it False.
+
+    Returns:
+        Whether any layer had to change its policy.
+
+    Raises:
+        ExportError: A layer whose weights are of low precision.
+    """
+    changed = False
+    for signature in signatures:
+        for layer in layers_within(signature.model):
+            policy: Any = layer.dtype_policy
+            if isinstance(policy, DTypePolicyMap) and layer.path:
+                policy = policy[layer.path]
+            mode = policy.quantization_mode
+            if mode not in (None, "int8"):  # refused: see keras_int8.py
+                continue
+            is_low = policy.variable_dtype in ("float16", "bfloat16")
+            if is_low and layer.weights:
+                raise ExportError(
+                    f"Layer '{layer.path or layer.name}' has the dtype policy "
+                    f"'{policy.name}', whose weights neither LiteRT nor ONNX "
+                    f"takes. Rebuild the model with "
+                    f"'mixed_{policy.variable_dtype}' or 'float32'"
+                )
+            if policy.compute_dtype in ("float16", "bfloat16"):
+                changed = True
+                layer.dtype_policy = (
+                    QuantizedDTypePolicy(mode, "float32") if mode else "float32"
+                )
+            if getattr(layer, "data_dependent_shapes", False):
+                layer.data_dependent_shapes = False
+    return changed

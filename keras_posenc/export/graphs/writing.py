@@ -1,0 +1,86 @@
+"""From a model to the folder of a SavedModel, by TensorFlow."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_posenc.export.errors import ExportError, in_words
+from keras_posenc.export.graphs.contents import tables_of
+from keras_posenc.export.graphs.shared_layers import trace_all
+from keras_posenc.export.publish import writing_to
+from keras_posenc.export.signatures.signature import Signature
+
+
+def serve_of(signature: Signature, function: Any) -> Any:
+    """What Keras's own exports call `serve`: a signature for Python.
+
+    It takes and returns what the model does, and computes nothing but the
+    signature's graph function.
+    """
+    import tensorflow as tf
+
+    def spec(name: str) -> Any:
+        given = signature.specs[name]
+        return tf.TensorSpec(given.shape, given.dtype, name=name)
+
+    arguments = keras.tree.map_structure(spec, list(signature.arguments))
+    names = keras.tree.flatten(list(signature.arguments))
+
+    @tf.function(input_signature=arguments, autograph=False)
+    def serve(*given: Any) -> Any:
+        tensors = keras.tree.flatten(list(given))
+        outputs = function(**dict(zip(names, tensors, strict=True)))
+        return signature.pack(outputs)
+
+    return serve
+
+
+def write_saved_model(
+    signatures: Sequence[Signature], folder: Path, has_serve: bool = False
+) -> dict[str, Any]:
+    """Writes a SavedModel with the given signatures, each weight once.
+
+    Args:
+        signatures: The entry points, of a snapshot.
+        folder: A path at which nothing exists.
+        has_serve: Whether Python is to find the function `serve`.
+
+    Returns:
+        The graph function of each signature by name.
+
+    Raises:
+        ExportError: TensorFlow refuses.
+    """
+    import tensorflow as tf
+
+    functions = trace_all(signatures)
+    # Only what the functions read: Keras's own export tracks every layer, and
+    # so writes each weight twice.
+    module = tf.Module()
+    module.weights = list(
+        {
+            id(variable): variable
+            for function in functions.values()
+            for variable in function.variables
+        }.values()
+    )
+    module.tables = tables_of(signatures)
+    for signature in signatures if has_serve else ():
+        if signature.has_serve:
+            module.serve = serve_of(signature, functions[signature.name])
+    try:
+        with writing_to(folder.parent):
+            tf.saved_model.save(module, str(folder), signatures=functions)
+    except AssertionError as error:
+        raise ExportError(
+            "A layer of the model uses a TensorFlow resource, such as a lookup "
+            "table, that is no attribute of the layer, so that it cannot be "
+            f"saved with it: {str(error).splitlines()[0]}"
+        ) from error
+    except tf.errors.OpError as error:
+        raise ExportError(
+            f"Cannot write to '{folder.parent}': {in_words(error)}"
+        ) from error
+    return functions

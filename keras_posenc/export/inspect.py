@@ -1,0 +1,555 @@
+"""What an exported file is, read in a process of its own and not run."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from keras_posenc.export import units
+from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.isolated.reading import keras_loading, reading
+from keras_posenc.export.operators import ALLOWED, BY_PLACE, check_known
+from keras_posenc.export.processes.isolation import (
+    MEMORY,
+    MIB,
+    Isolated,
+    IsolationError,
+    Limits,
+    run_isolated,
+)
+from keras_posenc.export.publish import as_path, versions
+from keras_posenc.export.regular_files import is_hidden, open_regular
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """Shape and dtype of an input or output; None is a dynamic size."""
+
+    shape: tuple[int | None, ...] | None
+    dtype: str
+
+    def __str__(self) -> str:
+        sizes = "..." if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.dtype} ({sizes})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """The contents of an artifact.
+
+    `str(inspection)` is one line, and below it what needs attention;
+    `inspection.details()` has tables of all inputs, outputs and operators.
+
+    Attributes:
+        path: The SavedModel's version folder, or the LiteRT file.
+        kind: `"saved_model"`, `"litert"` or `"onnx"`.
+        size_bytes: Size of the file, or of all files of the folder.
+        weight_bytes: Of these, the variables of a SavedModel, or the constant
+            buffers of a LiteRT file.
+        signatures: For each signature its `"inputs"` and `"outputs"`, each a
+            dict of `Tensor` by name; those of a SavedModel sorted by name.
+        operators: How often each operator stands in the graph.
+        foreign_operators: Those that the plain runtime does not have: custom
+            and Flex operators, or operators of TensorFlow's add-ons.
+        unsafe_operators: Those of TensorFlow, and custom ones, that are not
+            known to compute and do nothing else (see `operators.py`), or that
+            name files where TensorFlow would not. An artifact that has any is
+            neither published nor run, unless `allow_operators` names them.
+        quantization: `"float16"`, `"int8"` or `"int8-static"` where weights of
+            a LiteRT file are of such, else None.
+        has_metadata: Whether a LiteRT file says what its inputs mean, as
+            MediaPipe's tasks want it.
+    """
+
+    path: Path
+    kind: str
+    size_bytes: int
+    weight_bytes: int
+    signatures: dict[str, dict[str, dict[str, Tensor]]]
+    operators: dict[str, int]
+    foreign_operators: list[str]
+    unsafe_operators: list[str]
+    quantization: str | None = None
+    has_metadata: bool = False
+
+    def __str__(self) -> str:
+        """One line, and below it what needs attention."""
+        names = ", ".join(self.signatures) or "none"
+        lines = [
+            f"{self.path}: {self.kind}, "
+            + f"{self.quantization}, " * bool(self.quantization)
+            + f"{units.size(self.size_bytes)}, "
+            f"{'UNSAFE' if self.unsafe_operators else 'safe'}, "
+            f"signatures: {names}"
+        ]
+        if self.has_metadata:
+            lines.append("with metadata, as MediaPipe's tasks want it")
+        if self.unsafe_operators:
+            lines.append(
+                "operators that may do more than compute: "
+                f"{', '.join(self.unsafe_operators)}"
+            )
+        if self.foreign_operators:
+            lines.append(
+                "operators beyond the plain runtime: "
+                f"{', '.join(self.foreign_operators)}"
+            )
+        return "\n".join(lines)
+
+    def details(self) -> str:
+        """All of it: what `str` says, and tables of tensors and operators."""
+        from rich.console import Console
+        from rich.table import Table
+
+        tensors = Table()
+        for heading in ("signature", "", "name", "dtype and shape"):
+            tensors.add_column(heading, overflow="fold")
+        for name, sides in self.signatures.items():
+            for side, by_name in sides.items():
+                for tensor_name, tensor in by_name.items():
+                    tensors.add_row(name, side[:-1], tensor_name, str(tensor))
+        operators = Table("operator", "count")
+        for name, count in self.operators.items():
+            is_foreign = name in self.foreign_operators
+            is_unsafe = name in self.unsafe_operators
+            remarks = " (not builtin)" * is_foreign + " (unsafe)" * is_unsafe
+            operators.add_row(name + remarks, str(count))
+        console = Console()
+        with console.capture() as capture:
+            console.print(tensors)
+            console.print(operators, end="")
+        return "\n".join(
+            [
+                str(self),
+                f"weights: {units.size(self.weight_bytes)}",
+                capture.get().rstrip("\n"),
+            ]
+        )
+
+
+def inspect(artifact: str | Path) -> Inspection:
+    """Reads what an artifact contains, without running it.
+
+    It may come from anywhere: a process of its own reads it, which has seconds
+    and some hundred megabytes to do so.
+
+    Args:
+        artifact: A LiteRT or ONNX file, a SavedModel folder, or the folder of a
+            SavedModel's versions, of which the highest is read.
+
+    Returns:
+        An `Inspection`.
+
+    Raises:
+        ValueError: There is no artifact at the path, or it is not readable, or
+            its folder holds links, or assets from outside of it.
+
+    Example:
+    >>> import keras_posenc as kp
+    >>> kp.inspect("no_such_file.tflite")
+    Traceback (most recent call last):
+    ValueError: 'no_such_file.tflite' does not exist
+    """
+    path, kind = locate(artifact)
+    if kind == "onnx" and util.find_spec("onnx") is None:
+        raise ImportError(
+            "ONNX files need onnx: pip install 'keras-posenc[onnx]'"
+        )
+    what = {"litert": "LiteRT file", "onnx": "ONNX file"}.get(
+        kind, "SavedModel"
+    )
+    sizes = {path: path.stat().st_size}
+    if kind == "saved_model":
+        sizes = {
+            Path(entry.path): entry.stat().st_size for entry in files(path)
+        }
+    limits = Limits()
+    if kind == "onnx":  # whose weights are a part of the message
+        limits = dataclasses.replace(
+            limits,
+            memory=limits.memory + 4 * sizes[path],
+            seconds=limits.seconds + sizes[path] // (50 * MIB),
+        )
+    try:
+        found = json.loads(
+            run_isolated(
+                reading.__file__,
+                kind,
+                str(path),
+                limits=limits,
+                prepared=[kind],
+            )
+        )
+        if "error" in found:
+            raise ValueError(found["error"])
+        if found.get("has_variables"):
+            check_variables(path / "variables", sizes)
+        if kind == "saved_model":
+            check_assets(path, sizes, found["assets"])
+        signatures = {
+            name: {
+                side: _tensors(tensors, kind) for side, tensors in sides.items()
+            }
+            for name, sides in found["signatures"].items()
+        }
+    except IsolationError as error:
+        raise ValueError(
+            f"'{path}' is no readable {what}: its reading {error}"
+        ) from error
+    except (ValueError, TypeError) as error:  # its own, or of a strange dtype
+        raise ValueError(f"'{path}' is no readable {what}: {error}") from error
+    if kind != "saved_model":
+        weight_bytes, foreign = found["weight_bytes"], found["custom"]
+    else:
+        import tensorflow as tf
+
+        foreign = sorted(
+            name for name in found["operators"] if not hasattr(tf.raw_ops, name)
+        )
+        weight_bytes = sum(
+            size
+            for file, size in sizes.items()
+            if file.parent == path / "variables"
+        )
+    return Inspection(
+        path=path,
+        kind=kind,
+        size_bytes=sum(sizes.values()),
+        weight_bytes=weight_bytes,
+        signatures=signatures,
+        operators=found["operators"],
+        foreign_operators=foreign,
+        unsafe_operators=sorted(
+            {*found["unsafe"], *_unknown(kind, found)},
+        ),
+        quantization=found.get("quantization"),
+        has_metadata=found.get("has_metadata", False),
+    )
+
+
+def _unknown(kind: str, found: dict[str, Any]) -> set[str]:
+    """Operators that may do more than compute; LiteRT's and ONNX's do not."""
+    if kind == "onnx":
+        return set()
+    if kind == "litert":
+        return {
+            name
+            for name in found["custom"]
+            if name.removeprefix("Flex") not in ALLOWED
+        }
+    return found["operators"].keys() - ALLOWED - BY_PLACE
+
+
+def _tensors(tensors: dict[str, Any], kind: str) -> dict[str, Tensor]:
+    named = {}
+    for name, tensor in tensors.items():
+        shape, dtype = tensor["shape"], tensor["dtype"]
+        if kind == "saved_model":
+            import tensorflow as tf
+
+            dtype = tf.dtypes.as_dtype(dtype).name
+        if shape is not None:
+            shape = tuple(None if size < 0 else size for size in shape)
+        named[name] = Tensor(shape, dtype)
+    return named
+
+
+_MAX_FILES = 10_000
+
+_MAX_DEPTH = 100
+
+# What TensorFlow, Keras and this package write, by the path in the folder, and
+# what servers read there.
+_PARTS = re.compile(
+    r"(saved_model|fingerprint|keras_metadata)\.pb"
+    r"|variables/variables\.(index|data-\d{5}-of-\d{5})|assets/.+"
+    r"|assets\.extra/(tf_serving_warmup_requests|verification\.json)"
+    r"|debug/saved_model_debug_info\.pb|MODEL_CARD\.md|batching_params\.pbtxt",
+    re.DOTALL,
+)
+# Users may keep files of their own there: no runtime reads them.
+_OF_USERS = "assets.extra/"
+
+
+def files(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Every file of a version folder, however deep.
+
+    What users added to `assets.extra` is left out, and so is what `is_hidden`.
+
+    Raises:
+        ValueError: There is anything but files and folders, or no end of them,
+            or they cannot be read, or are no part of a SavedModel.
+    """
+    try:
+        for entry in _files(folder):
+            name = Path(entry.path).relative_to(folder).as_posix()
+            if _PARTS.fullmatch(name):
+                yield entry
+            elif not name.startswith(_OF_USERS):
+                raise ValueError(
+                    f"'{folder}' is no readable SavedModel: {_not_a_part(name)}"
+                )
+    except OSError as error:
+        raise ValueError(
+            f"'{folder}' is no readable SavedModel: {error.strerror}"
+        ) from error
+
+
+def _not_a_part(name: str) -> str:
+    """Why a folder with such a file is refused, in words."""
+    return (
+        f"'{name}' is no part of one. Move it out of the folder, or to "
+        f"{_OF_USERS}, which no runtime reads"
+    )
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files of a version folder."""
+    return sum(entry.stat().st_size for entry in files(folder))
+
+
+def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
+    remaining, count = [(folder, 1)], 0
+    while remaining:
+        path, depth = remaining.pop()
+        if depth > _MAX_DEPTH:
+            raise ValueError(
+                f"'{folder}' is no readable SavedModel: its folders are "
+                f"nested more than {_MAX_DEPTH} deep"
+            )
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if path == folder and is_hidden(entry.name):
+                    continue  # whatever it is
+                count += 1
+                if count > _MAX_FILES:
+                    raise ValueError(
+                        f"'{folder}' is no readable SavedModel: it holds more "
+                        f"than {_MAX_FILES} files"
+                    )
+                if entry.is_dir(follow_symlinks=False):
+                    remaining.append((Path(entry.path), depth + 1))
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry
+                else:
+                    kind = "link" if entry.is_symlink() else "device"
+                    raise ValueError(
+                        f"'{folder}' is no readable SavedModel: it may hold "
+                        f"files and folders only, and '{entry.path}' is a "
+                        f"{kind}"
+                    )
+
+
+def check_variables(folder: Path, sizes: dict[Path, int]) -> None:
+    """Raises `ValueError` where files of variables are missing, or empty."""
+    shards = [
+        int(found[1])
+        for path in sizes
+        if path.parent == folder
+        and (
+            found := re.fullmatch(
+                r"variables\.data-\d{5}-of-(\d{5})", path.name
+            )
+        )
+    ]
+    count = max(shards, default=1)
+    for name in (
+        "variables.index",
+        *(f"variables.data-{i:05}-of-{count:05}" for i in range(count)),
+    ):
+        if not sizes.get(folder / name):
+            state = "empty" if folder / name in sizes else "missing"
+            raise ValueError(f"variables/{name} is {state}")
+
+
+def check_assets(
+    folder: Path, sizes: Collection[Path], known: Collection[str]
+) -> None:
+    """Raises `ValueError` for an asset that the graph does not name."""
+    named = {os.path.normpath(folder / "assets" / name) for name in known}
+    for path in sizes:
+        place = path.relative_to(folder).as_posix()
+        if place.startswith("assets/") and str(path) not in named:
+            raise ValueError(_not_a_part(place))
+
+
+def locate(artifact: str | Path) -> tuple[Path, str]:
+    """The path of an artifact, and `"saved_model"`, `"litert"` or `"onnx"`.
+
+    Raises:
+        ValueError: There is no artifact at the path.
+    """
+    path = as_path("artifact", artifact)
+    if not os.path.exists(path):  # unlike Path's, for any name
+        raise ValueError(f"'{path}' does not exist")
+    if path.is_dir():
+        if not (path / "saved_model.pb").is_file():
+            for number in reversed(versions(path)):
+                if (path / str(number) / "saved_model.pb").is_file():
+                    path = path / str(number)
+                    break
+        if not (path / "saved_model.pb").is_file():
+            raise ValueError(
+                f"'{path}' is no SavedModel: it has no saved_model.pb, and no "
+                "numbered version that has one"
+            )
+        # TensorFlow would read it, and not what was looked at here.
+        # Servers that prefer LiteRT would read the last one.
+        for other in ("saved_model.cpb", "model.tflite"):
+            if os.path.lexists(path / other):
+                raise ValueError(
+                    f"'{path}' is no readable SavedModel: it has a {other} "
+                    "beside its saved_model.pb"
+                )
+        return path, "saved_model"
+    if not path.is_file():
+        raise ValueError(f"'{path}' is neither a file nor a folder")
+    if path.name == "saved_model.pb":
+        raise ValueError(
+            f"'{path}' is a part of a SavedModel: give the folder, "
+            f"'{path.parent}'"
+        )
+    try:
+        with open_regular(path) as file:
+            first = file.read(8)
+    except OSError as error:
+        raise ValueError(
+            f"'{path}' cannot be read: {error.strerror}"
+        ) from error
+    if first[:1] == b"\x08":  # the tag of the version, in ONNX's protobuf
+        return path, "onnx"
+    if first[4:] != b"TFL3":
+        raise ValueError(
+            f"'{path}' is no LiteRT file, by its first bytes, and no ONNX "
+            "file. An artifact is a .tflite or .onnx file, a "
+            "SavedModel folder, or the folder of a SavedModel's versions; "
+            "a .keras file is a model to export"
+        )
+    return path, "litert"
+
+
+def check_operators(allow_operators: Any) -> None:
+    """Raises `ValueError` unless they are names of operators."""
+    if isinstance(allow_operators, str) or not (
+        isinstance(allow_operators, Sequence)
+        and all(isinstance(name, str) for name in allow_operators)
+    ):
+        raise ValueError(
+            "`allow_operators` must be a list of operator names. "
+            f"Received: allow_operators={allow_operators!r}"
+        )
+
+
+def inspect_safe(
+    artifact: Path, allow_operators: Sequence[str] = ()
+) -> Inspection:
+    """`inspect`; refuses an artifact that must not be run or published.
+
+    Raises:
+        ValueError: `allow_operators` names no operator.
+        ExportVerificationError: It cannot be read, or does more than compute.
+    """
+    try:
+        inspection = inspect(artifact)
+    except ValueError as error:  # it is there, and cannot be read
+        raise ExportVerificationError(str(error)) from error
+    check_known(allow_operators, inspection.operators)
+    unsafe = set(inspection.unsafe_operators).difference(allow_operators)
+    if unsafe:
+        names = sorted(unsafe)
+        raise ExportVerificationError(
+            "An artifact may only compute, and not run Python, read or write "
+            "files, or talk to others. This one has the operators "
+            f"{', '.join(names)}. If you know what they do, and trust it: "
+            f"`allow_operators={names}` "
+            f"(--allow-op {' --allow-op '.join(names)})"
+        )
+    return inspection
+
+
+# Keras, with threads for eight cores, and some layers without weights.
+_MEMORY = MEMORY + 512 * MIB
+_SECONDS = 20  # of work, and one more for each of these bytes
+_PER_SECOND = 4 * MIB
+_TIMES = 16  # the file's size: its weights are there twice or thrice
+_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+# Where the package was found, with all that it imports: one process is prepared
+# with these, whatever is added later.
+_PATH = tuple(map(str, sys.path))
+
+
+@contextlib.contextmanager
+def keras_loader(
+    package: str,
+    modules: Sequence[str] = (),
+    folders: Sequence[str] = (),
+    *,
+    is_fresh: bool = False,
+) -> Iterator[Callable[[Path], Any]]:
+    """A function that loads one file, once another process has loaded it.
+
+    That process has limits to its memory and time, by the file's size.
+
+    Args:
+        package: It registers layers, and computes nothing when it is imported:
+            a process that has done so is kept for further files.
+        modules: More that register layers, and are trusted: their import has
+            no limits. Whoever calls the function has imported them by then.
+        folders: Where these are looked for after `sys.path`.
+        is_fresh: Whether this process has done nothing but import the package.
+            A copy of it does then, where there can be one.
+
+    Yields:
+        A function of a file's path, which returns its model. It raises
+        `ValueError` where the other process did not load it, with Keras's
+        reason, or which limit it came upon, and `OSError` where the file cannot
+        be read.
+    """
+    if is_fresh and sys.platform == "linux":
+        process = Isolated(keras_loading.__file__, None, True, **_ENVIRONMENT)
+    else:
+        process = Isolated(
+            keras_loading.__file__, [_PATH, (package,)], **_ENVIRONMENT
+        )
+    with process:
+        process.prepare([*map(str, sys.path), *folders], modules)
+        yield functools.partial(_load, process)
+
+
+def _load(process: Isolated, path: Path) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        # What is loaded here is what was tried, whoever writes to the file.
+        copy = os.path.join(folder, "model.keras")
+        with open_regular(path) as source, open(copy, "wb") as target:
+            shutil.copyfileobj(source, target, MIB)
+        limits = _limits(os.path.getsize(copy))
+        try:
+            answer = process.run(copy, limits=limits)
+        except IsolationError as error:
+            raise ValueError(
+                "loading it needs more than a file of its size should: the "
+                f"process that loaded it {error}"
+            ) from error
+        reason = json.loads(answer.splitlines()[-1])
+        if reason is not None:
+            raise ValueError(reason)
+        return keras_loading.load(copy)
+
+
+def _limits(size: int) -> Limits:
+    seconds = _SECONDS + size // _PER_SECOND
+    return Limits(
+        memory=_MEMORY + _TIMES * size,
+        seconds=seconds,
+        file=keras_loading.GROWTH * size + 64 * MIB,
+        timeout=60 + 4 * seconds,
+    )

@@ -1,0 +1,239 @@
+"""Models as LiteRT (.tflite) files for mobile devices and the web."""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_posenc.export.errors import (
+    ExportError,
+    check_verify,
+    require_tensorflow_backend,
+)
+from keras_posenc.export.formats.litert_convert import convert
+from keras_posenc.export.formats.litert_quantize import (
+    check_quantization,
+    refuse_loops,
+)
+from keras_posenc.export.formats.mediapipe import (
+    TextTask,
+    check_task,
+    require_schema,
+    resolve_task,
+    verify_in_mediapipe,
+    with_metadata,
+)
+from keras_posenc.export.graphs.float32 import to_float32
+from keras_posenc.export.graphs.keras_int8 import is_quantized
+from keras_posenc.export.graphs.snapshot import snapshot
+from keras_posenc.export.inspect import check_operators
+from keras_posenc.export.operators import check_known
+from keras_posenc.export.pipeline import check_file, export_file
+from keras_posenc.export.probes.cases import Case, Questions
+from keras_posenc.export.probes.tolerance import BY_KERAS
+from keras_posenc.export.publish import writing_to
+from keras_posenc.export.report import Artifact
+from keras_posenc.export.signatures.from_model import (
+    check_model,
+    resolve_numeric_signatures,
+)
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.signatures.sizes import check_size
+from keras_posenc.keras_internals import layers_within
+
+
+def export_litert(
+    model: keras.Model,
+    path: str | Path,
+    *,
+    signatures: Mapping[str, Any] | None = None,
+    quantization: str | None = None,
+    representative: Any = None,
+    task: str | None = None,
+    labels: Sequence[str] | None = None,
+    allow_flex: bool = False,
+    allow_operators: Sequence[str] = (),
+    verify: bool = True,
+    samples: Any = None,
+    max_length: int | None = None,
+    tolerance: float | None = None,
+    agreement: float | None = None,
+    verbose: int = True,
+) -> Artifact:
+    """Exports a Keras model as a LiteRT file and proves that it is right.
+
+    The file uses LiteRT's builtin operators alone, so that it runs in the
+    plain runtime of any platform. It appears in one step, after a fresh
+    process without Keras or TensorFlow has loaded it and given the model's own
+    answers. A model under a mixed policy goes out in float32, and is compared
+    with what it answers in float32; the report says so. `model` is not touched:
+    what goes out is a copy of it as it was at the call, and another thread may
+    train it meanwhile.
+
+    Args:
+        model: Any built Keras model. One that takes strings goes out from what
+            they become: the model is cut at the first numeric tensor of each,
+            which is named `ids` or `features` where there is nothing else, and
+            after its string input where there is.
+        path: The file, ending in `.tflite`. An earlier one is replaced; the
+            folder is made if need be.
+        signatures: As for `export_saved_model`. By default
+            `serving_default`, with dynamic batch and length. Further ones
+            with static shapes share the weights.
+        quantization: None, for float32 (or, where the model went through
+            `quantize("int8")`, for the very numbers that Keras computes);
+            `"float16"`, for weights of half the size; `"int8"`, of a quarter,
+            with products in 8 bits; or
+            `"int8-static"`, where the range of what goes into a product is
+            fixed by `representative`, for hardware that wants it so. Inputs
+            and outputs stay as they are, and so does all between the
+            products: positions, norms, scores.
+        representative: What to calibrate `"int8-static"` with: an array, a
+            dict of arrays by input name, or a list of these; some hundred
+            real inputs, in batches that fit each signature. They are samples
+            to verify with, too: the file is held to its tolerance on these.
+        task: `"text_classifier"` or `"text_embedder"`: the file is then one
+            that MediaPipe's task of that name takes as it is, from raw text,
+            on Android, iOS and the web. The model takes strings by a
+            `WordpieceTokenizer`, and has one output. The file's inputs are
+            `ids`, `mask` and `segment_ids`, of one text at a time; of any
+            length, unless `signatures` gives a shape of the `ids`, such as
+            `{"serving_default": (model, {"ids": (1, 128)})}`: one, for
+            MediaPipe takes no file of several, and of no model with loops or
+            branches. Verified in MediaPipe, too. Needs the extra `mediapipe`.
+        labels: The names of a text classifier's scores, in their order.
+        allow_flex: Whether operators may be TensorFlow's own. The file then
+            needs a runtime with the Flex delegate.
+        allow_operators: Names of custom operators, and of TensorFlow's, that it
+            may have; see `export_saved_model`.
+        verify: Whether to verify before publishing.
+        samples: Inputs to verify with; see `verify`.
+        max_length: The longest sequence to verify with; see `verify`.
+        tolerance: The largest difference from the model's own answer; by
+            default 1e-5, and more for a quantized file: see `verify`.
+        agreement: How often a quantized file's largest score must be the
+            model's, by default in 0.99 of decided rows; see `verify`.
+        verbose: Whether to show progress; 2 also shows what native code logs.
+
+    Returns:
+        An `Artifact`: its `path` and its `report`.
+
+    Raises:
+        ValueError: An argument that is none of the above.
+        ExportError: The model needs operators that LiteRT lacks, or has
+            quantized or low-precision weights, or more than 2 GB of them, or
+            the file cannot be written.
+        ExportVerificationError: The file's outputs are not the model's, or
+            the model's own change by being run.
+            Nothing is left behind.
+
+    Example:
+    >>> import pathlib, tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32", name="ids"),
+    ...     keras.layers.Embedding(100, 8, mask_zero=True),
+    ...     kp.PositionalEncoding(),
+    ... ])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     artifact = kp.export_litert(
+    ...         model,
+    ...         pathlib.Path(folder) / "model.tflite",
+    ...         max_length=16,
+    ...         verbose=False,
+    ...     )
+    ...     artifact.path.name
+    'model.tflite'
+    """
+    require_tensorflow_backend("export_litert")
+    check_verify(verify, samples)
+    check_operators(allow_operators)
+    check_known(allow_operators)
+    check_task(task, labels)
+    if task is not None:
+        require_schema()
+    check_model(model)
+    model, signatures = snapshot(model, signatures)
+    resolved, text_task = _resolve(model, signatures, task, labels)
+    path = check_file(path, ".tflite")
+    check_size(
+        resolved,
+        "LiteRT",
+        "quantization='int8' divides them by 4, and export_saved_model keeps "
+        "them in files of their own",
+        # The other modes begin with a file of float32.
+        0.25 if quantization == "int8" else 1.0,
+    )
+    if text_task is not None and representative is not None:
+        representative = text_task.as_samples(representative)
+    batches = check_quantization(quantization, representative, resolved)
+    by_keras = is_quantized(resolved)
+    if by_keras and quantization is not None:
+        raise ValueError(
+            "`quantization` must be None for a model that went through "
+            f"quantize(). Received: quantization={quantization!r}"
+        )
+    in_float32 = to_float32(resolved)
+    if quantization == "int8-static":
+        refuse_loops(resolved)
+    questions = also = None
+    if verify:
+        extra: Iterable[Case] = ()
+        if text_task is not None:
+            samples, extra = text_task.questions(samples)
+            also = functools.partial(verify_in_mediapipe, text_task)
+        questions = Questions.fit(
+            resolved,
+            samples,
+            max_length,
+            tolerance,
+            agreement,
+            fitted=batches,  # what it must be right for
+            extra=extra,
+        )
+
+    def write(staged: Path) -> None:
+        content = convert(resolved, quantization, batches, allow_flex)
+        if text_task is not None:
+            content = with_metadata(content, text_task)
+        with writing_to(staged.parent):
+            staged.write_bytes(content)
+
+    return export_file(
+        path,
+        questions,
+        write,
+        also,
+        format_name="LiteRT",
+        in_float32=in_float32,
+        quantization=BY_KERAS if by_keras else quantization,
+        allow_operators=allow_operators,
+        verbose=verbose,
+    )
+
+
+def _resolve(
+    model: keras.Model,
+    signatures: Mapping[str, Any] | None,
+    task: str | None,
+    labels: Sequence[str] | None,
+) -> tuple[list[Signature], TextTask | None]:
+    """The signatures of the file, and its task if it is for one."""
+    text_task = None
+    if task is None:
+        resolved = resolve_numeric_signatures(model, signatures)
+    else:
+        text_task = resolve_task(model, task, labels, signatures)
+        resolved = [text_task.signature]
+    for signature in resolved:
+        for layer in layers_within(signature.model):
+            if layer.variable_dtype == "float64" and layer.weights:
+                raise ExportError(
+                    f"Layer '{layer.path or layer.name}' has weights of "
+                    "float64, and LiteRT computes in float32. Rebuild the "
+                    "model with the dtype policy 'float32'"
+                )
+    return resolved, text_task

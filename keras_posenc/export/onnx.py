@@ -1,0 +1,110 @@
+"""Models as ONNX files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_posenc.export.errors import check_verify, require_tensorflow_backend
+from keras_posenc.export.formats.onnx_convert import (
+    convert,
+    require_onnx,
+    with_distinct_names,
+)
+from keras_posenc.export.graphs.float32 import to_float32
+from keras_posenc.export.graphs.keras_int8 import is_quantized
+from keras_posenc.export.graphs.snapshot import snapshot
+from keras_posenc.export.pipeline import check_file, export_file
+from keras_posenc.export.probes.cases import Questions
+from keras_posenc.export.probes.tolerance import BY_KERAS
+from keras_posenc.export.report import Artifact
+from keras_posenc.export.signatures.from_model import (
+    check_model,
+    resolve_numeric_signatures,
+)
+from keras_posenc.export.signatures.sizes import check_size
+
+
+def export_onnx(
+    model: keras.Model,
+    path: str | Path,
+    *,
+    signatures: Mapping[str, Any] | None = None,
+    verify: bool = True,
+    samples: Any = None,
+    max_length: int | None = None,
+    tolerance: float | None = None,
+    verbose: int = True,
+) -> Artifact:
+    """Exports a Keras model as an ONNX file and proves that it is right.
+
+    The file appears in one step, after a fresh process without Keras or
+    TensorFlow has loaded it in ONNX Runtime and given the model's own answers.
+    Batch and length stay dynamic; inputs and outputs have the model's names
+    (but an output that is called as an input is, such as `ids`, is
+    `output_ids`), and its weights stand in the file bit for bit, by their paths
+    in the model: `verify` compares them, and all other numbers of the file.
+    `model` is not touched: what goes out is a copy of it as it was at the call,
+    and another thread may train it meanwhile. Needs the extra `onnx`.
+
+    Args:
+        model: Any built Keras model. One that takes strings goes out from
+            what they become: see `export_litert`.
+        path: The file, ending in `.onnx`. An earlier one is replaced; the
+            folder is made if need be.
+        signatures: As for `export_litert`, but one: an ONNX file has no more.
+            With the shape of each input every shape in the file is known, as
+            importers want it that plan for one.
+        verify: Whether to verify before publishing.
+        samples: Inputs to verify with; see `verify`.
+        max_length: The longest sequence to verify with; see `verify`.
+        tolerance: The largest difference from the model's own answer; see
+            `verify`.
+        verbose: Whether to show progress; 2 also shows what native code logs.
+
+    Returns:
+        An `Artifact`: its `path` and its `report`.
+
+    Raises:
+        ImportError: The extra `onnx` is not installed.
+        ValueError: An argument that is none of the above.
+        ExportError: The model cannot be converted, needs operators that ONNX
+            lacks, has weights of more than 2 GB, or takes other inputs once
+            converted; or the file cannot be written.
+        ExportVerificationError: The file's outputs are not the model's, or
+            the model's own change by being run.
+            Nothing is left behind.
+    """
+    require_tensorflow_backend("export_onnx")
+    check_verify(verify, samples)
+    require_onnx()
+    check_model(model)
+    model, signatures = snapshot(model, signatures)
+    resolved = with_distinct_names(
+        resolve_numeric_signatures(model, signatures)
+    )
+    if len(resolved) != 1:
+        raise ValueError(
+            "`signatures` must be one for an ONNX file. Received: "
+            f"{', '.join(signature.name for signature in resolved)}"
+        )
+    path = check_file(path, ".onnx")
+    check_size(
+        resolved,
+        "ONNX",
+        "export_saved_model keeps them in files of their own",
+    )
+    questions = None
+    if verify:
+        questions = Questions.fit(resolved, samples, max_length, tolerance)
+    return export_file(
+        path,
+        questions,
+        lambda staged: convert(resolved[0], staged),
+        format_name="ONNX",
+        in_float32=to_float32(resolved),
+        quantization=BY_KERAS if is_quantized(resolved) else None,
+        allow_operators=(),
+        verbose=verbose,
+    )

@@ -1,0 +1,1 @@
+"""Test inputs, the model's own outputs, and how far others may differ."""

@@ -1,0 +1,319 @@
+"""Inputs that are given, and what integers an input takes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export.signatures.cut_strings import vocabularies
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import layers_within
+
+Inputs = dict[str, np.ndarray]
+
+
+def as_list(samples: Any) -> Sequence[Any]:
+    """Samples as a list of arrays, or of dicts of them."""
+    if samples is None:
+        return []
+    return samples if isinstance(samples, list | tuple) else [samples]
+
+
+def split_texts(samples: Any) -> tuple[list[str], list[Any]]:
+    """The texts among samples, one by one, and the other samples."""
+    texts: list[str] = []
+    others = []
+    for sample in as_list(samples):
+        found = _as_texts(sample)
+        if found is None:
+            others.append(sample)
+        else:
+            texts.extend(found)
+    return texts, others
+
+
+def _as_texts(sample: Any) -> np.ndarray | None:
+    """A sample as an array of texts, if it is nothing else."""
+    if isinstance(sample, Mapping):
+        if len(sample) != 1:
+            return None
+        (sample,) = sample.values()
+    try:
+        array = np.asarray(
+            sample.numpy() if hasattr(sample, "numpy") else sample
+        )
+    except Exception:  # ragged, or of no array's kind
+        return None
+    if array.dtype.kind not in "OSU" or not array.size:
+        return None
+    texts = [
+        text.decode(errors="replace") if isinstance(text, bytes) else text
+        for text in array.ravel().tolist()
+    ]
+    if not all(isinstance(text, str) for text in texts):
+        return None
+    return np.array(texts, dtype=object)
+
+
+def _own_samples(signature: Signature, samples: Any) -> list[Inputs]:
+    """Those of the given samples that are inputs of this very signature."""
+    origin = signature.origin
+    if origin is not None and origin.signature.specs is signature.specs:
+        return []  # they are the older one's
+    return [
+        inputs
+        for sample in as_list(samples)
+        if not isinstance(inputs := _fit(sample, signature), str)
+    ]
+
+
+def fitting_samples(signature: Signature, samples: Any) -> list[Inputs]:
+    """Also those that are inputs of what the signature was made of."""
+    fitting = _own_samples(signature, samples)
+    if signature.origin is not None:
+        fitting += map(
+            signature.origin.widen,
+            fitting_samples(signature.origin.signature, samples),
+        )
+    return fitting
+
+
+def fit_samples(
+    signatures: Sequence[Signature], samples: Any, argument: str = "samples"
+) -> dict[str, list[Inputs]]:
+    """Samples as inputs of each signature, by its name.
+
+    Args:
+        signatures: What they may be inputs of.
+        samples: None, an array, a dict of arrays by input name, a text, or a
+            list of these.
+        argument: What messages call them.
+
+    Raises:
+        ValueError: A sample that fits none of the signatures.
+    """
+    fitted: dict[str, list[Inputs]] = {each.name: [] for each in signatures}
+    for sample in as_list(samples):
+        found = {
+            signature.name: fitting_samples(signature, [sample])
+            for signature in signatures
+        }
+        if not any(found.values()):
+            raise ValueError(_fit(sample, signatures[0], argument))
+        for name, inputs in found.items():
+            fitted[name] += inputs
+    return fitted
+
+
+def _fit(
+    sample: Any, signature: Signature, argument: str = "samples"
+) -> Inputs | str:
+    """A sample as inputs of a signature, or why it does not fit."""
+    names = ", ".join(signature.specs)
+    if signature.whole is not None:
+        whole = _fit(sample, signature.whole.signature)
+        if not isinstance(whole, str):
+            sample = signature.whole.cut(whole)
+    if not isinstance(sample, Mapping):
+        if len(signature.specs) != 1:
+            return (
+                f"Signature '{signature.name}' has the inputs {names}: "
+                f"`{argument}` must be dicts by these names"
+            )
+        sample = {next(iter(signature.specs)): sample}
+    if set(sample) != set(signature.specs):
+        return (
+            f"`{argument}` must be dicts with the inputs {names}. Received: "
+            f"{', '.join(map(str, sample))}"
+        )
+    inputs = {}
+    for name, spec in signature.specs.items():
+        try:
+            array = _as_array(sample[name], spec.dtype)
+        except (TypeError, ValueError) as error:
+            return (
+                f"`{argument}`: input '{name}' of signature '{signature.name}' "
+                f"(dtype {spec.dtype}) {error}"
+            )
+        if array.dtype == object and array.ndim == 0:
+            array = array.reshape([1] * len(spec.shape))  # a text alone
+        if array.ndim != len(spec.shape) or any(
+            known not in (None, size)
+            for known, size in zip(spec.shape, array.shape, strict=True)
+        ):
+            return (
+                f"`{argument}`: input '{name}' of signature '{signature.name}' "
+                f"has shape {tuple(spec.shape)}. Received: {array.shape}"
+            )
+        inputs[name] = array
+    return inputs
+
+
+def _as_array(value: Any, dtype: str) -> np.ndarray:
+    """A value as an array of a dtype; `TypeError` or `ValueError` if none."""
+    if hasattr(value, "row_splits"):  # else its rows were padded unseen
+        raise ValueError(
+            "takes rows of one length. Received: a RaggedTensor. Pad it by its "
+            ".to_tensor(), ids with the id of padding, and give a mask if the "
+            "model takes one"
+        )
+    if dtype == "string":
+        value = value.numpy() if hasattr(value, "numpy") else value
+        array = np.asarray(value, dtype=object)
+        others = [
+            each for each in array.ravel() if not isinstance(each, str | bytes)
+        ]
+        if others:
+            raise ValueError(
+                f"must be strings. Received: {type(value).__name__} with "
+                f"{others[0]!r:.40}"
+            )
+        return array
+    kind = "whole numbers" if "int" in dtype else "numbers"
+    try:
+        array = np.asarray(keras.ops.convert_to_numpy(value))
+        reason = ""
+    except Exception:  # each kind of value has its own
+        array = np.asarray(None)
+        reason = ", which is no array of such"
+    if array.dtype.kind in "OSU":
+        text = _first_text(value)
+        if text is not None:
+            reason = f" with the string {text!r:.40}"
+        raise ValueError(
+            f"must be {kind}. Received: {type(value).__name__}{reason}"
+        )
+    if "int" in dtype:
+        whole = array == np.floor(array)
+        if not np.all(whole):
+            raise ValueError(
+                f"must be {kind}. Received: {array[~whole].flat[0]}"
+            )
+        limits = np.iinfo(dtype)
+        if array.size and not (
+            limits.min <= np.min(array) and np.max(array) <= limits.max
+        ):
+            raise ValueError(
+                f"must be from {limits.min} to {limits.max}. Received: numbers "
+                f"from {np.min(array)} to {np.max(array)}"
+            )
+    return array.astype(dtype)
+
+
+def _first_text(value: Any) -> str | bytes | None:
+    """The first string among what was given as numbers, if there is one."""
+    if isinstance(value, list | tuple):
+        found = map(_first_text, value)
+        return next((each for each in found if each is not None), None)
+    if isinstance(value, str | bytes):
+        return value
+    if isinstance(value, np.ndarray):
+        texts = (each for each in value.flat if isinstance(each, str | bytes))
+        text = next(texts, None)
+        return str(text) if isinstance(text, str) else text
+    return None
+
+
+def embedding_sizes(signature: Signature) -> list[int]:
+    """How many ids the model's embeddings take, the largest first."""
+    return sorted(
+        {
+            layer.input_dim
+            for layer in layers_within(signature.model)
+            if isinstance(layer, keras.layers.Embedding)
+        },
+        reverse=True,
+    )
+
+
+def can_be_asked(signature: Signature) -> bool:
+    """Whether the model says which integers the signature takes, if any."""
+    sizes = embedding_sizes(signature)
+    known = known_integers(signature, sizes)
+    return bool(sizes or not unknown_integers(signature, known))
+
+
+def known_integers(
+    signature: Signature, sizes: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Values that integer inputs can take, whatever embeddings there are.
+
+    Those of a vocabulary, and all that 8 bits hold where they can be no ids: an
+    image has more axes than a sequence, or there is no embedding.
+    """
+    return {
+        **{
+            name: np.arange(
+                np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max + 1
+            ).astype(spec.dtype)
+            for name, spec in signature.specs.items()
+            if spec.dtype in ("int8", "uint8")
+            and (len(spec.shape) > 3 or not (sizes or "mask" in name))
+        },
+        **vocabularies(signature),
+    }
+
+
+def unknown_integers(
+    signature: Signature, known: Mapping[str, np.ndarray]
+) -> list[str]:
+    """Integer inputs of which no vocabulary says what ids they take."""
+    return [
+        name
+        for name, spec in signature.specs.items()
+        if "int" in spec.dtype and name not in known
+    ]
+
+
+def id_limits(
+    signature: Signature,
+    sizes: Sequence[int],
+    known: Mapping[str, np.ndarray],
+    max_length: int,
+    takes: Callable[[Inputs], bool],
+) -> dict[str, int | None]:
+    """The number of ids that each integer input takes; None for any number.
+
+    Of those that are not known otherwise.
+
+    The embedding that an input goes to refuses an id too large for it, however
+    deep in the model it is; an input that takes one too large for all of them
+    goes to none.
+    """
+    integers = unknown_integers(signature, known)
+    if not sizes or not integers:
+        return {}
+    shapes = signature.shapes(1, max_length)
+    lowest = {
+        name: (
+            np.full(shape, known[name][0], known[name].dtype)
+            if name in known
+            else np.full(shape, "", dtype=object)
+            if (dtype := signature.specs[name].dtype) == "string"
+            else np.zeros(shape, dtype)
+        )
+        for name, shape in shapes.items()
+    }
+
+    def accepts(name: str, highest: int) -> bool:
+        values = np.full_like(lowest[name], highest)
+        return takes({**lowest, name: values})
+
+    limits: dict[str, int | None] = {}
+    *larger, smallest = sizes
+    for name in integers:
+        most = np.iinfo(signature.specs[name].dtype).max + 1
+        limits[name] = min(smallest, most)
+        if (
+            len(integers) + len(known) > 1
+            and sizes[0] < most
+            and accepts(name, sizes[0])
+        ):
+            limits[name] = None
+            continue
+        for size in larger:
+            if size <= most and accepts(name, size - 1):
+                limits[name] = size
+                break
+    return limits

@@ -1,0 +1,393 @@
+"""Files and folders that appear in one step."""
+
+import contextlib
+import numbers
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from keras_posenc.export.errors import ExportError, ExportVerificationError
+from keras_posenc.export.regular_files import is_hidden
+
+_LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.(partial|lock)")
+
+
+def as_path(name: str, value: Any) -> Path:
+    """Returns a path, from `~` on; raises `ValueError` for what is none."""
+    if isinstance(value, str | os.PathLike):
+        path = os.fspath(value)
+        if isinstance(path, str):
+            return Path(os.path.expanduser(path))
+    raise ValueError(
+        f"`{name}` must be a path. Received: {name} of type "
+        f"{type(value).__name__}"
+    )
+
+
+@contextlib.contextmanager
+def staging_beside(folder: Path) -> Iterator[Path]:
+    """A path in `folder`, for what is to be renamed there once it is whole.
+
+    The name begins with a dot and is no integer, so that no server takes it
+    for a version. Whatever was not renamed is removed, and so are the folders
+    made for it. What a process left that was killed meanwhile is removed by
+    the next one to stage here: each holds a lock as long as it lives.
+
+    Args:
+        folder: Where the artifact is to appear; made if need be.
+
+    Yields:
+        A path at which nothing exists yet.
+
+    Raises:
+        ExportError: The folder cannot be made.
+    """
+    staged = hidden(folder)
+    lock = FileLock(staged.with_suffix(".lock"))
+    made: list[Path] = []
+    try:
+        with writing_to(folder):
+            _make_folders(folder, made)
+            _sweep(folder)
+            Path(lock.lock_file).touch()  # which fails where filelock waits
+            lock.acquire()
+        yield staged
+    finally:
+        remove(staged)
+        with contextlib.suppress(OSError):
+            os.unlink(lock.lock_file)
+        lock.release()
+        for path in reversed(made):
+            with contextlib.suppress(OSError):  # not empty: in use
+                path.rmdir()
+
+
+@contextlib.contextmanager
+def working_folder() -> Iterator[Path]:
+    """A folder of this process's own, that nobody else can read.
+
+    It is removed in the end: by the next process to make one, if this one is
+    killed.
+
+    Raises:
+        ExportError: It cannot be made.
+    """
+    parent = Path(tempfile.gettempdir())
+    with staging_beside(parent) as folder:
+        with writing_to(parent):
+            folder.mkdir(mode=0o700)
+        yield folder
+
+
+@contextlib.contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Names the folder where it cannot be written to, or the disk is full.
+
+    Raises:
+        ExportError: Instead of `OSError`, but for `FileExistsError`.
+    """
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise ExportError(
+            f"Cannot write to '{folder}': {error.strerror or error}"
+        ) from error
+
+
+def publish(staged: Path, path: Path) -> None:
+    """Renames what is whole and on the disk; a file, over an earlier one.
+
+    After a failure of power there is then all of it or nothing.
+
+    Raises:
+        OSError: As renaming does, on a folder for one that exists.
+    """
+    for file in (staged, *staged.rglob("*")):
+        _sync(file)
+    os.replace(staged, path)
+    with contextlib.suppress(OSError):  # it is published, come what may
+        _sync(path.parent)
+
+
+def publish_file(staged: Path, path: Path) -> Path:
+    """Renames a file, over an earlier one if there is one."""
+    with writing_to(path.parent):
+        publish(staged, path)
+    return path
+
+
+def hidden(folder: Path) -> Path:
+    """A path in `folder` that no server reads, and the next export sweeps."""
+    return folder / f".{uuid.uuid4().hex}.partial"
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what exporters left that were killed, and no living one's."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if not _LEFTOVER.fullmatch(path.name):
+                continue
+            lock = path.with_suffix(".lock")
+            with contextlib.suppress(Timeout, OSError):
+                # Whoever still works on it holds its lock.
+                with FileLock(lock, blocking=False):
+                    remove(path.with_suffix(".partial"))
+                    # A lock that is unlinked is no one's: filelock sees it.
+                    lock.unlink(missing_ok=True)
+
+
+def remove(path: Path) -> None:
+    """Removes a file or a folder, as far as that goes."""
+    with contextlib.suppress(OSError):
+        if os.path.isdir(path):  # unlike Path's, for any name
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file's content, or a folder's names, are on the disk."""
+    if os.name == "nt":  # which has no way to open a folder
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_folders(folder: Path, made: list[Path]) -> None:
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        try:
+            path.mkdir()
+        except FileExistsError as error:
+            if not path.is_dir():
+                raise NotADirectoryError(
+                    error.errno, "a file stands in the way"
+                ) from error
+            continue  # another exporter made it
+        made.append(path)
+    if not folder.is_dir():
+        raise NotADirectoryError(0, "it is not a folder")
+
+
+MAX_VERSION = 2**63 - 1
+
+
+def publish_version(
+    staged: Path,
+    base_path: Path,
+    version: int | None,
+    keep: int | None = None,
+    step: Callable[[str], object] = str,
+) -> Path:
+    """Renames a folder to a version that does not exist yet.
+
+    Args:
+        staged: The folder, on the same file system.
+        base_path: The folder of all versions.
+        version: Its number, or None for the next free one.
+        keep: How many versions to keep, or None for all: the highest, this one
+            included. The one that was the highest until now stays too, since a
+            server answers from it until it has loaded the next.
+        step: Is told which versions go.
+
+    Returns:
+        The path of the version.
+
+    Raises:
+        FileExistsError: The version exists.
+    """
+    while True:
+        earlier = versions(base_path)
+        number = next_version(base_path) if version is None else version
+        target = base_path / str(number)
+        try:
+            check_free(base_path, number)
+            publish(staged, target)
+        except OSError:
+            # Another exporter took the number since we looked.
+            if not target.exists():
+                with writing_to(base_path):
+                    raise
+            if version is None:
+                continue
+            check_free(base_path, number)
+            raise
+        break
+    if keep is not None:
+        kept = {number, *sorted({number, *earlier})[-keep:], *earlier[-1:]}
+        for old in earlier:
+            if old not in kept:
+                step(f"Removing version {old}")
+                _remove_version(base_path, old)
+    return target
+
+
+def _remove_version(base_path: Path, version: int) -> None:
+    """Takes a version away in one step, so that no server sees half of it."""
+    for path in base_path.iterdir():
+        if re.fullmatch("[0-9]+", path.name) and int(path.name) == version:
+            unseen = hidden(base_path)
+            try:
+                path.rename(unseen)
+            except OSError:  # another exporter removes it, or it is not ours
+                continue
+            remove(unseen)
+
+
+def check_base(base_path: Path) -> None:
+    """Raises `ValueError` for what cannot be a folder of versions.
+
+    Such as a version's own folder, or one inside of it.
+    """
+    check_no_pattern(base_path)
+    path = base_path.absolute()
+    for folder in (path, *path.parents):
+        # Here and below unlike Path's, for any name.
+        if os.path.exists(folder / "saved_model.pb"):
+            within = "is" if folder == path else "is in"
+            raise ValueError(
+                "`base_path` must be the folder of a model's versions, and "
+                f"'{base_path}' {within} one of them: give '{folder.parent}'"
+            )
+
+
+def check_no_pattern(folder: Path) -> None:
+    """Raises `ValueError` for a path at which TensorFlow loads nothing."""
+    path = folder.resolve().as_posix()
+    if re.search(r"\\|\[[^/]*\]", path):
+        raise ValueError(
+            "TensorFlow reads brackets and backslashes in the path of a "
+            "SavedModel as a pattern, and does not find its weights. Rename "
+            f"the folder: '{path}'"
+        )
+
+
+def check_version(version: Any, or_none: str = "") -> int:
+    """Returns a version number; raises `ValueError` for anything else."""
+    if (
+        isinstance(version, bool)
+        or not isinstance(version, numbers.Integral)
+        or not 0 < int(version) <= MAX_VERSION
+    ):
+        raise ValueError(
+            f"`version` must be an integer from 1 to 2**63 - 1{or_none}. "
+            f"Received: version={version!r}"
+        )
+    return int(version)
+
+
+def check_keep(keep: Any) -> None:
+    """Raises `ValueError` unless it is a number of versions, or None."""
+    if keep is not None and (
+        isinstance(keep, bool)
+        or not isinstance(keep, numbers.Integral)
+        or int(keep) < 1
+    ):
+        raise ValueError(
+            "`keep` must be an integer above 0, or None for all. "
+            f"Received: keep={keep!r}"
+        )
+
+
+def next_version(base_path: Path) -> int:
+    """One more than the highest version there is.
+
+    Raises:
+        ValueError: No version can be higher.
+    """
+    version = max(versions(base_path), default=0) + 1
+    if version > MAX_VERSION:
+        raise ValueError(
+            f"'{base_path}' has the highest version there can be, {MAX_VERSION}"
+        )
+    return version
+
+
+def versions(base_path: Path) -> list[int]:
+    """The numbers of the versions in a folder, sorted."""
+    if not os.path.isdir(base_path):
+        return []
+    # As servers read them: in ASCII digits, as 64 bits.
+    return sorted(
+        {
+            int(path.name)
+            for path in base_path.iterdir()
+            if re.fullmatch("[0-9]+", path.name)
+            and int(path.name) <= MAX_VERSION
+        }
+    )
+
+
+def check_free(base_path: Path, version: int) -> None:
+    """Raises `FileExistsError` if a version exists already."""
+    if version in versions(base_path) or os.path.exists(
+        base_path / str(version)
+    ):
+        raise FileExistsError(
+            f"Version {version} exists in '{base_path}', and a published "
+            "version is never changed. Leave `version` out for the next free "
+            "one"
+        )
+
+
+# More than `inspection/folders.py` lets an artifact have.
+_MOST_DEPTH, _MOST_FILES = 128, 20_000
+
+Stamp = dict[str, tuple[int, ...]]
+
+
+def stamp(artifact: Path) -> Stamp:
+    """What the system notes of each file of an artifact, by its path.
+
+    Of a folder all that is in it, and itself: as much of that as an artifact
+    may hold.
+    """
+    paths = [str(artifact)]
+    depth = len(artifact.parts) + _MOST_DEPTH
+    for folder, folders, files in os.walk(artifact):
+        if folder == paths[0]:
+            for names in (folders, files):
+                names[:] = [each for each in names if not is_hidden(each)]
+        paths += (os.path.join(folder, name) for name in (*folders, *files))
+        if len(Path(folder).parts) > depth or len(paths) > _MOST_FILES:
+            folders.clear()  # it is refused: see `inspection/folders.py`
+    found: Stamp = {}
+    for path in paths:
+        try:
+            state = os.stat(path)
+        except OSError:  # it is gone, or a link to nothing
+            found[path] = ()
+            continue
+        found[path] = (
+            *(state.st_dev, state.st_ino, state.st_size),
+            *(state.st_mtime_ns, state.st_ctime_ns),
+        )
+    return found
+
+
+def check_unchanged(artifact: Path, before: Stamp) -> None:
+    """Raises `ExportVerificationError` where its stamp is not `before`."""
+    now = stamp(artifact)
+    changed = sorted(
+        path
+        for path in {*before, *now}
+        if before.get(path) != now.get(path) and not os.path.isdir(path)
+    )
+    if before != now:
+        raise ExportVerificationError(
+            f"'{artifact}' was changed while it was verified"
+            + f" ({', '.join(changed[:3])})" * bool(changed)
+            + ". Verify it again, when nobody writes to it"
+        )

@@ -1,0 +1,246 @@
+"""What a verification that passed leaves with an artifact.
+
+Whoever runs it later, without its model, sees by the digest of each file that
+it is the one that gave the model's outputs. A record holds what one
+verification compared: what an earlier record says came with the artifact, from
+whoever wrote that.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keras_posenc.export.errors import ExportError, ExportVerificationError
+from keras_posenc.export.inspect import files
+from keras_posenc.export.publish import publish_file, staging_beside, writing_to
+from keras_posenc.export.regular_files import open_regular, read_regular
+
+if TYPE_CHECKING:  # which needs Keras, and who reads a record does not
+    from keras_posenc.export.report import VerificationReport
+
+# What no answer depends on: the page, and how a server puts requests together.
+_NOT_RUN = {"MODEL_CARD.md", "batching_params.pbtxt"}
+
+# Of a record, which has some 100 bytes for each file: a folder has 10,000.
+_MOST_BYTES = 4 * 1024**2
+
+
+def record_path(artifact: Path) -> Path:
+    """Where the record of an artifact stands: inside of a folder, or beside."""
+    if artifact.is_dir():
+        return artifact / "assets.extra" / "verification.json"
+    path = artifact.resolve()  # one, by whatever link it is found
+    return path.with_name(f"{path.name}.verified.json")
+
+
+def digests(artifact: Path) -> dict[str, str]:
+    """The SHA-256 of each file that an artifact's answers may depend on.
+
+    Returns:
+        Hexadecimal digests by path within the folder; of a file, by `""`, so
+        that it may be renamed.
+
+    Raises:
+        OSError: One cannot be read.
+        ValueError: One is no regular file, or no part of a SavedModel.
+    """
+    paths = {"": artifact}
+    if artifact.is_dir():
+        left_out = {record_path(artifact), *map(artifact.joinpath, _NOT_RUN)}
+        found = {Path(entry.path) for entry in files(artifact)} - left_out
+        paths = {path.relative_to(artifact).as_posix(): path for path in found}
+    sums = {}
+    for name in sorted(paths):
+        with open_regular(paths[name]) as file:
+            sums[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return sums
+
+
+def make_record(report: "VerificationReport", artifact: Path) -> str:
+    """The record of a report, for the files that are there now.
+
+    Of the signatures that were compared in this verification, and no others.
+    """
+    import keras
+    import tensorflow as tf
+
+    # Whose labels were not compared was not verified.
+    partly = {each.partition("/")[0] for each in report.unverified}
+    names = {case.signature for case in report.cases} - partly
+    signatures = {}
+    for name in sorted(names):
+        own = [case for case in report.judged if case.signature == name]
+        signatures[name] = {
+            "worst_difference": max(
+                (float(case.worst_difference) for case in own), default=None
+            ),
+            "tolerance": float(report.tolerance),
+        }
+    record = {
+        "files": digests(artifact),
+        "signatures": signatures,
+        "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
+    }
+    return json.dumps(record, indent=2) + "\n"
+
+
+def add_record(record: str, staged: Path) -> None:
+    """Puts a record into a folder that nobody else knows yet.
+
+    Raises:
+        ExportError: It cannot be written.
+    """
+    path = record_path(staged)
+    with writing_to(path.parent):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(record, encoding="utf-8")
+
+
+def write_record(record: str, artifact: Path) -> None:
+    """Puts a record with its artifact, in one step.
+
+    Raises:
+        ExportError: It cannot be written.
+    """
+    path = record_path(artifact)
+    with staging_beside(path.parent) as staged:
+        with writing_to(path.parent):
+            staged.write_text(record, encoding="utf-8")
+        publish_file(staged, path)
+
+
+def try_to_record(
+    report: "VerificationReport", record: str | None, artifact: Path
+) -> "VerificationReport":
+    """`write_record`; the report, which says so if that cannot be.
+
+    Without a record none is left: an earlier one does not hold any more, as
+    the report says.
+    """
+    note = None
+    path = record_path(artifact)
+    try:
+        if record is not None:
+            write_record(record, artifact)
+        elif path.exists():
+            with writing_to(artifact.parent):
+                path.unlink(missing_ok=True)
+            note = f"the record of an earlier verification is removed: {path}"
+    except ExportError as error:
+        what = "no record of this is left"
+        if record is None:
+            what = "an earlier record cannot be removed"
+        note = f"{what}: {error}"
+    if note is None:
+        return report
+    return dataclasses.replace(report, notes=[*report.notes, note])
+
+
+def changes(artifact: Path, found: Mapping[str, str]) -> list[str] | None:
+    """Which files are not those that were verified.
+
+    Args:
+        artifact: Its file, or its version folder.
+        found: Its `digests`.
+
+    Returns:
+        Their names, sorted; or None where there is no record.
+
+    Raises:
+        ValueError: What there is cannot be used as a record.
+    """
+    record = _read(record_path(artifact))
+    return None if record is None else _changed(record, found)
+
+
+def check_record(
+    artifact: Path, signature: str, found: Mapping[str, str]
+) -> None:
+    """Checks that an artifact is still the one that was verified.
+
+    Args:
+        artifact: Its file, or its version folder.
+        signature: The one that is to be asked.
+        found: Its `digests`.
+
+    Raises:
+        ExportVerificationError: There is no record, or it is of other files,
+            or of other signatures.
+    """
+    remedy = (
+        "Verify it beside its model: keras-posenc verify MODEL.keras "
+        f"{artifact}. Or let it answer unverified: allow_unverified=True "
+        "(--allow-unverified)"
+    )
+    try:
+        record = _read(record_path(artifact))
+    except ValueError as error:
+        raise ExportVerificationError(f"{error}. {remedy}") from error
+    if record is None:
+        raise ExportVerificationError(
+            f"'{artifact}' has no record that it gives its model's answers. "
+            f"{remedy}"
+        )
+    if changed := _changed(record, found):
+        what = ", ".join(filter(None, changed[:3]))
+        raise ExportVerificationError(
+            f"'{artifact}' is not what was verified"
+            + f": {what} changed since" * bool(what)
+            + f". {remedy}"
+        )
+    if signature not in record["signatures"]:
+        verified = ", ".join(map(_shown, record["signatures"])) or "none"
+        raise ExportVerificationError(
+            f"Signature '{signature}' of '{artifact}' was not verified; "
+            f"verified: {verified}. Give all the signatures that are to be "
+            "used to one verification (`signatures`, --signature), and the "
+            f"labels of the export, if any (`labels`, --labels). {remedy}"
+        )
+
+
+def _changed(record: Mapping[str, Any], found: Mapping[str, str]) -> list[str]:
+    known = record["files"]
+    return sorted(
+        _shown(name)
+        for name in {*known, *found}
+        if known.get(name) != found.get(name)
+    )
+
+
+def _shown(name: str) -> str:
+    """A name that may be anybody's, without what would move a cursor."""
+    return name if name.isprintable() else ascii(name)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A record, or None where there is no file.
+
+    Raises:
+        ValueError: There is something else than a record.
+    """
+    try:
+        record = json.loads(read_regular(path, _MOST_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"the record '{path}' cannot be used: {reason}"
+        ) from error
+    files, signatures = (
+        record.get(name) if isinstance(record, dict) else None
+        for name in ("files", "signatures")
+    )
+    if not (
+        isinstance(files, dict)
+        and isinstance(signatures, dict)
+        and all(isinstance(each, str) for each in files.values())
+    ):
+        raise ValueError(
+            f"the record '{path}' cannot be used: it does not hold digests of "
+            "files and names of signatures"
+        )
+    return {"files": files, "signatures": signatures}

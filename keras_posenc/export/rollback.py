@@ -1,0 +1,132 @@
+"""Returns to an older version of a model."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.formats.savedmodel_card import tell_origin
+from keras_posenc.export.inspect import check_operators, files
+from keras_posenc.export.publish import (
+    as_path,
+    check_base,
+    check_unchanged,
+    check_version,
+    publish_version,
+    staging_beside,
+    stamp,
+    versions,
+    writing_to,
+)
+from keras_posenc.export.regular_files import is_hidden
+from keras_posenc.export.report import Artifact
+from keras_posenc.export.worker_client import check_loads
+from keras_posenc.progress import progress
+
+
+def rollback(
+    base_path: str | Path,
+    version: int,
+    *,
+    allow_operators: Sequence[str] = (),
+    verify: bool = True,
+    verbose: int = True,
+) -> Artifact:
+    """Publishes an older version of a model once more, as the newest.
+
+    A server takes the highest number, so the older version is copied, and the
+    copy gets the next free one; its `MODEL_CARD.md` says what it is a copy of.
+    The versions between stay as they are. Nothing appears that a server could
+    not load: a fresh process loads the version first, with every weight,
+    and replays its warm-up.
+
+    Args:
+        base_path: The folder of all versions of the model.
+        version: The number of the version to go back to.
+        allow_operators: As for `export_saved_model`.
+        verify: Whether to load the version first. Its answers are not
+            compared, which needs the model: `kp.verify` does.
+        verbose: Whether to show progress; 2 also shows what native code logs.
+
+    Returns:
+        An `Artifact`: its `path` is the new version folder, and its `report`
+        None, since no answers were compared.
+
+    Raises:
+        ValueError: There is no such version, or it is the newest, or it holds
+            links.
+        ExportError: The folder cannot be written to.
+        ExportVerificationError: The version does not load any more.
+
+    Example:
+    >>> import tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for _ in range(2):
+    ...         _ = kp.export_saved_model(model, folder, verbose=False)
+    ...     kp.rollback(folder, 1, verbose=False).path.name
+    '3'
+    """
+    check_operators(allow_operators)
+    base_path = as_path("base_path", base_path)
+    check_base(base_path)
+    version = check_version(version)
+    source = base_path / str(version)
+    present = versions(base_path)
+    if not os.path.isdir(base_path):  # unlike Path's, for any name
+        raise ValueError(
+            "`base_path` must be the folder of a model's versions. "
+            f"Received: base_path='{base_path}', which is no folder"
+        )
+    if not (source / "saved_model.pb").is_file():
+        raise ValueError(
+            f"`version` must be one that '{base_path}' has "
+            f"({', '.join(map(str, present)) or 'it has none'}). "
+            f"Received: version={version}"
+        )
+    if version == present[-1]:
+        raise ValueError(
+            f"Version {version} is the newest in '{base_path}': there is "
+            "nothing to go back from"
+        )
+    before = stamp(source)
+    for _ in files(source):  # refuses links, and folders without end
+        pass
+    with progress(verbose) as step, staging_beside(base_path) as staged:
+        if verify:
+            step(f"Loading version {version} in a fresh process")
+            _check_loads(source, version, allow_operators)
+        step("Copying it")
+        with writing_to(base_path):
+            try:
+                shutil.copytree(
+                    source,
+                    staged,
+                    ignore=lambda folder, names: {
+                        each
+                        for each in names
+                        if folder == str(source) and is_hidden(each)
+                    },
+                )
+            except shutil.Error as error:  # of each file that it met
+                raise OSError(error.args[0][0][-1]) from error
+            if verify:
+                check_unchanged(source, before)
+            tell_origin(staged, version)
+        return Artifact(publish_version(staged, base_path, None), None)
+
+
+def _check_loads(
+    source: Path, version: int, allow_operators: Sequence[str]
+) -> None:
+    try:
+        check_loads(source, allow_operators)
+    except ExportVerificationError as error:
+        raise ExportVerificationError(
+            f"Version {version} cannot be published again: {error}. "
+            "`verify=False` "
+            "(--no-verify) publishes it all the same"
+        ) from error

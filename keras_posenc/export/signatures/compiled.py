@@ -1,0 +1,289 @@
+"""Signatures that XLA compiles, for texts padded to one of a few lengths.
+
+XLA compiles a program for each shape. Inputs of unknown size are padded inside
+the signature, so that there are as many programs as known sizes; what is larger
+than these is answered by the graph as it is, uncompiled.
+"""
+
+import dataclasses
+import functools
+import itertools
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export.signatures.cut_strings import cut_strings, lookups
+from keras_posenc.export.signatures.lengths import padding_of
+from keras_posenc.export.signatures.signature import Origin, Signature
+from keras_posenc.keras_internals import layers_within
+
+# Small graphs are bound by the start of each operator, which XLA spares. In
+# larger batches the products take the time, and padding is left out.
+_DEFAULT = {"batch_sizes": (1,), "lengths": (16, 32, 64, 128)}
+
+# A program for more pads more than it spares.
+_MOST = 2**14
+
+_LOW = ("float16", "bfloat16")
+
+Call = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What there are programs for: each of the batch sizes with each length."""
+
+    batch_sizes: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+    def pairs(self) -> list[tuple[int, int]]:
+        return [*itertools.product(self.batch_sizes, self.lengths)]
+
+
+def resolve_compiled(compiled: Any) -> Sizes | None:
+    """The sizes to compile for, or None.
+
+    Args:
+        compiled: True for those to begin with, or a dict of `lengths` and
+            `batch_sizes`, or of one of them.
+
+    Raises:
+        ValueError: Anything else, or sizes that do not increase.
+    """
+    if compiled is None or compiled is False:
+        return None
+    if compiled is not True and not isinstance(compiled, Mapping):
+        raise ValueError(
+            "`compiled` must be True, a dict of `lengths` and `batch_sizes`, "
+            f"or None. Received: compiled={compiled!r}"
+        )
+    given: dict[str, Any] = {} if compiled is True else dict(compiled)
+    for name, sizes in given.items():
+        if name not in _DEFAULT:
+            raise ValueError(
+                "`compiled` may have `lengths` and `batch_sizes`. Received: "
+                f"{name!r}"
+            )
+        if not _are_sizes(sizes):
+            raise ValueError(
+                f"`compiled`: '{name}' must be integers above 0 that increase, "
+                f"up to {_MOST}, such as {[*_DEFAULT[name]]}. Received: "
+                f"{name}={sizes!r}"
+            )
+    chosen = {**_DEFAULT, **given}
+    return Sizes(**{name: tuple(map(int, chosen[name])) for name in _DEFAULT})
+
+
+def compile_signatures(
+    signatures: Sequence[Signature], sizes: Sizes
+) -> list[Signature]:
+    """The same signatures, compiled by XLA for these sizes.
+
+    Of one that takes strings, what follows them is compiled; where the model
+    is cut there for another signature, the same programs serve both.
+
+    Raises:
+        ValueError: One that cannot be compiled, and why.
+    """
+    compiled = {
+        each.name: _compiled(each, sizes)
+        for each in signatures
+        if not takes_strings(each)
+    }
+    cut = next((each for each in signatures if each.cut_at is not None), None)
+    behind = None if cut is None else compiled[cut.name]
+    return [
+        _compiled_behind_strings(each, behind)
+        if takes_strings(each)
+        else compiled[each.name]
+        for each in signatures
+    ]
+
+
+def takes_strings(signature: Signature) -> bool:
+    """Whether any of its inputs is strings."""
+    return any(spec.dtype == "string" for spec in signature.specs.values())
+
+
+def _compiled_behind_strings(
+    signature: Signature, behind: Signature | None
+) -> Signature:
+    if behind is None:
+        raise _refusal(
+            signature,
+            "no other signature takes the ids that it makes of its strings, "
+            "by which each program is verified",
+        )
+    try:
+        cut = cut_strings(signature)
+    except ValueError as error:
+        raise _refusal(
+            signature, f"where its strings become numbers, {error}"
+        ) from error
+    assert cut.whole is not None
+    to_numbers = cut.whole.to_numbers
+    call = behind.call
+    return dataclasses.replace(
+        signature,
+        call=lambda tensors: call(to_numbers(tensors)),
+        origin=Origin(signature),
+    )
+
+
+def _compiled(signature: Signature, sizes: Sizes) -> Signature:
+    model = signature.model
+    if hasattr(model, "retrace"):
+        raise _refusal(signature, "its model chooses, as a generator does")
+    if looked_up := [*lookups(signature)]:
+        raise _refusal(
+            signature, f"it looks up '{looked_up[0]}' in a vocabulary"
+        )
+    outputs = keras.tree.flatten(getattr(model, "outputs", None) or [])
+    if any(tensor.dtype == "string" for tensor in outputs):
+        raise _refusal(signature, "an output of its model holds strings")
+    for layer in layers_within(model):
+        if layer.compute_dtype in _LOW:
+            raise _refusal(
+                signature,
+                f"layer '{layer.name}' computes in {layer.compute_dtype}, "
+                "which programs round elsewhere than the graph",
+            )
+    for name, spec in signature.specs.items():
+        if spec.shape[1:].count(None) > 1:
+            raise _refusal(
+                signature,
+                f"its input '{name}', of shape {tuple(spec.shape)}, has more "
+                "than one unknown length",
+            )
+    return dataclasses.replace(
+        signature,
+        call=_by_programs(signature, sizes),
+        origin=Origin(signature),
+        asked=sizes.pairs(),
+    )
+
+
+def _refusal(signature: Signature, reason: str) -> ValueError:
+    return ValueError(
+        f"`compiled`: XLA cannot compile signature '{signature.name}': {reason}"
+    )
+
+
+def _by_programs(signature: Signature, sizes: Sizes) -> Call:
+    """What pads inputs to the next sizes, and calls the program for these.
+
+    Inputs that differ in length, and what is too large, go to the graph.
+    """
+    import tensorflow as tf
+
+    program = tf.function(signature.call, autograph=False, jit_compile=True)
+    next_sizes = _next(sizes.batch_sizes), _next(sizes.lengths)
+    specs, pad_id = signature.specs, padding_of(signature)
+    ids = max(
+        (
+            layer.input_dim
+            for layer in layers_within(signature.model)
+            if isinstance(layer, keras.layers.Embedding)
+        ),
+        default=None,
+    )
+    # Axis 0 of any input is the batch; behind it one may be the length.
+    unknown = [
+        (name, axis, min(axis, 1))
+        for name, spec in specs.items()
+        for axis, size in enumerate(spec.shape)
+        if size is None
+    ]
+
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        found: list[Any] = [None, None]  # the batch, and the length
+        # A program takes another row where a lookup lies beyond its table; the
+        # graph refuses it.
+        fits = [
+            tf.reduce_all((tensors[name] >= 0) & (tensors[name] < ids))
+            for name, spec in specs.items()
+            if ids and "int" in spec.dtype and len(spec.shape) > 1
+        ]
+        for name, axis, kind in unknown:
+            size = tf.shape(tensors[name])[axis]
+            if found[kind] is None:
+                found[kind] = size
+                fits.append(size < len(next_sizes[kind]))
+            else:
+                fits.append(tf.equal(size, found[kind]))
+
+        def by_program() -> dict[str, Any]:
+            more = [
+                0 if size is None else tf.gather(known, size) - size
+                for known, size in zip(next_sizes, found, strict=True)
+            ]
+            padded = {}
+            for name, spec in specs.items():
+                widths: list[Any] = [[0, 0] for _ in spec.shape]
+                for axis, size in enumerate(spec.shape):
+                    if size is None:
+                        widths[axis][1] = more[min(axis, 1)]
+                value = _padding_value(name, spec, pad_id)
+                padded[name] = tf.ensure_shape(
+                    tf.pad(tensors[name], widths, constant_values=value),
+                    spec.shape,
+                )
+            return {
+                name: _without_padding(output, found)
+                for name, output in program(padded).items()
+            }
+
+        if not fits:
+            return by_program()
+        return tf.cond(
+            functools.reduce(tf.logical_and, fits),
+            by_program,
+            lambda: signature.call(tensors),
+        )
+
+    return call
+
+
+def _padding_value(name: str, spec: keras.InputSpec, pad_id: int) -> Any:
+    """What an input is padded with: a mask and numbers with 0."""
+    if spec.dtype == "bool":
+        return False
+    return pad_id if "int" in spec.dtype and "mask" not in name else 0
+
+
+def _without_padding(output: Any, size: Sequence[Any]) -> Any:
+    """The rows and places of an output that are those of the inputs."""
+    import tensorflow as tf
+
+    if None not in output.shape:
+        return output
+    kept = [
+        size[min(axis, 1)] if known is None else known
+        for axis, known in enumerate(output.shape)
+    ]
+    rest = [-1 if each is None else each for each in kept]
+    return tf.ensure_shape(
+        tf.slice(output, [0] * len(rest), rest), output.shape
+    )
+
+
+def _next(sizes: Sequence[int]) -> np.ndarray:
+    """For each size from 0 to the last of these the next of these."""
+    places = np.searchsorted(sizes, np.arange(sizes[-1] + 1))
+    return np.take(np.array(sizes, "int32"), places)
+
+
+def _are_sizes(sizes: Any) -> bool:
+    return (
+        isinstance(sizes, Sequence)
+        and len(sizes) > 0
+        and all(
+            isinstance(size, numbers.Integral) and not isinstance(size, bool)
+            for size in sizes
+        )
+        and list(sizes) == sorted({*sizes})
+        and 0 < sizes[0] <= sizes[-1] <= _MOST
+    )

@@ -1,0 +1,333 @@
+"""Models of strings, cut where their strings become numbers."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export.signatures.names import (
+    check_names,
+    input_names,
+    named_outputs,
+    output_of,
+)
+from keras_posenc.export.signatures.signature import Signature, Whole
+from keras_posenc.keras_internals import (
+    carried_mask,
+    layer_behind,
+    layers_within,
+    tensors_behind,
+)
+
+LIMITS = ("sequence_length", "max_length")  # of a tokenizer
+
+
+def from_ids(signature: Signature) -> Signature | None:
+    """The signature cut at its first numeric tensor, if it takes a string."""
+    if [spec.dtype for spec in signature.specs.values()] != ["string"]:
+        return None
+    try:
+        cut = cut_strings(signature)
+    except ValueError:
+        return None
+    if len(cut.specs) != 1:
+        return None
+    return dataclasses.replace(cut, name="from_ids", whole=None)
+
+
+def cut_strings(signature: Signature) -> Signature:
+    """The signature cut where its strings become numbers.
+
+    Of a model of one string that becomes one tensor, this is `ids` if it is of
+    integers, else `features`. Elsewhere each tensor has the name of its string
+    input (the names, if it comes of several, joined by underscores), with that
+    of its layer behind it where there are several such tensors. Inputs that
+    are numbers already stay as they are.
+
+    Raises:
+        ValueError: The model cannot be cut, and why.
+    """
+    model = signature.model
+    outputs = output_of(model)
+    flat = keras.tree.flatten(outputs)
+    cuts, rest = _first_numeric_tensors(flat)
+    if any(tensor.dtype == "string" for tensor in flat):
+        raise ValueError("an output holds strings")
+    if any(cut is output for cut in cuts for output in flat):
+        raise ValueError("an output is those numbers themselves")
+    for cut in cuts:
+        layer = layer_behind(cut)
+        if isinstance(layer, keras.Model):
+            raise ValueError(
+                f"that is inside model '{layer.name}', which is a layer of "
+                f"'{model.name}'"
+            )
+    inputs = input_names(model)
+    sources = dict(zip(inputs, model.inputs, strict=True))
+    kept = [
+        (name, tensor)
+        for name, tensor in sources.items()
+        if any(tensor is each for each in rest)
+    ]
+    named = sorted(
+        [*_named(cuts, sources), *kept],
+        key=lambda pair: inputs.index(_roots(pair[1], sources)[0]),
+    )
+    check_names(signature.name, [name for name, _ in named])
+    tensors = dict(named)
+    is_one = len(tensors) == 1
+    part = keras.Model(
+        next(iter(tensors.values())) if is_one else list(tensors.values()),
+        outputs,
+        name=f"{model.name}_from_ids",
+    )
+    part.supports_masking = True  # else Keras warns of the masks given below
+    # A tokenizer's mask is cut off with it.
+    pad_ids = {
+        name: getattr(layer_behind(tensor), "pad_id", 0)
+        for name, tensor in tensors.items()
+        if "int" in tensor.dtype and carried_mask(tensor) is not None
+    }
+
+    def call(values: Mapping[str, Any]) -> dict[str, Any]:
+        given = [values[name] for name in tensors]
+        masks = [
+            keras.ops.not_equal(values[name], pad_ids[name])
+            if name in pad_ids
+            else None
+            for name in tensors
+        ]
+        if is_one:
+            found = part(given[0], mask=masks[0], training=False)
+        else:
+            found = part(given, mask=masks if pad_ids else None, training=False)
+        return signature.add(named_outputs(model, found))
+
+    return Signature(
+        signature.name,
+        part,
+        {
+            name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
+            for name, tensor in tensors.items()
+        },
+        call,
+        cut_at=cuts[0] if is_one else None,
+        whole=Whole(signature, _reader(tensors, sources)),
+    )
+
+
+def longest_text(signature: Signature) -> int | None:
+    """How many ids the tokenizers of a model make of a text at most.
+
+    By their `sequence_length` or `max_length`; None where nothing says so.
+    """
+    if signature.whole is not None:
+        signature = signature.whole.signature
+    cuts = [signature.cut_at]
+    if signature.cut_at is None:
+        outputs = getattr(signature.model, "outputs", None) or []
+        cuts, _ = _first_numeric_tensors(keras.tree.flatten(outputs))
+    found = (limit_of(layer_behind(cut)) for cut in cuts)
+    return min((limit for limit in found if limit is not None), default=None)
+
+
+def limit_of(tokenizer: Any) -> int | None:
+    """How many ids a tokenizer makes of a text at most; None for any."""
+    found = (getattr(tokenizer, name, None) for name in LIMITS)
+    return next((limit for limit in found if isinstance(limit, int)), None)
+
+
+def _named(
+    cuts: Sequence[keras.KerasTensor],
+    sources: Mapping[str, keras.KerasTensor],
+) -> list[tuple[str, keras.KerasTensor]]:
+    """Names for the first numeric tensors of a model; see `cut_strings`."""
+    if len(cuts) == len(sources) == 1:
+        return [("ids" if "int" in cuts[0].dtype else "features", cuts[0])]
+    names = [
+        "_".join(
+            name
+            for name in _roots(cut, sources)
+            if sources[name].dtype == "string"
+        )
+        for cut in cuts
+    ]
+    return [
+        (
+            f"{name}_{layer_behind(cut).name}"
+            if names.count(name) > 1
+            else name,
+            cut,
+        )
+        for name, cut in zip(names, cuts, strict=True)
+    ]
+
+
+def _roots(
+    tensor: keras.KerasTensor, sources: Mapping[str, keras.KerasTensor]
+) -> list[str]:
+    """The names of the inputs that a tensor is made of, in their order."""
+    found = {id(each) for each, _, _ in steps([tensor])}
+    return [name for name, each in sources.items() if id(each) in found]
+
+
+def _reader(
+    tensors: Mapping[str, keras.KerasTensor],
+    sources: Mapping[str, keras.KerasTensor],
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """From the inputs of a model of strings to those of it when it is cut."""
+    made = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if tensor is not sources.get(name)
+    }
+    needed = [
+        name
+        for name in sources
+        if any(name in _roots(tensor, sources) for tensor in made.values())
+    ]
+
+    @functools.cache  # made when it is needed, and once
+    def preprocessing() -> keras.Model:
+        return keras.Model([sources[name] for name in needed], dict(made))
+
+    def to_numbers(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        found = preprocessing()([inputs[name] for name in needed])
+        return {
+            name: found[name] if name in made else inputs[name]
+            for name in tensors
+        }
+
+    return to_numbers
+
+
+def _first_numeric_tensors(
+    outputs: Sequence[keras.KerasTensor],
+) -> tuple[list[keras.KerasTensor], list[keras.KerasTensor]]:
+    """The numeric tensors of a graph that come straight from strings.
+
+    And all tensors behind those.
+    """
+    cuts, rest = [], []
+    for tensor, _, sources in steps(outputs, beyond_strings=False):
+        if any(source.dtype == "string" for source in sources):
+            cuts.append(tensor)
+        else:
+            rest.append(tensor)
+    return cuts, rest
+
+
+def steps(
+    outputs: Sequence[keras.KerasTensor], beyond_strings: bool = True
+) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
+    """Each tensor on the way to the outputs, what made it, and out of what.
+
+    Args:
+        outputs: Where to begin.
+        beyond_strings: Whether to go on where something came from strings.
+    """
+    # By the history of the tensors, since a layer that several models share
+    # has several outputs.
+    seen = set()
+    remaining = list(outputs)
+    while remaining:
+        tensor = remaining.pop()
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        sources = tensors_behind(tensor)
+        yield tensor, layer_behind(tensor), sources
+        if beyond_strings or all(each.dtype != "string" for each in sources):
+            remaining.extend(sources)
+
+
+_LOOKUPS = (
+    keras.layers.HashedCrossing,
+    keras.layers.Hashing,
+    keras.layers.IntegerLookup,
+    keras.layers.StringLookup,
+)
+_UNKNOWN = "an unknown one"
+
+
+def lookups(signature: Signature) -> dict[str, list[keras.Layer]]:
+    """The layers that make ids of each input, by the input's name.
+
+    None of an input that is ids already, for an `Embedding` too, or anything
+    else; nor of a model that is no graph.
+    """
+    model = signature.model
+    inputs = getattr(model, "inputs", None) or []
+    if len(inputs) != len(signature.specs):
+        return {}
+    found = {}
+    for name, tensor in zip(signature.specs, inputs, strict=True):
+        readers = list(_readers(model, tensor))
+        makers = [each for each in readers if isinstance(each, _LOOKUPS)]
+        if makers and not any(map(_takes_ids, readers)):
+            found[name] = makers
+    return found
+
+
+def vocabularies(signature: Signature) -> dict[str, np.ndarray]:
+    """Values that each input of a lookup can take, an unknown one included."""
+    found = {
+        name: _values(layers, signature.specs[name].dtype)
+        for name, layers in lookups(signature).items()
+        if "float" not in signature.specs[name].dtype
+    }
+    return {name: values for name, values in found.items() if values.size}
+
+
+def _readers(model: keras.Model, tensor: keras.KerasTensor) -> Iterator[Any]:
+    """What a tensor goes to, through what leaves it integers or strings."""
+    for target, operation, sources in steps(
+        keras.tree.flatten(output_of(model))
+    ):
+        places = [i for i, source in enumerate(sources) if source is tensor]
+        if not places:
+            continue
+        inner = getattr(operation, "inputs", None)
+        if isinstance(operation, keras.Model) and inner:
+            for place in places:
+                if place < len(inner):  # else it is a mask
+                    yield from _readers(operation, inner[place])
+        elif isinstance(operation, _LOOKUPS):
+            if not getattr(operation, "invert", False):  # that takes ids
+                yield operation
+        elif target.dtype == "string" or "int" in target.dtype:
+            yield from _readers(model, target)
+        else:
+            yield operation
+
+
+def _takes_ids(reader: Any) -> bool:
+    return isinstance(reader, keras.Layer) and any(
+        isinstance(layer, keras.layers.Embedding)
+        for layer in layers_within(reader)
+    )
+
+
+def _values(layers: Sequence[keras.Layer], dtype: str) -> np.ndarray:
+    is_text = dtype == "string"
+    known = []
+    strict = []  # the vocabularies that hold whatever may come
+    for layer in layers:
+        if hasattr(layer, "get_vocabulary"):
+            known.append({*layer.get_vocabulary(include_special_tokens=False)})
+            if layer.num_oov_indices == 0:
+                strict.append(known[-1])
+        else:  # it hashes anything
+            known.append({*(map(str, range(99)) if is_text else range(99))})
+    if strict:
+        values = set.intersection(*strict)
+    else:
+        values = set.union(*known)
+        values.add(_UNKNOWN if is_text else max(values, default=0) + 1)
+    if not is_text:
+        limits = np.iinfo(dtype)
+        values = {v for v in values if limits.min <= v <= limits.max}
+    return np.array(sorted(values), object if is_text else dtype)

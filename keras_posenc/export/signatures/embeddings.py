@@ -1,0 +1,104 @@
+"""The embeddings that a model computes before its output."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.export.signatures.cut_strings import steps
+from keras_posenc.export.signatures.names import output_of
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import carried_mask
+
+CONTEXTUAL, POOLED, MASK = "contextual", "pooled", "mask"
+
+Pair = tuple[keras.KerasTensor, keras.KerasTensor]
+
+
+def encode_signature(signature: Signature) -> Signature | None:
+    """The signature `encode`: a model's embeddings instead of its answer.
+
+    They are found by structure: where, on the way from text or ids to the
+    outputs, one operation makes a tensor of `(batch, dim)` out of one of
+    `(batch, seq, dim)`, the two are the pooled and the contextual embeddings.
+    At padding, `contextual` holds whatever the model computes there. If it has
+    a Keras mask, that is the output `mask`, bool of `(batch, seq)`.
+
+    Args:
+        signature: That of the whole model.
+
+    Returns:
+        A signature of the same inputs; or None if the model is no graph, takes
+        neither text nor ids, or has no such operation, or several.
+    """
+    model = signature.model
+    if not getattr(model, "inputs", None) or not any(
+        spec.dtype == "string" or "int" in spec.dtype
+        for spec in signature.specs.values()
+    ):
+        return None
+    pair = _find(keras.tree.flatten(output_of(model)))
+    if pair is None:
+        return None
+    names = list(signature.specs)
+    cut = keras.Model(
+        model.inputs,
+        dict(zip((CONTEXTUAL, POOLED), pair, strict=True)),
+        name=f"{model.name}_encode",
+    )
+
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return _with_mask(
+            cut([tensors[name] for name in names], training=False)
+        )
+
+    return Signature("encode", cut, signature.specs, call, add=_with_mask)
+
+
+def _with_mask(outputs: dict[str, Any]) -> dict[str, Any]:
+    # The mask that layers see, which the graph's own tensors may lack.
+    mask = carried_mask(outputs[CONTEXTUAL])
+    if mask is None or len(mask.shape) != 2:
+        return outputs
+    # One may be of all rows, and of any dtype.
+    shape = (ops.shape(outputs[POOLED])[0], ops.shape(mask)[1])
+    mask = ops.broadcast_to(ops.cast(mask, "bool"), shape)
+    return {**outputs, MASK: mask}
+
+
+def _find(outputs: Sequence[keras.KerasTensor]) -> Pair | None:
+    """The contextual and the pooled embeddings, if they are unambiguous."""
+    found = {
+        tuple(map(id, pair)): pair
+        for target, operation, sources in steps(outputs)
+        if _is_float(target, 2)
+        for source in sources
+        if _is_float(source, 3)
+        for pair in [(source, target)]
+    }
+    if found:
+        return next(iter(found.values())) if len(found) == 1 else None
+    inner = {
+        id(target): (operation, sources)
+        for target, operation, sources in steps(outputs)
+        if isinstance(operation, keras.Model)
+        and getattr(operation, "inputs", None)
+    }
+    pairs = []
+    for model, sources in inner.values():
+        pair = _find(keras.tree.flatten(output_of(model)))
+        if pair is not None:
+            cut = keras.Model(model.inputs, pair)
+            cut.supports_masking = True  # else Keras warns of the ids' mask
+            # What comes after the inputs is their masks.
+            pairs.append(tuple(cut(sources[: len(model.inputs)])))
+    return pairs[0] if len(pairs) == 1 else None
+
+
+def _is_float(tensor: keras.KerasTensor, rank: int) -> bool:
+    return (
+        "float" in tensor.dtype
+        and len(tensor.shape) == rank
+        and tensor.shape[-1] is not None
+    )

@@ -1,0 +1,273 @@
+"""The names of a classifier's classes, as outputs with its scores."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import keras
+import numpy as np
+
+from keras_posenc.export.signatures.names import named_outputs, output_of
+from keras_posenc.export.signatures.signature import (
+    Arrays,
+    Origin,
+    Signature,
+    trace,
+)
+
+CLASSES = "classes"
+LABEL = "label"
+
+# Scores so near one another are the same to rounding, and either may win.
+_NEAR = 1e-4
+
+
+def is_labels(output: str) -> bool:
+    """Whether an output has the name of one that holds labels."""
+    return output.rpartition("_")[2] in (CLASSES, LABEL)
+
+
+def with_labels(
+    signatures: Sequence[Signature], labels: Any
+) -> list[Signature]:
+    """Signatures that also say which class each of their scores is of.
+
+    Beside the scores `(batch, classes)`, or `(batch, seq, classes)` of tokens,
+    stand two outputs of strings: `classes`, as in TensorFlow's own Classify
+    signatures of the same shape and in the order of the scores; and `label`,
+    without the last dimension: the class of the highest score, the first of
+    several. Where `labels` is a dict they are `<output>_classes` and
+    `<output>_label`.
+
+    Args:
+        signatures: Those of one artifact.
+        labels: The names, or a dict of names by output.
+
+    Returns:
+        The signatures, in their order; those without scores as they were.
+
+    Raises:
+        ValueError: Labels that are no distinct strings, or that no signature
+            has scores for.
+    """
+    check_labels(labels)
+    outputs = [outputs_of(signature) for signature in signatures]
+    by_output = dict(labels) if isinstance(labels, Mapping) else None
+    if by_output is None:
+        found = {
+            name
+            for names in outputs
+            for name, shape in names.items()
+            if len(names) == 1 and _has_scores(shape, labels)
+        }
+        if not found:
+            raise ValueError(
+                f"`labels` must name each score of the model's one output, of "
+                f"shape (batch, ..., labels). Received: {len(labels)} labels "
+                f"for {_describe(outputs)}. {_advice(outputs, labels)}"
+            )
+        by_output = dict.fromkeys(found, labels)
+    for name, names in by_output.items():
+        if not any(_has_scores(shapes.get(name), names) for shapes in outputs):
+            raise ValueError(
+                f"`labels` of '{name}' must name each score of an output "
+                f"'{name}' of shape (batch, ..., labels). Received: "
+                f"{len(names)} labels for {_describe(outputs)}"
+            )
+    is_one = not isinstance(labels, Mapping)
+    resolved = []
+    for signature, shapes in zip(signatures, outputs, strict=True):
+        added = [
+            _Labels(name, "" if is_one else f"{name}_", names)
+            for name, names in by_output.items()
+            if _has_scores(shapes.get(name), names)
+            and not (is_one and len(shapes) > 1)
+        ]
+        for name in (name for each in added for name in each.outputs):
+            if name in shapes:
+                raise ValueError(
+                    f"`labels` would add the output '{name}', which the model "
+                    "has already"
+                )
+        resolved.append(_labelled(signature, added) if added else signature)
+    return resolved
+
+
+def meaning_of(labels: Any, output: str) -> str | None:
+    """What an output of a labelled signature says, if it is of labels."""
+    scores, _, kind = output.rpartition("_")
+    if isinstance(labels, Mapping):
+        labels = labels.get(scores)
+    elif scores:
+        return None
+    if labels and kind == CLASSES:
+        return f"the class of each score, in their order: {', '.join(labels)}"
+    if labels and kind == LABEL:
+        return "the class of the highest score"
+    return None
+
+
+def check_labels(labels: Any) -> None:
+    """Raises `ValueError` unless it is a list of labels, or a dict of them."""
+    lists = labels.items() if isinstance(labels, Mapping) else [("", labels)]
+    if isinstance(labels, Mapping) and not labels:
+        raise ValueError("`labels` must name at least one output")
+    for output, names in lists:
+        of = f" of '{output}'" * bool(output)
+        if (
+            isinstance(names, str | bytes)
+            or not isinstance(names, Sequence)
+            or not names
+            or not all(isinstance(name, str) and name for name in names)
+        ):
+            raise ValueError(
+                f"`labels`{of} must be a list of strings, none of them empty, "
+                f"or a dict of such by output. Received: {names!r}"
+            )
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(
+                f"`labels`{of} must differ from one another. Received twice: "
+                f"{', '.join(map(repr, repeated))}"
+            )
+        for name in names:
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"`labels`{of} must be text. Received: {name!r}"
+                ) from error
+
+
+def outputs_of(signature: Signature) -> dict[str, tuple[int | None, ...]]:
+    """The shapes of a signature's outputs by name."""
+    model = signature.model
+    if getattr(model, "inputs", None):
+        tensors = named_outputs(model, output_of(model))
+    else:
+        tensors = trace(signature).structured_outputs
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _describe(outputs: Sequence[Mapping[str, tuple[int | None, ...]]]) -> str:
+    texts = [
+        f"{name} of shape {shape}"
+        for shapes in outputs
+        for name, shape in shapes.items()
+    ]
+    return ", ".join(dict.fromkeys(texts))
+
+
+def _advice(
+    outputs: Sequence[Mapping[str, tuple[int | None, ...]]], labels: Any
+) -> str:
+    """What to do about labels that fit no output."""
+    if all(len(names) > 1 for names in outputs):
+        fitting = {
+            name: [*labels]
+            for names in outputs
+            for name, shape in names.items()
+            if _has_scores(shape, labels)
+        }
+        return (
+            "There are several outputs: give a dict of labels by output"
+            + f", as in `labels={fitting}`" * bool(fitting)
+        )
+    is_single = any(
+        len(shape) > 1 and shape[-1] == 1
+        for names in outputs
+        for shape in names.values()
+    )
+    if is_single and len(labels) == 2:
+        return (
+            "A single score, such as a sigmoid's, has no two classes to name: "
+            "leave `labels` out, or end the model in "
+            "Dense(2, activation='softmax')"
+        )
+    counts = {shape[-1] for names in outputs for shape in names.values()}
+    return (
+        "Give as many labels as there are scores: "
+        f"{', '.join(sorted(map(str, counts)))}"
+    )
+
+
+def _has_scores(shape: Sequence[int | None] | None, labels: Any) -> bool:
+    if shape is None or len(shape) < 2:
+        return False
+    return shape[-1] == len(labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Labels:
+    """The labels of one output: its name, a prefix of theirs, the labels."""
+
+    scores: str
+    prefix: str
+    labels: Sequence[str]
+
+    @property
+    def outputs(self) -> tuple[str, str]:
+        return f"{self.prefix}{CLASSES}", f"{self.prefix}{LABEL}"
+
+    def in_tensorflow(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        import tensorflow as tf
+
+        scores = outputs[self.scores]
+        labels = tf.constant(self.labels)
+        classes = tf.broadcast_to(labels, keras.ops.shape(scores))
+        winners = tf.gather(labels, tf.argmax(scores, axis=-1))
+        return dict(zip(self.outputs, (classes, winners), strict=True))
+
+    def in_numpy(self, answers: Arrays) -> Arrays:
+        scores = answers[self.scores]
+        labels = np.array([label.encode() for label in self.labels], object)
+        classes = np.empty(scores.shape, object)
+        classes[...] = labels
+        scores = scores.astype("float64")
+        winners = labels[np.argmax(scores, axis=-1)]
+        best = np.max(scores, axis=-1, keepdims=True)
+        # True for NaN, too, of which nobody can say that it is less.
+        near = ~(best - scores > _NEAR * np.maximum(1, np.abs(best)))
+        for index in zip(*np.nonzero(np.sum(near, -1) > 1), strict=True):
+            winners[index] = _Winner(winners[index], labels[near[index]])
+        return dict(zip(self.outputs, (classes, winners), strict=True))
+
+
+class _Winner(bytes):
+    """The label of the highest score, or of one equal to rounding.
+
+    It equals each of them: which of them is the highest, the model says in
+    its rounding, and the artifact in its own.
+    """
+
+    def __new__(cls, label: bytes, near: Iterable[bytes]) -> Self:
+        winner = super().__new__(cls, label)
+        winner.near = frozenset(near)
+        return winner
+
+    near: frozenset[bytes]
+
+    def __eq__(self, other: object) -> bool:
+        return other in self.near
+
+    def __ne__(self, other: object) -> bool:
+        return other not in self.near
+
+    __hash__ = bytes.__hash__
+
+
+def _labelled(signature: Signature, added: Sequence[_Labels]) -> Signature:
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        outputs = signature.call(tensors)
+        for each in added:
+            outputs.update(each.in_tensorflow(outputs))
+        return outputs
+
+    def tell(answers: Arrays) -> Arrays:
+        for each in added:
+            answers = {**answers, **each.in_numpy(answers)}
+        return answers
+
+    return dataclasses.replace(
+        signature, call=call, origin=Origin(signature, tell=tell)
+    )

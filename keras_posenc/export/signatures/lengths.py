@@ -1,0 +1,105 @@
+"""Ids with their lengths, for servers that pad with any value.
+
+TensorFlow Serving pads the rows of a batch with the first element of each
+request's tensor, not with the id of padding, so that neither `ids != pad_id`
+nor a mask sent along says which ids are real. A length for each row does.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export.signatures.signature import Arrays, Origin, Signature
+from keras_posenc.keras_internals import layer_behind, layers_within
+
+IDS, LENGTHS = "ids", "lengths"
+_RULE = "from_ids: `lengths` must hold one number for each row of `ids`"
+
+
+def with_lengths(signature: Signature) -> Signature | None:
+    """The same from ids and lengths: ids at or past its length become padding.
+
+    A length below 0 is 0, and one beyond the row is the row's own.
+
+    Args:
+        signature: One of a single input.
+
+    Returns:
+        The signature `from_ids`, of `ids`, as `(batch, seq)`, and `lengths`,
+        as int32 `(batch,)`; or None if the input is no sequence of integers.
+    """
+    ((name, spec),) = signature.specs.items()
+    if "int" not in spec.dtype or len(spec.shape) != 2:
+        return None
+    padding = padding_of(signature)
+
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        import tensorflow as tf
+
+        ops = keras.ops
+        ids = tensors[IDS]
+        # One length for several rows would be each row's.
+        lengths = tf.ensure_shape(tensors[LENGTHS], spec.shape[:1])
+        check = tf.debugging.assert_equal(
+            tf.size(lengths), tf.shape(ids)[0], _RULE
+        )
+        # None where it was checked already. Else what follows waits, or it
+        # would fail first, by a message of shapes.
+        with tf.control_dependencies([] if check is None else [check]):
+            lengths = tf.identity(lengths)
+        places = ops.arange(ops.shape(ids)[1], dtype="int32")
+        is_real = ops.less(places, ops.expand_dims(lengths, -1))
+        ids = ops.where(is_real, ids, ops.full_like(ids, padding))
+        return signature.call({name: ids})
+
+    def ask(inputs: Arrays) -> Arrays:
+        ids = inputs[IDS].copy()
+        if len(inputs[LENGTHS]) != len(ids):
+            raise ValueError(
+                f"{_RULE}. Received: {len(inputs[LENGTHS])} lengths and "
+                f"{len(ids)} rows"
+            )
+        for row, length in zip(ids, inputs[LENGTHS], strict=True):
+            row[max(length, 0) :] = padding
+        return {name: ids}
+
+    def widen(inputs: Arrays) -> Arrays:
+        """Inputs as a server pads rows that differ in length."""
+        ids = inputs[name].copy()
+        # Neither padding nor the 0 that invented rows end with.
+        is_real = (ids != padding) & (ids != 0)
+        lengths = [
+            np.max(np.flatnonzero(row), initial=-1) + 1 for row in is_real
+        ]
+        for row, length in zip(ids, lengths, strict=True):
+            if ids.size:
+                row[length:] = inputs[name].flat[0]
+        return {IDS: ids, LENGTHS: np.array(lengths, "int32")}
+
+    return dataclasses.replace(
+        signature,
+        name="from_ids",
+        specs={
+            IDS: spec,
+            LENGTHS: keras.InputSpec(shape=spec.shape[:1], dtype="int32"),
+        },
+        call=call,
+        origin=Origin(signature, ask=ask, widen=widen),
+    )
+
+
+def padding_of(signature: Signature) -> int:
+    """The id of padding: the tokenizer's, else that of all embeddings, or 0."""
+    if signature.cut_at is not None:
+        tokenizer = layer_behind(signature.cut_at)
+        if isinstance(pad_id := getattr(tokenizer, "pad_id", None), int):
+            return pad_id
+    found = {
+        getattr(layer, "pad_id", 0)
+        for layer in layers_within(signature.model)
+        if isinstance(layer, keras.layers.Embedding) and layer.mask_zero
+    }
+    return int(found.pop()) if len(found) == 1 else 0

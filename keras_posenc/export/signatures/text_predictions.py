@@ -1,0 +1,177 @@
+"""From a list of texts to what a model of texts says of each."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.signatures.from_model import check_model
+from keras_posenc.export.signatures.labels import LABEL, check_labels
+from keras_posenc.export.signatures.names import named_outputs
+
+SCORE = "score"
+
+
+def predict_texts(
+    model: keras.Model,
+    texts: Iterable[str],
+    *,
+    labels: Any = None,
+    batch_size: int = 32,
+    verbose: bool = True,
+) -> list[dict[str, Any]]:
+    """What a model of raw text says of each of some texts.
+
+    Args:
+        model: A model whose one input is strings of shape (batch,), as one is
+            that begins with `WordpieceTokenizer`.
+        texts: The texts: a list, a NumPy array, a pandas column; no single
+            string.
+        labels: The names of a classifier's classes, in the order of its
+            scores; a dict of such lists by output where it has several.
+        batch_size: How many texts the model is given at once.
+        verbose: Whether to show a progress bar, where there are several
+            batches.
+
+    Returns:
+        A dict for each text, in their order. It holds each output by its name
+        (those that an export has), as an array without the batch dimension: of
+        `(batch, seq, ...)`, `seq` is the longest of the text's batch. `labels`
+        add `label`, the class of the highest score, and `score`, that score: a
+        str and a float, or arrays `(seq,)` where each token has scores. Where
+        `labels` is a dict they are `<output>_label` and `<output>_score`.
+
+    Raises:
+        ValueError: Texts that are none, a model that does not take texts, or
+            labels that do not fit its outputs.
+        RuntimeError: Keras runs on another backend, which has no strings.
+
+    Example:
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> tokenizer = kp.WordpieceTokenizer.learn(
+    ...     ["a fair exam", "an unfair exam"], 40
+    ... )
+    >>> model = keras.Sequential([
+    ...     keras.Input((), dtype="string", name="text"),
+    ...     tokenizer,
+    ...     keras.layers.Embedding(40, 8, mask_zero=True),
+    ...     kp.MaskedAveragePooling1D(),
+    ...     keras.layers.Dense(2, activation="softmax", name="scores"),
+    ... ])
+    >>> (found,) = kp.predict_texts(
+    ...     model, ["a fair exam"], labels=["fair", "unfair"]
+    ... )
+    >>> found["label"] in ("fair", "unfair"), found["scores"].shape
+    (True, (2,))
+    """
+    require_tensorflow_backend("predict_texts")
+    check_model(model)
+    _check_takes_texts(model)
+    texts = _as_texts(texts)
+    if isinstance(batch_size, bool) or not (
+        isinstance(batch_size, int | np.integer) and batch_size > 0
+    ):
+        raise ValueError(
+            "`batch_size` must be an integer above 0. "
+            f"Received: batch_size={batch_size!r}"
+        )
+    if labels is not None:
+        check_labels(labels)
+    import tensorflow as tf
+
+    batches = range(0, len(texts), batch_size)
+    bar = None
+    if verbose and len(batches) > 1:
+        bar = keras.utils.Progbar(len(texts), unit_name="text")
+    found: list[dict[str, Any]] = []
+    for begin in batches:
+        batch = tf.constant(texts[begin : begin + batch_size])
+        outputs = named_outputs(model, model.predict_on_batch(batch))
+        added = _labels_of(outputs, labels)
+        found += [
+            {name: value[row] for name, value in {**outputs, **added}.items()}
+            for row in range(len(batch))
+        ]
+        if bar is not None:
+            bar.update(len(found))
+    return found
+
+
+def _check_takes_texts(model: keras.Model) -> None:
+    inputs = getattr(model, "inputs", None)
+    if inputs and [(x.dtype, len(x.shape)) for x in inputs] != [("string", 1)]:
+        takes = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in inputs)
+        raise ValueError(
+            "`model` must take texts: one input of strings of shape (batch,), "
+            "as keras.Input((), dtype='string') before a WordpieceTokenizer "
+            f"is. Received: model '{model.name}', which takes {takes}"
+        )
+
+
+def _as_texts(texts: Any) -> list[str]:
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(
+        texts, Iterable
+    ):
+        raise ValueError(
+            "`texts` must be a list of strings; give a single one as [text]. "
+            f"Received: {type(texts).__name__}"
+        )
+    texts = list(texts)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(
+                "`texts` must be strings. Received at index "
+                f"{index}: {type(text).__name__}"
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                "`texts` must be Unicode, without lone surrogates. "
+                f"Received at index {index}: {text[:40]!r}"
+            ) from error
+    return texts
+
+
+def _labels_of(outputs: Mapping[str, Any], labels: Any) -> dict[str, Any]:
+    """The label and its score of each row, by the names of their outputs."""
+    if labels is None:
+        return {}
+    if isinstance(labels, Mapping):
+        by_output = {name: (f"{name}_", each) for name, each in labels.items()}
+    elif len(outputs) == 1:
+        by_output = dict.fromkeys(outputs, ("", labels))
+    else:
+        raise ValueError(
+            "`labels` must be a dict by output, where there are several: "
+            f"{', '.join(outputs)}"
+        )
+    added: dict[str, Any] = {}
+    for output, (prefix, names) in by_output.items():
+        scores = outputs.get(output)
+        if scores is None or scores.ndim < 2 or scores.shape[-1] != len(names):
+            shapes = ", ".join(
+                f"{name} of shape {value.shape}"
+                for name, value in outputs.items()
+            )
+            raise ValueError(
+                f"`labels` of '{output}' are {len(names)}, and the model has "
+                f"no output '{output}' of shape (batch, ..., {len(names)}): "
+                f"{shapes}"
+            )
+        best = np.argmax(scores, axis=-1)
+        chosen = np.take_along_axis(scores, best[..., np.newaxis], axis=-1)
+        for name, value in (
+            (LABEL, np.array(names, dtype=object)[best]),
+            (SCORE, chosen[..., 0].astype("float64")),
+        ):
+            if prefix + name in outputs:
+                raise ValueError(
+                    f"`labels` would add '{prefix}{name}', which the model has "
+                    "already. Give them as a dict by output"
+                )
+            added[prefix + name] = value.tolist() if value.ndim == 1 else value
+    return added

@@ -1,0 +1,226 @@
+"""Runs an exported model in a process of its own."""
+
+import base64
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export.errors import ExportVerificationError, in_words
+from keras_posenc.export.inspect import Inspection, inspect_safe
+from keras_posenc.export.isolated.asking import worker
+from keras_posenc.export.isolated.asking.runners import op_libraries
+from keras_posenc.export.probes.cases import Case, Expectations
+from keras_posenc.export.processes.isolation import (
+    MEMORY,
+    MIB,
+    Isolated,
+    IsolationError,
+    Limits,
+    run_isolated,
+)
+from keras_posenc.export.publish import working_folder, writing_to
+
+_TIMEOUT = 600  # seconds by the clock, on a machine however busy
+_PROGRAM_SECONDS = 60  # for XLA, to compile one
+
+_TIMES = 5
+
+_ENVIRONMENT = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    # A GPU's memory is this process's already.
+    "CUDA_VISIBLE_DEVICES": "-1",
+    # Else TensorFlow keeps what it is done with, as much as it ever had.
+    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
+}
+
+
+def start_tensorflow() -> Isolated:
+    """A runtime for SavedModels, which loads while the model is asked."""
+    return Isolated(worker.__file__, ["saved_model"], **_ENVIRONMENT)
+
+
+def load_ahead(
+    runtime: Isolated, artifact: Path, limits: Limits | None = None
+) -> None:
+    """Lets TensorFlow load a SavedModel before it is asked.
+
+    Args:
+        runtime: Where.
+        artifact: The SavedModel.
+        limits: None if it is one's own.
+    """
+    runtime.prepare(
+        "saved_model",
+        str(artifact.resolve()),
+        op_libraries(),
+        limits is not None,  # whether Python is asked, too
+        limits=limits,
+    )
+
+
+def check_loads(artifact: Path, allow_operators: Sequence[str]) -> None:
+    """Loads a SavedModel, as a server would, and replays its warm-up.
+
+    Raises:
+        ExportVerificationError: It does not load, or does more than compute.
+    """
+    inspection = inspect_safe(artifact, allow_operators)
+    limits = Limits(
+        # What its warm-up needs, nobody knows here.
+        memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
+        seconds=_TIMEOUT,
+        timeout=_TIMEOUT,
+    )
+    ask("saved_model", inspection.path, [], limits, None)
+
+
+def limits_of(
+    expectations: Expectations | None, inspection: Inspection
+) -> Limits:
+    """What its runtime may use, by what the model itself used.
+
+    Without expectations, until there are some: to load it.
+    """
+    sizes = [
+        value.nbytes
+        for case in (expectations.cases if expectations else [])
+        for value in (*case.inputs.values(), *case.answers.values())
+    ]
+    seconds = expectations.seconds if expectations else 0.0
+    programs = sum(
+        len(each.asked)
+        for each in (expectations.signatures if expectations else [])
+    )
+    # A SavedModel is loaded twice: as servers do, and as Python does.
+    is_twice = inspection.kind == "saved_model"
+    return Limits(
+        memory=MEMORY
+        + 512 * MIB * is_twice
+        + 4 * (inspection.size_bytes + sum(sizes))
+        + 2 * max(0, _peak_memory() - 1024 * MIB),
+        # The worker asks up to six times, and first loads TensorFlow.
+        seconds=12
+        + 6 * is_twice
+        + inspection.size_bytes // (20 * MIB)
+        + round(8 * seconds)
+        + _PROGRAM_SECONDS * programs,
+        file=64 * MIB + 4 * sum(sizes),
+        timeout=_TIMEOUT,
+    )
+
+
+def _peak_memory() -> int:
+    """The most memory that this process had, in bytes; 0 if unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def ask(
+    kind: str,
+    artifact: Path,
+    cases: Sequence[Case],
+    limits: Limits,
+    runtime: Isolated | None,
+    by_python: bool = False,
+    times: int = _TIMES,
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """What an artifact answers to each batch, and the arrays of its answers.
+
+    Raises:
+        ExportVerificationError: It does not load, crashes, comes upon a limit,
+            or is not the same to both kinds of readers.
+    """
+    with working_folder() as folder, writing_to(folder.parent):
+        arrays = {}
+        requests = []
+        for index, case in enumerate(cases):
+            references: dict[str, Any] = {}
+            for input_name, value in case.inputs.items():
+                if value.dtype == object:
+                    references[input_name] = {
+                        "shape": value.shape,
+                        "strings": [
+                            base64.b64encode(to_bytes(text)).decode()
+                            for text in value.ravel()
+                        ],
+                    }
+                else:
+                    if value.dtype.name == "bfloat16":  # unknown to npz files
+                        value = value.astype("float32")
+                    key = f"{index}/{input_name}"
+                    arrays[key] = value
+                    references[input_name] = key
+            requests.append({"signature": case.signature, "inputs": references})
+        np.savez(folder / "inputs.npz", allow_pickle=False, **arrays)
+        (folder / "request.json").write_text(
+            json.dumps(
+                {
+                    "kind": kind,
+                    "artifact": str(artifact.resolve()),
+                    "op_libraries": op_libraries(),
+                    "times": times,
+                    "by_python": by_python,
+                    "cases": requests,
+                }
+            )
+        )
+        try:
+            if runtime is None:
+                run_isolated(
+                    worker.__file__,
+                    str(folder),
+                    limits=limits,
+                    prepared=[kind],
+                    **_ENVIRONMENT,
+                )
+            else:
+                runtime.run(str(folder), limits=limits)
+            if not (folder / "response.json").exists():
+                raise IsolationError("failed (without an answer)")
+        except IsolationError as error:
+            raise ExportVerificationError(
+                f"The runtime {error} while it ran '{artifact}'"
+            ) from error
+        response = json.loads((folder / "response.json").read_text())
+        if "error" in response:
+            kind, _, reason = response["error"].partition(": ")
+            if kind == "Disagreement":
+                raise ExportVerificationError(
+                    f"'{artifact}' is not the same to servers and to Python: "
+                    f"{reason}"
+                )
+            missing = re.search(r"Op type not registered '([^']+)'", reason)
+            if missing and not op_libraries():
+                raise ExportVerificationError(
+                    f"'{artifact}' does not load: its operator {missing[1]} is "
+                    "TensorFlow Text's or another package's, and TensorFlow "
+                    "Text is not installed: pip install tensorflow-text, of "
+                    "the same minor version as tensorflow"
+                )
+            raise ExportVerificationError(
+                f"'{artifact}' does not load: {in_words(response['error'])}"
+            )
+        with np.load(folder / "outputs.npz") as outputs:
+            return response, dict(outputs)
+
+
+def output_of(reference: Any, outputs: Mapping[str, Any]) -> Any:
+    """The array that an answer of the worker refers to."""
+    if isinstance(reference, str):
+        return outputs[reference]
+    texts = [base64.b64decode(text) for text in reference["strings"]]
+    return np.array(texts, dtype=object).reshape(reference["shape"])
+
+
+def to_bytes(text: Any) -> bytes:
+    """A text as an artifact has it."""
+    return text if isinstance(text, bytes) else str(text).encode()

@@ -1,0 +1,292 @@
+"""The versions of a model, each a folder with an integer for its name."""
+
+import errno
+import itertools
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from keras_posenc.export import publish as module
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.publish import (
+    check_base,
+    check_free,
+    next_version,
+    publish_version,
+    staging_beside,
+    versions,
+)
+
+
+def make_version(base, name="1", text="published"):
+    folder = base / str(name)
+    folder.mkdir(parents=True)
+    (folder / "saved_model.pb").write_text(text)
+    return folder
+
+
+def stage(path, text="staged"):
+    path.mkdir()
+    (path / "saved_model.pb").write_text(text)
+
+
+# ---- The folder
+
+
+@pytest.mark.skipif(os.name == "nt", reason="backslashes part names there")
+@pytest.mark.parametrize("name", ["v[1]", "[a-z]/models", "back\\slash"])
+def test_folder_that_tensorflow_takes_for_a_pattern(
+    tmp_path, name, monkeypatch
+):
+    with pytest.raises(ValueError, match="brackets and backslashes in the"):
+        check_base(tmp_path / name)
+    (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / name)
+    with pytest.raises(ValueError, match=r"Rename the folder: '.*'"):
+        check_base(Path("."))
+
+
+@pytest.mark.parametrize("name", ["v[1", "a*b?", "]1[", "[/]", "x" * 256])
+def test_folder_that_tensorflow_finds(tmp_path, name):
+    check_base(tmp_path / name)
+    assert next_version(tmp_path / name) == 1
+    check_free(tmp_path / name, 1)
+
+
+# ---- The next number
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((), 1),
+        (("1",), 2),
+        (("1", "5"), 6),
+        (("9", "10"), 11),
+        (("007",), 8),  # servers read 7
+        (("2", "9" * 30), 3),  # servers cannot read it
+        (("models.config", ".0b5f.partial", "v7", "1.5", "-3", "²"), 1),
+    ],
+)
+def test_next_version_is_one_above_the_highest(tmp_path, names, expected):
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert next_version(tmp_path) == expected
+
+
+def test_next_version_where_there_is_no_folder_yet(tmp_path):
+    assert next_version(tmp_path / "new") == 1
+
+
+def test_file_named_like_a_version_takes_its_number(tmp_path):
+    (tmp_path / "3").write_text("not ours")
+    assert next_version(tmp_path) == 4
+    with pytest.raises(FileExistsError, match="Version 3 exists"):
+        check_free(tmp_path, 3)
+
+
+def test_number_may_be_taken_by_another_spelling(tmp_path):
+    (tmp_path / "007").mkdir()
+    with pytest.raises(FileExistsError, match="Version 7 exists"):
+        check_free(tmp_path, 7)
+
+
+def test_published_version_is_what_was_staged(tmp_path, contents):
+    with staging_beside(tmp_path) as staged:
+        stage(staged)
+        assert publish_version(staged, tmp_path, None) == tmp_path / "1"
+    assert contents(tmp_path) == ["1", "1/saved_model.pb"]
+
+
+def test_published_version_with_a_number(tmp_path):
+    make_version(tmp_path, 9)
+    with staging_beside(tmp_path) as staged:
+        stage(staged)
+        assert publish_version(staged, tmp_path, 4) == tmp_path / "4"
+    assert versions(tmp_path) == [4, 9]
+
+
+def test_existing_version_is_never_touched(tmp_path, contents):
+    folder = make_version(tmp_path, 2)
+
+    def publish():
+        with staging_beside(tmp_path) as staged:
+            stage(staged)
+            publish_version(staged, tmp_path, 2)
+
+    with pytest.raises(FileExistsError) as caught:
+        publish()
+    assert str(caught.value) == (
+        f"Version 2 exists in '{tmp_path}', and a published version is never "
+        "changed. Leave `version` out for the next free one"
+    )
+    assert contents(tmp_path) == ["2", "2/saved_model.pb"]
+    assert (folder / "saved_model.pb").read_text() == "published"
+
+
+def test_number_taken_since_it_was_chosen(tmp_path, monkeypatch):
+    choose, taken = module.next_version, []
+
+    def choose_too_late(base):
+        number = choose(base)
+        if not taken:
+            taken.append(make_version(base, number))
+        return number
+
+    monkeypatch.setattr(module, "next_version", choose_too_late)
+    stage(tmp_path / "staged")
+    path = publish_version(tmp_path / "staged", tmp_path, None)
+    assert path == tmp_path / "2"
+    assert (path / "saved_model.pb").read_text() == "staged"
+    assert (taken[0] / "saved_model.pb").read_text() == "published"
+
+
+@pytest.fixture
+def another_is_faster(monkeypatch):
+    """Another exporter takes the first number just before it is renamed to."""
+    replace, taken = os.replace, []
+
+    def rename_too_late(source, target):
+        if not taken:
+            taken.append(make_version(target.parent, target.name))
+        return replace(source, target)
+
+    monkeypatch.setattr(os, "replace", rename_too_late)
+    return taken
+
+
+@pytest.mark.usefixtures("another_is_faster")
+def test_number_taken_at_the_last_moment(tmp_path):
+    stage(tmp_path / "staged")
+    assert publish_version(tmp_path / "staged", tmp_path, None).name == "2"
+    assert (tmp_path / "1" / "saved_model.pb").read_text() == "published"
+    assert (tmp_path / "2" / "saved_model.pb").read_text() == "staged"
+
+
+@pytest.mark.usefixtures("another_is_faster")
+def test_given_number_taken_at_the_last_moment(tmp_path):
+    stage(tmp_path / "staged")
+    with pytest.raises(FileExistsError, match="Version 7 exists"):
+        publish_version(tmp_path / "staged", tmp_path, 7)
+    assert (tmp_path / "7" / "saved_model.pb").read_text() == "published"
+
+
+def test_disk_that_fails_to_rename_is_no_race(tmp_path, monkeypatch):
+    def fail(source, target):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", fail)
+
+    def publish():
+        with staging_beside(tmp_path) as staged:
+            stage(staged)
+            publish_version(staged, tmp_path, None)
+
+    with pytest.raises(ExportError, match="Input/output error"):
+        publish()
+
+
+def test_many_exporters_at_once_get_versions_of_their_own(tmp_path, contents):
+    exporters, rounds = 8, 10
+    barrier = threading.Barrier(exporters)
+    published, errors = [], []
+
+    def export(name):
+        for index in range(rounds):
+            barrier.wait()
+            try:
+                with staging_beside(tmp_path) as staged:
+                    stage(staged, f"{name}/{index}")
+                    path = publish_version(staged, tmp_path, None)
+                published.append((path, f"{name}/{index}"))
+            except Exception as error:  # a thread's own are not seen
+                errors.append(error)
+
+    threads = [
+        threading.Thread(target=export, args=(name,))
+        for name in range(exporters)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    count = exporters * rounds
+    assert versions(tmp_path) == list(range(1, count + 1))
+    assert len(contents(tmp_path)) == 2 * count  # nothing half made
+    for path, text in published:
+        assert (path / "saved_model.pb").read_text() == text
+
+
+# ---- How many are kept
+
+
+@pytest.mark.parametrize(
+    ("names", "version", "keep", "left"),
+    [
+        ((), None, 1, [1]),
+        ((1, 2, 3), None, 4, [1, 2, 3, 4]),
+        ((1, 2, 3), None, 3, [2, 3, 4]),
+        ((1, 2, 3), None, 2, [3, 4]),
+        ((1, 2, 3), None, 1, [3, 4]),  # 3 answers until 4 is loaded
+        ((3, 4), None, 1, [4, 5]),
+        ((9, 10), None, 2, [10, 11]),
+        ((1, 5, 9), 7, 2, [7, 9]),  # 9 goes on answering
+        ((1, 5, 9), 3, 1, [3, 9]),  # never the new one
+        ((1, 5, 9), None, None, [1, 5, 9, 10]),
+    ],
+)
+def test_versions_that_are_kept(tmp_path, contents, names, version, keep, left):
+    for name in names:
+        make_version(tmp_path, name)
+    with staging_beside(tmp_path) as staged:
+        stage(staged)
+        publish_version(staged, tmp_path, version, keep)
+    assert versions(tmp_path) == left
+    assert len(contents(tmp_path)) == 2 * len(left)  # and nothing beside
+
+
+def test_removed_version_goes_in_one_step_and_after_the_new_is_there(
+    tmp_path, monkeypatch
+):
+    """No server may ever see a part of a version, or less than it had."""
+    for name in (1, 2):
+        make_version(tmp_path, name)
+    seen = []
+
+    def look():
+        for path in tmp_path.iterdir():
+            if path.name.isdigit():
+                assert (path / "saved_model.pb").exists()
+        seen.append(versions(tmp_path))
+
+    def watched(function):
+        def call(*arguments, **options):
+            look()
+            result = function(*arguments, **options)
+            look()
+            return result
+
+        return call
+
+    for name in ("rename", "replace", "unlink", "rmdir"):
+        monkeypatch.setattr(os, name, watched(getattr(os, name)))
+    with staging_beside(tmp_path) as staged:
+        stage(staged)
+        publish_version(staged, tmp_path, None, keep=1)
+    monkeypatch.undo()
+    steps = [step for step, _ in itertools.groupby(seen)]
+    assert steps == [[1, 2], [1, 2, 3], [2, 3]]
+
+
+def test_version_by_another_spelling_is_removed_too(tmp_path):
+    for name in ("007", "8"):
+        make_version(tmp_path, name)
+    with staging_beside(tmp_path) as staged:
+        stage(staged)
+        told = []
+        publish_version(staged, tmp_path, None, keep=2, step=told.append)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["8", "9"]
+    assert told == ["Removing version 7"]

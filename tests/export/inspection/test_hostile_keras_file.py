@@ -1,0 +1,237 @@
+"""`.keras` files from anywhere: nothing of them runs, and none is a bomb."""
+
+import base64
+import importlib
+import json
+import marshal
+import time
+import zipfile
+
+import keras
+import pytest
+
+from keras_posenc.export import inspect as keras_file
+from keras_posenc.export.inspect import keras_loader
+from keras_posenc.export.processes import processes
+
+pytestmark = pytest.mark.tensorflow
+h5py = pytest.importorskip("h5py")
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """The three files of a small model's `.keras` file."""
+    path = tmp_path_factory.mktemp("keras") / "model.keras"
+    keras.Sequential(
+        [keras.Input((4,), name="x"), keras.layers.Dense(3, name="dense")]
+    ).save(path)
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture
+def write(parts, tmp_path):
+    def writer(method=zipfile.ZIP_STORED, **changes):
+        path = tmp_path / "in" / "model.keras"
+        path.parent.mkdir()
+        names = {"config": "config.json", "weights": "model.weights.h5"}
+        changed = {names.get(key, key): changes[key] for key in changes}
+        with zipfile.ZipFile(path, "w", method) as archive:
+            for name, content in {**parts, **changed}.items():
+                archive.writestr(name, content)
+        return path
+
+    return writer
+
+
+def load(path):
+    with keras_loader("keras_posenc") as loader:
+        return loader(path)
+
+
+def with_layer(parts, layer):
+    config = json.loads(parts["config.json"])
+    config["config"]["layers"].append(layer)
+    return json.dumps(config)
+
+
+def test_whole_file(write):
+    assert load(write()).layers[0].units == 3
+
+
+def test_packed_file(write):
+    """As some tools write it again."""
+    assert load(write(zipfile.ZIP_DEFLATED)).layers[0].units == 3
+
+
+def test_file_that_grows(write):
+    path = write(zipfile.ZIP_DEFLATED, weights=bytes(100_000_000))
+    with pytest.raises(ValueError, match=r"would grow to 1000\d+"):
+        load(path)
+
+
+def test_weights_that_grow(write, tmp_path):
+    """HDF5 packs, too: these are 4 GB of zeros."""
+    weights = tmp_path / "weights.h5"
+    with h5py.File(weights, "w") as file:
+        group = file.create_group("layers/dense/vars")
+        group.create_dataset(
+            "0", (2**20, 2**10), "float32", compression="gzip", fillvalue=0
+        )
+        group["1"] = [0.0] * 3
+    with pytest.raises(ValueError, match=r"could not be loaded|memory"):
+        load(write(weights=weights.read_bytes()))
+
+
+def test_configuration_without_end(write):
+    with pytest.raises(ValueError, match="maximum recursion depth"):
+        load(write(config="[" * 200_000))
+
+
+def with_orthogonal_layers(parts, count, units):
+    """Kernels that each are seconds of work and a line of the file."""
+    config = json.loads(parts["config.json"])
+    layers = config["config"]["layers"]
+    *_, dense = layers
+    for index in range(count):
+        layer = json.loads(json.dumps(dense))
+        layer["config"] |= {
+            "name": f"more_{index}",
+            "units": units,
+            "kernel_initializer": {
+                "module": "keras.initializers",
+                "class_name": "Orthogonal",
+                "config": {"gain": 1.0, "seed": None},
+                "registered_name": None,
+            },
+        }
+        layer["build_config"] = {"input_shape": [None, units if index else 3]}
+        layers.append(layer)
+    return json.dumps(config)
+
+
+def test_layers_that_take_long_to_begin(write, parts, monkeypatch):
+    path = write(config=with_orthogonal_layers(parts, 12, 2500))
+    monkeypatch.setattr(keras_file, "_SECONDS", 1)
+    start = time.process_time()
+    with pytest.raises(ValueError, match="loaded it worked for more than 1 s"):
+        load(path)
+    assert time.process_time() - start < 1  # none of the work was done here
+
+
+def test_file_that_is_exchanged_meanwhile(write, monkeypatch):
+    """What is loaded here is what was tried."""
+    path = write()
+    run = keras_file.Isolated.run
+
+    def exchange(*arguments, **options):
+        answer = run(*arguments, **options)
+        path.write_bytes(b"another")
+        return answer
+
+    monkeypatch.setattr(keras_file.Isolated, "run", exchange)
+    assert load(path).layers[0].units == 3
+
+
+def test_modules_are_imported_there(write, parts, tmp_path):
+    """... without limits, and print what they like."""
+    (tmp_path / "chatty_layers.py").write_text(
+        "import keras, os\n"
+        "os.write(1, b'words')\n"
+        "@keras.saving.register_keras_serializable(package='chatty')\n"
+        "class Chatty(keras.layers.Layer): pass\n"
+    )
+    layer = {
+        "module": "chatty_layers",
+        "class_name": "Chatty",
+        "config": {"name": "chatty"},
+        "registered_name": "chatty>Chatty",
+    }
+    path = write(config=with_layer(parts, layer))
+    with pytest.raises(ValueError, match="Could not locate class 'Chatty'"):
+        load(path)
+    with (
+        keras_loader(
+            "keras_posenc", ["chatty_layers"], [str(tmp_path)]
+        ) as loader,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.syspath_prepend(tmp_path)
+        importlib.import_module("chatty_layers")
+        assert loader(path).layers[-1].name == "chatty"
+
+
+def test_one_process_is_prepared_whatever_the_path(
+    write, tmp_path, monkeypatch
+):
+    path = write()
+    load(path)
+    prepared = len(processes._servers)
+    monkeypatch.syspath_prepend(tmp_path)
+    load(path)
+    assert len(processes._servers) == prepared
+
+
+@pytest.mark.parametrize("part", [0, 1, 100, 0.5, -1])
+def test_truncated_file(write, part):
+    path = write()
+    content = path.read_bytes()
+    end = part if isinstance(part, int) else int(part * len(content))
+    path.write_bytes(content[:end])
+    with pytest.raises(
+        ValueError, match=r"no \.keras file, or not a whole one"
+    ):
+        load(path)
+
+
+def test_code_in_a_configuration(write, parts, tmp_path):
+    mark = tmp_path / "run"
+    code = compile(f"open({str(mark)!r}, 'w')", "x", "eval")
+    function = {
+        "class_name": "__lambda__",
+        "config": {
+            "code": base64.b64encode(marshal.dumps(code)).decode(),
+            "defaults": None,
+            "closure": None,
+        },
+    }
+    layer = {
+        "module": "keras.layers",
+        "class_name": "Lambda",
+        "config": {"name": "run", "function": function},
+        "registered_name": None,
+    }
+    with pytest.raises(ValueError, match="arbitrary code execution"):
+        load(write(config=with_layer(parts, layer)))
+    assert not mark.exists()
+
+
+def test_function_of_the_system(write, parts, tmp_path):
+    mark = tmp_path / "run"
+    layer = {
+        "module": "os",
+        "class_name": "system",
+        "config": {"command": f"touch {mark}"},
+        "registered_name": None,
+    }
+    with pytest.raises(ValueError, match="Could not locate"):
+        load(write(config=with_layer(parts, layer)))
+    assert not mark.exists()
+
+
+def test_vocabulary_of_the_system(write, parts):
+    layer = {
+        "module": "keras.layers",
+        "class_name": "StringLookup",
+        "config": {"vocabulary": "/etc/passwd"},
+        "registered_name": None,
+    }
+    with pytest.raises(ValueError, match="StringLookup"):
+        load(write(config=with_layer(parts, layer)))
+
+
+@pytest.mark.filterwarnings("ignore:Skipping invalid path:UserWarning")
+def test_assets_that_escape(write, tmp_path):
+    load(write(**{"assets/../../../escaped.txt": b"x"}))
+    assert not list(tmp_path.rglob("escaped.txt"))
+    assert not (tmp_path.parent / "escaped.txt").exists()

@@ -1,0 +1,299 @@
+"""What is in an artifact, read from the file itself."""
+
+import dataclasses
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+from keras_posenc.export import units
+from keras_posenc.export.inspect import Tensor, locate
+
+pytestmark = pytest.mark.tensorflow
+
+SIGNATURES = {
+    "serving_default": {
+        "inputs": {"ids": Tensor((None, None), "int32")},
+        "outputs": {"scores": Tensor((None, 3), "float32")},
+    },
+    "short": {
+        "inputs": {"ids": Tensor((1, 4), "int32")},
+        "outputs": {"scores": Tensor((1, 3), "float32")},
+    },
+}
+
+
+def weight_bytes(model):
+    return sum(4 * int(np.prod(weight.shape)) for weight in model.weights)
+
+
+def test_litert_file(litert, model):
+    found = kp.inspect(str(litert.path))
+    assert found.path == litert.path
+    assert found.kind == "litert"
+    assert found.size_bytes == litert.path.stat().st_size
+    assert weight_bytes(model) <= found.weight_bytes < found.size_bytes
+    assert found.signatures == SIGNATURES
+    assert found.foreign_operators == []
+    assert found.operators["GATHER"] >= 2  # one for each signature at least
+    assert found.operators["SOFTMAX"] >= 2
+    counts = list(found.operators.values())
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_saved_model(saved_model, model):
+    found = kp.inspect(saved_model.path)
+    assert found.path == saved_model.path
+    assert found.kind == "saved_model"
+    files = [p for p in saved_model.path.rglob("*") if p.is_file()]
+    assert found.size_bytes == sum(file.stat().st_size for file in files)
+    assert weight_bytes(model) <= found.weight_bytes < found.size_bytes
+    assert found.signatures == SIGNATURES
+    assert found.foreign_operators == []
+    assert found.operators["Softmax"] >= 2
+
+
+def test_highest_of_the_versions(saved_model, tmp_path):
+    for name in ("9", "10", ".11.partial", "latest"):
+        shutil.copytree(saved_model.path, tmp_path / name)
+    assert locate(tmp_path) == (tmp_path / "10", "saved_model")
+    assert kp.inspect(tmp_path).path == tmp_path / "10"
+
+
+def test_highest_of_the_whole_versions(saved_model, tmp_path):
+    shutil.copytree(saved_model.path, tmp_path / "9")
+    (tmp_path / "10").mkdir()
+    (tmp_path / "11").write_text("not ours")
+    assert locate(tmp_path) == (tmp_path / "9", "saved_model")
+
+
+def test_version_folder_with_numbered_folders_inside(saved_model, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(saved_model.path, folder)
+    (folder / "7").mkdir()
+    assert locate(folder) == (folder, "saved_model")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "text"),
+    [
+        (Tensor((None, 4), "int32"), "int32 (None, 4)"),
+        (Tensor((), "float32"), "float32 ()"),
+        (Tensor(None, "string"), "string (...)"),
+    ],
+)
+def test_tensor_as_text(tensor, text):
+    assert str(tensor) == text
+
+
+def test_scalars_and_strings_of_a_saved_model(tmp_path):
+    import tensorflow as tf
+
+    class Module(tf.Module):
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec((), "float32", name="x"),
+                tf.TensorSpec(None, "string", name="text"),
+            ]
+        )
+        def __call__(self, x, text):
+            return {"y": x + 1, "length": tf.strings.length(text)}
+
+    module = Module()
+    tf.saved_model.save(module, tmp_path / "1", signatures=module.__call__)
+    assert kp.inspect(tmp_path).signatures == {
+        "serving_default": {
+            "inputs": {
+                "x": Tensor((), "float32"),
+                "text": Tensor(None, "string"),
+            },
+            "outputs": {
+                "y": Tensor((), "float32"),
+                "length": Tensor(None, "int32"),
+            },
+        }
+    }
+
+
+def test_names_of_a_saved_model_are_sorted(tmp_path):
+    # In the file they are maps, which have another order in each process.
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    message = saved_model_pb2.SavedModel()
+    signatures = message.meta_graphs.add().signature_def
+    names = [f"name_{index}" for index in range(8)]
+    for name in reversed(names):
+        for key in reversed(names):
+            signatures[name].inputs[key].dtype = 1
+            signatures[name].outputs[key].dtype = 1
+    (tmp_path / "saved_model.pb").write_bytes(message.SerializeToString())
+    found = kp.inspect(tmp_path).signatures
+    assert list(found) == names
+    for sides in found.values():
+        assert [*map(list, sides.values())] == [names, names]
+
+
+def test_inspection_as_text(saved_model):
+    found = kp.inspect(saved_model.path)
+    line = (
+        f"{found.path}: saved_model, {units.size(found.size_bytes)}, safe, "
+        "signatures: serving_default, short"
+    )
+    assert str(found) == line
+    first, weights, *tables = found.details().splitlines()
+    assert first == line
+    assert weights == f"weights: {units.size(found.weight_bytes)}"
+    assert any("MatMul" in row for row in tables)
+    found = dataclasses.replace(
+        found,
+        unsafe_operators=["PyFunc", "SaveV2"],
+        foreign_operators=["Rare"],
+        quantization="int8",
+    )
+    first, *warnings = str(found).splitlines()
+    assert ": saved_model, int8, " in first
+    assert ", UNSAFE, signatures: " in first
+    assert warnings == [
+        "operators that may do more than compute: PyFunc, SaveV2",
+        "operators beyond the plain runtime: Rare",
+    ]
+
+
+# ---- What is no artifact
+
+
+@pytest.fixture
+def folder(saved_model, tmp_path):
+    """A version of one's own to spoil."""
+    return shutil.copytree(saved_model.path, tmp_path / "1")
+
+
+@pytest.mark.parametrize(
+    "name", ["variables.index", "variables.data-00000-of-00001"]
+)
+def test_variables_that_are_not_there(folder, name):
+    path = folder / "variables" / name
+    message = f"'{folder}' is no readable SavedModel: variables/{name} is "
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}empty$"):
+        kp.inspect(folder)
+    path.unlink()
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}missing$"):
+        kp.inspect(folder)
+
+
+def test_some_variables_that_are_not_there(folder):
+    variables = folder / "variables"
+    (variables / "variables.data-00000-of-00001").rename(
+        variables / "variables.data-00001-of-00002"
+    )
+    with pytest.raises(ValueError, match=r"data-00000-of-00002 is missing$"):
+        kp.inspect(folder)
+
+
+def test_graph_without_variables_needs_none(tmp_path):
+    import tensorflow as tf
+
+    module = tf.Module()
+    module.double = tf.function(
+        lambda x: {"y": 2 * x},
+        input_signature=[tf.TensorSpec((), "float32", name="x")],
+    )
+    tf.saved_model.save(module, tmp_path, signatures=module.double)
+    shutil.rmtree(tmp_path / "variables")
+    assert kp.inspect(tmp_path).weight_bytes == 0
+
+
+def test_file_of_a_saved_model(saved_model):
+    path = saved_model.path / "saved_model.pb"
+    message = (
+        f"'{path}' is a part of a SavedModel: give the folder, "
+        f"'{saved_model.path}'"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.inspect(path)
+
+
+def test_empty_saved_model(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    message = (
+        f"'{tmp_path}' is no readable SavedModel: saved_model.pb must hold one "
+        "graph, and holds none"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.inspect(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"TFL3", b"\0\0\0\0TFL2", b"PK\x03\x04model.keras", b"#!"]
+)
+def test_file_that_is_none(tmp_path, content):
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content)
+    message = (
+        f"'{path}' is no LiteRT file, by its first bytes, and no ONNX "
+        "file. An artifact is a .tflite or .onnx file, a SavedModel folder, or "
+        "the folder of a SavedModel's versions; a .keras file is a model to "
+        "export"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.inspect(path)
+
+
+def test_file_that_cannot_be_read():
+    path = "/proc/self/mem"  # for root, too
+    if not os.path.exists(path):
+        pytest.skip("there is no such file here")
+    with pytest.raises(ValueError, match=f"^'{path}' cannot be read: Input/ou"):
+        kp.inspect(path)
+
+
+def test_path_that_does_not_exist(tmp_path):
+    path = tmp_path / "model.tflite"
+    message = f"'{path}' does not exist"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.inspect(path)
+
+
+@pytest.mark.parametrize("folder", ["empty", "of_folders", "of_versions"])
+def test_folder_that_is_none(tmp_path, folder):
+    path = tmp_path / folder
+    path.mkdir()
+    if folder == "of_folders":
+        (path / "variables").mkdir()
+    if folder == "of_versions":
+        (path / "3").mkdir()
+    with pytest.raises(ValueError, match="is no SavedModel: it has no saved_m"):
+        kp.inspect(path)
+
+
+@pytest.mark.parametrize("part", [8, 0.001, 0.1, 0.5, 0.9, 0.99, -8, -1])
+def test_truncated_litert_file(litert, tmp_path, part):
+    content = litert.path.read_bytes()
+    end = part if isinstance(part, int) else int(part * len(content))
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content[:end])
+    with pytest.raises(
+        ValueError,
+        match="is no readable LiteRT file: "
+        r"(it is cut off, or damaged \(|file lacks|its reading )",
+    ):
+        kp.inspect(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"not a model"])
+def test_saved_model_of_other_content(tmp_path, content):
+    (tmp_path / "saved_model.pb").write_bytes(content)
+    message = f"'{tmp_path}' is no readable SavedModel: "
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kp.inspect(tmp_path)
+
+
+def test_truncated_saved_model(saved_model, tmp_path):
+    content = (saved_model.path / "saved_model.pb").read_bytes()
+    (tmp_path / "saved_model.pb").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="is no readable SavedModel: "):
+        kp.inspect(tmp_path)

@@ -1,0 +1,936 @@
+"""Models as LiteRT files."""
+
+import json
+import re
+import subprocess
+import sys
+import tracemalloc
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_posenc as kp
+from keras_posenc import reference
+from keras_posenc.export.formats import litert_convert as conversion
+from keras_posenc.export.graphs.float32 import to_float32
+from keras_posenc.export.graphs.snapshot import snapshot
+from keras_posenc.export.graphs.writing import write_saved_model
+from keras_posenc.export.signatures.from_model import resolve_signatures
+from keras_posenc.keras_internals import layers_within
+from tests.export.kinds import (
+    attention,
+    dicts,
+    nan_rows,
+    nested,
+    static,
+    subclass,
+)
+
+pytestmark = pytest.mark.tensorflow
+
+
+def export(model, path, **options):
+    """A LiteRT file that nobody has verified."""
+    return kp.export_litert(
+        model, path, verify=False, verbose=False, **options
+    ).path
+
+
+# ---- The model of the README, in one file for every length
+
+
+@pytest.fixture(scope="module")
+def readme():
+    keras.utils.set_random_seed(0)
+    return keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            layers.Embedding(8000, 256, mask_zero=True),
+            kp.PositionalEncoding(dropout=0.1),
+            kp.TransformerEncoder(4, num_heads=4, intermediate_dim=1024),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(2, activation="softmax", name="probabilities"),
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def readme_file(readme, tmp_path_factory):
+    """One signature, unverified."""
+    folder = tmp_path_factory.mktemp("readme")
+    return export(readme, folder / "one.tflite")
+
+
+@pytest.fixture(scope="module")
+def readme_of_three(readme, tmp_path_factory):
+    """Three signatures, verified at up to 512 tokens."""
+    return kp.export_litert(
+        readme,
+        tmp_path_factory.mktemp("readme") / "three.tflite",
+        signatures={
+            "serving_default": readme,
+            "short": (readme, {"ids": (1, 128)}),
+            "long": (readme, {"ids": (1, 512)}),
+        },
+        verbose=False,
+    )
+
+
+@pytest.mark.slow
+def test_readme_model_needs_builtin_operators_alone(readme_of_three):
+    three = readme_of_three
+    assert three.report.foreign_operators == []
+    found = kp.inspect(three.path)
+    assert found.foreign_operators == []
+    assert not any(name.startswith("Flex") for name in found.operators)
+    assert {
+        name: str(sides["inputs"]["ids"])
+        for name, sides in found.signatures.items()
+    } == {
+        "serving_default": "int32 (None, None)",
+        "short": "int32 (1, 128)",
+        "long": "int32 (1, 512)",
+    }
+
+
+@pytest.mark.slow
+def test_readme_model_is_verified_up_to_512_tokens(readme_of_three):
+    three = readme_of_three
+    assert three.report.passed
+    assert {(case.signature, case.inputs) for case in three.report.cases} == {
+        *(
+            ("serving_default", f"ids of shape ({batch}, {length})")
+            for batch in (1, 3)
+            for length in (1, 2, 17, 512)
+        ),
+        ("short", "ids of shape (1, 128)"),
+        ("long", "ids of shape (1, 512)"),
+    }
+
+
+# What a smaller model is asked with each change: `test_any_length`.
+@pytest.mark.slow
+def test_readme_model_runs_at_any_length(readme, readme_file, run_litert):
+    check_any_length(readme, run_litert(readme_file), "probabilities", 8000)
+
+
+def check_any_length(model, run, output, vocabulary):
+    """Texts of which one is half of padding, through longer and shorter."""
+    rng = np.random.default_rng(0)
+    blocks = [64 * k + step for k in (1, 2) for step in (-1, 0, 1)]
+    for length in [*range(1, 7), 17, 31, *blocks, 257, 512, 5, 1]:
+        ids = rng.integers(1, vocabulary, (2, length)).astype("int32")
+        ids[1, (length + 1) // 2 :] = 0
+        actual = run(ids=ids)[output]
+        expected = model(ids).numpy()
+        np.testing.assert_allclose(
+            actual, expected, rtol=0, atol=1e-5, err_msg=f"length {length}"
+        )
+
+
+@pytest.mark.slow
+def test_weights_are_shared_by_three_signatures(
+    readme, readme_file, readme_of_three
+):
+    size = readme_file.stat().st_size
+    weights = 4 * readme.count_params()
+    assert weights <= size <= 1.1 * weights
+    encodings = 4 * 256 * (128 + 512)  # each static length has its own
+    assert readme_of_three.path.stat().st_size - encodings <= 1.1 * size
+
+
+@pytest.mark.parametrize("large", [conversion._LARGE, 0])
+def test_weights_are_shared_by_two_signatures(
+    make, tmp_path, monkeypatch, large
+):
+    monkeypatch.setattr(conversion, "_LARGE", large)
+    ids = make.ids()
+    table = layers.Embedding(50_000, 8)
+    model = keras.Model(ids, table(ids))
+    path = export(
+        model,
+        tmp_path / "m.tflite",
+        signatures={"any": model, "three": (model, {"ids": (1, 3)})},
+    )
+    weights = 4 * model.count_params()
+    assert weights <= path.stat().st_size <= 1.1 * weights
+
+
+def test_a_large_file_is_in_memory_once(make, tmp_path, monkeypatch):
+    """TensorFlow packs it anew, with three more in Python's memory."""
+    monkeypatch.setattr(conversion, "_LARGE", 2**20)
+    ids = make.ids()
+    model = keras.Model(ids, layers.Embedding(50_000, 16)(ids))
+    tracemalloc.start()
+    try:
+        path = export(model, tmp_path / "m.tflite")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.5 * path.stat().st_size
+
+
+# ---- A file of both kinds of signatures
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        kp.PositionalEncoding(),
+        kp.PositionalEncoding(merge_mode="concat"),
+        kp.PositionalEncoding(merge_mode=None),
+        kp.TransformerEncoder(
+            1,
+            num_heads=2,
+            intermediate_dim=16,
+            attention_position=kp.AlibiBias(),
+        ),
+    ],
+    ids=["add", "concat", "alone", "encoder"],
+)
+def test_no_vectors_are_copied_number_by_number(tmp_path, layer):
+    """As these operators do in LiteRT, where one pass costs a block's time."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = keras.Sequential([keras.Input((None, 6), name="x"), layer])
+    content = export(model, tmp_path / "m.tflite").read_bytes()
+    file = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    kinds, types = schema.BuiltinOperator, schema.TensorType
+    slow = (kinds.STRIDED_SLICE, kinds.BROADCAST_TO, kinds.TILE)
+    copied = [
+        graph.tensors[operator.outputs[0]].name
+        for graph in file.subgraphs
+        for operator in graph.operators
+        if file.operatorCodes[operator.opcodeIndex].builtinCode in slow
+        and graph.tensors[operator.outputs[0]].type == types.FLOAT32
+    ]
+    assert copied == []
+
+
+def grouped(position=None):
+    """Vectors to vectors, by fewer keys than queries."""
+    keras.utils.set_random_seed(0)
+    vectors = keras.Input((None, 8), name="vectors")
+    encoder = kp.TransformerEncoder(
+        2,
+        num_heads=4,
+        num_key_value_heads=2,
+        intermediate_dim=16,
+        attention_position=position,
+    )
+    return keras.Model(vectors, encoder(vectors))
+
+
+def test_sizes_are_known_before_a_run(tmp_path):
+    """Else XNNPACK moves its memory in the run, and the second one is wrong."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    path = export(grouped(kp.RotaryEmbedding()), tmp_path / "m.tflite")
+    interpreter = Interpreter(
+        str(path),
+        experimental_op_resolver_type=(
+            OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        ),
+    )
+    interpreter.resize_tensor_input(0, (2, 9, 8))
+    interpreter.allocate_tensors()
+    for operator in interpreter._get_ops_details():
+        for index in operator["outputs"]:
+            interpreter.get_tensor(index)  # which fails without memory
+
+
+def test_any_batch_and_any_length(litert, model, run_litert):
+    run = run_litert(litert.path)
+    rng = np.random.default_rng(0)
+    for batch, length in [(1, 1), (2, 3), (7, 64), (1, 65), (1, 300), (1, 1)]:
+        ids = rng.integers(0, 50, (batch, length), "int32")
+        actual = run(ids=ids)["scores"]
+        np.testing.assert_allclose(actual, model(ids), rtol=0, atol=1e-6)
+
+
+def test_any_length(litert, model, run_litert):
+    check_any_length(model, run_litert(litert.path), "scores", 50)
+
+
+def test_signature_of_static_shape(litert, model, run_litert):
+    run = run_litert(litert.path, "short")
+    ids = np.array([[5, 6, 0, 0]], "int32")
+    actual = run(ids=ids)["scores"]
+    np.testing.assert_allclose(actual, model(ids), rtol=0, atol=1e-6)
+
+
+def test_padding_changes_nothing(litert, run_litert):
+    run = run_litert(litert.path)
+    ids = np.array([[5, 6, 7]], "int32")
+    padded = np.array([[5, 6, 7, 0, 0]], "int32")
+    np.testing.assert_allclose(
+        run(ids=ids)["scores"], run(ids=padded)["scores"], rtol=0, atol=1e-6
+    )
+
+
+def test_only_padding_is_finite(litert, run_litert):
+    scores = run_litert(litert.path)(ids=np.zeros((2, 5), "int32"))["scores"]
+    assert np.all(np.isfinite(scores))
+
+
+RUN = """
+import json, sys
+
+for name in ("tensorflow", "keras", "keras_posenc"):
+    sys.modules[name] = None
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+
+interpreter = Interpreter(model_path=sys.argv[1])
+run = interpreter.get_signature_runner("serving_default")
+ids = np.array(json.loads(sys.argv[2]), "int32")
+print(json.dumps(run(ids=ids)["scores"].tolist()))
+"""
+
+
+def test_file_runs_where_there_is_no_tensorflow(litert, model):
+    ids = [[4, 44, 7, 0, 0], [49, 1, 2, 3, 4]]
+    process = subprocess.run(
+        [sys.executable, "-P", "-c", RUN, litert.path, json.dumps(ids)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    actual = json.loads(process.stdout.splitlines()[-1])
+    expected = model(np.array(ids))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+
+
+# ---- Models of any kind
+
+
+def masking(make):
+    inputs = keras.Input((None, 4), name="frames")
+    encoded = kp.PositionalEncoding()(layers.Masking()(inputs))
+    return keras.Model(inputs, kp.MaskedAveragePooling1D()(encoded))
+
+
+def integers(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    best = layers.Lambda(lambda x: tf.argmax(x, axis=-1))(vectors)
+    return keras.Model(inputs, {"best": best, "ids": inputs})
+
+
+def images(make):
+    inputs = keras.Input((None, None, 3), name="image")
+    features = layers.Conv2D(4, 3, padding="same")(inputs)
+    return keras.Model(inputs, layers.GlobalAveragePooling2D()(features))
+
+
+def halves(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    return keras.Model(inputs, ops.split(vectors, 2, axis=-1))
+
+
+MODELS = (
+    attention,
+    dicts,
+    subclass,
+    nested,
+    masking,
+    nan_rows,
+    integers,
+    static,
+    images,
+    halves,
+)
+
+
+def test_models_of_any_kind(make, tmp_path):
+    """Each as a signature of one file."""
+    signatures = {build.__name__: build(make) for build in MODELS}
+    report = kp.export_litert(
+        signatures["attention"],
+        tmp_path / "models.tflite",
+        signatures=signatures,
+        max_length=5,
+        verbose=False,
+    ).report
+    assert report.passed
+    assert report.foreign_operators == []
+    assert {case.signature for case in report.cases} == set(signatures)
+
+
+def test_model_of_strings_goes_out_from_its_ids(tmp_path, run_litert):
+    text = keras.Input((), dtype="string", name="text")
+    tokens = layers.TextVectorization(output_sequence_length=4)
+    tokens.adapt(tf.constant(["one two", "two three four"]))
+    vectors = layers.Embedding(7, 4, mask_zero=True)(tokens(text))
+    model = keras.Model(text, {"mean": kp.MaskedAveragePooling1D()(vectors)})
+    artifact = kp.export_litert(model, tmp_path / "model.tflite", verbose=False)
+    (signature,) = kp.inspect(artifact.path).signatures.values()
+    assert str(signature["inputs"]["ids"]) == "int64 (None, 4)"
+    (note,) = artifact.report.notes
+    assert note.startswith(
+        "serving_default takes ids in place of the strings text: LiteRT holds"
+    )
+    texts = tf.constant(["one two", "", "nine"])
+    ids = tokens(texts).numpy()
+    actual = run_litert(artifact.path)(ids=ids)["mean"]
+    expected = model(texts)["mean"]
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+
+
+@pytest.fixture
+def of_texts():
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two", "##s"]
+    return keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            kp.WordpieceTokenizer(vocabulary),
+            layers.Embedding(7, 4, mask_zero=True),
+            kp.MaskedAveragePooling1D(name="mean"),
+        ]
+    )
+
+
+def test_tokenizer_is_cut_off_with_its_mask(of_texts, tmp_path, run_litert):
+    path = export(of_texts, tmp_path / "model.tflite")
+    texts = tf.constant(["one twos", "one"])
+    ids = of_texts.layers[0](texts).numpy()
+    actual = run_litert(path)(ids=ids)["mean"]
+    np.testing.assert_allclose(actual, of_texts(texts), rtol=0, atol=1e-6)
+
+
+def test_model_of_strings_has_signatures_of_its_ids(
+    of_texts, tmp_path, run_litert
+):
+    signatures = {"any": of_texts, "five": (of_texts, {"ids": (1, 5)})}
+    artifact = kp.export_litert(
+        of_texts,
+        tmp_path / "model.tflite",
+        signatures=signatures,
+        max_length=9,
+        verbose=False,
+    )
+    found = kp.inspect(artifact.path).signatures
+    assert {
+        name: str(sides["inputs"]["ids"]) for name, sides in found.items()
+    } == {"any": "int32 (None, None)", "five": "int32 (1, 5)"}
+    texts = tf.constant(["one twos"])
+    ids = of_texts.layers[0](texts).numpy()
+    assert ids.shape == (1, 5)
+    for name in signatures:
+        actual = run_litert(artifact.path, name)(ids=ids)["mean"]
+        np.testing.assert_allclose(actual, of_texts(texts), rtol=0, atol=1e-6)
+    with pytest.raises(ValueError, match=r"no input 'text'. Its inputs .+ ids"):
+        kp.export_litert(
+            of_texts,
+            tmp_path / "m.tflite",
+            signatures={"five": (of_texts, {"text": (1,)})},
+        )
+
+
+def test_string_in_a_given_signature(make, tmp_path, contents):
+    text = keras.Input((), dtype="string", name="text")
+    model = keras.Model(text, layers.StringLookup(vocabulary=["one"])(text))
+    with pytest.raises(ValueError, match="LiteRT and ONNX take no strings"):
+        export(
+            make.embedder(),
+            tmp_path / "model.tflite",
+            signatures={"serving_default": make.embedder(), "text": model},
+        )
+    assert contents(tmp_path) == []
+
+
+# ---- Precision
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_goes_out_in_float32(
+    make, tmp_path, run_litert, policy
+):
+    model = make.classifier(policy)
+    before = [layer.dtype_policy.name for layer in layers_within(model)]
+    artifact = kp.export_litert(
+        model, tmp_path / "model.tflite", max_length=5, verbose=False
+    )
+    assert artifact.report.foreign_operators == []
+    (signature,) = kp.inspect(artifact.path).signatures.values()
+    assert str(signature["outputs"]["scores"]) == "float32 (None, 3)"
+    twin = make.classifier("float32")
+    twin.set_weights(model.get_weights())
+    ids = np.array([[4, 44, 7, 0, 0], [49, 1, 2, 3, 4]], "int32")
+    actual = run_litert(artifact.path)(ids=ids)["scores"]
+    np.testing.assert_allclose(actual, twin(ids), rtol=0, atol=1e-6)
+    # The model itself is as it was: verified as such too, and as coarse.
+    assert kp.verify(model, artifact.path, max_length=3).passed
+    after = [layer.dtype_policy.name for layer in layers_within(model)]
+    assert after == before
+    assert policy in after
+    assert model(ids).dtype == policy.removeprefix("mixed_")
+
+
+def test_policies_stay_after_a_failure(make, tmp_path):
+    model = make.classifier("mixed_float16")
+    before = [layer.dtype_policy for layer in layers_within(model)]
+    with pytest.raises(kp.ExportError, match="it is not a folder"):
+        export(model, "/dev/null/model.tflite")
+    last = make.classifier("float16")
+    signatures = {"serving_default": model, "pure": last}
+    with pytest.raises(kp.ExportError, match="dtype policy 'float16'"):
+        export(model, tmp_path / "model.tflite", signatures=signatures)
+    after = [layer.dtype_policy for layer in layers_within(model)]
+    assert all(one is other for one, other in zip(before, after, strict=True))
+
+
+def test_policies_of_shared_layers_change_on_the_copy(make):
+    model = make.classifier("mixed_float16")
+    before = [layer.dtype_policy for layer in layers_within(model)]
+    copied, pairs = snapshot(model, {"a": model, "b": (model, {"ids": (1, 4)})})
+    assert to_float32(resolve_signatures(copied, pairs))
+    assert {each.compute_dtype for each in layers_within(copied)} == {"float32"}
+    after = [layer.dtype_policy for layer in layers_within(model)]
+    assert all(one is other for one, other in zip(before, after, strict=True))
+
+
+def test_policies_of_a_map(make):
+    policies = keras.dtype_policies.DTypePolicyMap(
+        default_policy="mixed_bfloat16"
+    )
+    model = make.classifier(policies)
+    assert "bfloat16" in {each.compute_dtype for each in layers_within(model)}
+    assert to_float32(resolve_signatures(model))
+    assert {each.compute_dtype for each in layers_within(model)} == {"float32"}
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
+def test_weights_of_low_precision(make, tmp_path, contents, policy):
+    model = make.classifier(policy)
+    with pytest.raises(kp.ExportError) as caught:
+        export(model, tmp_path / "new" / "model.tflite")
+    message = str(caught.value)
+    assert f"has the dtype policy '{policy}', whose weights neither" in message
+    assert message.endswith(
+        f"Rebuild the model with 'mixed_{policy}' or 'float32'"
+    )
+    assert contents(tmp_path) == []
+
+
+def test_weights_of_float64(make, tmp_path, contents):
+    model = make.classifier("float64")
+    with pytest.raises(
+        kp.ExportError, match=r"^Layer '.*embedding.*' has weights of float64"
+    ):
+        export(model, tmp_path / "new" / "model.tflite")
+    assert contents(tmp_path) == []
+
+
+def test_layer_of_low_precision_without_weights(make, tmp_path, run_litert):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    activation = layers.Activation("tanh", dtype="bfloat16", name="y")
+    path = export(
+        keras.Model(inputs, activation(vectors)), tmp_path / "model.tflite"
+    )
+    ids = np.array([[1, 2]], "int32")
+    actual = run_litert(path)(ids=ids)["y"]
+    expected = np.tanh(vectors_of(inputs, vectors, ids))
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+    assert activation.compute_dtype == "bfloat16"
+
+
+def vectors_of(inputs, vectors, ids):
+    return keras.Model(inputs, vectors)(ids).numpy()
+
+
+# ---- Operators that LiteRT does not have
+
+
+def apply(make, function):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    return keras.Model(inputs, layers.Lambda(function, name="f")(vectors))
+
+
+def log_sum_exp(x):
+    return tf.math.cumulative_logsumexp(x, axis=1)
+
+
+def test_operators_of_tensorflow_are_refused(make, tmp_path, contents):
+    with pytest.raises(kp.ExportError) as caught:
+        export(apply(make, log_sum_exp), tmp_path / "new" / "model.tflite")
+    message = str(caught.value)
+    assert message.startswith(
+        "The model needs operators that LiteRT does not have: "
+        "CumulativeLogsumexp. With `allow_flex=True, verify=False` "
+    )
+    assert message.endswith(
+        "the Flex delegate: verify the file where there is one"
+    )
+    assert contents(tmp_path) == []
+
+
+def test_operators_of_tensorflow_may_be_allowed(make, tmp_path):
+    path = tmp_path / "model.tflite"
+    model = apply(make, log_sum_exp)
+    export(model, path, allow_flex=True)
+    found = kp.inspect(path)
+    assert found.foreign_operators == ["FlexCumulativeLogsumexp"]
+    assert found.operators["FlexCumulativeLogsumexp"] == 1
+    # The Python packages of TensorFlow 2.20 and later have no Flex delegate.
+    try:
+        answer = str(kp.verify(model, path, max_length=3))
+    except kp.ExportVerificationError as error:
+        answer = str(error)
+    assert "FlexCumulativeLogsumexp" in answer
+    assert re.search(": verified,|has no Flex delegate.*verify=False", answer)
+
+
+def test_allowing_more_operators_adds_none(make, tmp_path):
+    report = kp.export_litert(
+        make.embedder(),
+        tmp_path / "model.tflite",
+        allow_flex=True,
+        max_length=2,
+        verbose=False,
+    ).report
+    assert report.passed
+    assert report.foreign_operators == []
+
+
+def test_operators_that_nobody_has(make, tmp_path, contents):
+    def increment(x):
+        y = tf.numpy_function(lambda a: a + 1, [x], tf.float32)
+        y.set_shape(x.shape)
+        return y
+
+    for allow_flex in (False, True):
+        with pytest.raises(kp.ExportError) as caught:
+            export(
+                apply(make, increment),
+                tmp_path / "model.tflite",
+                allow_flex=allow_flex,
+            )
+        assert str(caught.value) == (
+            "The model needs operators that neither LiteRT nor its Flex "
+            "delegate has: PyFunc"
+        )
+    assert contents(tmp_path) == []
+
+
+def test_model_that_the_converter_refuses(tmp_path, contents):
+    inputs = keras.Input((None, 4), name="frames")
+    model = keras.Model(inputs, layers.GRU(3)(inputs))  # of any batch size
+    with pytest.raises(kp.ExportError) as caught:
+        export(model, tmp_path / "model.tflite")
+    message = str(caught.value)
+    assert message.startswith("The model has a loop over its sequence, as a ")
+    assert "\n" not in message
+    assert contents(tmp_path) == []
+
+
+def test_file_that_the_converter_got_wrong(make, tmp_path, contents):
+    # With one unknown size too many this product runs at length 1 alone.
+    def scale(x):
+        positions = ops.cast(ops.arange(ops.shape(x)[1]), "float32")
+        positions = ops.broadcast_to(
+            ops.expand_dims(positions, (0, 2)), ops.shape(x)
+        )
+        return x + ops.einsum("bij,j->bij", positions, ops.ones((4,)))
+
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=r"in 4 of 6 cases.* ids of shape \(1, 2\): RuntimeError",
+    ):
+        kp.export_litert(
+            apply(make, scale),
+            tmp_path / "model.tflite",
+            max_length=3,
+            verbose=False,
+        )
+    assert contents(tmp_path) == []
+
+
+# ---- The file
+
+
+def test_file_and_report(tmp_path, make, contents):
+    path = tmp_path / "model.tflite"
+    litert = kp.export_litert(make.embedder(), path, verbose=False)
+    assert litert.path == litert.report.path == path
+    assert contents(tmp_path) == ["model.tflite", "model.tflite.verified.json"]
+    report = kp.verify(make.embedder(), path, max_length=1, verbose=False)
+    assert not report  # of other weights
+    assert contents(tmp_path) == ["model.tflite"]
+    assert (
+        f"the record of an earlier verification is removed: {path}.verified"
+        in str(report)
+    )
+
+
+def test_unverified_export_has_no_report(tmp_path, make):
+    artifact = kp.export_litert(
+        make.embedder(),
+        str(tmp_path / "a.b.tflite"),
+        verify=False,
+        verbose=False,
+    )
+    assert artifact.path == tmp_path / "a.b.tflite"
+    assert artifact.report is None
+
+
+def test_earlier_file_is_replaced(tmp_path, make, contents, run_litert):
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b"earlier")
+    model = make.embedder()
+    export(model, path)
+    ids = np.array([[1, 2]], "int32")
+    actual = run_litert(path)(ids=ids)["vectors"]
+    np.testing.assert_array_equal(actual, model(ids))
+    assert contents(tmp_path) == ["model.tflite"]
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "model.keras", "model.TFLITE", ".tflite", "tflite", ""]
+)
+def test_path_that_is_no_litert_file(tmp_path, make, contents, name):
+    path = tmp_path / name
+    message = f"`path` must end in '.tflite'. Received: path='{path}'"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        export(make.embedder(), path)
+    assert contents(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        ("file", "it is not a folder"),
+        ("file/below", "Not a directory"),
+        ("/proc/keras_posenc", "No such file or directory"),
+        ("/proc", "No such file or directory"),
+    ],
+)
+def test_folder_that_cannot_be_written_to(
+    tmp_path, make, contents, folder, reason
+):
+    (tmp_path / "file").write_text("kept")
+    folder = tmp_path / folder
+    with pytest.raises(kp.ExportError) as caught:
+        export(make.embedder(), folder / "model.tflite")
+    assert str(caught.value) == f"Cannot write to '{folder}': {reason}"
+    assert contents(tmp_path) == ["file"]
+
+
+def test_model_that_is_not_built(tmp_path, contents):
+    model = keras.Sequential([layers.Dense(2)])
+    with pytest.raises(ValueError, match="is not built, and so has no weig"):
+        export(model, tmp_path / "new" / "model.tflite")
+    assert contents(tmp_path) == []
+
+
+# ---- The encoding in a file of dynamic length
+
+DIM = 64
+MODES = ("float32", "int8", "float16")
+
+
+@pytest.fixture(scope="module")
+def encodings(tmp_path_factory):
+    """A SavedModel with the encoding of each kind of positions."""
+    keras.utils.set_random_seed(0)
+    encoding = kp.PositionalEncoding(merge_mode=None)
+    x = keras.Input((None, DIM), name="x")
+    whole = keras.Input((None,), dtype="int32", name="positions")
+    real = keras.Input((None,), dtype="float32", name="positions")
+    start = keras.Input((), dtype="int32", name="start")
+    dense = keras.Model(x, {"y": layers.Dense(DIM)(x)})
+    signatures = {
+        "range": keras.Model(x, {"y": encoding(x)}),
+        "start": keras.Model([x, start], {"y": encoding(x, start_index=start)}),
+        "whole": keras.Model([x, whole], {"y": encoding(x, positions=whole)}),
+        "real": keras.Model([x, real], {"y": encoding(x, positions=real)}),
+        "dense": dense,
+    }
+    folder = tmp_path_factory.mktemp("encodings") / "saved_model"
+    write_saved_model(resolve_signatures(dense, signatures), folder)
+    return folder, dense
+
+
+@pytest.fixture(scope="module", params=MODES)
+def converted(request, encodings):
+    """The mode, and a file converted in it."""
+    folder, _ = encodings
+    converter = tf.lite.TFLiteConverter.from_saved_model(
+        str(folder),
+        signature_keys=["range", "start", "whole", "real", "dense"],
+    )
+    if request.param != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if request.param == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    return request.param, converter.convert()
+
+
+def test_mode_does_round_weights(converted, encodings, run_litert):
+    # Else the encoding's bound would say nothing of the mode.
+    mode, content = converted
+    _, dense = encodings
+    x = np.random.default_rng(0).standard_normal((1, 5, DIM), "float32")
+    error = np.abs(run_litert(content, "dense")(x=x)["y"] - dense(x)["y"])
+    at_least, below = {
+        "float32": (0, 1e-5),
+        "float16": (1e-5, 1e-2),
+        "int8": (1e-3, 1e-1),
+    }[mode]
+    assert at_least <= np.max(error) < below
+
+
+def test_encoding_of_a_range(converted, run_litert, encoding_bound, near):
+    _, content = converted
+    run = run_litert(content, "range")
+    for length in (1, 2, 63, 64, 65, 129, 5000):
+        expected = reference.positional_encoding(length, DIM)
+        bound = encoding_bound(np.arange(length), expected)
+        actual = run(x=np.zeros((2, length, DIM), "float32"))["y"]
+        for row in np.broadcast_to(actual, (2, length, DIM)):
+            near(row, expected, bound)
+
+
+def test_encoding_from_a_start(converted, run_litert, encoding_bound, near):
+    _, content = converted
+    starts = np.array([0, 1, -300, 100_000, 2**23], "int32")
+    x = np.zeros((len(starts), 130, DIM), "float32")
+    actual = run_litert(content, "start")(x=x, start=starts)["y"]
+    for row, start in zip(actual, starts, strict=True):
+        positions = int(start) + np.arange(130)
+        expected = reference.positional_encoding(positions, DIM)
+        near(row, expected, encoding_bound(positions, expected))
+
+
+def test_encoding_of_whole_positions(
+    converted, run_litert, encoding_bound, near
+):
+    _, content = converted
+    rng = np.random.default_rng(0)
+    edges = [0, 1, 63, 64, 65, 4095, 4096, 262143, 262144, 2**24 - 1, 2**24]
+    positions = np.concatenate(
+        [
+            edges,
+            np.negative(edges),
+            rng.integers(-5000, 5000, 300),
+            rng.integers(-(2**24), 2**24, 300),
+        ]
+    ).astype("int32")
+    x = np.zeros((1, len(positions), DIM), "float32")
+    run = run_litert(content, "whole")
+    (actual,) = run(x=x, positions=positions[np.newaxis])["y"]
+    expected = reference.positional_encoding(positions, DIM)
+    near(actual, expected, encoding_bound(positions, expected))
+
+
+def test_encoding_of_real_positions(
+    converted, run_litert, encoding_bound, near
+):
+    _, content = converted
+    rng = np.random.default_rng(0)
+    positions = np.concatenate(
+        [
+            [0.5, -0.5, 63.5, 4095.5, -1e-6, 2.0**23 - 0.5],
+            rng.uniform(0, 64, 200),
+            rng.uniform(-5000, 5000, 300),
+            rng.uniform(-(2**24), 2**24, 100),
+        ]
+    ).astype("float32")
+    x = np.zeros((1, len(positions), DIM), "float32")
+    run = run_litert(content, "real")
+    (actual,) = run(x=x, positions=positions[np.newaxis])["y"]
+    exact = positions.astype("float64")
+    expected = reference.positional_encoding(exact, DIM)
+    near(actual, expected, encoding_bound(exact, expected))
+
+
+# ---- What the file says to ids that its model does not know
+
+
+@pytest.fixture
+def run(litert, run_litert):
+    return run_litert(litert.path)
+
+
+@pytest.mark.parametrize("unknown", [50, 51, 2**31 - 1, -51, -(2**31)])
+def test_id_beyond_the_vocabulary_is_an_error(run, unknown):
+    with pytest.raises(RuntimeError, match="gather index out of bounds"):
+        run(ids=np.array([[4, unknown, 5]], "int32"))
+
+
+@pytest.mark.parametrize("back", [-1, -50])
+def test_negative_id_counts_from_the_end(run, back):
+    actual = run(ids=np.array([[4, back, 5]], "int32"))["scores"]
+    expected = run(ids=np.array([[4, 50 + back, 5]], "int32"))["scores"]
+    if back == -50:
+        # It is the vector of id 0, yet no padding: only id 0 is masked.
+        assert np.max(np.abs(actual - expected)) > 1e-4
+    else:
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_no_tokens_are_an_error_to_the_attention(run):
+    with pytest.raises(RuntimeError, match="failed to prepare"):
+        run(ids=np.zeros((1, 0), "int32"))
+
+
+def test_no_tokens_are_as_good_as_padding_without_attention(
+    make, tmp_path, run_litert
+):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4, mask_zero=True)(inputs)
+    encoded = kp.PositionalEncoding()(vectors)
+    mean = kp.MaskedAveragePooling1D()(encoded)
+    path = export(keras.Model(inputs, {"mean": mean}), tmp_path / "m.tflite")
+    actual = run_litert(path)(ids=np.zeros((2, 0), "int32"))["mean"]
+    np.testing.assert_array_equal(actual, np.zeros((2, 4)))
+
+
+def test_no_rows_have_no_answers(run, litert, run_litert):
+    assert run(ids=np.zeros((0, 3), "int32"))["scores"].shape == (0, 3)
+    with pytest.raises(RuntimeError, match="failed to prepare"):
+        run_litert(litert.path)(ids=np.zeros((0, 0), "int32"))
+
+
+def test_dtype_of_ids_is_the_models(run):
+    with pytest.raises(
+        ValueError, match="Got value of type INT64 but expected"
+    ):
+        run(ids=np.array([[4, 5]], "int64"))
+
+
+def test_folder_is_no_file(tmp_path, make):
+    path = tmp_path / "model.tflite"
+    path.mkdir()
+    message = f"`path` must be a file, and '{path}' is a folder"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kp.export_litert(make.embedder(), path, max_length=1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"max_length": 0}, {"tolerance": -1.0}, {"samples": np.array([[99]])}],
+)
+@pytest.mark.parametrize(
+    ("export", "name"),
+    [(kp.export_litert, "a.tflite"), (kp.export_saved_model, "a")],
+)
+def test_what_is_wrong_is_said_before_the_work(
+    export, name, wrong, tmp_path, make, capsys
+):
+    (argument,) = wrong
+    named = "does not take" if argument == "samples" else f"`{argument}` must"
+    with pytest.raises(ValueError, match=named):
+        export(make.embedder(), tmp_path / name, **wrong)
+    steps = capsys.readouterr().err.splitlines()
+    assert steps[-1:] in ([], ["Computing reference outputs ..."])
+    if argument != "samples":  # which the model alone can judge
+        assert "Writing the SavedModel ..." not in steps

@@ -1,0 +1,697 @@
+"""LiteRT files of fewer bits."""
+
+import dataclasses
+import re
+import types
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import keras_posenc as kp
+from keras_posenc import reference
+from keras_posenc.export.formats.litert_quantize import MODES
+from keras_posenc.export.probes.cases import Case, Expectations, Questions
+from keras_posenc.export.probes.reference import expect
+from keras_posenc.export.probes.tolerance import allowed_difference
+from keras_posenc.export.signatures.from_model import resolve_signatures
+
+pytestmark = pytest.mark.tensorflow
+
+DIM = 64
+VOCABULARY = 400
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Ids to scores, and beside them the encoding alone."""
+    keras.utils.set_random_seed(0)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = layers.Embedding(VOCABULARY, DIM, mask_zero=True)(ids)
+    encoding = kp.PositionalEncoding(merge_mode=None)(x)
+    x = kp.TransformerEncoder(2, num_heads=4, intermediate_dim=128)(
+        kp.PositionalEncoding()(x)
+    )
+    x = kp.MaskedAveragePooling1D()(x)
+    scores = layers.Dense(3, activation="softmax")(x)
+    return keras.Model(ids, {"scores": scores, "encoding": encoding})
+
+
+def batches():
+    rng = np.random.default_rng(1)
+    return [
+        {"ids": rng.integers(1, VOCABULARY, (rows, length)).astype("int32")}
+        for rows in (1, 4)
+        for length in (3, 17)
+    ]
+
+
+@pytest.fixture(scope="module")
+def files(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("quantized")
+    options = {
+        None: {"verify": False},  # to be compared with the others alone
+        "float16": {"samples": batches()},
+        "int8": {"samples": batches()},
+        "int8-static": {"representative": batches()},
+    }
+    assert options.keys() == {None, *MODES}
+    return {
+        mode: kp.export_litert(
+            model,
+            folder / f"{mode}.tflite",
+            quantization=mode,
+            max_length=17,
+            verbose=False,
+            **options[mode],
+        )
+        for mode in options
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "most"), [("float16", 0.66), ("int8", 0.52), ("int8-static", 0.52)]
+)
+def test_size(files, mode, most):
+    # The encoding's tables and the graph, which stay as they are, are a third.
+    size = files[mode].path.stat().st_size
+    assert size <= most * files[None].path.stat().st_size
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_encoding_stays_exact(files, mode, run_litert, encoding_bound, near):
+    run = run_litert(files[mode].path)
+    for length in (1, 64, 65, 700):
+        expected = reference.positional_encoding(length, DIM)
+        actual = run(ids=np.ones((1, length), "int32"))["encoding"][0]
+        near(actual, expected, encoding_bound(np.arange(length), expected))
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(mode, marks=() if mode == "int8" else pytest.mark.slow)
+        for mode in MODES
+    ],
+)
+def test_encoding_stays_exact_where_it_is_folded(
+    mode, model, tmp_path, run_litert, encoding_bound, near
+):
+    ids = np.ones((1, 70), "int32")
+    path = kp.export_litert(
+        model,
+        tmp_path / "m.tflite",
+        signatures={"of_70": (model, {"ids": (1, 70)})},
+        quantization=mode,
+        representative=ids if mode == "int8-static" else None,
+        verify=False,
+        verbose=False,
+    ).path
+    expected = reference.positional_encoding(70, DIM)
+    actual = run_litert(path, "of_70")(ids=ids)["encoding"][0]
+    near(actual, expected, encoding_bound(np.arange(70), expected))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_report_says_what_is_lost(files, model, mode, run_litert):
+    report = files[mode].report
+    run = run_litert(files[mode].path)
+    answers = [
+        (run(**batch)["scores"], model(batch["ids"])["scores"].numpy())
+        for batch in batches()
+    ]
+    same = np.concatenate(
+        [np.argmax(a, -1) == np.argmax(b, -1) for a, b in answers]
+    )
+    worst = max(np.max(np.abs(a - b)) for a, b in answers)
+    accuracy = report.accuracy
+    assert accuracy.on_samples
+    assert accuracy.rows == len(same)  # an encoding has no largest score
+    wrong = round((1 - accuracy.agreement) * accuracy.rows)
+    assert wrong == np.sum(~same)
+    # Relative to the largest score there is, which is at most 1.
+    assert worst <= accuracy.worst_difference * 1.0001 <= 3 * worst
+    assert 0 < accuracy.mean_difference < accuracy.worst_difference
+    assert report.quantization == mode
+    lines = str(report).splitlines()
+    assert lines[1].startswith(
+        f"{mode}, compared with the model on the samples: largest difference "
+    )
+    assert {name: why.split()[0] for name, why in report.kinds.items()} == {
+        "serving_default/scores": "scores",
+        "serving_default/encoding": "vectors",
+    }
+    assert any(
+        line.startswith(
+            "judged as vectors: serving_default/encoding (made by "
+            "PositionalEncoding): cosine with the model's vector at least 1 "
+        )
+        for line in lines
+    )
+    assert report.to_dict()["accuracy"]["rows"] == accuracy.rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_verify_knows_the_mode_of_a_file(files, model, mode):
+    report = kp.verify(model, files[mode].path, max_length=8)
+    assert report.quantization == mode
+    assert report.passed
+    # Whether it is right is known of what it was calibrated with alone.
+    assert ("--samples" in str(report)) == (mode == "int8-static")
+    samples = batches()
+    assert "--samples" not in str(
+        kp.verify(model, files[mode].path, max_length=8, samples=samples)
+    )
+    assert not kp.verify(
+        model, files[mode].path, max_length=8, tolerance=1e-6
+    ).passed
+    assert f", {mode}, " in str(kp.inspect(files[mode].path))
+
+
+def with_wrong_scales(content, factor):
+    """The file with each scale of its weights times a factor."""
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    changed = 0
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            data = model.buffers[tensor.buffer].data
+            if tensor.type == schema.TensorType.INT8 and data is not None:
+                tensor.quantization.scale = [
+                    factor * scale for scale in tensor.quantization.scale
+                ]
+                changed += 1
+    assert changed
+    builder = flatbuffers.Builder(len(content))
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+@pytest.mark.parametrize(
+    "mode", ["int8", pytest.param("int8-static", marks=pytest.mark.slow)]
+)
+def test_wrong_scales_are_found(files, model, mode, tmp_path):
+    path = tmp_path / "wrong.tflite"
+    path.write_bytes(with_wrong_scales(files[mode].path.read_bytes(), 1.5))
+    assert not kp.verify(model, path, max_length=8).passed
+
+
+def test_allowance_leaves_the_weights_as_they_were(model):
+    before = model.get_weights()
+    questions = Questions.fit(resolve_signatures(model), max_length=4)
+    expect(questions, quantization="int8")
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantization": "int4"}, "`quantization` must be one of"),
+        ({"representative": [[1]]}, "is to calibrate"),
+        ({"quantization": "int8", "representative": [[1]]}, "is to calibrate"),
+        ({"quantization": "int8-static"}, "must hold batches"),
+        (
+            {"quantization": "int8-static", "representative": []},
+            "must hold batches",
+        ),
+        (
+            {
+                "quantization": "int8-static",
+                "representative": np.zeros((0, 4), "int32"),
+            },
+            "Received: empty ones only",
+        ),
+        (
+            {
+                "quantization": "int8-static",
+                "representative": np.zeros((4,), "int32"),
+            },
+            "`representative`: input 'ids' of signature 'serving_default' has "
+            "shape (None, None). Received: (4,)",
+        ),
+        (
+            {
+                "quantization": "int8-static",
+                "representative": {"tokens": np.zeros((1, 4), "int32")},
+            },
+            "`representative` must be dicts with the inputs ids",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(model, tmp_path, options, message, capsys):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kp.export_litert(model, tmp_path / "m.tflite", **options)
+    assert list(tmp_path.iterdir()) == []
+    assert "Converting" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_batches_are_finite(tmp_path, value):
+    x = keras.Input((4,), name="x")
+    batch = np.ones((3, 4), "float32")
+    batch[2, 3] = value
+    with pytest.raises(ValueError, match=r"be finite numbers\. .+ input 'x'"):
+        kp.export_litert(
+            keras.Model(x, layers.Dense(2)(x)),
+            tmp_path / "m.tflite",
+            quantization="int8-static",
+            representative=batch,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_static_signature_needs_batches_of_its_shape(model, tmp_path):
+    with pytest.raises(ValueError, match=r"signature 'short' with: ids of"):
+        kp.export_litert(
+            model,
+            tmp_path / "m.tflite",
+            signatures={"all": model, "short": (model, {"ids": (1, 8)})},
+            quantization="int8-static",
+            representative=batches(),
+        )
+
+
+def test_several_inputs_need_batches_of_one_shape(tmp_path):
+    x, y = (keras.Input((None, 4), name=name) for name in "xy")
+    model = keras.Model([x, y], layers.Dense(2, name="z")(x * y))
+    batches = [
+        {name: np.ones((1, length, 4), "float32") for name in "xy"}
+        for length in (3, 5)
+    ]
+    options = {"quantization": "int8-static", "verbose": False}
+    path = tmp_path / "m.tflite"
+    with pytest.raises(ValueError, match="must be of one shape for signature"):
+        kp.export_litert(model, path, representative=batches, **options)
+    report = kp.export_litert(
+        model, path, representative=batches[:1], **options
+    ).report
+    # Held to what it was calibrated with, and only finite elsewhere.
+    assert report.passed
+    elsewhere = [c for c in report.cases if not c.is_sample]
+    assert max(c.worst_difference for c in elsewhere) > report.tolerance
+
+
+def test_nothing_to_quantize_is_told(tmp_path):
+    """int8 leaves small weights in float32: here all of them."""
+    model = keras.Sequential([keras.Input((4,), name="x"), layers.Dense(3)])
+    path = tmp_path / "m.tflite"
+    report = kp.export_litert(
+        model, path, quantization="int8", verbose=False
+    ).report
+    (note,) = report.notes
+    assert note.startswith("int8 quantized nothing: LiteRT keeps weights of ")
+    assert "the largest of this model has 12. " in note
+    report = kp.export_litert(
+        model, path, quantization="float16", verbose=False
+    ).report
+    assert report.notes == []
+
+
+def test_a_right_file_of_one_number_is_not_refused():
+    """Of one number the movement may happen to be small: never too small.
+
+    The oracle rounds as a file does: the weights to 255 steps, and what goes
+    into the product to 256 steps of its own range.
+    """
+    size = 2048
+    model = keras.Sequential([keras.Input((size,), name="x"), layers.Dense(1)])
+    signatures = resolve_signatures(model, None)
+    (kernel, _) = model.weights
+    rng = np.random.default_rng(0)
+
+    def answer():
+        return x @ keras.ops.convert_to_numpy(kernel)[:, 0]
+
+    ratios = []
+    for _ in range(300):
+        x, weights = rng.normal(size=(2, size))
+        kernel.assign(weights[:, None])
+        right = answer()
+        allowed = allowed_difference(
+            signatures, "int8", lambda right=right: abs(answer() - right)
+        )
+        step = np.max(np.abs(weights)) / 127
+        step_of_x = np.ptp(x) / 255
+        rounded = np.round(weights / step) * step
+        found = (np.round(x / step_of_x) * step_of_x) @ rounded
+        ratios.append(abs(found - right) / allowed)
+    assert max(ratios) <= 1
+    # Nor is it a blank cheque.
+    assert np.median(ratios) > 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "recurrent", [layers.LSTM, layers.GRU, layers.SimpleRNN]
+)
+def test_loops_are_not_calibrated(tmp_path, recurrent):
+    # In which the converter would end this process.
+    keras.utils.set_random_seed(0)
+
+    def build(**options):
+        ids = keras.Input((6,), 1, dtype="int32", name="ids")
+        # Smaller ones are next to nothing beside a step of the biases.
+        vectors = layers.Embedding(50, 8, keras.initializers.RandomNormal(0, 1))
+        x = vectors(ids)
+        return keras.Model(ids, recurrent(8, name="loop", **options)(x))
+
+    options = {
+        "quantization": "int8-static",
+        "representative": [np.arange(6).reshape(1, 6)],
+        "verbose": False,
+    }
+    path = tmp_path / "m.tflite"
+    with pytest.raises(kp.ExportError, match=r"has a loop, '.*loop.*/while"):
+        kp.export_litert(build(), path, **options)
+    assert list(tmp_path.iterdir()) == []
+    assert kp.export_litert(build(unroll=True), path, **options).report.passed
+
+
+def saturated(weight):
+    """Texts of one word, judged with certainty by the word alone."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            layers.Embedding(64, 32, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(2, activation="softmax", name="scores"),
+        ]
+    )
+    (table, _, _) = model.get_weights()
+    table[:] = np.random.default_rng(0).normal(size=table.shape)
+    table[1:33, 0], table[33:, 0] = 4, -4
+    kernel = np.zeros((32, 2))
+    kernel[0] = weight, -weight
+    model.set_weights([table, kernel, np.zeros(2)])
+    return model
+
+
+def test_samples_are_what_a_file_is_held_to(tmp_path):
+    """And not what rounding does to inputs that nobody will give."""
+    ids = np.arange(1, 64).reshape(-1, 1)
+    options = {"quantization": "int8", "verbose": False}
+    wrong = kp.export_litert(
+        saturated(1e-3), tmp_path / "wrong.tflite", **options
+    ).path
+    model = saturated(2.0)
+    right = kp.export_litert(
+        model, tmp_path / "right.tflite", samples=ids, **options
+    )
+    assert right.report.passed
+    assert right.report.tolerance < 0.1
+    report = kp.verify(model, wrong, samples=ids)
+    assert not report.passed
+    assert report.worst_difference == pytest.approx(0.5, abs=0.01)
+    assert right.report.decided == (63, 63)
+    line = "in 63 of 63; where it leads by more than "
+    assert line in str(right.report)
+    # Whatever difference is allowed, each answer is the other one now.
+    given = {"samples": ids, "tolerance": 1.0}
+    other = kp.verify(saturated(-2.0), right.path, **given)
+    assert other.worst_difference <= other.tolerance
+    assert not other.passed
+    assert other.decided == (0, 63)
+    with pytest.raises(
+        kp.ExportVerificationError, match=r"in 0 of 63 \(99% .+ `agreement`"
+    ):
+        other.require_success()
+    other = dataclasses.replace(other, agreement=0.0)
+    assert other.passed
+
+
+@pytest.mark.parametrize(
+    ("spread", "constant", "blurred"),
+    [(5e-5, True, True), (0.01, False, True), (0.6, False, False)],
+)
+def test_whether_answers_depend_on_inputs_is_no_matter_of_rounding(
+    spread, constant, blurred
+):
+    scores = np.array([[0.2, 0.8], [0.2, 0.8], [0.2 + spread, 0.8 - spread]])
+    found = Expectations(
+        [types.SimpleNamespace(name="s", model=None, own_names={})],
+        [Case("s", {}, {"scores": scores}, is_sample=True)],
+        [],
+        tolerance=0.2,
+        quantization="int8",
+    )
+    assert bool(found.constant) is constant
+    assert bool(found.blurred) is blurred
+
+
+def test_agreement_is_of_quantized_files(make, tmp_path):
+    with pytest.raises(ValueError, match=r"`agreement` .* applies to quan"):
+        kp.export_litert(
+            make.embedder(),
+            tmp_path / "m.tflite",
+            agreement=0.9,
+            verbose=False,
+        )
+
+
+def test_many_samples_are_a_line_in_the_report(model, files):
+    samples = [{"ids": np.full((1, 3), n, "int32")} for n in range(1, 31)]
+    report = kp.verify(model, files["int8"].path, samples=samples, max_length=4)
+    assert sum(case.is_sample for case in report.cases) == 30
+    worst = max(case.worst_difference for case in report.cases[:30])
+    (line,) = [
+        each for each in report.details().splitlines() if "more cases" in each
+    ]
+    assert "22 more cases of samples; the largest difference of all: " in line
+    assert f": {worst:.2g}, " in line
+    summary, *_ = str(report).splitlines()
+    found = f"{worst:.2g} (allowed {report.tolerance:.2g}) on the 30 samples"
+    assert f"largest difference {found}, " in summary
+    assert len(str(report).splitlines()) < 5
+    assert len(report.details().splitlines()) < 30
+
+
+# ---- Models that Keras quantized
+
+
+def by_keras(model, mode="int8"):
+    with warnings.catch_warnings():
+        # Keras warns of layers that have nothing to quantize.
+        warnings.filterwarnings("ignore", "Layer .+ does not have a `quantize`")
+        model.quantize(mode)
+    return model
+
+
+def einsums():
+    x = keras.Input((None, 32), name="x")
+    y = layers.MultiHeadAttention(4, 8, name="attention")(x, x)
+    return keras.Model(x, layers.Dense(40, activation="relu", name="y")(y))
+
+
+def nested():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    encoder = kp.TransformerEncoderModel(
+        50,
+        d_model=32,
+        num_layers=1,
+        num_heads=2,
+        intermediate_dim=40,
+        attention_position=kp.RotaryEmbedding(),
+    )
+    pooled = kp.MaskedAveragePooling1D()(encoder(ids))
+    return keras.Model(ids, layers.Dense(3, name="scores")(pooled))
+
+
+def tied():
+    """Logits are products with the embeddings."""
+    return kp.TransformerDecoderModel(
+        50, d_model=32, num_layers=1, num_heads=2, intermediate_dim=40
+    )
+
+
+@pytest.mark.parametrize(
+    "make_model",
+    [
+        *(pytest.param(m, marks=pytest.mark.slow) for m in (nested, tied)),
+        einsums,
+    ],
+)
+def test_models_of_keras_int8_answer_as_keras(tmp_path, make_model, run_litert):
+    keras.utils.set_random_seed(0)
+    model = make_model()
+    by_keras(model)
+    artifact = kp.export_litert(
+        model, tmp_path / "m.tflite", max_length=9, verbose=False
+    )
+    assert artifact.report.quantization == "keras-int8"
+    assert artifact.report.worst_difference <= 1e-3
+    assert kp.verify(model, artifact.path, max_length=4).passed
+    # Weights stay integers, where they are not too few to matter.
+    if make_model is not einsums:
+        assert kp.inspect(artifact.path).quantization == "int8"
+    # And the layers compute as before.
+    layer = model.layers[-1]
+    assert "quantized_call" not in vars(layer)
+
+
+@pytest.mark.slow
+def test_mixed_precision_of_keras_int8(tmp_path, run_litert):
+    keras.utils.set_random_seed(0)
+    plain = nested()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        mixed = nested()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    mixed.set_weights(plain.get_weights())
+    by_keras(mixed)
+    before = [layer.dtype_policy for layer in mixed.layers]
+    artifact = kp.export_litert(
+        mixed, tmp_path / "m.tflite", max_length=9, verbose=False
+    )
+    assert artifact.report.in_float32
+    assert [layer.dtype_policy for layer in mixed.layers] == before
+    # It answers as the same model does that was float32 from the start.
+    by_keras(plain)
+    ids = np.random.default_rng(0).integers(1, 50, (3, 9)).astype("int32")
+    actual = run_litert(artifact.path)(ids=ids)["scores"]
+    np.testing.assert_allclose(actual, plain(ids), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("mode", ["int4", "float8"])
+def test_other_modes_of_keras_are_refused_by_name(tmp_path, mode):
+    model = by_keras(einsums(), mode)
+    with pytest.raises(
+        kp.ExportError,
+        match=rf"^Layer '.+' is quantized to {mode}, which "
+        "neither LiteRT nor ONNX takes",
+    ):
+        kp.export_litert(
+            model, tmp_path / "m.tflite", verify=False, verbose=False
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_keras_quantized_is_not_quantized_again(tmp_path):
+    with pytest.raises(ValueError, match="`quantization` must be None for"):
+        kp.export_litert(
+            by_keras(einsums()), tmp_path / "m.tflite", quantization="int8"
+        )
+
+
+def test_length_beyond_a_static_signature(model, tmp_path, run_litert):
+    path = kp.export_litert(
+        model,
+        tmp_path / "m.tflite",
+        signatures={"short": (model, {"ids": (1, 4)})},
+        quantization="int8",
+        verify=False,
+        verbose=False,
+    ).path
+    run = run_litert(path, "short")
+    assert np.isfinite(run(ids=np.ones((1, 4), "int32"))["scores"]).all()
+    for length in (9, 2):
+        with pytest.raises(RuntimeError, match="failed to prepare"):
+            run_litert(path, "short")(ids=np.ones((1, length), "int32"))
+
+
+@pytest.mark.slow
+def test_size_of_the_readme_model(tmp_path):
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            layers.Embedding(8000, 256, mask_zero=True),
+            kp.PositionalEncoding(dropout=0.1),
+            kp.TransformerEncoder(4, num_heads=4, intermediate_dim=1024),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(2, activation="softmax", name="scores"),
+        ]
+    )
+    sizes = {
+        mode: kp.export_litert(
+            model,
+            tmp_path / f"{mode}.tflite",
+            quantization=mode,
+            verify=False,
+            verbose=False,
+        )
+        .path.stat()
+        .st_size
+        for mode in (None, "float16", "int8")
+    }
+    assert sizes["float16"] <= 0.55 * sizes[None]
+    assert sizes["int8"] <= 0.30 * sizes[None]
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_ids_and_lengths_that_a_file_does_not_take(
+    files, run_litert, quantized
+):
+    path = files["int8" if quantized else None].path
+    with pytest.raises(RuntimeError, match="gather index out of bounds"):
+        run_litert(path)(ids=np.full((1, 4), VOCABULARY, "int32"))
+    with pytest.raises(RuntimeError, match="failed to prepare"):
+        run_litert(path)(ids=np.zeros((1, 0), "int32"))
+
+
+class OverBatch(layers.Layer):
+    def call(self, inputs):
+        powers = keras.ops.exp(inputs)
+        return powers / keras.ops.sum(powers, axis=0)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+class OtherInGraphs(layers.Layer):
+    def call(self, inputs):
+        return inputs if tf.executing_eagerly() else 2.0 * inputs
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: layers.TimeDistributed(OverBatch()), OtherInGraphs]
+)
+def test_a_graph_that_is_not_the_model_allows_nothing(make, tmp_path):
+    """Its own difference is no rounding of weights."""
+    keras.utils.set_random_seed(0)
+    x = keras.Input((None, 32), name="x")
+    model = keras.Model(x, make()(layers.Dense(64)(x)))
+    for mode in ("float16", "int8"):
+        with pytest.raises(kp.ExportVerificationError) as caught:
+            kp.export_litert(
+                model,
+                tmp_path / "m.tflite",
+                quantization=mode,
+                max_length=4,
+                verbose=False,
+            )
+        assert "before any quantization" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("head", "message", "samples"),
+    [
+        # Of so many some are all but ties.
+        (lambda x: layers.Softmax()(30.0 * x), "scores by up to ", 512),
+        (lambda x: keras.ops.sin(1e3 * x), "vectors down to a cosine of ", 0),
+    ],
+)
+def test_an_allowance_by_which_anything_passes_is_refused(
+    head, message, samples, tmp_path
+):
+    keras.utils.set_random_seed(0)
+    x = keras.Input((64,), name="x")
+    model = keras.Model(x, head(layers.Dense(32)(x)))
+    options = {"quantization": "int8", "verbose": False}
+    if samples:
+        rows = np.random.default_rng(0).normal(size=(samples, 64))
+        options["samples"] = rows.astype("float32")
+    with pytest.raises(kp.ExportVerificationError) as caught:
+        kp.export_litert(model, tmp_path / "m.tflite", **options)
+    assert message in str(caught.value)
+    assert ("`samples`" in str(caught.value)) == (not samples)
+    assert "quantization='float16'" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []

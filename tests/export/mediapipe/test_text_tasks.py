@@ -1,0 +1,807 @@
+"""Files that MediaPipe's text tasks take as they are."""
+
+import dataclasses
+import functools
+import re
+import sys
+import unicodedata
+import zipfile
+from pydoc_data.topics import topics
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import keras_posenc as kp
+from keras_posenc.export import litert
+from keras_posenc.export.formats import mediapipe as task_metadata
+from keras_posenc.export.formats.mediapipe import resolve_task, with_metadata
+
+pytestmark = pytest.mark.tensorflow
+
+TEXTS = [
+    "the student who failed the exam received a warning",
+    "to be, or not to be: that is the question!",
+    "a cat sat on the mat (again) and a dog did not",
+]
+# Where MediaPipe's own tokens are ours: no accents, no capitals beyond ASCII.
+SAME = [
+    *TEXTS,
+    "",
+    " \t ",
+    "The CAT sat; the Dog?  It did NOT...",
+    "unknownwordxyz",
+    "x" * 300,
+    "\u4f60\u597d the cat",
+    "the cat \U0001f642\U0001f642 sat",
+    "don't e-mail me@example.com $5.00 50% [CLS] [SEP] ##the",
+    "the cat sat on the mat " * 40,
+]
+
+
+@pytest.fixture(scope="module")
+def mediapipe():
+    return pytest.importorskip("mediapipe")
+
+
+@functools.cache
+def vocabulary():
+    return kp.WordpieceTokenizer.learn(TEXTS * 3, 120).get_vocabulary()
+
+
+def tokenizer(**options):
+    return kp.WordpieceTokenizer(vocabulary(), **options)
+
+
+def classifier(**options):
+    keras.utils.set_random_seed(0)
+    tokens = tokenizer(**options)
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            tokens,
+            layers.Embedding(tokens.vocabulary_size(), 16, mask_zero=True),
+            kp.PositionalEncoding(),
+            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(3, activation="softmax", name="scores"),
+        ]
+    )
+    # Scores that differ from text to text.
+    pooled = keras.Model(model.inputs, model.layers[-2].output)
+    features = pooled(tf.constant(SAME)).numpy()
+    kernel = np.random.default_rng(0).standard_normal((16, 3))
+    bias = -np.mean(features, axis=0) @ kernel
+    model.layers[-1].set_weights([kernel, bias])
+    return model
+
+
+LABELS = ["bad", "fair", "good"]
+
+
+def export(model, path, **options):
+    options = {"task": "text_classifier", "verbose": False, **options}
+    return kp.export_litert(model, path, max_length=32, **options)
+
+
+def classify(path, texts):
+    from mediapipe.tasks.python.core.base_options import BaseOptions
+    from mediapipe.tasks.python.text import (
+        TextClassifier,
+        TextClassifierOptions,
+    )
+
+    options = TextClassifierOptions(BaseOptions(model_asset_path=str(path)))
+    rows = []
+    with TextClassifier.create_from_options(options) as task:
+        for text in texts:
+            (head,) = task.classify(text).classifications
+            found = {c.category_name: c.score for c in head.categories}
+            rows.append([found[label] for label in LABELS])
+    return np.array(rows)
+
+
+def embed(path, texts):
+    from mediapipe.tasks.python.core.base_options import BaseOptions
+    from mediapipe.tasks.python.text import TextEmbedder, TextEmbedderOptions
+
+    options = TextEmbedderOptions(BaseOptions(model_asset_path=str(path)))
+    with TextEmbedder.create_from_options(options) as task:
+        return np.stack(
+            [task.embed(text).embeddings[0].embedding for text in texts]
+        )
+
+
+def with_tokens_reversed(content, task):
+    vocabulary = [*task.vocabulary[:4], *task.vocabulary[:3:-1]]
+    return with_metadata(
+        content, dataclasses.replace(task, vocabulary=vocabulary)
+    )
+
+
+@pytest.mark.parametrize(
+    ("pack", "message"),
+    [
+        (lambda content, task: content, "MediaPipe failed .*metadata"),
+        (with_tokens_reversed, "MediaPipe's answers are not the model's: "),
+    ],
+    ids=["nothing", "other vocabulary"],
+)
+def test_what_mediapipe_does_not_take(
+    mediapipe, tmp_path, contents, monkeypatch, pack, message
+):
+    monkeypatch.setattr(litert, "with_metadata", pack)
+    with pytest.raises(kp.ExportVerificationError, match=f"(?is){message}"):
+        export(classifier(), tmp_path / "m.tflite")
+    assert contents(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [
+        ({}, None),
+        pytest.param({"sequence_length": 8}, None, marks=pytest.mark.slow),
+        ({"sequence_length": 8}, (1, 8)),
+        ({"max_length": 8}, None),
+        pytest.param({"max_length": 8}, (1, 8), marks=pytest.mark.slow),
+        pytest.param({}, (1, 2048), marks=pytest.mark.slow),
+    ],
+)
+def test_classifier_answers_as_keras(mediapipe, tmp_path, options, shape):
+    model = classifier(**options)
+    signatures = shape and {"serving_default": (model, {"ids": shape})}
+    artifact = export(
+        model, tmp_path / "m.tflite", labels=LABELS, signatures=signatures
+    )
+    assert artifact.report.passed
+    found = kp.inspect(artifact.path).signatures["serving_default"]["inputs"]
+    wanted = f"int32 {shape or (1, None)}"
+    assert {
+        name: str(tensor) for name, tensor in found.items()
+    } == dict.fromkeys(("ids", "mask", "segment_ids"), wanted)
+    expected = model.predict(tf.constant(SAME), verbose=0)
+    assert np.min(np.ptp(expected, axis=0)) > 0.02  # else all is alike
+    np.testing.assert_allclose(
+        classify(artifact.path, SAME), expected, rtol=0, atol=1e-5
+    )
+
+
+def test_sentences_that_people_wrote(made):
+    text = " ".join(" ".join(topics.values()).split())
+    sentences = sorted(set(re.findall(r"[A-Z][^.!?]{20,200}[.!?]", text)))
+    # What folds to other characters is what MediaPipe does not fold.
+    plain = [
+        sentence
+        for sentence in sentences
+        if unicodedata.normalize("NFKD", sentence.casefold())
+        == sentence.lower()
+    ]
+    assert len(plain) > 0.97 * len(sentences)
+    plain = plain[:: len(plain) // 600]
+    model, path, *_ = made
+    expected = model.predict(tf.constant(plain), batch_size=8, verbose=0)
+    assert len(plain) >= 500
+    np.testing.assert_allclose(
+        classify(path, plain), expected, rtol=0, atol=1e-5
+    )
+
+
+def test_embedder_answers_as_keras(mediapipe, tmp_path):
+    whole = classifier()
+    model = keras.Model(whole.inputs, whole.layers[-2].output)
+    artifact = export(model, tmp_path / "m.tflite", task="text_embedder")
+    assert "lowers letters of ASCII alone" in artifact.report.details()
+    np.testing.assert_allclose(
+        embed(artifact.path, SAME),
+        model.predict(tf.constant(SAME), verbose=0),
+        rtol=0,
+        atol=1e-5,
+    )
+
+
+def test_tokens_are_mediapipes_id_for_id(mediapipe, tmp_path):
+    # An embedding that is the ids themselves.
+    tokens = tokenizer(sequence_length=24)
+    text = keras.Input((), dtype="string", name="text")
+    model = keras.Model(text, layers.Rescaling(1.0)(tokens(text)))
+    path = export(
+        model,
+        tmp_path / "ids.tflite",
+        task="text_embedder",
+        signatures={"serving_default": (model, {"ids": (1, 24)})},
+        verify=False,
+    ).path
+    np.testing.assert_array_equal(
+        embed(path, SAME), np.asarray(tokens(SAME)).astype("float32")
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "same", "other", "said"),
+    [
+        ({}, "the cat", "the c\u00e1t", "alone and keeps accents: a text"),
+        ({"strip_accents": False}, "the c\u00e1t", "\u00c9t", "alone: a text"),
+        ({}, "\u4f60\u597d cat", "\u00c9t", "capitals or accents gets"),
+        (
+            {"split_on_cjk": False},
+            "the cat",
+            "\u4f60\u597d cat",
+            "a word of each Chinese character, and 'tokens' does not",
+        ),
+    ],
+)
+def test_what_differs_beyond_ascii_is_said(
+    mediapipe, tmp_path, options, same, other, said
+):
+    words = ["the", "cat", "c\u00e1t", "\u00e9t", "et", "\u4f60", "\u597d"]
+    tokens = kp.WordpieceTokenizer(
+        [*FOUR, *words, "##\u597d", "\u4f60\u597d"],
+        sequence_length=8,
+        normalization="bert",
+        name="tokens",
+        **options,
+    )
+    text = keras.Input((), dtype="string", name="text")
+    model = keras.Model(text, layers.Rescaling(1.0)(tokens(text)))
+    names = ("ids", "mask", "segment_ids")
+    artifact = export(
+        model,
+        tmp_path / "ids.tflite",
+        task="text_embedder",
+        signatures={"serving_default": (model, {"ids": (1, 8)})},
+        samples=dict.fromkeys(names, np.ones((1, 8), "int32")),
+    )
+    assert said in artifact.report.details()
+    found = embed(artifact.path, [same, other])
+    ids = np.asarray(tokens([same, other]))
+    assert (found == ids).all(axis=1).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("activation", "max_length", "cut", "scores"),
+    [
+        (None, 32, "beyond 16 ids are cut; the model reads 32", "beyond 0 to"),
+        ("sigmoid", 16, None, "do not add up to 1"),
+    ],
+)
+def test_what_an_application_should_know_is_said(
+    mediapipe, tmp_path, activation, max_length, cut, scores
+):
+    tokens = tokenizer(max_length=max_length)
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            tokens,
+            layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(
+                3,
+                activation=activation,
+                bias_initializer=keras.initializers.Constant(2.0),
+            ),
+        ]
+    )
+    signatures = {"serving_default": (model, {"ids": (1, 16)})}
+    report = str(
+        export(model, tmp_path / "m.tflite", signatures=signatures).report
+    )
+    assert f"its scores {'go ' * (activation is None)}{scores}" in report
+    assert "any length" not in report
+    assert ("ids are cut" in report) == (cut is not None)
+    assert (cut or "") in report
+
+
+def test_accents_are_what_mediapipe_keeps(made):
+    # It lowercases ASCII alone, so that such a word is another, or [UNK].
+    model, path, *_ = made
+    plain, accented = "the cat", "the c\u00e1t"
+    keras_scores = model.predict(tf.constant([plain, accented]), verbose=0)
+    np.testing.assert_allclose(*keras_scores, rtol=0, atol=1e-6)
+    first, second = classify(path, [plain, accented])
+    assert np.max(np.abs(first - second)) > 1e-3
+    unknown = model.predict(tf.constant(["the zzzqq"]), verbose=0)
+    np.testing.assert_allclose(second, unknown[0], rtol=0, atol=1e-5)
+
+
+def test_normalize_is_what_the_tokenizer_does(characters, mediapipe_normalize):
+    """Every character; tests/web asks the page the same."""
+    tensorflow_text = pytest.importorskip("tensorflow_text")
+    normalizer = tensorflow_text.FastBertNormalizer(
+        lower_case_nfd_strip_accents=True
+    )
+    found = normalizer.normalize(tf.constant(characters)).numpy()
+    # Between words, which is what the tokenizer makes of it, too.
+    blank = re.compile("[\u1680\u2028\u2029]")
+    for given, text in zip(characters, found, strict=True):
+        assert mediapipe_normalize(given) == blank.sub(" ", text.decode())
+
+
+def between(mark, count=1):
+    """Puts a mark between every few letters."""
+    return lambda text: re.sub(f"(\\w{{{count}}})(?=\\w)", rf"\1{mark}", text)
+
+
+def shifted(start, letter="a"):
+    """Letters of ASCII from another place of Unicode."""
+    return lambda text: re.sub(
+        f"[{letter}-{chr(ord(letter) + 25)}]",
+        lambda found: chr(start + ord(found[0]) - ord(letter)),
+        text,
+    )
+
+
+# What people, and what they copy from, make of a text.
+KINDS = {
+    "plain": str,
+    "capitals": str.upper,
+    "accents": lambda text: text.translate(
+        str.maketrans("aeioucn", "\u00e1\u00ea\u00ef\u014d\u016f\u00e7\u00f1")
+    ),
+    "accents apart": between("\u0301"),
+    "accented capitals": lambda text: text.upper().replace("E", "\u00c9"),
+    "full width": shifted(0xFF41),
+    "full width and blank": lambda text: shifted(0xFF41)(text).replace(
+        " ", "\u3000"
+    ),
+    "bold": shifted(0x1D41A),
+    "in circles": shifted(0x24D0),
+    "ligatures": lambda text: text.replace("fi", "\ufb01").replace(
+        "st", "\ufb06"
+    ),
+    "unbreakable": lambda text: text.replace(" ", "\u00a0"),
+    "thin blanks": lambda text: text.replace(" ", "\u2009"),
+    "lines": lambda text: text.replace(" ", "\u2028"),
+    "zero width": between("\u200b", 2),
+    "soft hyphens": between("\u00ad", 3),
+    "controls": lambda text: text.replace(" ", "\x07") + "\x00 the exam",
+    "marks of order": lambda text: f"\ufeff\u202b{text}\u202c",
+    "Chinese": between("\u4f60", 4),
+    "Korean": lambda text: f"{text} \ud55c\uad6d\uc5b4",
+    "emoji": between("\U0001f468\u200d\U0001f469\ufe0f", 5),
+    "Greek": lambda text: f"{text.upper()} \u039f\u0394\u039f\u03a3 \u1fb3",
+    "Cyrillic": lambda text: f"{text} \u0419\u041e\u0416\u0418\u041a \u1c81",
+    "German and Turkish": lambda text: f"{text} STRA\u1e9eE \u0130\u0131",
+    "quotes": lambda text: f"\u201c{text}\u201d \u2014 \u2026 \u00bd \u2122",
+    "Hindi": lambda text: f"\u0939\u093f\u0928\u094d\u0926\u0940 {text}",
+    "Arabic": lambda text: f"\u0645\u064f\u062d\u0640 {text} \u060c \ufefb",
+}
+
+
+def test_texts_of_all_kinds_once_they_are_normalised(
+    mediapipe, tmp_path, mediapipe_normalize
+):
+    rng = np.random.default_rng(0)
+    words = sorted(set(re.findall(r"\w+", " ".join(TEXTS))))
+    texts = [
+        kind(" ".join(rng.choice(words, 6)))
+        for kind in KINDS.values()
+        for _ in range(16)
+    ]
+    letters = sorted(set(map(mediapipe_normalize, "".join(texts))) - {"", " "})
+    pieces = {p for letter in letters for p in (*letter, f"##{letter[-1]}")}
+    vocabulary = tokenizer().get_vocabulary()
+    vocabulary += sorted(pieces - {*vocabulary})
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            kp.WordpieceTokenizer(vocabulary),
+            layers.Embedding(len(vocabulary), 8, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(3, activation="softmax", name="scores"),
+        ]
+    )
+    _, table, _, dense = model.layers
+    table.set_weights([rng.standard_normal(table.embeddings.shape)])
+    dense.set_weights([4 * rng.standard_normal((8, 3)), np.zeros(3)])
+    path = export(
+        model, tmp_path / "m.tflite", labels=LABELS, verify=False
+    ).path
+    expected = model.predict(tf.constant(texts), verbose=0)
+    winners = np.argmax(expected, axis=1)
+    assert min(np.bincount(winners, minlength=3)) > 20
+
+    as_they_are = classify(path, texts)
+    assert np.mean(np.argmax(as_they_are, axis=1) == winners) < 0.9
+    normalised = classify(path, [*map(mediapipe_normalize, texts)])
+    assert np.mean(np.argmax(normalised, axis=1) == winners) >= 0.995
+    np.testing.assert_allclose(normalised, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_quantized_classifier(mediapipe, tmp_path):
+    model = classifier()
+    artifact = export(
+        model,
+        tmp_path / "m.tflite",
+        labels=LABELS,
+        quantization="int8-static",
+        representative=np.array(TEXTS, dtype=object),
+        samples=TEXTS,
+    )
+    report = artifact.report
+    assert report.quantization == "int8-static"
+    assert report.mediapipe >= len(TEXTS)
+    assert report.accuracy.on_samples
+    assert report.accuracy.rows == 2 * len(TEXTS)  # calibration, and samples
+    expected = model.predict(tf.constant(TEXTS), verbose=0)
+    difference = np.abs(classify(artifact.path, TEXTS) - expected)
+    assert 1e-4 < np.max(difference) <= report.tolerance
+
+
+@pytest.fixture(scope="module")
+def made(mediapipe, tmp_path_factory):
+    """A model, its file, and what the file was packed from."""
+    packed = []
+
+    def pack(*arguments):
+        packed.extend(arguments)
+        return with_metadata(*arguments)
+
+    model = classifier()
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(litert, "with_metadata", pack)
+        path = export(model, folder / "m.tflite", labels=LABELS).path
+    return model, path, *packed
+
+
+def repacked(path, folder, method=zipfile.ZIP_STORED, **changes):
+    """The same graph, with other contents of `vocab` and `labels`, or none."""
+    with zipfile.ZipFile(path) as archive:
+        end = archive.infolist()[0].header_offset
+        files = {name: archive.read(name) for name in archive.namelist()}
+    files |= {f"{name}.txt": value for name, value in changes.items()}
+    found = folder / "again.tflite"
+    found.write_bytes(path.read_bytes()[:end])
+    with zipfile.ZipFile(found, "a", method) as archive:
+        for name, content in files.items():
+            if content is not None:
+                archive.writestr(name, content)
+    return found
+
+
+def test_what_is_packed_and_verified(made, tmp_path):
+    model, path, *_ = made
+    with zipfile.ZipFile(path) as archive:
+        vocabulary = archive.read("vocab.txt").decode().splitlines()
+        assert archive.read("labels.txt").decode() == "bad\nfair\ngood\n"
+    assert vocabulary == model.layers[0].get_vocabulary()
+    assert "metadata, as MediaPipe's" in str(kp.inspect(path))
+    report = kp.verify(model, path, max_length=32)
+    assert report.passed
+    assert "lowers letters of ASCII alone" in str(report)
+    assert "reads texts of any length" in str(report)
+    assert "its scores" not in str(report)
+    assert report.unverified == ["labels"]
+    assert "MediaPipe itself gave the model's answers to " in report.details()
+    assert report.altered == report.folded == []
+    report = kp.verify(model, path, max_length=32, labels=LABELS)
+    assert report.passed
+    assert report.unverified == []
+    again = export(model, tmp_path / "n.tflite", labels=LABELS).path
+    assert again.read_bytes() == path.read_bytes()
+
+    other = kp.WordpieceTokenizer.learn(["another text"], 40)
+    stranger = keras.Sequential(
+        [
+            keras.Input((), dtype="string"),
+            other,
+            layers.Embedding(other.vocabulary_size(), 4, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+        ]
+    )
+    with pytest.raises(kp.ExportVerificationError, match="vocabulary in"):
+        kp.verify(stranger, path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("fair\nbad\ngood\n", "['fair', 'bad', 'good'], and not those given"),
+        ("bad\nfair\n", "['bad', 'fair'], and not those given"),
+        (None, "must hold 'labels.txt' once, which its metadata names"),
+    ],
+)
+def test_labels_that_are_others(made, tmp_path, labels, message):
+    model, path, *_ = made
+    found = repacked(path, tmp_path, labels=labels)
+    with pytest.raises(kp.ExportVerificationError, match=re.escape(message)):
+        kp.verify(model, found, labels=LABELS)
+
+
+def test_labels_of_a_file_that_has_none(made, tmp_path):
+    model, _, content, task = made
+    path = tmp_path / "m.tflite"
+    path.write_bytes(
+        with_metadata(content, dataclasses.replace(task, labels=None))
+    )
+    with pytest.raises(kp.ExportVerificationError, match="are none, and not"):
+        kp.verify(model, path, labels=LABELS)
+    path.write_bytes(content)
+    assert "metadata" not in str(kp.inspect(path))
+    with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
+        kp.verify(model, path, labels=LABELS)
+
+
+def test_labels_that_mediapipe_would_find(made, tmp_path, monkeypatch):
+    def pack(content, task):
+        labels = ["good", *task.labels[1:-1], "bad"]
+        return with_metadata(content, dataclasses.replace(task, labels=labels))
+
+    monkeypatch.setattr(litert, "with_metadata", pack)
+    with pytest.raises(kp.ExportVerificationError, match="MediaPipe finds the"):
+        export(made[0], tmp_path / "m.tflite", labels=LABELS)
+
+
+def test_metadata_that_mediapipe_does_not_take(made, tmp_path, monkeypatch):
+    """Of which the file's own signature tells nothing."""
+    model, _, content, task = made
+    names = task_metadata._metadata
+    monkeypatch.setattr(
+        task_metadata,
+        "_metadata",
+        lambda task, inputs: names(task, inputs[:2]),
+    )
+    path = tmp_path / "m.tflite"
+    path.write_bytes(with_metadata(content, task))
+    with pytest.raises(kp.ExportVerificationError, match="MediaPipe"):
+        kp.verify(model, path, max_length=8)
+
+
+def test_metadata_of_another_task_is_named(made, tmp_path, monkeypatch):
+    """Its own tokenizer and labels would be what an app sees."""
+    model, _, content, task = made
+    schema = task_metadata.require_schema()
+    monkeypatch.setattr(
+        schema, "BertTokenizerOptionsT", schema.RegexTokenizerOptionsT
+    )
+    monkeypatch.setattr(
+        schema.ProcessUnitOptions,
+        "BertTokenizerOptions",
+        schema.ProcessUnitOptions.RegexTokenizerOptions,
+    )
+    path = tmp_path / "m.tflite"
+    path.write_bytes(with_metadata(content, task))
+    signatures = {"serving_default": task.signature.model}
+    found = task_metadata.packed_task(model, path, signatures, None)
+    assert found == (None, ["the metadata for MediaPipe"])
+
+
+def test_vocabulary_that_grows(made, tmp_path):
+    model, path, *_ = made
+    found = repacked(
+        path, tmp_path, zipfile.ZIP_DEFLATED, vocab=bytes(33 * 2**20)
+    )
+    assert found.stat().st_size < 2**20
+    with pytest.raises(kp.ExportVerificationError, match="more than 32 MiB"):
+        kp.verify(model, found)
+
+
+def encrypted(content, end):
+    at = content.rindex(b"PK\1\2")
+    return content[: at + 8] + b"\1" + content[at + 9 :]
+
+
+def method_unknown(content, end):
+    at = content.rindex(b"PK\1\2")
+    return content[: at + 10] + b"\x63" + content[at + 11 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        encrypted,
+        method_unknown,
+        lambda content, end: content[:-1],
+        lambda content, end: content[:end],
+        lambda content, end: content[:end] + bytes(9) + content[end + 9 :],
+        lambda content, end: content.replace(b"PK\1\2", b"PK\1\3"),
+        lambda content, end: content.replace(b"good", b"goof"),
+    ],
+)
+def test_archive_that_is_damaged(made, tmp_path, damage):
+    model, path, *_ = made
+    with zipfile.ZipFile(path) as archive:
+        end = archive.infolist()[0].header_offset
+    found = tmp_path / "m.tflite"
+    found.write_bytes(damage(path.read_bytes(), end))
+    with pytest.raises(kp.ExportVerificationError, match="no readable vocab"):
+        kp.verify(model, found)
+
+
+class Tokenizer(layers.Layer):
+    """Looks like a WordPiece tokenizer, and makes two ids of any text."""
+
+    def __init__(self, vocabulary, lowercase=True, ids=(2, 3), **kwargs):
+        super().__init__(**kwargs)
+        self.tokens, self.lowercase, self.ids = vocabulary, lowercase, ids
+        self.sequence_length = None
+
+    def get_vocabulary(self):
+        return list(self.tokens)
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor((None, len(self.ids)), "int32")
+
+    def call(self, inputs):
+        shape = (tf.shape(inputs)[0], len(self.ids))
+        return tf.broadcast_to(tf.constant(self.ids), shape)
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(config["vocabulary"], config["lowercase"], config["ids"])
+
+    def get_config(self):
+        return {
+            "vocabulary": self.tokens,
+            "lowercase": self.lowercase,
+            "ids": self.ids,
+        }
+
+
+def with_tokenizer(*arguments, **options):
+    return keras.Sequential(
+        [
+            keras.Input((), dtype="string"),
+            Tokenizer(*arguments, **options),
+            layers.Embedding(10, 4),
+            kp.MaskedAveragePooling1D(),
+        ]
+    )
+
+
+FOUR = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    ("make_model", "message"),
+    [
+        (lambda: with_tokenizer([*FOUR, "a", "b", "a"]), "Received twice: 'a'"),
+        (lambda: with_tokenizer(["[PAD]", "x", *FOUR[2:]]), "no [UNK]"),
+        (lambda: with_tokenizer(FOUR[:3]), "no [SEP]"),
+        (lambda: with_tokenizer([*FOUR[1:], "[PAD]"]), "must begin with [PAD]"),
+        (lambda: with_tokenizer([*FOUR, "a\nb"]), "one line per token"),
+        (lambda: with_tokenizer(FOUR, lowercase=False), "lowercase=True"),
+        (lambda: with_tokenizer(FOUR, ids=(1, 3)), "[CLS] before a text"),
+    ],
+)
+def test_vocabulary_that_mediapipe_would_misread(
+    mediapipe, tmp_path, make_model, message
+):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        export(make_model(), tmp_path / "m.tflite")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": "text_generator"}, "`task` must be one of"),
+        ({"labels": ["a", "b"]}, "each of the 3 scores. Received: 2 labels"),
+        ({"labels": ["a", "b", "b"]}, "must differ"),
+        ({"labels": ["a", "b", "c\nd"]}, "must each be one line"),
+        ({"labels": {"scores": LABELS}}, "must be a list"),
+        ({"labels": LABELS, "task": "text_embedder"}, "`labels` name the"),
+        ({"labels": LABELS, "task": None}, "`labels` name the scores"),
+    ],
+)
+def test_arguments_that_do_not_fit(mediapipe, tmp_path, options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        export(classifier(), tmp_path / "m.tflite", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("make_signatures", "message"),
+    [
+        (lambda model: ["main"], "`signatures` must be a dict"),
+        (lambda model: {}, "`signatures` must be a dict"),
+        (lambda model: {"my text": model}, "must map names, of letters"),
+        (lambda model: {"main": (model, {}, 3)}, "(model, shapes)"),
+        (lambda model: {"main": (model, (1, 8))}, "shapes must be a dict"),
+        (lambda model: {"main": (model, {1: (1, 8)})}, "Received: 1"),
+        (lambda model: {"a": model, "b": model}, "must be one for a task"),
+    ],
+)
+def test_signatures_that_are_none(
+    mediapipe, tmp_path, make_signatures, message
+):
+    model = classifier(sequence_length=8)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        export(model, tmp_path / "m.tflite", signatures=make_signatures(model))
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 8), (1, 1), (None, 8), (1, 9), (1, 7), (8,)]
+)
+def test_shape_that_mediapipe_does_not_give(mediapipe, tmp_path, shape):
+    model = classifier(sequence_length=8)
+    with pytest.raises(ValueError, match="Signature 'main'"):
+        export(
+            model,
+            tmp_path / "m.tflite",
+            signatures={"main": (model, {"ids": shape})},
+        )
+
+
+def test_shape_that_is_longer_than_the_tokenizer_s_texts(mediapipe, tmp_path):
+    model = classifier(max_length=8)
+    with pytest.raises(ValueError, match="no more than 8 ids of a text"):
+        export(
+            model,
+            tmp_path / "m.tflite",
+            signatures={"main": (model, {"ids": (1, 9)})},
+        )
+
+
+@pytest.mark.slow
+def test_loops_that_mediapipe_does_not_take(mediapipe, tmp_path, contents):
+    def build(**options):
+        tokens = tokenizer(sequence_length=6)
+        return keras.Sequential(
+            [
+                keras.Input((), dtype="string", name="text"),
+                tokens,
+                layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
+                layers.LSTM(4, **options),
+                layers.Dense(3, activation="softmax", name="scores"),
+            ]
+        )
+
+    with pytest.raises(kp.ExportError, match="has loops or branches, as recur"):
+        export(build(), tmp_path / "m.tflite")
+    assert contents(tmp_path) == []
+    model = build(unroll=True)
+    path = export(
+        model,
+        tmp_path / "m.tflite",
+        signatures={"serving_default": (model, {"ids": (1, 6)})},
+        labels=LABELS,
+    ).path
+    expected = model.predict(tf.constant(TEXTS), verbose=0)
+    np.testing.assert_allclose(
+        classify(path, TEXTS), expected, rtol=0, atol=1e-5
+    )
+
+
+def test_large_vocabulary_is_not_compared_each_with_each():
+    compared = []
+
+    class Token(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            compared.append(None)
+            return str.__eq__(self, other)
+
+    words = [Token(f"word{index}") for index in range(1000)]
+    tokens = kp.WordpieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            tokens,
+            layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+        ]
+    )
+    compared.clear()
+    assert resolve_task(model, "text_embedder").vocabulary[4:] == words
+    assert len(compared) < 20 * len(words)
+
+
+def test_models_that_are_for_no_task(mediapipe, tmp_path, make):
+    with pytest.raises(ValueError, match="needs a model that takes strings"):
+        export(make.classifier(), tmp_path / "m.tflite")
+    whole = classifier()
+    tokens = keras.Model(whole.inputs, whole.layers[2].output)
+    with pytest.raises(ValueError, match="needs one output, of shape"):
+        export(tokens, tmp_path / "m.tflite")
+
+
+def test_extra_that_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "mediapipe.tasks.metadata", None)
+    with pytest.raises(ImportError, match=r"keras-posenc\[mediapipe\]"):
+        export(classifier(), tmp_path / "m.tflite")

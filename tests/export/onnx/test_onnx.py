@@ -1,0 +1,511 @@
+"""Models as ONNX files."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def onnxruntime():
+    pytest.importorskip("tf2onnx")
+    return pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def artifact(onnxruntime, model, tmp_path_factory):
+    return kp.export_onnx(
+        model,
+        tmp_path_factory.mktemp("onnx") / "there" / "m.onnx",
+        max_length=40,
+        verbose=False,
+    )
+
+
+def test_report_and_names(artifact):
+    assert artifact.report.passed
+    assert artifact.report.kind == "onnx"
+    found = kp.inspect(artifact.path)
+    assert found.foreign_operators == []
+    ((name, sides),) = found.signatures.items()
+    assert name == "serving_default"
+    assert str(sides["inputs"]["ids"]) == "int32 (None, None)"
+    assert str(sides["outputs"]["scores"]) == "float32 (None, 3)"
+
+
+def test_any_batch_and_length(artifact, model, onnxruntime):
+    session = onnxruntime.InferenceSession(artifact.path)
+    rng = np.random.default_rng(0)
+    for batch, length in [(1, 1), (2, 3), (7, 64), (1, 65), (1, 300), (1, 1)]:
+        ids = rng.integers(0, 50, (batch, length), "int32")
+        (actual,) = session.run(["scores"], {"ids": ids})
+        np.testing.assert_allclose(actual, model(ids), rtol=0, atol=1e-6)
+
+
+def test_padding_changes_nothing(artifact, onnxruntime):
+    session = onnxruntime.InferenceSession(artifact.path)
+    rows = [[5, 6, 7]], [[5, 6, 7, 0, 0]]
+    (plain,), (padded,) = (
+        session.run(None, {"ids": np.array(row, "int32")}) for row in rows
+    )
+    np.testing.assert_allclose(plain, padded, rtol=0, atol=1e-6)
+
+
+def test_verify_finds_another_model(artifact, make):
+    keras.utils.set_random_seed(1)
+    assert not kp.verify(make.classifier(), artifact.path, max_length=4).passed
+
+
+def test_positions_inside_attention(onnxruntime, tmp_path, make):
+    ids = make.ids()
+    x = layers.Embedding(50, 16, mask_zero=True)(ids)
+    x = kp.TransformerEncoder(
+        1,
+        num_heads=2,
+        intermediate_dim=32,
+        attention_position=kp.RotaryEmbedding(),
+    )(x)
+    report = kp.export_onnx(
+        keras.Model(ids, x), tmp_path / "m.onnx", max_length=9, verbose=False
+    ).report
+    assert report.passed
+
+
+def looped(x):
+    def body(count, y):
+        y = ops.gelu(ops.einsum("ab,ac->ab", y, y), approximate=False)
+        return count + 1, y
+
+    return ops.while_loop(lambda count, y: count < 2, body, (0, x))[1]
+
+
+def test_numbers_that_a_layer_holds(onnxruntime, tmp_path):
+    """No weights, they were inputs of the file; Erfc is TensorFlow's gelu."""
+    x = keras.Input((3,), name="x")
+    adapted = layers.Normalization()
+    adapted.adapt(np.random.default_rng(0).normal(3.0, 2.0, (50, 3)))
+    each = layers.Normalization(mean=[1.0, 2.0, 3.0], variance=[4.0, 5.0, 6.0])
+    all_alike = layers.Normalization(axis=None, mean=1.0, variance=2.0)
+    y = ops.gelu(each(x), approximate=False)
+    outputs = {
+        "a": layers.Dense(4, activation=keras.activations.gelu)(adapted(x)),
+        "b": all_alike(y),
+        "c": ops.where(x > 0, 1.0 / x, 0.0),
+        "weight0": layers.Lambda(looped)(x),
+    }
+    path = tmp_path / "m.onnx"
+    model = keras.Model(x, outputs)
+    kp.export_onnx(model, path, verify=False, verbose=False)
+    report = kp.verify(model, path)
+    assert report.passed
+    assert report.unverified == []
+    ((_, sides),) = kp.inspect(path).signatures.items()
+    assert list(sides["inputs"]) == ["x"]
+    # What is not selected does not matter, an infinity neither.
+    session = onnxruntime.InferenceSession(path)
+    (selected,) = session.run(["c"], {"x": np.array([[0, -1, 2]], "float32")})
+    assert selected.tolist() == [[0.0, 0.0, 0.5]]
+
+
+def test_quotients_of_negative_integers(onnxruntime, tmp_path):
+    """tf2onnx rounds them towards 0, and positions below 0 went wrong."""
+    x = keras.Input((None,), dtype="int32", name="x")
+    whole = keras.Input((None,), dtype="int32", name="positions")
+    vectors = keras.Input((None, 4), name="vectors")
+    model = keras.Model(
+        [x, whole, vectors],
+        {
+            "rest": ops.mod(x, 7),
+            "quotient": ops.floor_divide(x, 7),
+            "negative_rest": ops.mod(x, -7),
+            "negative_quotient": ops.floor_divide(x, -7),
+            "encoding": kp.PositionalEncoding()(vectors, positions=whole),
+        },
+    )
+    path = tmp_path / "model.onnx"
+    numbers = np.arange(-40, 40, dtype="int32")[np.newaxis]
+    given = {
+        "x": numbers,
+        "positions": numbers * 113,
+        "vectors": np.zeros((1, 80, 4), "float32"),
+    }
+    # What is verified is above 0: these have the same quotients anywhere.
+    kp.export_onnx(
+        model, path, samples={name: abs(each) for name, each in given.items()}
+    )
+    session = onnxruntime.InferenceSession(path)
+    for name, want in model.predict(given, verbose=0).items():
+        (got,) = session.run([name], given)
+        np.testing.assert_allclose(got, want, rtol=0, atol=2 * 5.8e-7)
+
+
+@pytest.mark.slow
+def test_models_of_keras_hub(onnxruntime, tmp_path):
+    models = pytest.importorskip("keras_hub").models
+    vit = models.ViTBackbone(
+        image_shape=(8, 8, 3),
+        patch_size=4,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=8,
+        mlp_dim=16,
+    )
+    bert = models.BertBackbone(
+        vocabulary_size=30,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=8,
+        intermediate_dim=16,
+        max_sequence_length=9,
+    )
+    model = keras.Model(
+        [*bert.inputs, *vit.inputs], {**bert.output, "patches": vit.output}
+    )
+    path = tmp_path / "m.onnx"
+    kp.export_onnx(model, path, verify=False, verbose=False)
+    report = kp.verify(model, path, max_length=9)
+    assert report.passed
+    assert report.unverified == []
+
+
+def test_every_shape_is_known_where_the_inputs_are(onnxruntime, tmp_path, make):
+    """As importers want it that plan for one shape."""
+    import onnx
+
+    ids = make.ids()
+    x = layers.Embedding(50, 16, mask_zero=True)(ids)
+    x = kp.TransformerEncoder(
+        1, num_heads=2, intermediate_dim=32, activation="gelu"
+    )(kp.PositionalEncoding()(x))
+    model = keras.Model(ids, layers.MultiHeadAttention(2, 8)(x, x))
+    kp.export_onnx(
+        model,
+        tmp_path / "m.onnx",
+        signatures={"short": (model, {"ids": (1, 8)})},
+        verify=False,
+        verbose=False,
+    )
+    graph = onnx.shape_inference.infer_shapes(
+        onnx.load(tmp_path / "m.onnx"),
+        check_type=True,
+        strict_mode=True,
+        data_prop=True,
+    ).graph
+    shapes = {
+        value.name: value.type.tensor_type.shape.dim
+        for value in (*graph.value_info, *graph.output)
+    }
+    for node in graph.node:
+        for name in node.output:
+            assert all(size.HasField("dim_value") for size in shapes[name])
+
+
+@pytest.fixture(scope="module")
+def weighed(onnxruntime, tmp_path_factory):
+    """A model with an embedding of many rows, and its file as a message."""
+    import onnx
+
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            layers.Embedding(500, 8, name="rows"),
+            layers.LSTM(4),
+            layers.LayerNormalization(epsilon=1e-12),
+            layers.Dense(3, name="scores"),
+        ]
+    )
+    path = tmp_path_factory.mktemp("onnx") / "m.onnx"
+    kp.export_onnx(model, path, verify=False, verbose=False)
+    assert kp.verify(model, path, max_length=4).unverified == []
+    return model, onnx.load(path)
+
+
+def low_bits(values):
+    values.view("uint32").flat[5] ^= 0xFF
+
+
+def last_but_one_row(values):
+    values[-2] += 1.0
+
+
+def ten_times(values):
+    values *= 10
+
+
+@pytest.mark.parametrize(
+    ("which", "change", "match"),
+    [
+        ("lstm_cell/recurrent_kernel", low_bits, "lstm_cell/recurrent_kernel"),
+        ("rows/embeddings", last_but_one_row, "rows/embeddings"),
+        ("add/y:0", ten_times, r"add/y:0 is 9.99\d*e-12, not 9.99\d*e-13"),
+    ],
+)
+def test_what_the_answers_do_not_tell(weighed, tmp_path, which, change, match):
+    import onnx
+
+    model, original = weighed
+    message = onnx.ModelProto.FromString(original.SerializeToString())
+    (tensor,) = (
+        each
+        for each in message.graph.initializer
+        if each.name.endswith(which) and each.data_type == 1
+    )
+    values = onnx.numpy_helper.to_array(tensor).copy()
+    change(values)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    path = tmp_path / "m.onnx"
+    onnx.save(message, path)
+    report = kp.verify(model, path, max_length=4)
+    assert not report.passed
+    (words,) = report.altered
+    assert re.search(match, words)
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(8, "texts"), (6, "integers")])
+def test_output_of_another_kind(onnxruntime, tmp_path, dtype, kind):
+    """Whose numbers are right, or look so."""
+    import onnx
+
+    inputs = keras.Input((4,), name="x")
+    model = keras.Model(inputs, layers.Lambda(ops.round, name="y")(inputs))
+    path = tmp_path / "m.onnx"
+    kp.export_onnx(model, path, verify=False, verbose=False)
+    message = onnx.load(path)
+    (output,) = message.graph.output
+    for node in message.graph.node:
+        node.output[:] = [
+            "own" if each == output.name else each for each in node.output
+        ]
+    message.graph.node.append(
+        onnx.helper.make_node("Cast", ["own"], [output.name], to=dtype)
+    )
+    output.type.tensor_type.elem_type = dtype
+    onnx.save(message, path)
+    report = kp.verify(model, path, other_writer=True, verbose=False)
+    assert not report.passed
+    assert {case.error for case in report.cases} == {
+        f"y is of {kind}, the model's of floats"
+    }
+
+
+@pytest.mark.slow
+def test_graph_of_another_converter(weighed, tmp_path):
+    """Its weights are found wherever they are, and nothing else compared."""
+    import onnx
+
+    model, original = weighed
+    message = onnx.ModelProto.FromString(original.SerializeToString())
+    node = message.graph.node[-1]
+    (name,) = node.output
+    node.output[0] = "half"
+    message.graph.node.append(
+        onnx.helper.make_node("Neg", ["half"], ["negative"])
+    )
+    message.graph.node.append(
+        onnx.helper.make_node("Neg", ["negative"], [name])
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(message, path)
+    (own,) = kp.verify(model, path, max_length=4).rewritten
+    message.producer_version = "another"
+    onnx.save(message, path)
+    report = kp.verify(model, path, max_length=4)
+    assert not report.passed
+    name = message.producer_name
+    assert report.rewritten == [f"{own} ({name} another wrote it, it says)"]
+    report = kp.verify(model, path, max_length=4, other_writer=True)
+    assert report.passed
+    assert "answers and weights alone" in str(report).splitlines()[0]
+    # Nor is a weight found that nothing comes from.
+    for node in message.graph.node:
+        for index, source in enumerate(node.input):
+            if source.endswith("embeddings"):
+                node.input[index] = "mine"
+    (tensor,) = (
+        each
+        for each in message.graph.initializer
+        if each.name.endswith("embeddings")
+    )
+    values = onnx.numpy_helper.to_array(tensor).copy()
+    last_but_one_row(values)
+    message.graph.initializer.append(
+        onnx.numpy_helper.from_array(values, "mine")
+    )
+    onnx.save(message, path)
+    report = kp.verify(model, path, max_length=4, other_writer=True)
+    assert not report.passed
+    (words,) = report.altered
+    assert "rows/embeddings" in words
+
+
+def test_operators_that_onnx_lacks(onnxruntime, tmp_path, make):
+    import tensorflow as tf
+
+    ids = make.ids()
+    x = layers.Embedding(50, 4)(ids)
+    x = layers.Lambda(lambda x: tf.math.bessel_i0e(x))(x)
+    with pytest.raises(kp.ExportError, match="does not have: BesselI0e"):
+        kp.export_onnx(
+            keras.Model(ids, x),
+            tmp_path / "m.onnx",
+            max_length=4,
+            verbose=False,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_that_come_of_a_lookup(onnxruntime, tmp_path, capfd):
+    index = keras.Input((2,), dtype="int32", name="index")
+    words = layers.StringLookup(vocabulary=["a", "b"], invert=True)(index)
+    with pytest.raises(kp.ExportError, match="does not have: LookupTableFind"):
+        kp.export_onnx(
+            keras.Model(index, words),
+            tmp_path / "m.onnx",
+            samples=np.array([[1, 2]]),
+            verbose=False,
+        )
+    assert capfd.readouterr().err == ""
+
+
+def test_arguments_that_do_not_fit(onnxruntime, tmp_path, make):
+    model = make.embedder()
+    with pytest.raises(ValueError, match=r"must end in '\.onnx'"):
+        kp.export_onnx(model, tmp_path / "m.tflite")
+    with pytest.raises(ValueError, match="must be one for an ONNX file"):
+        kp.export_onnx(
+            model, tmp_path / "m.onnx", signatures={"a": model, "b": model}
+        )
+
+
+def test_what_is_no_onnx_file(onnxruntime, tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"\x08nothing of the kind")
+    with pytest.raises(ValueError, match="is no readable ONNX file"):
+        kp.inspect(path)
+
+
+@pytest.mark.parametrize(
+    ("body", "unsafe"),
+    [
+        ("y = mine.Op(x)", ["Op"]),
+        ("y = If(b) <then_branch = g () => (float[n] z) {z = mine.Op(x)}, "
+         "else_branch = h () => (float[n] w) {w = Neg(x)}>", ["Op"]),
+        ("y = mine.Twice(x)", ["Op"]),
+        ("y = ai.onnx.ml.Normalizer(x)", []),
+    ],
+)  # fmt: skip
+def test_operators_of_other_domains(onnxruntime, tmp_path, body, unsafe):
+    import onnx
+
+    path = tmp_path / "m.onnx"
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18, "mine": 1, "ai.onnx.ml": 3]>'
+        f"g (float[n] x, bool b) => (float[n] y) {{{body}}}"
+    )
+    if "Twice" in body:
+        model.functions.append(
+            onnx.parser.parse_function(
+                '<domain: "mine", opset_import: ["": 18, "mine": 1]>'
+                "Twice (x) => (y) {z = Add(x, x) y = mine.Op(z)}"
+            )
+        )
+    onnx.save(model, path)
+    found = kp.inspect(path)
+    assert found.unsafe_operators == found.foreign_operators == unsafe
+    assert "Twice" not in found.operators
+
+
+@pytest.mark.parametrize("where", ["initializer", "attribute", "sparse"])
+def test_numbers_in_other_files(onnxruntime, tmp_path, where):
+    import onnx
+
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]>'
+        "g (float[n] x, bool b) => (float[n] y) {"
+        "y = If(b) <then_branch = h () => (float[n] z) {"
+        "c = Constant<value = float[1] {1.0}>() z = Add(x, c)}, "
+        "else_branch = i () => (float[n] w) {w = Neg(x)}>}"
+    )
+    branch = model.graph.node[0].attribute[0].g
+    if where == "initializer":
+        tensor = branch.initializer.add()
+    elif where == "sparse":
+        tensor = model.graph.sparse_initializer.add().values
+    else:
+        tensor = branch.node[0].attribute[0].t
+    tensor.name, tensor.data_type = "far", 1
+    tensor.ClearField("float_data")
+    tensor.dims[:] = [1]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    (tmp_path / "w.bin").write_bytes(bytes(4))
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match="'far' are in another file"):
+        kp.inspect(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("type", "sizes", "reason"),
+    [
+        (1, [-200, -200], "Negative dimension"),
+        (8, [20_000], "STRING data"),
+        (999, [40_000], "no known type: 999"),
+    ],
+)
+def test_a_large_weight_that_is_none(
+    onnxruntime, tmp_path, type, sizes, reason
+):
+    import onnx
+
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]>'
+        "g (float[n] x) => (float[n] y) {y = Identity(x)}"
+    )
+    model.graph.initializer.append(
+        onnx.TensorProto(name="w", data_type=type, dims=sizes)
+    )
+    model.graph.initializer[0].raw_data = bytes(160_000)
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match=rf"no readable ONNX file: .*{reason}"):
+        kp.inspect(tmp_path / "m.onnx")
+
+
+def test_more_than_a_file_holds(onnxruntime, tmp_path, make, monkeypatch):
+    from keras_posenc.export.formats import onnx_operators as writing
+
+    monkeypatch.setattr(writing, "_MOST", 1000)
+    with pytest.raises(kp.ExportError, match=r"holds 1\.00 kB at most"):
+        kp.export_onnx(make.embedder(), tmp_path / "m.onnx", verify=False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_file_larger_than_the_memory_to_read_one(onnxruntime, tmp_path):
+    import onnx
+
+    size = 3 * 2**27
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]>'
+        "g (uint8[n] x) => (uint8[n] y) {y = Max(x, w)}"
+    )
+    model.graph.initializer.append(
+        onnx.TensorProto(name="w", data_type=2, dims=[size])
+    )
+    model.graph.initializer[0].raw_data = bytes(size)
+    onnx.save(model, tmp_path / "m.onnx")
+    assert kp.inspect(tmp_path / "m.onnx").weight_bytes == size
+
+
+def test_extra_that_is_missing(monkeypatch, tmp_path, make):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    with pytest.raises(ImportError, match=r"keras-posenc\[onnx\]"):
+        kp.export_onnx(make.embedder(), tmp_path / "m.onnx")

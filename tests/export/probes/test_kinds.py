@@ -1,0 +1,168 @@
+"""What an output is judged as, and whether quantized vectors keep direction."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_posenc as kp
+from keras_posenc.export.probes.compare import kinds_of, losses
+from keras_posenc.export.signatures.from_model import resolve_signatures
+
+pytestmark = pytest.mark.tensorflow
+
+WIDTH = 128
+
+
+def encoder(*heads, pooled=True, blocks=1):
+    """Ids to vectors, and through what follows."""
+    keras.utils.set_random_seed(0)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = layers.Embedding(300, WIDTH, mask_zero=True)(ids)
+    x = kp.TransformerEncoder(blocks, num_heads=4, intermediate_dim=256)(
+        kp.PositionalEncoding()(x)
+    )
+    if pooled:
+        x = kp.MaskedAveragePooling1D()(x)
+    for head in heads:
+        x = head(x)
+    return keras.Model(ids, x)
+
+
+class Subclass(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.embedding = layers.Embedding(300, 8)
+
+    def call(self, ids):
+        return {"vectors": self.embedding(ids)}
+
+
+def subclass():
+    model = Subclass()
+    model(np.ones((1, 2), "int32"))
+    return model
+
+
+def nested():
+    head = keras.Sequential(
+        [layers.Dense(8, activation="relu"), layers.Dense(5)]
+    )
+    return encoder(head, layers.Activation("linear", dtype="float32"))
+
+
+def normalized(x):
+    return keras.ops.normalize(x, axis=-1)
+
+
+SHAPES = {"ids": keras.InputSpec(shape=(None, None), dtype="int32")}
+KINDS = {
+    "softmax": (lambda: encoder(layers.Dense(5, "softmax")), "scores"),
+    "softmax_apart": (
+        lambda: encoder(layers.Dense(5), layers.Softmax()),
+        "scores",
+    ),
+    "multi_label": (lambda: encoder(layers.Dense(5, "sigmoid")), "scores"),
+    "logits": (lambda: encoder(layers.Dense(5)), "logits"),
+    "nested_logits": (nested, "logits"),
+    "language_model": (
+        lambda: encoder(layers.Dense(300), pooled=False),
+        "logits",
+    ),
+    "sentences": (encoder, "vectors"),
+    "normalized": (lambda: encoder(layers.UnitNormalization()), "vectors"),
+    "projected": (lambda: encoder(layers.Dense(32), normalized), "vectors"),
+    "tanh": (lambda: encoder(layers.Dense(32, "tanh")), "vectors"),
+    "relu": (lambda: encoder(layers.Dense(32, "relu")), "vectors"),
+    "tokens": (lambda: encoder(pooled=False), "vectors"),
+    "regression": (lambda: encoder(layers.Dense(1)), None),
+    "subclass": (subclass, "vectors"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kind(name):
+    make, kind = KINDS[name]
+    model = make()
+    given = (model, SHAPES) if name == "subclass" else model
+    (signature,) = resolve_signatures(model, {"serving_default": given})
+    rng = np.random.default_rng(0)
+    answers = [
+        {
+            key: keras.ops.convert_to_numpy(value)
+            for key, value in signature.call(
+                {"ids": rng.integers(1, 300, shape).astype("int32")}
+            ).items()
+        }
+        for shape in ((1, 3), (4, 7))
+    ]
+    found = [each.name for each in kinds_of(signature, answers).values()]
+    assert found == [kind] * (kind is not None)
+
+
+@pytest.mark.parametrize("kind", ["logits", "vectors"])
+def test_losses(kind):
+    """Against their definitions; both are half of a small movement squared."""
+    rng = np.random.default_rng(0)
+    wanted = rng.normal(size=(50, 8))
+    got = wanted + 1e-3 * rng.normal(size=wanted.shape)
+    if kind == "vectors":
+        sizes = [np.sqrt((x**2).sum(-1)) for x in (wanted, got)]
+        expected = 1 - (wanted * got).sum(-1) / (sizes[0] * sizes[1])
+    else:
+        p, q = (
+            np.exp(x) / np.exp(x).sum(-1, keepdims=True) for x in (wanted, got)
+        )
+        expected = (p * np.log(p / q)).sum(-1)
+    # Sums of 8 products of size 1, in float64.
+    np.testing.assert_allclose(
+        losses(kind, wanted, got), expected, rtol=0, atol=64 * 2.0**-52
+    )
+    assert losses(kind, wanted, wanted).max() <= 64 * 2.0**-52
+    halved = losses(kind, wanted, wanted + (got - wanted) / 2)
+    # The next term is 1e-3 of the first for each unit of what is relative.
+    np.testing.assert_allclose(4 * halved, losses(kind, wanted, got), rtol=0.05)
+
+
+def test_vectors_that_point_elsewhere_are_refused(tmp_path):
+    ids = np.random.default_rng(0).integers(1, 300, (12, 9)).astype("int32")
+    model = encoder(blocks=3)
+    exported = kp.export_litert(
+        model,
+        tmp_path / "vectors.tflite",
+        quantization="int8",
+        samples=ids,
+        max_length=9,
+        verbose=False,
+    )
+    text = str(exported.report)
+    assert "score" not in text
+    assert "on average, over 12 vectors" in text
+    assert " on the 12 samples, " in text
+    (shift,) = [
+        weight for weight in model.weights if weight.path.endswith("beta")
+    ][-1:]
+    signs = np.random.default_rng(1).choice([-1, 1], shift.shape)
+    shift.assign(shift + 0.15 * signs)
+    report = kp.verify(
+        model, exported.path, samples=ids, max_length=9, verbose=False
+    )
+    # Each number is within what rounding may do to one.
+    assert report.worst_difference <= report.tolerance
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=r"vectors point elsewhere .+ at least 0\.9\d+ \(required 0\.99\d+"
+        r"\).+`tolerance`",
+    ):
+        report.require_success()
+    assert (
+        kp.verify(
+            model,
+            exported.path,
+            samples=ids,
+            max_length=9,
+            tolerance=0.3,
+            verbose=False,
+        ).lost_too_much
+        == []
+    )

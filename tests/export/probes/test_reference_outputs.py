@@ -1,0 +1,129 @@
+"""What the model itself answers."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from keras_posenc.export.probes.cases import Questions
+from keras_posenc.export.probes.reference import expect
+from keras_posenc.export.signatures.serving import resolve_serving_signatures
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_two_signatures_of_the_same_questions_ask_their_model_once():
+    asked = []
+
+    class Noting(layers.Layer):
+        supports_masking = True
+
+        def call(self, inputs):
+            asked.append(inputs.shape)
+            return inputs
+
+    inputs = keras.Input((None,), dtype="int32", name="ids")
+    embedded = layers.Embedding(20, 4, mask_zero=True)(inputs)
+    model = keras.Model(inputs, Noting()(embedded))
+    signatures = resolve_serving_signatures(model)
+    assert [each.name for each in signatures] == ["serving_default", "from_ids"]
+    asked.clear()
+    cases = expect(Questions.fit(signatures, max_length=4)).cases
+
+    assert len(cases) == 12  # 2 signatures, 2 batches, lengths of 1, 2 and 4
+    # And three rows by themselves, to see whether padding behind them matters,
+    # and one a second time, to see whether the model changes by being run.
+    assert len(asked) == 6 + 3 + 1
+    for case in cases:
+        if case.signature == "from_ids":
+            ids = np.where(
+                np.arange(case.inputs["ids"].shape[1])
+                < case.inputs["lengths"][:, None],
+                case.inputs["ids"],
+                0,
+            )
+            (answer,) = case.answers.values()
+            wanted = model(tf.constant(ids))
+            np.testing.assert_array_equal(answer, wanted)
+
+
+class Adapted(layers.Layer):
+    """One table, and whichever of two adapters is switched on."""
+
+    active = 0
+
+    def build(self, shape):
+        self.scales = self.add_weight(shape=(2, 4), initializer="normal")
+
+    def call(self, inputs):
+        return inputs * self.scales[self.active]
+
+
+class Switch(layers.Layer):
+    def __init__(self, active):
+        super().__init__()
+        self.active = active
+
+    def call(self, inputs):
+        Adapted.active = self.active
+        return inputs
+
+
+class Signed(layers.Layer):
+    def call(self, named):
+        return named.get("plus", 0.0) - named.get("minus", 0.0)
+
+
+class FirstColumn(layers.Layer):
+    """Passes on the very tensor that it is given, with a mask."""
+
+    supports_masking = True
+
+    def call(self, inputs):
+        return inputs
+
+    def compute_mask(self, inputs, previous_mask):
+        return inputs[..., 0] > 0
+
+
+def adapters(vectors):
+    adapted = Adapted()
+    return [adapted(Switch(active)(vectors)) for active in (0, 1)]
+
+
+def names(vectors):
+    signed = Signed()
+    return [signed({name: vectors}) for name in ("plus", "minus")]
+
+
+def masks(vectors):
+    pooling = layers.GlobalAveragePooling1D()
+    return [pooling(FirstColumn()(vectors)), pooling(vectors)]
+
+
+@pytest.mark.parametrize("make", [adapters, names, masks])
+@pytest.mark.parametrize("embeds", [True, False])
+def test_each_signature_is_asked_as_if_there_were_no_other(make, embeds):
+    """Whatever its layers read, and leave behind, beside their arguments."""
+    keras.utils.set_random_seed(0)
+    if embeds:
+        inputs = keras.Input((None,), dtype="int32", name="x")
+        vectors = layers.Embedding(20, 4)(inputs)
+    else:
+        inputs = vectors = keras.Input((None, 4), name="x")
+    models = dict(
+        zip(
+            ("serving_default", "other"),
+            [keras.Model(inputs, outputs) for outputs in make(vectors)],
+            strict=True,
+        )
+    )
+    signatures = resolve_serving_signatures(models["serving_default"], models)
+    asked = set()
+    for case in expect(Questions.fit(signatures, max_length=4)).cases:
+        asked.add(case.signature)
+        (answer,) = case.answers.values()
+        wanted = models[case.signature](tf.constant(case.inputs["x"]))
+        np.testing.assert_array_equal(answer, wanted)
+    assert asked == {*models}

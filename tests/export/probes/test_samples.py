@@ -1,0 +1,476 @@
+"""Inputs to verify an artifact with."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_posenc as kp
+from keras_posenc.export.probes.cases import Questions
+from keras_posenc.export.probes.generate import make_questions
+from keras_posenc.export.probes.samples import fit_samples
+from keras_posenc.export.signatures.from_model import (
+    resolve_numeric_signatures,
+    resolve_signatures,
+)
+from keras_posenc.export.signatures.serving import resolve_serving_signatures
+
+pytestmark = pytest.mark.tensorflow
+
+
+def cases(model, samples=None, max_length=20, signatures=None):
+    """All but extreme cases of a model's signatures, by signature."""
+    resolved = resolve_signatures(model, signatures)
+    given = fit_samples(resolved, samples)
+    return {
+        each.name: [
+            question.inputs
+            for question in make_questions(
+                each, given[each.name], max_length, taken_by(each)
+            )
+            if not question.extremes
+        ]
+        for each in resolved
+    }
+
+
+def taken_by(signature):
+    """Whether a signature's model takes some inputs."""
+
+    def takes(inputs):
+        try:
+            signature.call({name: tf.constant(x) for name, x in inputs.items()})
+        except tf.errors.InvalidArgumentError:
+            return False
+        return True
+
+    return takes
+
+
+def grid(model, **options):
+    return cases(model, **options)["serving_default"]
+
+
+def embed(*sizes, shape=(None,), dtype="int32"):
+    """A model of ids with embeddings of these sizes."""
+    inputs = keras.Input(shape, dtype=dtype, name="ids")
+    vectors = [layers.Embedding(size, 4)(inputs) for size in sizes]
+    return keras.Model(inputs, sum(vectors[1:], start=vectors[0]))
+
+
+def shapes_of(inventions, name="ids"):
+    return [case[name].shape for case in inventions]
+
+
+def sizes_of_grid(*shape):
+    inputs = keras.Input(shape, name="grid")
+    model = keras.Model(inputs, layers.Activation("relu")(inputs))
+    return shapes_of(grid(model, max_length=512), "grid")
+
+
+@pytest.mark.parametrize(
+    ("shape", "longest"),
+    [
+        ((None, None, 3), 512),  # 2.4 million numbers in a batch of 3
+        ((None, None, 64), 209),
+        ((None, None, None, 1), 140),
+        ((None, None, None, 64), 35),
+        ((None, None, None, 512), 17),
+        ((None, 40, None, 64), 33),
+        ((None, None, 2**24), 1),
+    ],
+)
+def test_axes_of_a_grid_share_the_memory(shape, longest):
+    sizes = sizes_of_grid(*shape)
+    lengths = sorted({1, 2, 17, longest} if longest > 1 else {1})
+    assert sizes == [
+        (batch, *(length if size is None else size for size in shape))
+        for batch in (1, 3)
+        for length in lengths
+    ]
+
+
+def test_the_longest_of_a_sequence_is_asked_whatever_goes_with_it():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    pairs = keras.Input((None, None, 9), name="pairs")
+    x = layers.Embedding(5, 9)(ids)
+    model = keras.Model([ids, pairs], [x, ops.sum(pairs, axis=(1, 2))])
+    lengths = {case["ids"].shape[1] for case in grid(model, max_length=600)}
+    assert lengths == {1, 2, 17, 600}
+
+
+# ---- The grid
+
+
+@pytest.mark.parametrize(
+    ("max_length", "lengths"),
+    [(512, (1, 2, 17, 512)), (17, (1, 2, 17)), (5, (1, 2, 5)), (1, (1,))],
+)
+def test_batches_and_lengths(make, max_length, lengths):
+    assert shapes_of(grid(make.embedder(), max_length=max_length)) == [
+        (batch, length) for batch in (1, 3) for length in lengths
+    ]
+
+
+def test_grid_is_the_same_each_time(make):
+    model = make.embedder()
+    for one, other in zip(grid(model), grid(model), strict=True):
+        np.testing.assert_array_equal(one["ids"], other["ids"])
+
+
+@pytest.mark.parametrize("size", [2, 50])
+def test_lowest_and_highest_id_of_the_smallest_embedding(size):
+    for case in grid(embed(200, size, 70)):
+        values = case["ids"]
+        assert values.dtype == np.int32
+        assert values.max() == size - 1
+        assert values.min() >= 0
+        if values.size > 1:
+            assert values.min() == 0
+
+
+def test_embedding_of_one_id():
+    for case in grid(embed(1)):
+        assert not np.any(case["ids"])
+
+
+def test_smallest_embedding_may_be_nested(make):
+    inner = keras.Sequential([layers.Embedding(7, 4), layers.Dense(2)])
+    inputs = make.ids()
+    model = keras.Model(inputs, layers.Embedding(50, 2)(inputs) + inner(inputs))
+    assert max(case["ids"].max() for case in grid(model)) == 6
+
+
+def test_each_input_has_the_ids_of_its_own_embedding():
+    # As in BERT: few segments beside many words; a mask goes to none. Deep in
+    # the model, and one size in the way of another's name.
+    names = ("words", "segments", "kinds", "mask")
+    words, segments, kinds, mask = inputs = [
+        keras.Input((None,), dtype="int32", name=name) for name in names
+    ]
+    inner = keras.Input((None,), dtype="int32")
+    nested = keras.Model(inner, layers.Embedding(30, 4)(inner))
+    vectors = (
+        layers.Embedding(200, 4)(words)
+        + layers.Embedding(2, 4)(segments)
+        + nested(kinds)
+    ) * ops.expand_dims(ops.cast(mask, "float32"), -1)
+    found = grid(keras.Model(inputs, vectors))
+    assert len(found) == 8
+    for case in found:
+        highest = {name: values.max() for name, values in case.items()}
+        assert highest == {
+            "words": 199,
+            "segments": 1,
+            "kinds": 29,
+            "mask": 1,
+        }
+        # Of what goes to no embedding, 1 says that there is a token.
+        batch, length = case["mask"].shape
+        assert np.all(case["mask"][0] == 1)
+        if batch == 3:
+            assert np.sum(case["mask"][1]) == (length + 1) // 2
+            assert not np.any(case["mask"][2])
+
+
+def test_only_shorter_lengths_may_be_refused(make):
+    model = embed(9)
+    signatures = {
+        "dynamic": (model, {"ids": (None, None)}),
+        "static": (model, {"ids": (1, 3)}),
+    }
+    required = {
+        signature.name: [
+            (question.inputs["ids"].shape[-1], question.is_required)
+            for question in make_questions(
+                signature,
+                [{"ids": np.ones((1, 3), "int32")}],
+                8,
+                taken_by(signature),
+            )
+        ]
+        for signature in resolve_signatures(model, signatures)
+    }
+    grid = [(1, False), (2, False), (8, True)]
+    assert required == {
+        "dynamic": [(3, True), *grid, *grid],
+        "static": [(3, True), (3, True)],
+    }
+
+
+def test_rows_with_padding_at_their_end_and_of_nothing_else(make):
+    for case in grid(make.embedder()):
+        values = case["ids"]
+        batch, length = values.shape
+        if batch == 3:
+            half = (length + 1) // 2
+            if length > 2:
+                assert np.any(values[1, :half])
+            assert not np.any(values[1, half:])
+            assert not np.any(values[2])
+
+
+def test_static_sizes_are_kept_and_given_once():
+    assert shapes_of(grid(embed(9, shape=(5,)))) == [(1, 5), (3, 5)]
+    model = embed(9)
+    signatures = {
+        "batch": (model, {"ids": (2, None)}),
+        "both": (model, {"ids": (1, 8)}),
+    }
+    found = cases(model, signatures=signatures, max_length=4)
+    assert shapes_of(found["batch"]) == [(2, 1), (2, 2), (2, 4)]
+    assert shapes_of(found["both"]) == [(1, 8)]
+
+
+def test_two_inputs_agree_in_batch_and_length(make):
+    inputs = [
+        make.ids(),
+        keras.Input((), dtype="int32", name="lengths"),
+        keras.Input((None, 3), name="features"),
+        keras.Input((None,), dtype="bool", name="mask"),
+    ]
+    vectors = layers.Embedding(50, 3)(inputs[0]) + inputs[2]
+    numbers = [ops.cast(x, "float32") for x in inputs]
+    model = keras.Model(
+        inputs, [vectors, ops.expand_dims(numbers[1], -1) + numbers[3]]
+    )
+    flags = []
+    for case in grid(model):
+        batch, length = case["ids"].shape
+        assert case["lengths"].shape == (batch,)
+        assert case["lengths"].dtype == np.int32
+        assert case["lengths"].min() >= 0
+        assert case["features"].shape == (batch, length, 3)
+        assert case["features"].dtype == np.float32
+        assert case["mask"].shape == (batch, length)
+        assert case["mask"].dtype == bool
+        flags += list(case["mask"].ravel())
+    assert set(flags) == {True, False}
+
+
+def test_floats_are_of_either_sign_and_never_the_same():
+    inputs = keras.Input((None, 4), name="frames")
+    (*_, last) = grid(keras.Model(inputs, layers.Dense(2)(inputs)))
+    values = last["frames"]
+    assert values.shape == (3, 20, 4)
+    assert values.dtype == np.float32
+    assert values.min() < 0 < values.max()
+
+
+def test_padded_rows_of_a_masked_model_of_floats():
+    # What Keras's Masking takes for padding is a step of nothing but zeros.
+    inputs = keras.Input((None, 4), name="frames")
+    outputs = layers.Dense(2)(layers.Masking()(inputs))
+    for case in grid(keras.Model(inputs, outputs)):
+        real = np.any(case["frames"] != 0, axis=-1)
+        batch, length = real.shape
+        if batch == 3:
+            half = (length + 1) // 2
+            assert np.all(real[1, :half])
+            assert not np.any(real[1, half:])
+            assert not np.any(real[2])
+
+
+def test_strings_of_all_kinds():
+    inputs = keras.Input((), dtype="string", name="text")
+    model = keras.Model(inputs, layers.Identity()(inputs))
+    found = grid(model)
+    assert shapes_of(found, "text") == [(1,), (3,)]
+    texts = [text for case in found for text in case["text"]]
+    assert all(isinstance(text, str) for text in texts)
+    assert "" in texts
+    assert any(not text.isascii() for text in texts)
+
+
+def test_strings_of_any_shape():
+    inputs = keras.Input((None,), dtype="string", name="words")
+    model = keras.Model(inputs, layers.Identity()(inputs))
+    assert shapes_of(grid(model), "words")[-1] == (3, 20)
+
+
+# ---- Vocabularies
+
+
+def looked_up(layer, name="item", shape=(None,)):
+    """An input of what a layer looks up, and beside it one of ids."""
+    dtype = "string" if isinstance(layer, layers.StringLookup) else "int64"
+    inputs = [
+        keras.Input(shape, dtype=dtype, name=name),
+        keras.Input((None,), dtype="int32", name="ids"),
+    ]
+    nested = keras.Sequential([layers.Embedding(30, 4)])
+    outputs = [
+        layers.Embedding(7, 4)(layer(inputs[0])),
+        nested(inputs[1]),
+    ]
+    return keras.Model(inputs, outputs)
+
+
+@pytest.mark.parametrize(
+    ("layer", "values"),
+    [
+        (layers.IntegerLookup(vocabulary=[1000, 7, -3]), {1000, 7, -3, 1001}),
+        (
+            layers.IntegerLookup(vocabulary=[1000, 7], num_oov_indices=0),
+            {1000, 7},
+        ),
+        (
+            layers.StringLookup(vocabulary=["a", "b"]),
+            {"a", "b", "an unknown one"},
+        ),
+    ],
+)
+def test_what_is_looked_up_is_of_the_vocabulary(layer, values):
+    found = grid(looked_up(layer))
+    assert len(found) == 8
+    for case in found:
+        assert set(case["item"].ravel().tolist()) <= values
+        # The other ids have their own embedding.
+        assert case["ids"].max() == 29
+    assert {x for case in found for x in case["item"].ravel()} == values
+
+
+def test_lookup_without_an_embedding_needs_no_samples():
+    inputs = keras.Input((1,), dtype="int64", name="item")
+    buckets = layers.Hashing(3, output_mode="one_hot")(inputs)
+    found = grid(keras.Model(inputs, layers.Dense(2)(buckets)))
+    assert shapes_of(found, "item") == [(1, 1), (3, 1)]
+    assert len({x for case in found for x in case["item"].ravel()}) > 1
+
+
+def test_numbers_that_are_looked_up_are_no_ids_of_tokens():
+    def names(first):
+        x = layers.Embedding(9, 4)(first)
+        model = keras.Model(inputs, layers.GlobalAveragePooling1D()(x))
+        return [each.name for each in resolve_serving_signatures(model)]
+
+    inputs = keras.Input((None,), dtype="int64", name="item")
+    lookup = layers.IntegerLookup(vocabulary=[1000, 7])
+    assert names(inputs) == ["serving_default", "from_ids", "encode"]
+    assert names(lookup(inputs)) == ["serving_default"]
+    assert names(layers.Hashing(9)(inputs + 1)) == ["serving_default"]
+
+
+def test_ids_that_are_looked_up_besides_are_ids():
+    inputs = keras.Input((None,), dtype="int64", name="ids")
+    hashed = layers.Hashing(3)(inputs)
+    x = layers.Embedding(9, 4)(inputs) + layers.Embedding(3, 4)(hashed)
+    model = keras.Model(inputs, x)
+    assert max(case["ids"].max() for case in grid(model)) < 9
+    assert len(resolve_serving_signatures(model)) == 2
+
+
+# ---- Given samples
+
+
+def test_samples_come_first(make):
+    model, sample = make.embedder(), np.array([[4, 44, 0]])
+    for samples in (
+        sample,
+        [sample],
+        {"ids": sample},
+        [{"ids": sample}],
+        (sample,),
+        ops.convert_to_tensor(sample),
+    ):
+        first, *rest = grid(model, samples=samples)
+        assert first["ids"].dtype == np.int32
+        np.testing.assert_array_equal(first["ids"], sample)
+        assert len(rest) == 8
+
+
+def test_several_samples_of_several_shapes(make):
+    samples = [np.ones((1, 2)), {"ids": np.ones((5, 6))}]
+    found = grid(make.embedder(), samples=samples)
+    assert shapes_of(found)[:2] == [(1, 2), (5, 6)]
+
+
+def test_samples_are_all_there_is_without_an_embedding(make):
+    inputs = make.ids()
+    model = keras.Model(inputs, ops.one_hot(inputs, 5))
+    found = grid(model, samples=[np.array([[4, 0]])])
+    assert shapes_of(found) == [(1, 2)]
+
+
+def test_integers_without_an_embedding_need_samples(make):
+    inputs = make.ids()
+    model = keras.Model(inputs, ops.one_hot(inputs, 5))
+    for samples in (None, []):
+        message = (
+            "Signature 'serving_default' takes integers, and no Embedding "
+            "layer says how large they may be: give some, as in "
+            "`samples={'ids': np.zeros((2, 2), 'int32')}` (--samples FILE.npz)"
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            grid(model, samples=samples)
+
+
+@pytest.mark.parametrize(
+    ("options", "longest", "words"),
+    [
+        ({}, 512, 200),
+        ({"sequence_length": 16}, 16, 200),
+        ({"max_length": 300}, 300, 310),
+        ({"max_length": 9000}, 512, 520),
+    ],
+)
+def test_what_a_tokenizer_cuts_is_asked(options, longest, words):
+    """A text that is cut, and as many ids as the text has then."""
+    text = keras.Input((), dtype="string", name="text")
+    tokenizer = kp.CharacterTokenizer(["a", "b"], **options)
+    size = tokenizer.vocabulary_size()
+    vectors = layers.Embedding(size, 2, mask_zero=True)(tokenizer(text))
+    model = keras.Model(text, vectors)
+    resolved = resolve_serving_signatures(model)
+    assert Questions.fit(resolved).max_length == longest
+    assert Questions.fit(resolved, max_length=7).max_length == 7
+    numeric = resolve_numeric_signatures(model)
+    assert Questions.fit(numeric).max_length == longest
+    asked = [case["text"] for case in grid(model)]
+    found = max(len(each.split()) for texts in asked for each in texts)
+    assert found == words
+
+
+def test_samples_of_strings():
+    inputs = keras.Input((), dtype="string", name="text")
+    model = keras.Model(inputs, layers.Identity()(inputs))
+    for samples in (
+        np.array(["one", "two"]),
+        np.array(["one", b"two"], dtype=object),
+        {"text": ["one", "two"]},
+    ):
+        first, *_ = grid(model, samples=samples)
+        assert first["text"].dtype == object
+        assert [
+            str(t, "utf-8") if isinstance(t, bytes) else t
+            for t in first["text"]
+        ] == ["one", "two"]
+
+
+def test_texts_beside_a_number_are_named():
+    text = keras.Input((), dtype="string", name="text")
+    model = keras.Model(text, layers.StringLookup(vocabulary=["a"])(text))
+    (signature, *_) = resolve_signatures(model)
+    message = (
+        r"input 'text' of signature 'serving_default' \(dtype string\) must "
+        "be strings. Received: list with 3"
+    )
+    with pytest.raises(ValueError, match=message):
+        fit_samples([signature], [["a", 3]])
+
+
+def test_a_text_alone_is_a_batch_of_one():
+    inputs = keras.Input((), dtype="string", name="text")
+    model = keras.Model(inputs, layers.Identity()(inputs))
+    one, two, *_ = grid(model, samples=["one", {"text": "two"}])
+    assert one["text"].tolist() == ["one"]
+    assert two["text"].tolist() == ["two"]
+
+
+def test_whole_floats_are_integers(make):
+    first, *_ = grid(make.embedder(), samples=np.array([[4.0, 0.0]]))
+    np.testing.assert_array_equal(first["ids"], [[4, 0]])
+    assert first["ids"].dtype == np.int32

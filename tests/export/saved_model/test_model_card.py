@@ -1,0 +1,180 @@
+"""What an operator needs to know of a version, beside the model."""
+
+import ast
+import json
+import re
+import shlex
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import keras_posenc as kp
+from keras_posenc.export import units
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def card(served):
+    return (served.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+
+
+def sections(card):
+    """The parts of a card by their headings."""
+    parts = re.split(r"(?m)^## ", card)[1:]
+    return {part.splitlines()[0].strip("`"): part for part in parts}
+
+
+def test_every_signature_is_described(served, card):
+    found = kp.inspect(served.path).signatures
+    parts = sections(card)
+    assert list(parts) == [
+        "Verification",
+        "Warm-up and batching",
+        "serving_default",
+        "from_ids",
+        "encode",
+    ]
+    for name, sides in found.items():
+        for side, tensors in sides.items():
+            for tensor, info in tensors.items():
+                row = f"| {side[:-1]} | `{tensor}` | {info} | "
+                assert row in parts[name]
+    assert "in their order: yes, no, vielleicht, später |" in card
+    row = (
+        "| output | `label` | string (None) | the class of the highest score |"
+    )
+    assert row in parts["from_ids"]
+    assert "past the row's length are taken as padding" in parts["from_ids"]
+    assert "which tokens are real" in parts["encode"]
+
+
+def test_an_output_of_ones_own_is_not_taken_for_another(tmp_path):
+    x = keras.Input((2,), name="x")
+    model = keras.Model(x, {"mask": keras.layers.Dense(3)(x)})
+    path = kp.export_saved_model(model, tmp_path, verbose=False).path
+    row = "| output | `mask` | float32 (None, 3) | the model's output |"
+    assert row in (path / "MODEL_CARD.md").read_text()
+
+
+def test_samples_are_never_quoted(served, card):
+    assert served.report.cases[0].is_sample
+    # Those of `served`, in whatever words the card writes them.
+    for sample in ("one two", '"x"', "'x'", "[[2, 5, 3]]", "[2, 5, 3]"):
+        assert sample not in card
+    assert '{"text": ["a text"]}' in card
+
+
+def test_requests_to_copy_can_be_answered(card, served, run_saved_model):
+    for name in ("serving_default", "from_ids", "encode"):
+        part = sections(card)[name]
+        (command,) = re.findall("```sh\n(.*?)\n```", part, re.DOTALL)
+        program, address, flag, body = shlex.split(command)
+        assert (program, flag) == ("curl", "-d")
+        assert address == "http://localhost:8501/v1/models/judge:predict"
+        request = json.loads(body)
+        assert request.get("signature_name", "serving_default") == name
+        run = run_saved_model(served.path, name)
+        outputs = run(
+            {key: np.array(value) for key, value in request["inputs"].items()}
+        )
+        assert set(outputs) == set(
+            kp.inspect(served.path).signatures[name]["outputs"]
+        )
+        assert all(len(value) == 1 for value in outputs.values())
+
+
+def test_grpc_code_makes_the_same_request(card):
+    pytest.importorskip("tensorflow_serving")
+    for name in ("serving_default", "from_ids", "encode"):
+        part = sections(card)[name]
+        (code,) = re.findall("```python\n(.*?)\n```", part, re.DOTALL)
+        ast.parse(code)
+        upto = code.index("channel = ")  # there is no server here
+        scope = {}
+        exec(code[:upto], scope)
+        request = scope["request"]
+        assert request.model_spec.name == "judge"
+        assert request.model_spec.signature_name == name
+        (command,) = re.findall("-d '(.*?)'\n", part)
+        inputs = {
+            key: tf.make_ndarray(value) for key, value in request.inputs.items()
+        }
+        for key, value in json.loads(command)["inputs"].items():
+            expected = np.array(value)
+            if expected.dtype.kind == "U":
+                expected = np.char.encode(expected).astype(object)
+            np.testing.assert_array_equal(inputs[key], expected)
+
+
+def test_what_was_proved_is_told(served, card):
+    cases = len(served.report.cases)
+    assert f"{cases} batches, largest difference " in card
+    weights = kp.inspect(served.path).weight_bytes
+    assert f"of which weights {units.size(weights)}" in card
+    assert "Warm-up: 3 requests" in card
+    assert "A request may have 32 rows; more is a 400" in card
+    assert "FastWordpieceTokenizeWithOffsets" in card
+    assert "In Python `import tensorflow_text`, which registers them" in card
+    assert f"TensorFlow {tf.__version__} and Keras {keras.__version__}" in card
+
+
+def test_size_of_the_report_is_that_of_the_folder(make, tmp_path):
+    # Of its own: a later verification, where it fails, takes the record away.
+    served = kp.export_saved_model(
+        make.classifier(), tmp_path / "sized", max_length=8, verbose=False
+    )
+    files = [p for p in served.path.rglob("*") if p.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    assert served.report.size_bytes == size
+
+
+def test_padding_that_is_wrong_is_warned_of(make, card, tmp_path):
+    assert "are wrong in" not in card  # text, and ids with lengths
+    path = kp.export_saved_model(
+        make.classifier(), tmp_path / "ids", verify=False, verbose=False
+    ).path
+    text = (path / "MODEL_CARD.md").read_text()
+    assert "tensorflow_text" not in text
+    assert "lengths are wrong in `serving_default`, `encode`**" in text
+    assert "send `from_ids` with `lengths`" in text
+    assert "Not verified" in text
+
+
+@pytest.mark.parametrize("mask", [True, False])
+def test_model_that_depends_on_padding_is_told_of(make, tmp_path, mask):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4, mask_zero=mask)(inputs)
+    scores = kp.MaskedAveragePooling1D()(vectors)
+    report = kp.export_saved_model(
+        keras.Model(inputs, {"scores": scores, "vectors": vectors}),
+        tmp_path,
+        max_length=5,
+        verbose=False,
+    ).report
+    assert report.padding_matters is not mask
+    assert ("padding changes its answers" in str(report)) is not mask
+    text = (tmp_path / "1" / "MODEL_CARD.md").read_text()
+    assert ("Padding changes this model's answers" in text) is not mask
+
+
+def test_card_goes_back_with_its_version(make, tmp_path):
+    for labels in (["a", "b", "c"], None):
+        kp.export_saved_model(
+            make.classifier(),
+            tmp_path,
+            labels=labels,
+            verify=False,
+            verbose=False,
+        )
+    path = kp.rollback(tmp_path, 1).path
+    assert path.name == "3"
+    card = (path / "MODEL_CARD.md").read_text()
+    assert "in their order: a, b, c" in card
+    origin = "\n\n**Version 1 once more.**"
+    assert card.count(origin) == 1
+    earlier = (tmp_path / "1" / "MODEL_CARD.md").read_text()
+    assert card.replace(origin, "") == earlier

@@ -1,0 +1,732 @@
+"""Models as SavedModel version folders."""
+
+import hashlib
+import re
+import subprocess
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_posenc as kp
+from keras_posenc.export.publish import versions
+from tests.export.kinds import (
+    attention,
+    dicts,
+    nan_rows,
+    nested,
+    static,
+    subclass,
+)
+
+pytestmark = pytest.mark.tensorflow
+
+TEXTS = np.array(["one two", "", "Üne four"], dtype=object)
+
+
+def export(model, base, **options):
+    """A SavedModel that nobody has verified."""
+    return kp.export_saved_model(
+        model, base, verify=False, verbose=False, **options
+    ).path
+
+
+def load(path, signature="serving_default"):
+    module = tf.saved_model.load(str(path))
+    run = module.signatures[signature]
+
+    def call(**inputs):
+        outputs = run(**{k: tf.constant(v) for k, v in inputs.items()})
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    call.module = module  # its variables die with it
+    return call
+
+
+def stored_shapes(path):
+    """Shapes of all variables in a SavedModel."""
+    variables = tf.train.list_variables(str(path / "variables" / "variables"))
+    return [shape for _, shape in variables if shape]
+
+
+def hashes(folder):
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+# ---- The folder
+
+
+def test_version_folder(saved_model, contents):
+    assert saved_model.path.name == "1"
+    assert contents(saved_model.path.parent)[0] == "1"
+    assert set(contents(saved_model.path)) >= {
+        "saved_model.pb",
+        "variables",
+        "variables/variables.data-00000-of-00001",
+        "variables/variables.index",
+    }
+    # Nothing but the version: what it was staged as is gone.
+    assert {p.name for p in saved_model.path.parent.iterdir()} == {"1"}
+
+
+def test_any_batch_and_any_length(saved_model, model):
+    run = load(saved_model.path)
+    rng = np.random.default_rng(0)
+    for batch, length in [(1, 1), (2, 3), (7, 64), (1, 65), (1, 300)]:
+        ids = rng.integers(0, 50, (batch, length), "int32")
+        actual = run(ids=ids)["scores"]
+        np.testing.assert_allclose(actual, model(ids), rtol=0, atol=1e-6)
+
+
+def test_padding_changes_nothing(saved_model):
+    run = load(saved_model.path)
+    ids = np.array([[5, 6, 7]], "int32")
+    padded = np.array([[5, 6, 7, 0, 0]], "int32")
+    np.testing.assert_allclose(
+        run(ids=ids)["scores"], run(ids=padded)["scores"], rtol=0, atol=1e-6
+    )
+
+
+def test_signature_of_static_shape(saved_model, model):
+    ids = np.array([[5, 6, 0, 0]], "int32")
+    actual = load(saved_model.path, "short")(ids=ids)["scores"]
+    np.testing.assert_allclose(actual, model(ids), rtol=0, atol=1e-6)
+
+
+def test_each_weight_is_stored_once(tmp_path, make):
+    inputs = make.ids()
+    vectors = layers.Embedding(3000, 64, name="vectors")(inputs)
+    scores = layers.Dense(64, name="scores")(vectors)
+    model = keras.Model(inputs, scores)
+    model.compile("adam", "mse")
+    model.fit(np.ones((2, 3)), np.ones((2, 3, 64)), verbose=0)
+    path = export(
+        model,
+        tmp_path,
+        signatures={
+            "serving_default": model,
+            "short": (model, {"ids": (1, 8)}),
+            "vectors": keras.Model(inputs, vectors),
+        },
+    )
+    size = 4 * model.count_params()
+    stored = kp.inspect(path).weight_bytes
+    assert size <= stored <= 1.1 * size
+    # Nothing that only training needs, such as Adam's moments.
+    assert sorted(stored_shapes(path)) == [[64], [64, 64], [3000, 64]]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_each_layer_is_stored_once(tmp_path, make, nested):
+    model = make.classifier()
+    if nested:
+        inputs = make.ids()
+        model = keras.Model(inputs, layers.Dense(2, name="head")(model(inputs)))
+    alone = {"serving_default": model}
+    one = kp.inspect(export(model, tmp_path / "one", signatures=alone))
+    path = export(model, tmp_path / "three")
+    three = kp.inspect(path)
+    assert sorted(three.signatures) == ["encode", "from_ids", "serving_default"]
+    # What multiplies is in layers; what cuts ids off is between them.
+    for operator in ("MatMul", "Einsum", "BatchMatMulV2"):
+        count = one.operators.get(operator, 0)
+        assert three.operators.get(operator, 0) == count
+    assert one.operators["MatMul"] > 1
+    for layer in model._flatten_layers():  # the model's are as they were
+        assert layer.call.__func__ is type(layer).call
+
+
+class Around(layers.Layer):
+    """A layer in a layer: the mask goes in and out on the tensors alone."""
+
+    def __init__(self, inner, **options):
+        super().__init__(**options)
+        self.inner = inner
+        self.supports_masking = not isinstance(inner, layers.Embedding)
+
+    def call(self, x):
+        return self.inner(x)
+
+
+def test_layers_of_several_signatures_keep_their_masks(tmp_path, make):
+    inputs = make.ids()
+    vectors = Around(layers.Embedding(50, 4, mask_zero=True))(inputs)
+    mean = Around(kp.MaskedAveragePooling1D())(vectors)
+    model = keras.Model(inputs, layers.Dense(3, name="scores")(mean))
+    path = export(model, tmp_path)
+    padded = {"ids": [[3, 1, 9, 9], [7, 7, 7, 7]], "lengths": [2, 1]}
+    expected = model(np.array([[3, 1], [7, 0]]))
+    answer = load(path, "from_ids")(**padded)["scores"]
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-6)
+
+
+def test_folder_is_hardly_larger_than_its_weights(tmp_path):
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    vocabulary += [f"word{index}" for index in range(20_000)]
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            kp.WordpieceTokenizer(vocabulary),
+            layers.Embedding(len(vocabulary), 128, mask_zero=True),
+            kp.PositionalEncoding(),
+            kp.TransformerEncoder(2, num_heads=4, intermediate_dim=512),
+            kp.MaskedAveragePooling1D(),
+            layers.Dense(2, name="scores"),
+        ]
+    )
+    path = export(model, tmp_path, labels=["no", "yes"], batching=True)
+    assert len(kp.inspect(path).signatures) == 3
+    weights = 4 * model.count_params()
+    words = sum(len(word) + 1 for word in vocabulary)
+    size = kp.inspect(path).size_bytes
+    assert size <= 1.1 * weights + words + 2e6
+    # So that 1.1 does not hide a second copy of anything large.
+    assert size - weights - words <= 3e6
+
+
+def test_unverified_export_has_no_report(tmp_path, make):
+    artifact = kp.export_saved_model(
+        make.embedder(), tmp_path, verify=False, verbose=False
+    )
+    assert artifact.path == tmp_path / "1"
+    assert artifact.report is None
+
+
+def test_model_is_left_as_it_was(tmp_path, model):
+    before = [weight.copy() for weight in model.get_weights()]
+    policies = [layer.dtype_policy.name for layer in model.layers]
+    export(model, tmp_path)
+    for one, other in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert [layer.dtype_policy.name for layer in model.layers] == policies
+
+
+def test_later_training_does_not_change_the_artifact(tmp_path, make):
+    model = make.embedder()
+    ids = np.array([[1, 2]], "int32")
+    expected = model(ids).numpy()
+    path = export(model, tmp_path)
+    model.set_weights([model.get_weights()[0] + 1])
+    np.testing.assert_array_equal(load(path)(ids=ids)["vectors"], expected)
+
+
+# ---- Versions
+
+
+def test_versions_count_up_and_are_never_touched(tmp_path, make):
+    model = make.embedder()
+    assert export(model, tmp_path).name == "1"
+    first = hashes(tmp_path / "1")
+    assert export(model, tmp_path, version=12).name == "12"
+    assert export(model, str(tmp_path)).name == "13"
+    assert export(model, tmp_path, version=3).name == "3"
+    for version in (1, 12):
+        with pytest.raises(FileExistsError) as caught:
+            export(model, tmp_path, version=version)
+        assert str(caught.value) == (
+            f"Version {version} exists in '{tmp_path}', and a published "
+            "version is never changed. Leave `version` out for the next "
+            "free one"
+        )
+    assert hashes(tmp_path / "1") == first
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["1", "12", "13", "3"]
+
+
+@pytest.mark.parametrize("version", [0, -1, True, False, "1", 1.0, 1.5])
+def test_version_that_is_none(tmp_path, make, contents, version):
+    message = (
+        "`version` must be an integer from 1 to 2**63 - 1, or None. "
+        f"Received: version={version!r}"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        export(make.embedder(), tmp_path / "base", version=version)
+    assert contents(tmp_path) == []
+
+
+EXPORTER = """
+import pathlib, sys, time
+import keras
+import keras_posenc as kp
+
+base, me, other = map(pathlib.Path, sys.argv[1:])
+model = keras.Sequential([
+    keras.Input((None,), dtype="int32", name="ids"),
+    keras.layers.Embedding(10, 4),
+])
+me.touch()
+while not other.exists():
+    time.sleep(0.001)
+for _ in range(5):
+    path = kp.export_saved_model(model, base, verify=False, verbose=False).path
+    print(path.name)
+"""
+
+
+@pytest.mark.slow
+def test_two_exporters_at_once_get_versions_of_their_own(tmp_path):
+    flags = [tmp_path / "one", tmp_path / "other"]
+    base = tmp_path / "base"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", EXPORTER, base, *pair],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for pair in (flags, flags[::-1])
+    ]
+    published = [
+        [int(name) for name in process.communicate(timeout=300)[0].split()]
+        for process in processes
+    ]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert [len(numbers) for numbers in published] == [5, 5]
+    assert sorted(published[0] + published[1]) == list(range(1, 11))
+    assert versions(base) == list(range(1, 11))
+    assert len(list(base.iterdir())) == 10  # nothing half made beside them
+    contents = [sorted(hashes(base / str(number))) for number in range(1, 11)]
+    assert all(names == contents[0] for names in contents)
+
+
+RIVAL = """
+import pathlib, sys, time
+import keras
+import keras_posenc as kp
+
+base, me, other = map(pathlib.Path, sys.argv[1:])
+model = keras.Sequential([
+    keras.Input((None,), dtype="int32", name="ids"),
+    keras.layers.Embedding(10, 4, embeddings_initializer=me.name),
+])
+me.touch()
+while not other.exists():
+    time.sleep(0.001)
+won = []
+for version in range(1, 6):
+    try:
+        kp.export_saved_model(
+            model, base, version=version, verify=False, verbose=False
+        )
+    except FileExistsError as error:
+        assert f"Version {version} exists" in str(error)
+    else:
+        won.append(version)
+print(*won)
+"""
+
+
+@pytest.mark.slow
+def test_two_exporters_of_the_same_version(tmp_path):
+    """One wins; the other is told, and nothing of it is mixed in."""
+    flags = [tmp_path / "zeros", tmp_path / "ones"]
+    base = tmp_path / "base"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", RIVAL, base, *pair],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for pair in (flags, flags[::-1])
+    ]
+    won = [
+        [int(name) for name in process.communicate(timeout=300)[0].split()]
+        for process in processes
+    ]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert sorted(won[0] + won[1]) == [1, 2, 3, 4, 5]
+    assert len(list(base.iterdir())) == 5
+    for value, versions_won in enumerate(won):
+        for version in versions_won:
+            (weights,) = (
+                tf.train.load_variable(
+                    str(base / f"{version}/variables/variables"), name
+                )
+                for name, shape in tf.train.list_variables(
+                    str(base / f"{version}/variables/variables")
+                )
+                if shape
+            )
+            assert np.all(weights == value)
+
+
+# ---- Where nothing can be written
+
+
+@pytest.mark.parametrize(
+    ("base", "reason"),
+    [
+        ("file", "it is not a folder"),
+        ("file/below", "Not a directory"),
+        ("/proc/keras_posenc", "No such file or directory"),
+        ("/proc", "No such file or directory"),
+    ],
+)
+def test_base_path_that_cannot_be_written_to(
+    tmp_path, make, contents, base, reason
+):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(kp.ExportError) as caught:
+        export(make.embedder(), tmp_path / base)
+    message = str(caught.value)
+    assert message.startswith(f"Cannot write to '{tmp_path / base}': ")
+    assert message.endswith(reason)
+    assert contents(tmp_path) == ["file"]
+
+
+FULL_DISK = """
+import pathlib, resource, sys, tempfile
+import keras
+import keras_posenc as kp
+
+base = pathlib.Path(sys.argv[1])
+tempfile.tempdir = sys.argv[2]
+sys.dont_write_bytecode = True  # TensorFlow's, of code that it generates there
+model = keras.Sequential([
+    keras.Input((None,), dtype="int32", name="ids"),
+    keras.layers.Embedding(5000, 64),
+])
+# No file may grow larger than this: 1.3 MB of weights do not fit.
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+for export, path in (
+    (kp.export_saved_model, base / "saved_model"),
+    (kp.export_litert, base / "litert" / "model.tflite"),
+):
+    try:
+        export(model, path, verify=False, verbose=False)
+    except kp.ExportError as error:
+        print("refused:", error)
+
+# At any step: however many bytes fit, there is a whole version or none.
+model = keras.Sequential([
+    keras.Input((None,), dtype="int32", name="ids"),
+    keras.layers.Embedding(50, 4),
+])
+outcomes = []
+for limit in (0, 100, 500, 2000, 5000, 10_000, 50_000, 10**7):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        kp.export_saved_model(
+            model, base, batching=True, verify=False, verbose=False
+        )
+        outcomes.append("written")
+    except kp.ExportError as error:
+        outcomes.append("refused")
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    )
+print("outcomes:", *outcomes)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
+@pytest.mark.slow
+def test_full_disk(tmp_path):
+    base, scratch = tmp_path / "base", tmp_path / "scratch"
+    base.mkdir()
+    scratch.mkdir()
+    process = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, base, scratch],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    lines = process.stdout.splitlines()
+    refusals = [line for line in lines if line.startswith("refused: Cannot w")]
+    assert len(refusals) == 2
+    assert f"Cannot write to '{base / 'saved_model'}'" in refusals[0]
+    assert all("File too large" in refusal for refusal in refusals)
+    (outcomes,) = (line for line in lines if line.startswith("outcomes:"))
+    written = outcomes.count("written")
+    assert outcomes.count("refused") == 8 - written > 2
+    assert written > 0
+    assert versions(base) == list(range(1, written + 1))
+    assert len(list(base.iterdir())) == written
+    for number in versions(base):
+        assert load(base / str(number))(ids=[[1, 2]])
+        text = (base / str(number) / "MODEL_CARD.md").read_text()
+        assert text.endswith("```\n")
+    assert list(scratch.iterdir()) == []
+
+
+# ---- Models of any kind: each is a signature of one artifact
+
+
+def masking(make):
+    inputs = keras.Input((None, 4), name="frames")
+    return keras.Model(inputs, layers.GRU(3)(layers.Masking()(inputs)))
+
+
+def integers(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    return keras.Model(
+        inputs, {"best": ops.argmax(vectors, axis=-1), "ids": inputs}
+    )
+
+
+def images(make):
+    inputs = keras.Input((None, None, 3), name="image")
+    features = layers.Conv2D(4, 3, padding="same")(inputs)
+    return keras.Model(inputs, layers.GlobalMaxPooling2D()(features))
+
+
+def vectorization(make):
+    inputs = keras.Input((1,), dtype="string", name="text")
+    tokens = layers.TextVectorization(output_sequence_length=4)
+    tokens.adapt(tf.constant(["one two", "two three four"]))
+    return keras.Model(inputs, layers.Embedding(10, 4)(tokens(inputs)))
+
+
+def lookup(make):
+    words = keras.Input((None,), dtype="string", name="words")
+    table = layers.StringLookup(vocabulary=["one", "two"], mask_token="")
+    return keras.Model(words, layers.Embedding(10, 4)(table(words)))
+
+
+def lookup_back(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(3, 4)(inputs)
+    best = ops.argmax(vectors, axis=-1)
+    labels = layers.StringLookup(vocabulary=["one", "zwei"], invert=True)
+    return keras.Model(inputs, {"labels": labels(best)})
+
+
+def wordpiece(make):
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two", "##s"]
+    return keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            kp.WordpieceTokenizer(vocabulary),
+            layers.Embedding(7, 4, mask_zero=True),
+            kp.MaskedAveragePooling1D(),
+        ]
+    )
+
+
+def quantized(make):
+    model = make.classifier()
+    with warnings.catch_warnings():  # Keras's, of layers without kernels
+        warnings.simplefilter("ignore")
+        model.quantize("int8")
+    return model
+
+
+MODELS = {
+    "attention": attention,
+    "dicts": dicts,
+    "subclass": subclass,
+    "nested": nested,
+    "masking": masking,
+    "nan_rows": nan_rows,
+    "integers": integers,
+    "static": static,
+    "images": images,
+    "vectorization": vectorization,
+    "lookup": lookup,
+    "lookup_back": lookup_back,
+    "wordpiece": wordpiece,
+    "quantized": quantized,
+    "mixed_float16": lambda make: make.classifier("mixed_float16"),
+    "bfloat16": lambda make: make.classifier("bfloat16"),
+    "float64": lambda make: make.classifier("float64"),
+}
+
+
+@pytest.fixture(scope="module")
+def foreign(make, tmp_path_factory):
+    """The signatures of one artifact, and the report on it."""
+    keras.utils.set_random_seed(0)
+    signatures = {name: build(make) for name, build in MODELS.items()}
+    model = signatures["attention"]
+    base = tmp_path_factory.mktemp("foreign")
+    export(model, base, signatures=signatures)
+    report = kp.verify(model, base, signatures=signatures, max_length=5)
+    return signatures, report
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_of_any_kind(foreign, name):
+    _, report = foreign
+    cases = [case for case in report.cases if case.signature == name]
+    assert len(cases) >= (1 if name == "static" else 2)
+    assert [case.error for case in cases if case.error] == []
+    assert max(case.worst_difference for case in cases) <= 1e-5
+
+
+def test_operators_beyond_the_plain_runtime(foreign):
+    _, report = foreign
+    assert report.foreign_operators == [
+        "FastBertNormalize",
+        "FastWordpieceTokenizeWithOffsets",
+    ]
+    assert "needs operators beyond the plain runtime: Fast" in str(report)
+
+
+def test_names_and_dtypes_of_an_artifact_of_many(foreign):
+    _, report = foreign
+    found = kp.inspect(report.path).signatures
+    assert set(found["dicts"]["inputs"]) == {"lengths", "words"}
+    assert set(found["dicts"]["outputs"]) == {"sum", "mask"}
+    assert str(found["subclass"]["outputs"]["real"]) == "bool (None, None)"
+    assert str(found["static"]["inputs"]["ids"]) == "int64 (2, 5)"
+    assert str(found["mixed_float16"]["outputs"]["scores"]) == (
+        "float16 (None, 3)"
+    )
+    assert str(found["images"]["inputs"]["image"]) == (
+        "float32 (None, None, None, 3)"
+    )
+
+
+def test_model_of_nan_does_give_nan(foreign):
+    # Else NaN equal to NaN would prove nothing.
+    signatures, report = foreign
+    ids = np.zeros((1, 3), "int32")
+    (actual,) = load(report.path, "nan_rows")(ids=ids).values()
+    assert np.all(np.isnan(actual))
+    assert np.all(np.isnan(signatures["nan_rows"](ids)))
+
+
+# ---- Strings
+
+
+def test_model_of_strings_can_also_be_asked_for_its_ids(tmp_path):
+    text = keras.Input((), dtype="string", name="text")
+    tokens = layers.TextVectorization(output_sequence_length=4)
+    tokens.adapt(tf.constant(["one two", "two three four"]))
+    vectors = layers.Embedding(7, 4, mask_zero=True, name="v")(tokens(text))
+    model = keras.Model(text, {"mean": kp.MaskedAveragePooling1D()(vectors)})
+    artifact = kp.export_saved_model(
+        model, tmp_path, samples=TEXTS, verbose=False
+    )
+    assert {case.signature for case in artifact.report.cases} == {
+        "serving_default",
+        "from_ids",
+        "encode",
+    }
+    from_text = load(artifact.path)(text=TEXTS)
+    ids = tokens(tf.constant(TEXTS)).numpy()
+    lengths = np.array([2, 0, 2], "int32")
+    from_ids = load(artifact.path, "from_ids")(ids=ids, lengths=lengths)
+    np.testing.assert_array_equal(from_text["mean"], from_ids["mean"])
+    # The embedding is stored once for both.
+    assert stored_shapes(artifact.path).count([7, 4]) == 1
+
+
+def test_vocabulary_file_goes_along(tmp_path):
+    file = tmp_path / "words.txt"
+    file.write_text("one\ntwo\n")
+    words = keras.Input((None,), dtype="string", name="words")
+    lookup = layers.StringLookup(vocabulary=str(file))
+    model = keras.Model(words, layers.Embedding(4, 4, name="v")(lookup(words)))
+    path = export(model, tmp_path / "base")
+    expected = model(tf.constant([["two", "no"]])).numpy()
+    moved = path.rename(tmp_path / "moved")
+    file.unlink()
+    assert (moved / "assets" / "words.txt").read_text() == "one\ntwo\n"
+    actual = load(moved)(words=[["two", "no"]])["v"]
+    np.testing.assert_array_equal(actual, expected)
+
+
+class Table(layers.Layer):
+    """Looks words up in a table that Keras knows nothing of."""
+
+    def __init__(self, hide):
+        super().__init__()
+        table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                tf.constant(["one", "two"]), tf.constant([1.0, 2.0])
+            ),
+            0.0,
+        )
+        if hide:
+            self.look_up = lambda words: table.lookup(words)
+        else:
+            self.table = table
+            self.look_up = None
+
+    def call(self, words):
+        look_up = self.look_up or self.table.lookup
+        return look_up(words)
+
+    def compute_output_spec(self, words):
+        return keras.KerasTensor(words.shape, "float32")
+
+
+@pytest.mark.parametrize("hide", [False, True])
+def test_table_of_a_layer(tmp_path, contents, hide):
+    words = keras.Input((None,), dtype="string", name="words")
+    model = keras.Model(words, {"numbers": Table(hide)(words)})
+    signatures = {"serving_default": model}
+    if hide:
+        with pytest.raises(
+            kp.ExportError,
+            match="such as a lookup table, that is no attribute of the layer",
+        ):
+            export(model, tmp_path / "base", signatures=signatures)
+        assert contents(tmp_path) == []
+    else:
+        path = export(model, tmp_path / "base", signatures=signatures)
+        actual = load(path)(words=[["two", "six"]])["numbers"]
+        np.testing.assert_array_equal(actual, [[2, 0]])
+
+
+def test_python_in_the_graph_does_not_leave_this_process(
+    tmp_path, make, contents
+):
+    def increment(x):
+        y = tf.numpy_function(lambda a: a + 1, [x], tf.float32)
+        return tf.ensure_shape(y, x.shape)
+
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    model = keras.Model(inputs, layers.Lambda(increment)(vectors))
+    with pytest.raises(kp.ExportVerificationError, match="operators PyFunc"):
+        kp.export_saved_model(model, tmp_path, max_length=2, verbose=False)
+    assert contents(tmp_path) == []
+
+
+# ---- What the artifact says to ids that its model does not know
+
+
+@pytest.fixture(scope="module")
+def run(saved_model):
+    return load(saved_model.path)
+
+
+@pytest.mark.parametrize("unknown", [50, 51, 2**31 - 1, -51, -(2**31)])
+def test_id_beyond_the_vocabulary_is_an_error(run, unknown):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"is not in \[0, 5"
+    ):
+        run(ids=np.array([[4, unknown, 5]], "int32"))
+    run(ids=np.array([[4, 5]], "int32"))  # and nothing is broken
+
+
+@pytest.mark.parametrize("back", [-1, -50])
+def test_negative_id_counts_from_the_end(run, back):
+    actual = run(ids=np.array([[4, back, 5]], "int32"))["scores"]
+    expected = run(ids=np.array([[4, 50 + back, 5]], "int32"))["scores"]
+    if back == -50:
+        # It is the vector of id 0, yet no padding: only id 0 is masked.
+        assert np.max(np.abs(actual - expected)) > 1e-4
+    else:
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_no_tokens_are_as_good_as_padding(run):
+    expected = run(ids=np.zeros((2, 3), "int32"))["scores"]
+    actual = run(ids=np.zeros((2, 0), "int32"))["scores"]
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_no_rows_have_no_answers(run):
+    assert run(ids=np.zeros((0, 3), "int32"))["scores"].shape == (0, 3)

@@ -1,0 +1,213 @@
+"""Requests that a server answers to itself before it answers others."""
+
+import builtins
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_posenc as kp
+from keras_posenc.export.worker_client import check_loads
+
+pytestmark = pytest.mark.tensorflow
+
+WARMUP = "assets.extra/tf_serving_warmup_requests"
+
+
+def logs():
+    return pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+
+
+def read(folder):
+    """The requests in a version folder, as a server parses them."""
+    records = tf.data.TFRecordDataset(str(folder / WARMUP))
+    return [
+        logs().PredictionLog.FromString(record).predict_log.request
+        for record in records.as_numpy_iterator()
+    ]
+
+
+def inputs_of(request):
+    return {
+        name: tf.make_ndarray(value) for name, value in request.inputs.items()
+    }
+
+
+def test_requests_are_the_samples_for_each_signature_that_takes_them(served):
+    requests = read(served.path)
+    assert {request.model_spec.name for request in requests} == {"judge"}
+    found = [
+        (
+            request.model_spec.signature_name,
+            {k: v.tolist() for k, v in inputs_of(request).items()},
+        )
+        for request in requests
+    ]
+    text = {"text": [b"one two", b"x"]}
+    assert found == [
+        ("serving_default", text),
+        ("from_ids", {"ids": [[2, 5, 3]], "lengths": [3]}),
+        ("encode", text),
+    ]
+    for request in requests:
+        dtypes = {value.dtype for value in request.inputs.values()}
+        assert dtypes <= {tf.int32.as_datatype_enum, tf.string.as_datatype_enum}
+    assert served.report.warmup == 3
+    assert "replayed 3 warm-up requests" in served.report.details()
+
+
+def test_true_is_the_inputs_of_the_verification(make, tmp_path):
+    logs()
+    artifact = kp.export_saved_model(
+        make.embedder(), tmp_path, warmup=True, max_length=3, verbose=False
+    )
+    requests = read(artifact.path)
+    assert artifact.report.warmup == len(artifact.report.cases) == len(requests)
+    shapes = [
+        {name: value.shape for name, value in inputs_of(request).items()}
+        for request in requests
+        if request.model_spec.signature_name == "from_ids"
+    ]
+    assert {"ids": (3, 2), "lengths": (3,)} in shapes
+
+
+def test_with_batching_no_request_has_more_rows_than_a_batch(make, tmp_path):
+    logs()
+    artifact = kp.export_saved_model(
+        make.embedder(),
+        tmp_path,
+        signatures={"serving_default": make.embedder()},
+        warmup=[{"ids": [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]]}],
+        batching={"max_batch_size": 2},
+        max_length=1,
+        verbose=False,
+    )
+    requests = map(inputs_of, read(artifact.path))
+    found = [request["ids"].tolist() for request in requests]
+    assert found == [[[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 10]]]
+
+
+def test_every_request_can_be_answered(served, run_saved_model):
+    for request in read(served.path):
+        run = run_saved_model(served.path, request.model_spec.signature_name)
+        for value in run(inputs_of(request)).values():
+            assert len(value) == len(next(iter(inputs_of(request).values())))
+
+
+@pytest.mark.parametrize(
+    "harm", ["id", "dtype", "signature", "rows", "garbage", "torn"]
+)
+def test_bad_record_is_found_as_the_server_would(
+    text_model, served, tmp_path, harm
+):
+    folder = shutil.copytree(served.path, tmp_path / "1")
+    first, *more = read(folder)
+    content = (folder / WARMUP).read_bytes()
+    with tf.io.TFRecordWriter(str(folder / WARMUP)) as writer:
+        for request in more:
+            log = logs().PredictionLog()
+            log.predict_log.request.CopyFrom(request)
+            writer.write(log.SerializeToString())
+        log.predict_log.request.CopyFrom(first)
+        if harm == "signature":
+            log.predict_log.request.model_spec.signature_name = "classify"
+        elif harm == "rows":  # of which a batch has 32
+            texts = tf.make_tensor_proto(["one"] * 33)
+            log.predict_log.request.inputs["text"].CopyFrom(texts)
+        elif harm in ("id", "dtype"):
+            ids = [[99]] if harm == "id" else [[3]]
+            dtype = "int32" if harm == "id" else "int64"
+            ids = tf.make_tensor_proto(ids, dtype)
+            log.predict_log.request.CopyFrom(more[0])
+            log.predict_log.request.inputs["ids"].CopyFrom(ids)
+            lengths = tf.make_tensor_proto([1], "int32")
+            log.predict_log.request.inputs["lengths"].CopyFrom(lengths)
+        writer.write(
+            b"\xff" * 9 if harm == "garbage" else log.SerializeToString()
+        )
+    if harm == "torn":
+        (folder / WARMUP).write_bytes(content[:-7])
+    check = {  # the whole of which the rest is a part
+        "id": lambda: kp.verify(text_model, folder, max_length=1)
+    }.get(harm, lambda: check_loads(folder, []))
+    with pytest.raises(
+        kp.ExportVerificationError, match="1' does not load: "
+    ) as caught:
+        check()
+    if harm in ("id", "dtype", "signature", "rows"):
+        assert "its warm-up request 2 fails" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("warmup", "message"),
+    [
+        ("yes", "`warmup` must be True, for the inputs that the export is"),
+        ({"ids": [[1]]}, "`warmup` must be True, for the inputs that the"),
+        (3, "`warmup` must be True, for the inputs that the export is"),
+        ([], "`warmup` must have 1 to 1000 samples, which is what Tensor"),
+        ([{"ids": [[1]]}] * 1001, "Received: 1001"),
+        # Each is for three signatures.
+        (
+            [{"ids": [[i % 50, i // 50]]} for i in range(501)],
+            "`warmup` makes 1002 requests, and TensorFlow Serving reads 1000",
+        ),
+        ([{"words": [[1]]}], "`warmup` must be dicts with the inputs ids"),
+        ([{"ids": [[50]]}], "The model itself does not take ids of shape"),
+    ],
+)
+def test_warmup_that_is_none(make, tmp_path, warmup, message):
+    logs()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kp.export_saved_model(
+            make.embedder(),
+            tmp_path / "base",
+            warmup=warmup,
+            max_length=1,
+            verbose=False,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_warmup_is_replayed_or_not_written(make, tmp_path):
+    with pytest.raises(ValueError, match="`warmup` needs verify=True"):
+        kp.export_saved_model(
+            make.embedder(), tmp_path / "base", warmup=True, verify=False
+        )
+
+
+def test_without_the_package_the_error_names_the_extra(
+    make, tmp_path, monkeypatch
+):
+    import_module = builtins.__import__
+
+    def without(name, *arguments, **options):
+        if name.startswith("tensorflow_serving"):
+            raise ImportError(name)
+        return import_module(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"pip install 'keras-posenc\[serv"):
+        kp.export_saved_model(make.embedder(), tmp_path / "base", warmup=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_artifact_has_no_warmup_by_default(saved_model):
+    assert not (saved_model.path / WARMUP).exists()
+    assert saved_model.report.warmup == 0
+    assert "warm-up" not in str(saved_model.report)
+
+
+def test_same_request_is_written_once(make, tmp_path):
+    logs()
+    sample = np.array([[1, 2]])
+    artifact = kp.export_saved_model(
+        make.embedder(),
+        tmp_path,
+        warmup=[sample, sample],
+        samples=sample,
+        max_length=1,
+        verbose=False,
+    )
+    assert len(read(artifact.path)) == 2  # one for each signature

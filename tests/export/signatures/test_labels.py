@@ -1,0 +1,215 @@
+"""The names of a classifier's classes, beside their scores."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import keras_posenc as kp
+from keras_posenc.export.signatures.labels import _Labels
+from keras_posenc.export.signatures.serving import resolve_serving_signatures
+
+pytestmark = pytest.mark.tensorflow
+
+LABELS = ["yes", "no", "vielleicht, später"]
+
+
+def outputs(model, labels, **options):
+    return {
+        signature.name: signature.call(
+            {
+                name: tf.ones([size or 2 for size in spec.shape], spec.dtype)
+                for name, spec in signature.specs.items()
+            }
+        )
+        for signature in resolve_serving_signatures(
+            model, labels=labels, **options
+        )
+    }
+
+
+def test_each_row_has_every_class_in_the_order_of_its_scores(
+    text_model, served, run_saved_model
+):
+    texts = np.array(["one two", "seven", ""], dtype=object)
+    scores = text_model(tf.constant(texts)).numpy()
+    answer = run_saved_model(served.path)({"text": texts})
+    np.testing.assert_allclose(answer["scores"], scores, rtol=0, atol=1e-6)
+    for row in answer["classes"]:
+        assert [name.decode() for name in row] == LABELS
+    winners = [LABELS[place] for place in np.argmax(scores, axis=-1)]
+    assert [name.decode() for name in answer["label"]] == winners
+    ids = {"ids": [[2, 5, 3]], "lengths": [3]}
+    assert run_saved_model(served.path, "from_ids")(ids)["classes"].shape == (
+        1,
+        3,
+    )
+    assert "classes" not in kp.inspect(served.path).signatures["encode"]
+
+
+def test_verification_compares_labels(text_model, served):
+    # Those of the export: without them, the rest.
+    report = kp.verify(text_model, served.path, max_length=2)
+    assert report.passed
+    assert report.unverified == [
+        f"{signature}/{output}"
+        for signature in ("from_ids", "serving_default")
+        for output in ("classes", "label")
+    ]
+    assert "not compared" not in str(report)
+    assert str(report).endswith(
+        "Give those of the export as `labels` (--labels)"
+    )
+    assert served.report.passed  # with them
+    assert served.report.unverified == []
+    report = kp.verify(
+        text_model, served.path, labels=LABELS[::-1], max_length=2
+    )
+    assert not report.passed
+    assert "classes[0, 0]" in {case.worst_output for case in report.cases}
+    assert f"is 'yes', the model's '{LABELS[-1]}'" in report.details()
+
+
+def test_labels_that_the_artifact_does_not_have(model, saved_model):
+    report = kp.verify(
+        model,
+        saved_model.path,
+        signatures={"serving_default": model},
+        labels=["a", "b", "c"],
+        max_length=2,
+    )
+    assert not report.passed
+
+
+def test_labels_are_not_of_litert(model, litert):
+    with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
+        kp.verify(model, litert.path, labels=["a", "b", "c"])
+
+
+def two_heads(make):
+    inputs = make.ids()
+    pooled = kp.MaskedAveragePooling1D()(
+        layers.Embedding(50, 4, mask_zero=True)(inputs)
+    )
+    return keras.Model(
+        inputs,
+        {"mood": layers.Dense(2)(pooled), "topic": layers.Dense(3)(pooled)},
+    )
+
+
+def test_several_outputs_have_labels_by_name(make):
+    found = outputs(two_heads(make), {"topic": ["a", "b", "c"]})
+    both = {"mood", "topic", "topic_classes", "topic_label"}
+    assert set(found["serving_default"]) == both
+    assert found["serving_default"]["topic_classes"].numpy().tolist() == (
+        [[b"a", b"b", b"c"]] * 2
+    )
+    assert set(found["from_ids"]) == both
+    assert set(found["encode"]) == {"contextual", "pooled", "mask"}
+
+
+def test_given_signatures_have_labels_where_they_have_scores(make):
+    model = make.classifier()
+    given = {"classify": model, "embed": make.embedder()}
+    found = outputs(model, ["a", "b", "c"], signatures=given)
+    assert set(found["classify"]) == {"scores", "classes", "label"}
+    assert set(found["embed"]) == {"vectors"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("abc", "`labels` must be a list of strings, none of them empty"),
+        ([], "`labels` must be a list of strings, none of them empty"),
+        ([1, 2, 3], "`labels` must be a list of strings, none of them empty"),
+        (["a", "", "c"], "`labels` must be a list of strings, none of them"),
+        (["a", "b", b"c"], "`labels` must be a list of strings, none of them"),
+        (7, "`labels` must be a list of strings, none of them empty"),
+        ({}, "`labels` must name at least one output"),
+        ({"scores": "abc"}, "`labels` of 'scores' must be a list of strings"),
+        (["a", "b", "a"], "must differ from one another. Received twice: 'a'"),
+        (["a", "b", "\udc80"], "`labels` must be text. Received: '\\udc80'"),
+        (
+            ["a", "b"],
+            "`labels` must name each score of the model's one output, of shape "
+            "(batch, ..., labels). Received: 2 labels for scores of shape "
+            "(None, 3). Give as many",
+        ),
+        (
+            {"score": ["a", "b", "c"]},
+            "`labels` of 'score' must name each score of an output 'score' of "
+            "shape (batch, ..., labels). Received: 3 labels for scores of "
+            "shape (None, 3)",
+        ),
+    ],
+)
+def test_labels_that_are_none(make, tmp_path, labels, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kp.export_saved_model(
+            make.classifier(), tmp_path / "base", labels=labels
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_labels_of_one_sigmoid():
+    model = keras.Sequential(
+        [keras.Input((3,)), layers.Dense(1, "sigmoid", name="score")]
+    )
+    message = (
+        r"Received: 2 labels for score of shape \(None, 1\)\. A single score, "
+        r".*Dense\(2, activation='softmax'\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        outputs(model, ["no", "yes"])
+
+
+def test_scores_of_several_outputs_need_names(make):
+    with pytest.raises(ValueError, match="give a dict of labels by output"):
+        outputs(two_heads(make), ["a", "b"])
+
+
+def test_scores_of_each_token_have_labels(make, tmp_path, run_saved_model):
+    model = make.embedder()
+    labels = ["a", "b", "c", "d"]
+    artifact = kp.export_saved_model(
+        model, tmp_path, labels=labels, max_length=5, verbose=False
+    )
+    ids = np.array([[3, 1, 4], [1, 5, 9]], "int32")
+    answer = run_saved_model(artifact.path)({"ids": ids})
+    best = np.argmax(model(ids), axis=-1)  # (batch, seq)
+    assert len(np.unique(best)) > 1  # else it proves little
+    wanted = np.array(labels, "S")[best].astype(object)
+    np.testing.assert_array_equal(answer["label"], wanted)
+    assert answer["classes"].shape == (2, 3, 4)
+    assert (answer["classes"] == np.array([b"a", b"b", b"c", b"d"])).all()
+
+
+def test_scores_all_but_equal_have_either_label():
+    # Rounding decides them, and not alike in Keras and in a server.
+    found = _Labels("scores", "", ["a", "b", "c"])
+    scores = [[1, 1 + 1e-7, 0], [0.9, 0, 1], [0, np.nan, 0]]
+    label = found.in_numpy({"scores": np.array(scores, "float32")})["label"]
+    got = [np.array(list(text), "S").astype(object) for text in ("aca", "bcb")]
+    assert not any((label != each).any() for each in got)
+    assert (label == got[0]).all()
+    wrong = label != np.array([b"c", b"a", b"c"], object)
+    assert wrong.tolist() == [True, True, False]
+    # As TensorFlow has it, the first of several is the highest.
+    tied = {"scores": np.ones((2, 3), "float32")}
+    for in_one in (found.in_numpy, found.in_tensorflow):
+        assert [*np.asarray(in_one(tied)["label"])] == [b"a", b"a"]
+
+
+def test_output_that_is_there_already(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    scores = layers.GlobalAveragePooling1D()(vectors)
+    model = keras.Model(inputs, {"a": scores, "a_classes": scores})
+    with pytest.raises(ValueError, match="the output 'a_classes', which the"):
+        outputs(model, {"a": list("abcd")})
+    model = keras.Model(inputs, {"a": scores, "a_label": scores})
+    with pytest.raises(ValueError, match="the output 'a_label', which the"):
+        outputs(model, {"a": list("abcd")})

@@ -1,0 +1,295 @@
+"""Ids with their lengths, for servers that pad with what they please."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_posenc as kp
+from keras_posenc.export.probes.generate import make_questions
+from keras_posenc.export.probes.samples import fit_samples
+from keras_posenc.export.signatures.serving import resolve_serving_signatures
+
+pytestmark = pytest.mark.tensorflow
+
+
+def resolve(model, **options):
+    return {
+        signature.name: signature
+        for signature in resolve_serving_signatures(model, **options)
+    }
+
+
+def ask(signature, **inputs):
+    tensors = {
+        name: tf.constant(value, signature.specs[name].dtype)
+        for name, value in inputs.items()
+    }
+    return {k: v.numpy() for k, v in signature.call(tensors).items()}
+
+
+def test_inputs_are_ids_and_lengths(make):
+    inputs = make.ids("words")
+    model = keras.Model(inputs, layers.Embedding(9, 4)(inputs))
+    specs = resolve(model)["from_ids"].specs
+    assert {
+        name: (tuple(spec.shape), spec.dtype) for name, spec in specs.items()
+    } == {"ids": ((None, None), "int32"), "lengths": ((None,), "int32")}
+
+
+@pytest.mark.parametrize(
+    ("length", "real"),
+    [(4, 4), (3, 3), (1, 1), (0, 0), (-1, 0), (5, 4), (2**31 - 1, 4)],
+)
+@pytest.mark.parametrize("padding", [0, 7])
+def test_what_is_past_a_length_is_0(make, length, real, padding):
+    inputs = make.ids()
+    model = keras.Model(inputs, {"ids": layers.Identity()(inputs)})
+    from_ids = resolve(model)["from_ids"]
+    ids = np.array([[5, 0, 6, 8], [1, 2, 3, padding]])
+    actual = ask(from_ids, ids=ids, lengths=[length, 3])["ids"]
+    expected = [[5, 0, 6, 8][:real] + [0] * (4 - real), [1, 2, 3, 0]]
+    np.testing.assert_array_equal(actual, expected)
+    # What verification expects is told by other code.
+    asked = from_ids.origin.ask(
+        {"ids": ids, "lengths": np.array([length, 3], "int32")}
+    )
+    np.testing.assert_array_equal(asked["ids"], expected)
+
+
+def test_padding_is_what_the_model_calls_so():
+    """RoBERTa's is 1, and 0 begins its texts."""
+    model = kp.TransformerEncoderModel(
+        9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=16, pad_id=1
+    )
+    tokenizer = kp.WordpieceTokenizer(
+        ["[CLS]", "[PAD]", "[UNK]", "[SEP]", "a", "b"],
+    )
+    assert tokenizer.pad_id == 1
+    ids = np.array([[0, 4, 5, 3], [0, 5, 3, 0]], "int32")
+    padded = np.array([[0, 4, 5, 3], [0, 5, 3, 1]], "int32")
+    expected = np.asarray(model(padded))[1, :3]
+    text = keras.Input((), dtype="string", name="text")
+    of_texts = keras.Model(text, model(tokenizer(text)))
+    for whole in (model, of_texts):
+        from_ids = resolve(whole)["from_ids"]
+        (found,) = ask(from_ids, ids=ids, lengths=[4, 3]).values()
+        np.testing.assert_allclose(found[1, :3], expected, rtol=0, atol=1e-6)
+        widened = from_ids.origin.widen({"ids": padded})
+        assert widened["lengths"].tolist() == [4, 3]
+        # What verification invents ends with zeros, whatever padding is.
+        asked = [each.inputs for each in questions(from_ids, None, 5)]
+        assert any(
+            np.any(each["lengths"] < each["ids"].shape[1]) for each in asked
+        )
+
+
+@pytest.mark.parametrize("lengths", [[2], [2, 3, 4], [[2], [3]]])
+def test_lengths_of_other_rows(make, lengths):
+    inputs = make.ids()
+    model = keras.Model(inputs, {"ids": layers.Identity()(inputs)})
+    from_ids = resolve(model)["from_ids"]
+    given = {"ids": np.ones((2, 4), "int32"), "lengths": np.array(lengths)}
+    graph = tf.function(from_ids.call, autograph=False)
+    of_any_shape = {
+        name: tf.TensorSpec(None if name == "lengths" else (None, 4), "int32")
+        for name in given
+    }
+    run = graph.get_concrete_function(of_any_shape)
+    reason = "lengths.* must hold one number for each row|Shape of tensor"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
+        run({k: tf.constant(v, "int32") for k, v in given.items()})
+    if given["lengths"].ndim == 1:  # else it is no sample of the signature
+        with pytest.raises(ValueError, match=f"{len(lengths)} lengths and 2"):
+            from_ids.origin.ask(given)
+
+
+def questions(signature, samples, max_length):
+    given = fit_samples([signature], samples)[signature.name]
+    return make_questions(signature, given, max_length, lambda inputs: True)
+
+
+def test_verification_pads_as_servers_do(make):
+    from_ids = resolve(make.classifier())["from_ids"]
+    cases = [question.inputs for question in questions(from_ids, None, 17)]
+    shapes = {inputs["ids"].shape for inputs in cases}
+    assert shapes == {(batch, n) for batch in (1, 3) for n in (1, 2, 17)}
+    (rows,) = (i for i in cases if i["ids"].shape == (3, 17))
+    assert rows["lengths"].tolist() == [16, 9, 0]
+    for row, length in zip(rows["ids"], rows["lengths"], strict=True):
+        assert np.all(row[length:] == rows["ids"][0, 0])
+    assert rows["ids"][0, 0] == 49
+
+
+def test_sample_of_length_0(make):
+    from_ids = resolve(make.classifier())["from_ids"]
+    sample = np.zeros((2, 0), "int32")
+    cases = [question.inputs for question in questions(from_ids, sample, 5)]
+    (inputs,) = (case for case in cases if not case["ids"].size)
+    assert inputs["ids"].shape == (2, 0)
+    assert inputs["lengths"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("with_lengths", [False, True])
+def test_samples_of_ids_go_with_lengths_too(make, with_lengths):
+    def one_hot():
+        inputs = make.ids()
+        vectors = layers.Lambda(
+            lambda x: ops.one_hot(x, 8), output_shape=(None, 8)
+        )
+        return keras.Model(inputs, layers.Dense(2)(vectors(inputs)))
+
+    from_ids = resolve(one_hot())["from_ids"]
+    sample = {"ids": [[3, 4, 0], [5, 0, 0]]}
+    if with_lengths:
+        sample["lengths"] = [2, 3]
+    (question,) = questions(from_ids, sample, 5)
+    inputs = question.inputs
+    assert question.is_required
+    assert question.is_sample
+    if with_lengths:
+        assert inputs["lengths"].tolist() == [2, 3]
+        assert inputs["ids"].tolist() == sample["ids"]
+    else:
+        assert inputs["lengths"].tolist() == [2, 1]
+        assert inputs["ids"].tolist() == [[3, 4, 3], [5, 3, 3]]
+
+
+def floats():
+    return keras.Input((None,), name="x")
+
+
+def two_inputs():
+    return [
+        keras.Input((None,), dtype="int32", name=name) for name in ("a", "b")
+    ]
+
+
+def fixed_length():
+    return keras.Input((5,), dtype="int32", name="ids")
+
+
+@pytest.mark.parametrize("make_inputs", [floats, two_inputs, fixed_length])
+def test_model_without_a_sequence_of_ids_has_no_such_signature(make_inputs):
+    inputs = make_inputs()
+    outputs = keras.tree.map_structure(lambda x: layers.Identity()(x), inputs)
+    assert set(resolve(keras.Model(inputs, outputs))) == {"serving_default"}
+
+
+def test_litert_files_take_ids_alone(make, tmp_path):
+    path = kp.export_litert(
+        make.embedder(), tmp_path / "m.tflite", verify=False, verbose=False
+    ).path
+    ((name, signature),) = kp.inspect(path).signatures.items()
+    assert name == "serving_default"
+    assert set(signature["inputs"]) == {"ids"}
+
+
+# ---- A server's batches, in NumPy
+
+
+def served_together(run, requests, allowed):
+    """TensorFlow Serving's batching, as its batching_session.cc has it.
+
+    Rows are concatenated. What is shorter is padded by the first element of
+    the request's own tensor (pad_variable_length_inputs), and a batch is
+    rounded up to an allowed size by repeating the last request's first row.
+    """
+    longest = {
+        name: np.max([request[name].shape for request in requests], axis=0)
+        for name in requests[0]
+    }
+    merged = {}
+    rows = [len(next(iter(request.values()))) for request in requests]
+    size = min(s for s in allowed if s >= sum(rows))
+    for name, most in longest.items():
+        padded = []
+        for request in requests:
+            value = request[name]
+            widths = [
+                (0, 0 if axis == 0 else more - n)
+                for axis, (more, n) in enumerate(
+                    zip(most, value.shape, strict=True)
+                )
+            ]
+            padded.append(
+                np.pad(value, widths, constant_values=value.flat[0])
+                if value.ndim > 1
+                else value
+            )
+        padded += [padded[-1][:1]] * (size - sum(rows))
+        merged[name] = np.concatenate(padded)
+    outputs = run(merged)
+    ends = np.cumsum(rows)
+    assert all(len(value) == size for value in outputs.values())
+    return [
+        {name: value[end - n : end] for name, value in outputs.items()}
+        for end, n in zip(ends, rows, strict=True)
+    ]
+
+
+TEXTS = [
+    ["one two three four five six seven one two"],
+    ["", "two"],
+    ["seven seven"],
+    ["three one", "unknown words", "six"],
+]
+
+
+def assert_same(together, alone):
+    # Rows of a product may be summed in another order beside others: each of
+    # some hundred terms of at most 1 rounds by 2**-24.
+    for one, other in zip(together, alone, strict=True):
+        assert set(one) == set(other)
+        for name, value in other.items():
+            if value.dtype == object:
+                np.testing.assert_array_equal(one[name], value)
+            else:
+                np.testing.assert_allclose(one[name], value, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("allowed", [[7], [8], [1, 2, 4, 8, 16], [100]])
+@pytest.mark.parametrize("order", [1, -1])
+def test_batching_changes_no_answer_to_text(
+    served, run_saved_model, allowed, order
+):
+    run = run_saved_model(served.path)
+    requests = [{"text": np.array(t, object)} for t in TEXTS[::order]]
+    together = served_together(run, requests, allowed)
+    assert_same(together, [run(request) for request in requests])
+
+
+@pytest.mark.parametrize("allowed", [[7], [8], [1, 2, 4, 8, 16], [100]])
+@pytest.mark.parametrize("order", [1, -1])
+def test_batching_changes_no_answer_to_ids_with_lengths(
+    served, run_saved_model, allowed, order
+):
+    run = run_saved_model(served.path, "from_ids")
+    requests = [
+        {"ids": np.array(ids), "lengths": np.array(lengths, "int32")}
+        for ids, lengths in (
+            ([[2, 4, 5, 6, 7, 8, 9, 10, 3]], [9]),
+            ([[2, 3, 9], [2, 5, 3]], [2, 3]),
+            ([[10]], [0]),
+            ([[2, 10, 10, 3], [9, 9, 9, 9], [2, 1, 3, 0]], [4, 0, 3]),
+        )
+    ][::order]
+    together = served_together(run, requests, allowed)
+    assert_same(together, [run(request) for request in requests])
+
+
+def test_batching_would_change_answers_to_ids_alone(make, run_saved_model):
+    """What the lengths are for: the same server, without them."""
+    model = make.classifier()
+    requests = [
+        {"ids": np.array([[5, 6, 7, 8]], "int32")},
+        {"ids": np.array([[9, 6]], "int32")},
+    ]
+
+    def run(inputs):
+        return {"scores": model(inputs["ids"]).numpy()}
+
+    together = served_together(run, requests, [2])
+    alone = [run(request) for request in requests]
+    assert np.max(np.abs(together[1]["scores"] - alone[1]["scores"])) > 1e-3

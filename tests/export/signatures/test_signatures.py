@@ -1,0 +1,774 @@
+"""A signature is a Keras model with a name, and names for what it takes."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_posenc as kp
+from keras_posenc.export.probes.samples import fit_samples
+from keras_posenc.export.signatures.from_model import (
+    resolve_numeric_signatures,
+    resolve_signatures,
+)
+from keras_posenc.export.signatures.signature import trace
+from keras_posenc.keras_internals import layers_within
+
+pytestmark = pytest.mark.tensorflow
+
+TEXTS = ["one two three", "two", ""]
+
+
+def text(name="text"):
+    return keras.Input((), dtype="string", name=name)
+
+
+def vectorization(**options):
+    layer = layers.TextVectorization(
+        output_sequence_length=4, name="vectorization", **options
+    )
+    layer.adapt(tf.constant(["one two", "two three four"]))
+    return layer
+
+
+def shapes(signatures):
+    """Inputs as plain values, by signature and name."""
+    return {
+        signature.name: {
+            name: (tuple(spec.shape), spec.dtype)
+            for name, spec in signature.specs.items()
+        }
+        for signature in signatures
+    }
+
+
+def answer(signature, **inputs):
+    outputs = signature.call(
+        {name: tf.constant(value) for name, value in inputs.items()}
+    )
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+class Subclass(keras.Model):
+    """A model that does not know its inputs."""
+
+    def __init__(self):
+        super().__init__(name="subclass")
+        self.embedding = layers.Embedding(10, 4)
+
+    def call(self, inputs):
+        if isinstance(inputs, dict):
+            weights = ops.cast(inputs["weights"], "float32")
+            return {
+                "sum": ops.sum(self.embedding(inputs["ids"]), axis=1),
+                "weights": weights,
+            }
+        return self.embedding(inputs)
+
+
+def subclass(*inputs):
+    model = Subclass()
+    model(*(inputs or [np.ones((2, 3), "int32")]))
+    return model
+
+
+IDS = keras.InputSpec(shape=(None, None), dtype="int32")
+
+# ---- What a model gives by default
+
+
+def test_default_is_serving_default_of_dynamic_batch_and_length(make):
+    resolved = resolve_signatures(make.embedder())
+    assert shapes(resolved) == {
+        "serving_default": {"ids": ((None, None), "int32")}
+    }
+
+
+def test_dict_keys_of_the_outputs_are_their_names(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(10, 4)(inputs)
+    model = keras.Model(inputs, {"b": vectors, "a": layers.Dense(2)(vectors)})
+    (signature,) = resolve_signatures(model)
+    outputs = answer(signature, ids=[[1, 2]])
+    assert {name: value.shape for name, value in outputs.items()} == {
+        "a": (1, 2, 2),
+        "b": (1, 2, 4),
+    }
+
+
+def test_other_outputs_are_named_after_their_layers(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(10, 4, name="vectors")(inputs)
+    scores = layers.Dense(2, name="scores")(vectors)
+    for outputs in ([scores, vectors], (scores, vectors)):
+        (signature,) = resolve_signatures(keras.Model(inputs, outputs))
+        names = {
+            k: v.shape[-1] for k, v in answer(signature, ids=[[1]]).items()
+        }
+        assert names == {"scores": 2, "vectors": 4}
+    (signature,) = resolve_signatures(keras.Model(inputs, scores))
+    assert list(answer(signature, ids=[[1]])) == ["scores"]
+
+
+def test_output_of_a_sequential_is_named_after_its_last_layer(make):
+    (signature,) = resolve_signatures(make.embedder("vectors"))
+    assert list(answer(signature, ids=[[1]])) == ["vectors"]
+
+
+def test_two_outputs_of_one_layer_are_numbered():
+    inputs = keras.Input((4,), name="x")
+    model = keras.Model(inputs, ops.split(inputs, 2, axis=-1))
+    (signature,) = resolve_signatures(model)
+    outputs = answer(signature, x=[[1.0, 2.0, 3.0, 4.0]])
+    np.testing.assert_array_equal(outputs["output_0"], [[1, 2]])
+    np.testing.assert_array_equal(outputs["output_1"], [[3, 4]])
+
+
+@pytest.mark.parametrize("structure", ["dict", "list", "tuple", "nested"])
+def test_inputs_of_any_structure_are_flat_by_their_names(structure):
+    # Not in alphabetical order, and not symmetric: a swap would show.
+    words = keras.Input((None,), dtype="int32", name="words")
+    factor = keras.Input((), name="factor")
+    vectors = layers.Embedding(10, 4)(words)
+    outputs = ops.mean(vectors, axis=1) * ops.expand_dims(factor, -1)
+    inputs = {
+        "dict": {"words": words, "factor": factor},
+        "list": [words, factor],
+        "tuple": (factor, words),
+        "nested": [[words], {"factor": factor}],
+    }[structure]
+    (signature,) = resolve_signatures(keras.Model(inputs, {"y": outputs}))
+    assert shapes([signature])["serving_default"] == {
+        "words": ((None, None), "int32"),
+        "factor": ((None,), "float32"),
+    }
+    once = answer(signature, words=[[1, 2]], factor=[1.0])["y"]
+    twice = answer(signature, factor=[2.0], words=[[1, 2]])["y"]
+    np.testing.assert_allclose(twice, 2 * once)
+
+
+def guessing(layer, shape):
+    """A chain of a layer that takes the shape of its first data for its own."""
+    model = keras.Sequential([layer])
+    if None in shape:
+        model.build(shape)
+    else:
+        model(np.ones(shape))
+    return model
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("shape", [(4, 6), (None, None)])
+def test_sequential_that_guessed_that_ids_are_floats(shape, loaded, tmp_path):
+    # Keras makes float32 the dtype of its input, of ids too.
+    model = guessing(layers.Embedding(9, 2), shape)
+    if loaded:
+        model.save(tmp_path / "model.keras")
+        model = keras.saving.load_model(tmp_path / "model.keras")
+    message = f"takes only float32 of shape {shape}, as one does that was"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        resolve_signatures(model)
+    inputs = keras.Input((6,), batch_size=1, dtype="int32", name="ids")
+    mended = keras.Sequential([inputs, *model.layers])
+    assert shapes(resolve_signatures(mended)) == {
+        "serving_default": {"ids": ((1, 6), "int32")}
+    }
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_sequential_of_floats_takes_any_batch(policy):
+    model = guessing(layers.Dense(2, dtype=policy), (4, 6))
+    (specs,) = shapes(resolve_signatures(model)).values()
+    assert list(specs.values()) == [((None, 6), "float32")]
+
+
+def test_layers_are_found_however_deep(make):
+    inner = keras.Sequential([layers.Embedding(10, 4), layers.Dense(2)])
+    inputs = make.ids()
+    model = keras.Model(
+        inputs, layers.TimeDistributed(layers.Dense(3))(inner(inputs))
+    )
+    found = list(layers_within(model))
+    assert len(found) == len({id(layer) for layer in found})
+    assert sum(isinstance(layer, layers.Dense) for layer in found) == 2
+    assert sum(isinstance(layer, layers.Embedding) for layer in found) == 1
+
+
+def test_trace_is_a_graph_of_dynamic_shapes(make):
+    (signature,) = resolve_signatures(make.embedder())
+    graph = trace(signature)
+    _, specs = graph.structured_input_signature
+    assert specs["ids"] == tf.TensorSpec((None, None), "int32", name="ids")
+    assert graph.structured_outputs["vectors"].shape == [None, None, 4]
+
+
+# ---- Models of strings
+
+
+def sequential_of_text():
+    return keras.Sequential(
+        [text(), vectorization(), layers.Embedding(10, 4), layers.Dense(2)]
+    )
+
+
+def functional_of_text():
+    inputs = text()
+    vectors = layers.Embedding(10, 4)(vectorization()(inputs))
+    return keras.Model(inputs, {"mean": ops.mean(vectors, axis=1)})
+
+
+def tutorial_of_text():
+    """A trained model with its preprocessing put before it."""
+    trained = keras.Sequential(
+        [keras.Input((None,), dtype="int64"), layers.Embedding(10, 4)]
+    )
+    return keras.Sequential(
+        [text(), vectorization(), trained, layers.Activation("sigmoid")]
+    )
+
+
+def vectorization_used_before():
+    shared = vectorization()
+    first = text("first")
+    keras.Model(first, layers.Embedding(10, 4)(shared(first)))
+    inputs = text()
+    return keras.Model(inputs, layers.Embedding(10, 4)(shared(inputs)))
+
+
+def sequential_layer_by_layer():
+    model = keras.Sequential()
+    for layer in (text(), vectorization(), layers.Embedding(10, 4)):
+        model.add(layer)
+    model.add(layers.Dense(2))
+    return model
+
+
+def last_layer_used_before():
+    last = layers.Embedding(10, 4)
+    keras.Sequential([keras.Input((None,), dtype="int64"), last])
+    return keras.Sequential([text(), vectorization(), last])
+
+
+@pytest.mark.parametrize(
+    "make_model",
+    [
+        sequential_of_text,
+        functional_of_text,
+        tutorial_of_text,
+        vectorization_used_before,
+        sequential_layer_by_layer,
+        last_layer_used_before,
+    ],
+)
+def test_model_of_strings_is_also_cut_at_its_first_numeric_tensor(make_model):
+    model = make_model()
+    default, from_ids = resolve_signatures(model)
+    assert shapes([default, from_ids]) == {
+        "serving_default": {"text": ((None,), "string")},
+        "from_ids": {"ids": ((None, 4), "int64")},
+    }
+    (tokens,) = (
+        layer
+        for layer in layers_within(model)
+        if isinstance(layer, layers.TextVectorization)
+    )
+    expected = answer(default, text=TEXTS)
+    actual = answer(from_ids, ids=tokens(tf.constant(TEXTS)))
+    assert list(actual) == list(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value)
+
+
+class Vectors(layers.Layer):
+    """Passes a mask on and makes none: the tokenizer's is the only one."""
+
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+
+    def call(self, tokens):
+        return ops.one_hot(tokens, 8)
+
+
+@pytest.mark.parametrize("pad_id", [0, 1])
+def test_mask_of_a_tokenizer_is_made_again_behind_the_cut(pad_id):
+    vocabulary = ["[UNK]", "[CLS]", "[SEP]", "one", "two", "three"]
+    vocabulary.insert(pad_id, "[PAD]")
+    tokenizer = kp.WordpieceTokenizer(vocabulary, sequence_length=6)
+    attention = kp.SelfAttention(2)
+    inputs = text()
+    tokens = tokenizer(inputs)
+    # Keras hands no mask to a layer of two tensors: it is the one that the
+    # vectors carry.
+    outputs = attention(Vectors()(tokens), segment_ids=ops.zeros_like(tokens))
+    default, from_ids = resolve_signatures(keras.Model(inputs, outputs))
+    ids = tokenizer(tf.constant(TEXTS)).numpy()
+    (expected,) = answer(default, text=TEXTS).values()
+    (actual,) = answer(from_ids, ids=ids).values()
+    np.testing.assert_array_equal(actual, expected)
+    unmasked = attention(Vectors()(tf.constant(ids))).numpy()
+    assert np.max(np.abs(unmasked - expected)) > 0.01  # the mask matters
+
+
+def test_numbers_that_are_no_ids_keep_their_own_name():
+    inputs = text()
+    counts = vectorization_of_counts()(inputs)
+    model = keras.Model(inputs, layers.Dense(2)(counts))
+    _, from_ids = resolve_signatures(model)
+    ((name, (shape, dtype)),) = shapes([from_ids])["from_ids"].items()
+    assert name.isidentifier()
+    assert (shape, dtype) == ((None, counts.shape[1]), "float32")
+
+
+def vectorization_of_counts():
+    layer = layers.TextVectorization(output_mode="count")
+    layer.adapt(tf.constant(["one two", "two three four"]))
+    return layer
+
+
+def string_to_string():
+    inputs = text()
+    return keras.Model(inputs, layers.Identity()(inputs))
+
+
+def string_to_ids():
+    inputs = text()
+    return keras.Model(inputs, layers.StringLookup(vocabulary=["a"])(inputs))
+
+
+def tokens_in_a_nested_model():
+    """There are ids, but not where the model could be cut."""
+    inner = keras.Sequential(
+        [text(), vectorization(), layers.Embedding(10, 4)], name="inner"
+    )
+    return keras.Sequential([text(), inner, layers.Dense(2)], name="outer")
+
+
+def ids_and_strings():
+    inputs = text()
+    vectors = layers.Embedding(10, 4)(vectorization()(inputs))
+    return keras.Model(inputs, {"vectors": vectors, "text": inputs})
+
+
+def two_branches():
+    inputs = text()
+    embeddings = [
+        layers.Embedding(4, 4)(
+            layers.StringLookup(vocabulary=words, name=words[0])(inputs)
+        )
+        for words in (["one", "two"], ["two", "three"])
+    ]
+    return keras.Model(inputs, layers.Concatenate()(embeddings))
+
+
+def text_and_number():
+    inputs = [text(), keras.Input((1,), name="age")]
+    vectors = layers.Embedding(10, 4)(vectorization()(inputs[0]))
+    mean = layers.GlobalAveragePooling1D()(vectors)
+    return keras.Model(inputs, layers.Concatenate()([mean, inputs[1]]))
+
+
+@pytest.mark.parametrize(
+    ("make_model", "reason"),
+    [
+        (string_to_string, "an output holds strings"),
+        (string_to_ids, "an output is those numbers themselves"),
+        (
+            tokens_in_a_nested_model,
+            "that is inside model 'inner', which is a layer of 'outer'",
+        ),
+        (ids_and_strings, "an output holds strings"),
+        (two_branches, None),
+        (text_and_number, None),
+    ],
+)
+def test_model_that_no_one_tensor_cuts_has_one_signature(make_model, reason):
+    model = make_model()
+    (signature,) = resolve_signatures(model)
+    assert signature.name == "serving_default"
+    assert signature.model is model
+    if reason is not None:
+        message = (
+            "LiteRT and ONNX take no strings, and signature 'serving_default' "
+            f"cannot begin where its strings become numbers: {reason}"
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            resolve_numeric_signatures(model)
+
+
+# ---- Signatures without strings
+
+
+def test_model_of_strings_goes_to_litert_from_its_ids():
+    (signature,) = resolve_numeric_signatures(functional_of_text())
+    assert shapes([signature]) == {
+        "serving_default": {"ids": ((None, 4), "int64")}
+    }
+
+
+def columns():
+    """A table's columns, a text among them; age and size are numbers."""
+    names = ("kind", "age", "tags", "size", "text", "city", "street")
+    inputs = {
+        name: keras.Input(
+            (3,) if name == "tags" else () if name == "text" else (1,),
+            dtype="float32" if name in ("age", "size") else "string",
+            name=name,
+        )
+        for name in names
+    }
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two"]
+    tokens = kp.WordpieceTokenizer(vocabulary)(inputs["text"])
+    vectors = layers.Embedding(6, 4, mask_zero=True)(tokens)
+    words = ["a", "b"]
+    found = [
+        layers.StringLookup(vocabulary=words, output_mode="one_hot")(
+            inputs["kind"]
+        ),
+        layers.StringLookup(vocabulary=words, output_mode="multi_hot")(
+            inputs["tags"]
+        ),
+        layers.Normalization(mean=[40.0], variance=[9.0])(inputs["age"]),
+        kp.MaskedAveragePooling1D()(vectors),
+        layers.Flatten()(
+            layers.Embedding(9, 2)(
+                layers.HashedCrossing(9)((inputs["street"], inputs["city"]))
+            )
+        ),
+        inputs["size"],
+    ]
+    return keras.Model(
+        inputs, layers.Dense(2, name="y")(layers.Concatenate()(found))
+    )
+
+
+def test_columns_of_strings_are_each_cut_at_their_first_numeric_tensor():
+    (whole,) = resolve_signatures(columns())
+    (cut,) = resolve_numeric_signatures(whole.model)
+    assert shapes([cut]) == {
+        "serving_default": {
+            "kind": ((None, 3), "float32"),
+            "age": ((None, 1), "float32"),
+            "tags": ((None, 3), "float32"),
+            "size": ((None, 1), "float32"),
+            "text": ((None, None), "int32"),
+            "city_street": ((None, 1), "int64"),
+        }
+    }
+    given = {
+        "kind": [["a"], ["c"]],
+        "age": [[43.0], [39.0]],
+        "tags": [["b", "a", "c"], ["b", "b", "b"]],
+        "size": [[1.0], [2.0]],
+        "text": ["one two two one", "two"],
+        "city": [["a"], ["b"]],
+        "street": [["c"], ["d"]],
+    }
+    given = {
+        name: np.array(x, "float32" if name in ("age", "size") else object)
+        for name, x in given.items()
+    }
+    expected = answer(whole, **given)["y"]
+    inputs = cut.whole.cut(given)
+    np.testing.assert_array_equal(inputs["kind"], [[0, 1, 0], [1, 0, 0]])
+    np.testing.assert_array_equal(inputs["age"], given["age"])
+    near = np.testing.assert_allclose
+    near(answer(cut, **inputs)["y"], expected, rtol=1e-5, atol=1e-6)
+    # The shorter text is padded beside the longer, and its mask made again.
+    alone = answer(cut, **{k: v[1:] for k, v in inputs.items()})["y"]
+    near(alone, expected[1:], rtol=1e-5, atol=1e-6)
+
+
+def test_tensors_of_one_string_are_told_apart_by_their_layers():
+    (cut,) = resolve_numeric_signatures(two_branches())
+    assert set(cut.specs) == {"text_one", "text_two"}
+
+
+def test_texts_are_cut_by_one_model(monkeypatch):
+    """However many they are: each model of Keras takes its time."""
+    (cut,) = resolve_numeric_signatures(functional_of_text())
+    made = []
+    build = keras.Model.__init__
+
+    def count(self, *args, **kwargs):
+        made.append(None)
+        build(self, *args, **kwargs)
+
+    monkeypatch.setattr(keras.Model, "__init__", count)
+    fitted = fit_samples([cut], ["one two", "three", {"text": "four"}])
+    assert [each["ids"].shape for each in fitted[cut.name]] == [(1, 4)] * 3
+    assert len(made) <= 2  # a functional model's own base class is one, too
+
+
+def test_model_of_ids_goes_to_litert_as_it_is(make):
+    model = make.embedder()
+    assert shapes(resolve_numeric_signatures(model)) == shapes(
+        resolve_signatures(model)
+    )
+
+
+def test_given_signature_of_strings_cannot_go_to_litert(make):
+    signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
+    message = (
+        "LiteRT and ONNX take no strings, and signature 'raw' cannot begin "
+        "where its strings become numbers: an output is those numbers "
+        "themselves"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        resolve_numeric_signatures(make.embedder(), signatures)
+
+
+# ---- Given signatures
+
+
+def test_given_signatures_replace_the_default(make):
+    model, other = make.embedder(), make.classifier()
+    resolved = resolve_signatures(
+        model,
+        {
+            "embed": model,
+            "classify": (other, {}),
+            "short": (other, {"ids": (None, 16)}),
+            "as_list": [other, {"ids": [2, None]}],
+            "as_spec": (other, {"ids": keras.InputSpec(shape=(1, 8))}),
+        },
+    )
+    assert shapes(resolved) == {
+        "embed": {"ids": ((None, None), "int32")},
+        "classify": {"ids": ((None, None), "int32")},
+        "short": {"ids": ((None, 16), "int32")},
+        "as_list": {"ids": ((2, None), "int32")},
+        "as_spec": {"ids": ((1, 8), "int32")},
+    }
+    assert resolved[0].model is model
+    assert resolved[1].model is other
+
+
+def test_static_size_of_the_model_may_be_repeated(make):
+    inputs = keras.Input((4,), dtype="int32", name="ids")
+    model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
+    (signature,) = resolve_signatures(model, {"a": (model, {"ids": (2, 4)})})
+    assert shapes([signature]) == {"a": {"ids": ((2, 4), "int32")}}
+
+
+def test_subclassed_model_brings_its_specs():
+    model = subclass()
+    (signature,) = resolve_signatures(model, {"a": (model, {"ids": IDS})})
+    assert shapes([signature]) == {"a": {"ids": ((None, None), "int32")}}
+    (output,) = answer(signature, ids=[[1, 2]]).values()
+    np.testing.assert_array_equal(output, model(np.array([[1, 2]])))
+
+
+def test_subclassed_model_of_several_inputs_is_called_on_a_dict():
+    weights = keras.InputSpec(shape=(None,), dtype="int32")
+    model = subclass(
+        {"ids": np.ones((2, 3), "int32"), "weights": np.ones((2,), "int32")}
+    )
+    (signature,) = resolve_signatures(
+        model, {"a": (model, {"ids": IDS, "weights": weights})}
+    )
+    outputs = answer(signature, ids=[[1, 2]], weights=[3])
+    assert outputs["sum"].shape == (1, 4)
+    np.testing.assert_array_equal(outputs["weights"], [3.0])
+
+
+# ---- What is refused
+
+
+@pytest.mark.parametrize("model", [None, "model.keras", layers.Dense(2)])
+def test_what_is_no_model(model):
+    with pytest.raises(ValueError, match=r"`model` must be a keras\.Model"):
+        resolve_signatures(model)
+
+
+def test_model_that_does_not_know_its_inputs():
+    model = subclass()
+    with pytest.raises(ValueError, match="does not know its inputs") as caught:
+        resolve_signatures(model)
+    message = str(caught.value)
+    assert model.name in message
+    assert "keras.Input" in message
+    assert message.endswith("(--input inputs:int32:?x?)")
+
+
+def test_shapes_alone_do_not_describe_a_subclassed_model():
+    model = subclass()
+    with pytest.raises(ValueError, match=r"a keras\.InputSpec for each"):
+        resolve_signatures(model, {"a": (model, {"ids": (None, 3)})})
+
+
+@pytest.mark.parametrize(
+    "unbuilt", [Subclass, lambda: keras.Sequential([layers.Dense(2)])]
+)
+def test_model_that_is_not_built(unbuilt):
+    model = unbuilt()
+    message = f"Model '{model.name}' is not built, and so has no weights"
+    for signatures in (None, {"a": (model, {"ids": IDS})}):
+        with pytest.raises(ValueError, match=message):
+            resolve_signatures(model, signatures)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        keras.InputSpec(shape=(None, None)),
+        keras.InputSpec(dtype="int32", ndim=2),
+    ],
+)
+def test_spec_of_a_subclassed_model_without_shape_or_dtype(spec):
+    model = subclass()
+    with pytest.raises(ValueError, match=r"'ids'.*shape and dtype"):
+        resolve_signatures(model, {"a": (model, {"ids": spec})})
+
+
+@pytest.mark.parametrize("signatures", [{}, [], "serving_default", 3])
+def test_signatures_that_are_no_dict(make, signatures):
+    with pytest.raises(ValueError, match="`signatures` must be a dict"):
+        resolve_signatures(make.embedder(), signatures)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 3, "model", (), (None, {}), layers.Dense(2)],
+)
+def test_signature_that_is_no_model(make, value):
+    with pytest.raises(
+        ValueError,
+        match=r"`signatures` must map names, .* a keras\.Model or",
+    ):
+        resolve_signatures(make.embedder(), {"a": value})
+
+
+@pytest.mark.parametrize("rest", [(), ({}, {})])
+def test_pair_of_another_length(make, rest):
+    model = make.embedder()
+    with pytest.raises(
+        ValueError,
+        match=r"`signatures` must map names, .* a keras\.Model or",
+    ):
+        resolve_signatures(model, {"a": (model, *rest)})
+
+
+def test_name_of_a_signature_that_is_no_string(make):
+    model = make.embedder()
+    with pytest.raises(ValueError, match="Received: 3: "):
+        resolve_signatures(model, {3: model})
+
+
+@pytest.mark.parametrize("given", [None, (None, 4), [1, 4], 4])
+def test_shapes_that_are_no_dict(make, given):
+    model = make.embedder()
+    with pytest.raises(
+        ValueError, match="Signature 'a': shapes must be a dict by input name"
+    ):
+        resolve_signatures(model, {"a": (model, given)})
+
+
+def test_unknown_input(make):
+    model = make.embedder()
+    message = (
+        "Signature 'a': model 'embedder' has no input 'tokens'. Its inputs "
+        "are: ids"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        resolve_signatures(model, {"a": (model, {"tokens": (1, 4)})})
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (None,),
+        (None, None, None),
+        (),
+        (0, 4),
+        (-1, 4),
+        (None, 2.5),
+        (None, "4"),
+        (True, 4),
+        4,
+        None,
+        keras.InputSpec(ndim=2),
+    ],
+)
+def test_shape_that_does_not_fit(make, shape):
+    model = make.embedder()
+    with pytest.raises(ValueError, match="Signature 'a': input 'ids' of the"):
+        resolve_signatures(model, {"a": (model, {"ids": shape})})
+
+
+def test_sizes_may_be_numpys(make):
+    model = make.embedder()
+    (found,) = resolve_signatures(
+        model, {"a": (model, {"ids": tuple(np.array([1, 4]))})}
+    )
+    assert found.specs["ids"].shape == (1, 4)
+
+
+def test_shape_that_contradicts_the_model():
+    inputs = keras.Input((4,), dtype="int32", name="ids")
+    model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
+    for shape in ((None, 5), (None, None)):
+        message = (
+            "Signature 'a': input 'ids' of the model has shape (None, 4), of "
+            "which each None may stay, or become an integer above 0. Received: "
+            f"shape {shape}"
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            resolve_signatures(model, {"a": (model, {"ids": shape})})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["my-ids", "my ids", "2ids", "ids.1", "class", "self", "_ids", "größe"],
+)
+def test_name_of_an_input_that_artifacts_cannot_have(make, name):
+    inputs = make.ids(name)
+    model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
+    with pytest.raises(ValueError, match="the name of an input must") as caught:
+        resolve_signatures(model)
+    message = str(caught.value)
+    assert message.startswith("Signature 'serving_default': ")
+    assert message.endswith(f"Received: {name}")
+    (code,) = re.findall("`(.*)`", message)
+    resolve_signatures(eval(code, {"keras": keras, "model": model}))
+
+
+@pytest.mark.parametrize("name", ["ids", "Ids2", "input_ids", "keras_tensor_7"])
+def test_name_of_an_input_that_artifacts_can_have(make, name):
+    inputs = make.ids(name)
+    model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
+    (signature,) = resolve_signatures(model)
+    _, specs = trace(signature).structured_input_signature
+    assert list(specs) == [name]
+
+
+def nested_dict(inputs, outputs):
+    return {"a": outputs, "b": {"c": outputs}}
+
+
+def list_in_dict(inputs, outputs):
+    return {"a": [outputs, outputs]}
+
+
+def nested_list(inputs, outputs):
+    return [outputs, [outputs, outputs]]
+
+
+def dict_in_list(inputs, outputs):
+    return [outputs, {"c": outputs}]
+
+
+@pytest.mark.parametrize(
+    "nest", [nested_dict, list_in_dict, nested_list, dict_in_list]
+)
+def test_nested_outputs(make, nest):
+    inputs = make.ids()
+    outputs = nest(inputs, layers.Embedding(10, 4)(inputs))
+    model = keras.Model(inputs, outputs, name="nested")
+    with pytest.raises(
+        ValueError, match="Model 'nested' has nested outputs, and an exported"
+    ):
+        resolve_signatures(model)

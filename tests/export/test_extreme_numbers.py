@@ -1,0 +1,368 @@
+"""What exported files give for zeros, large and tiny numbers, and the like.
+
+Each file is run here, in its runtime, and compared with the model: none of this
+relies on what verification finds.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_posenc as kp
+from keras_posenc.export.formats import litert_convert as conversion
+from keras_posenc.export.probes import reference as reference_outputs
+from keras_posenc.export.probes.cases import Questions
+from keras_posenc.export.probes.reference import expect
+from keras_posenc.export.signatures.from_model import resolve_signatures
+from tests.export.operators import SHAPES, table
+
+pytestmark = pytest.mark.tensorflow
+
+FORMATS = {
+    "saved_model": (kp.export_saved_model, "model"),
+    "litert": (kp.export_litert, "model.tflite"),
+    "onnx": (kp.export_onnx, "model.onnx"),
+}
+TELLING = [
+    "cosine",
+    "dense_softplus",
+    "layer_normalization",
+    "layers.Activation",
+    "layers.UnitNormalization",
+    "log_sigmoid",
+    "log_softmax",
+    "logsumexp",
+    "mish",
+    "normalize",
+    "rms_normalization",
+    "softmax",
+    "softplus",
+    "squareplus",
+]
+TOLERANCE = 1e-5
+ROUNDING = 2.0**-20  # 16 times of float32's, as what it moves grows inside
+
+
+def extremes(shape):
+    """Rows of numbers, and what they are."""
+    rng = np.random.default_rng(1)
+    one = np.zeros(shape)
+    one.flat[one.size // 3] = 1
+    rows = {
+        "zeros": np.zeros(shape),
+        "equal": np.full(shape, 0.7),
+        "30": np.full(shape, 30.0),
+        "-30": np.full(shape, -30.0),
+        "1e4": np.full(shape, 1e4),
+        "-1e4": np.full(shape, -1e4),
+        "1e-20": np.full(shape, 1e-20),
+        "one 1": one,
+        "up to 90": 30 * rng.standard_normal(shape),
+        "up to 1e4": 1e4 * rng.uniform(-1, 1, shape),
+        "usual": rng.standard_normal(shape),
+    }
+    return list(rows), np.stack(list(rows.values())).astype("float32")
+
+
+def run(kind, path, x):
+    if kind == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(path))
+        names = [each.name for each in session.get_outputs()]
+        return dict(zip(names, session.run(None, {"x": x}), strict=True))
+    if kind == "litert":
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(model_path=str(path))
+        return interpreter.get_signature_runner("serving_default")(x=x)
+    module = tf.saved_model.load(str(path))
+    outputs = module.signatures["serving_default"](x=tf.constant(x))
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def differences(wanted, got, moved, names):
+    """Where two outputs differ by more than rounding, in words."""
+    found = []
+    assert got.shape == wanted.shape
+    if wanted.size % len(names):  # one number of all rows
+        names = ["all"]
+    arrays = (
+        np.float64(value).reshape(len(names), -1)
+        for value in (wanted, got, moved)
+    )
+    for name, right, other, near in zip(names, *arrays, strict=True):
+        # Where the model itself overflows, nothing is promised.
+        if not np.all(np.isfinite(right)) or not np.all(np.isfinite(near)):
+            continue
+        allowed = TOLERANCE * np.maximum(1, np.abs(right))
+        allowed += 4 * np.max(np.abs(right - near), initial=0)
+        wrong = np.flatnonzero(~(np.abs(right - other) <= allowed))
+        if wrong.size:
+            found.append(
+                f"{name}: {other[wrong[0]]:g}, not {right[wrong[0]]:g}"
+            )
+    return "; ".join(found)
+
+
+def model_of(shape, operators):
+    keras.utils.set_random_seed(3)
+    x = keras.Input(shape, name="x")
+    return keras.Model(
+        x,
+        {
+            f"output_{index}": operator(x)
+            for index, operator in enumerate(operators.values())
+        },
+    )
+
+
+def outcomes(kind, shape, operators, folder):
+    """Of each operator "equal", "refused: ..." or "wrong: ...".
+
+    One export holds them all, or, if it is refused, half of them and so on.
+    """
+    if not operators:
+        return {}
+    export, file = FORMATS[kind]
+    names, x = extremes(shape)
+    model = model_of(shape, operators)
+    artifact, reason = None, ""
+    # LiteRT has loops of fixed batches alone.
+    for fixed in (None, {"serving_default": (model, {"x": x.shape})}):
+        if artifact is None and (len(operators) == 1 or fixed is None):
+            try:
+                artifact = export(
+                    model, folder / file, signatures=fixed, verbose=False
+                )
+            except (
+                kp.ExportError,
+                kp.ExportVerificationError,
+                ValueError,
+            ) as error:
+                reason = reason or " ".join(f"{error}".split())
+    if artifact is None:
+        items = list(operators.items())
+        if len(items) == 1:
+            return {items[0][0]: f"refused: {reason}"}
+        return {
+            name: outcome
+            for part in (items[: len(items) // 2], items[len(items) // 2 :])
+            for name, outcome in outcomes(
+                kind, shape, dict(part), folder
+            ).items()
+        }
+    got = run(kind, artifact.path, x)
+    signs = np.random.default_rng(0).choice([-1, 1], x.shape)
+    nearby = (x * (1 + ROUNDING * signs)).astype("float32")
+    with tf.device("CPU:0"):
+        wanted, moved = model(x, training=False), model(nearby, training=False)
+    found = {}
+    for index, name in enumerate(operators):
+        key = f"output_{index}"
+        wrong = differences(
+            wanted[key].numpy(), got[key], moved[key].numpy(), names
+        )
+        found[name] = f"wrong: {wrong}" if wrong else "equal"
+    return found
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_telling_operators_are_equal(kind, tmp_path):
+    shape, operators = table("vectors")
+    chosen = {name: operators[name] for name in TELLING}
+    found = outcomes(kind, shape, chosen, tmp_path)
+    assert found == dict.fromkeys(TELLING, "equal")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_no_operator_is_verified_and_wrong(kind, name, tmp_path):
+    shape, operators = table(name)
+    found = {}
+    for start in range(0, len(operators), 16):
+        part = dict([*operators.items()][start : start + 16])
+        found |= outcomes(kind, shape, part, tmp_path)
+    wrong = {key: value for key, value in found.items() if "wrong" in value}
+    assert not wrong
+    assert [*found.values()].count("equal") > 0.7 * len(found)
+
+
+def vectors(*operators, dtype="float32"):
+    x = keras.Input((8,), name="x", dtype=dtype)
+    y = x
+    for operator in operators:
+        y = operator(y)
+    return keras.Model(x, y)
+
+
+def expected(model, samples=None, quantization=None):
+    signatures = resolve_signatures(model)
+    questions = Questions.fit(signatures, samples)
+    return expect(questions, quantization=quantization)
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind"),
+    [(layers.UnitNormalization(), "zeros"), (ops.softplus, "1e4")],
+)
+def test_a_file_that_is_wrong_there_is_refused(
+    tmp_path, monkeypatch, operator, kind
+):
+    # As the converter would write these operators, were they left to it.
+    monkeypatch.setattr(conversion, "rewrite_operators", lambda folder: None)
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=rf"where the inputs are {kind}, differs by inf.* LiteRT computes",
+    ):
+        kp.export_litert(
+            vectors(operator), tmp_path / "model.tflite", verbose=False
+        )
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_operator_that_cannot_be_converted_is_named(tmp_path):
+    operator = ops.ones(8)
+    with pytest.raises(
+        kp.ExportError, match=r"refuses the model: operator atan2 requires"
+    ):
+        kp.export_litert(
+            vectors(lambda x: ops.arctan2(x, operator)),
+            tmp_path / "model.tflite",
+            verbose=False,
+        )
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3])
+def test_examples_without_a_finite_answer_are_left_out(batch):
+    x = keras.Input((4,), batch_size=batch, name="x")
+    expectations = expected(keras.Model(x, ops.log(x)))
+    cases = [case for case in expectations.cases if case.extremes]
+    kinds = {kind for case in cases for kind in case.extremes}
+    assert kinds == {"1e-20", "30", "1e4"}
+    for case in cases:
+        assert len(case.inputs["x"]) == len(case.extremes) == (batch or 8)
+        for row, kind in zip(case.inputs["x"], case.extremes, strict=True):
+            np.testing.assert_array_equal(row, np.float32(float(kind)))
+
+
+def test_a_model_without_a_finite_answer_has_no_such_case():
+    model = vectors(lambda x: ops.log(-ops.square(x) - 1))
+    assert not any(case.extremes for case in expected(model).cases)
+
+
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_they_neither_loosen_nor_tighten_what_others_allow(
+    monkeypatch, quantization
+):
+    keras.utils.set_random_seed(0)
+    dense = layers.Dense(256)
+    model = vectors(dense, lambda x: 1e-3 * x)
+    with_them = expected(model, quantization=quantization)
+    monkeypatch.setattr(reference_outputs, "extreme_case", lambda *_: None)
+    without = expected(model, quantization=quantization)
+    assert len(with_them.cases) == len(without.cases) + 1
+    for name in ("scales", "constant", "blurred", "tolerance", "lead"):
+        assert getattr(with_them, name) == getattr(without, name)
+
+
+@pytest.mark.parametrize("samples", [None, [np.ones((5, 8), "float32")]])
+def test_a_quantized_file_must_be_finite_there_and_no_more(tmp_path, samples):
+    keras.utils.set_random_seed(0)
+    artifact = kp.export_litert(
+        vectors(layers.Dense(256), layers.Dense(4)),
+        tmp_path / "model.tflite",
+        quantization="int8",
+        samples=samples,
+        tolerance=0.01,
+        verbose=False,
+    )
+    report = artifact.report
+    (extreme,) = (case for case in report.cases if case.is_extreme)
+    assert extreme not in report.judged
+    assert extreme.worst_difference > report.tolerance
+    assert report.accuracy.worst_difference <= report.tolerance
+    assert (
+        "examples of zeros, 1e4, -1e4, 1e-20, one 1 among" in report.details()
+    )
+    assert ("on the 5 samples" in str(report)) == (samples is not None)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_images_of_bytes_need_no_samples(tmp_path, dtype):
+    x = keras.Input((8, 8, 3), dtype=dtype, name="x")
+    y = layers.Conv2D(2, 3)(layers.Rescaling(1 / 255)(x))
+    model = keras.Model(x, ops.mean(y, axis=(1, 2)))
+    limits = np.iinfo(dtype)
+    for case in expected(model).cases:
+        assert case.inputs["x"].min() == limits.min
+        assert case.inputs["x"].max() == limits.max
+    for export, name in FORMATS.values():
+        assert export(model, tmp_path / name, verbose=False).report.passed
+
+
+def test_images_of_bytes_beside_embeddings_and_pairs():
+    x = keras.Input((8, 8, 3), dtype="uint8", name="x")
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    pairs = keras.Input((None, None), dtype="int32", name="pairs")
+    y = layers.Embedding(30, 3)(ids)
+    y = ops.mean(ops.matmul(ops.cast(pairs, "float32"), y), axis=1)
+    y += ops.mean(ops.cast(x, "float32"), axis=(1, 2))
+    for case in expected(keras.Model([x, ids, pairs], y)).cases:
+        assert case.inputs["x"].max() == 255
+        assert case.inputs["ids"].max() == 29
+        assert case.inputs["pairs"].max() <= 1
+
+
+def image_model():
+    """The mean of many equal numbers: each runtime rounds it its own way."""
+    image = keras.Input((28, 28, 1), name="image")
+    x = layers.Conv2D(16, 3, activation="relu")(image)
+    x = layers.GlobalAveragePooling2D()(layers.Conv2D(32, 3)(x))
+    x = layers.Dense(64, activation="relu")(x)
+    return keras.Model(image, layers.Dense(1, name="y")(x))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_of_sums_of_equal_numbers_is_allowed(tmp_path, seed):
+    keras.utils.set_random_seed(seed)
+    model = image_model()
+    weights = model.get_weights()
+    report = kp.export_litert(
+        model, tmp_path / "model.tflite", verbose=False
+    ).report
+    assert any(case.is_extreme for case in report.cases)
+    for before, after in zip(weights, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def with_position():
+    """One input cannot be extreme: there is no such column."""
+    x = keras.Input((6,), name="x")
+    column = keras.Input((1,), name="column")
+    rounded = ops.cast(ops.cast(ops.relu(x), "uint8"), "float32")
+    taken = ops.take_along_axis(rounded, ops.cast(ops.relu(column), "int32"), 1)
+    return keras.Model([x, column], layers.Identity(name="y")(taken))
+
+
+def with_infinities():
+    """At tiny numbers one output is infinite, and the other is not."""
+    x = keras.Input((4,), name="x")
+    square = ops.square(x)
+    far = ops.where(ops.abs(x) < 1e-10, 1 / square, 1.0)
+    outputs = {
+        "y": layers.Identity(name="y")(ops.sign(square)),
+        "far": layers.Identity(name="far")(far),
+    }
+    return keras.Model(x, outputs)
+
+
+@pytest.mark.parametrize("make", [with_position, with_infinities])
+def test_what_cannot_be_tried_hides_nothing_else(tmp_path, make):
+    pytest.importorskip("tf2onnx")
+    # ONNX Runtime rounds to uint8, and squares of 1e-20, otherwise.
+    with pytest.raises(kp.ExportVerificationError, match=r"where the inputs"):
+        kp.export_onnx(make(), tmp_path / "model.onnx", verbose=False)

@@ -1,0 +1,377 @@
+"""Generators as files: what they choose is what their model would choose."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+from keras_posenc.export.formats import litert_proof as proof
+from keras_posenc.export.isolated.comparing import onnx_comparison
+from keras_posenc.export.probes.compare import retrace_of, settled
+from keras_posenc.export.probes.run_model import Memory, answers_of
+from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from tests.generation.toy import SIZES, shaken, swapped, twins
+
+pytestmark = pytest.mark.tensorflow
+
+SMALL = {**SIZES, "num_layers": 1}
+SOURCES = np.array([[5, 6, 7, 3, 0], [4, 3, 0, 0, 0], [9, 8, 7, 6, 3]], "int32")
+
+
+def generator(make=kp.TransformerDecoderModel, **options):
+    of_model = options.pop("of_model", {})
+    given = {"max_length": 5, "start_id": 2, "end_ids": 3, **options}
+    return kp.Generator(shaken(make(12, **SMALL, **of_model)), **given)
+
+
+# ---- Near-ties
+
+
+def texts(made):
+    """The same model, from texts to texts."""
+    tokenizers = [
+        kp.CharacterTokenizer("abcdefgh", name=f"characters{i}")
+        for i in range(2)
+    ]
+    return kp.Generator(
+        made.model,
+        source_tokenizer=tokenizers[0],
+        target_tokenizer=tokenizers[1],
+        max_length=5,
+        min_length=made.search.min_length,
+    )
+
+
+def test_rows_that_chose_otherwise_are_compared_with_what_they_chose():
+    """Of ids, of ids with lengths, and of texts; and only where it is a tie."""
+    made = generator(kp.Transformer, min_length=3)
+    pair = twins(made, SOURCES)
+    by_ids = resolve_serving_signatures(made)[:2]
+    by_texts = resolve_serving_signatures(texts(made))[:1]
+    asked = {"serving_default": {"ids": SOURCES}}
+    asked["from_ids"] = {
+        "ids": SOURCES,
+        "lengths": np.array([4, 2, 5], "int32"),
+    }
+    asked["text"] = {"text": np.array([b"abc", b"", b"he"], object)}
+    for signature, inputs in zip(
+        (*by_ids, *by_texts), asked.values(), strict=True
+    ):
+        retrace = retrace_of(signature)
+        wanted = answers_of(signature, Memory())(inputs)
+        name = "ids" if "ids" in wanted else "text"
+        got = dict(wanted)
+        got[name] = otherwise(wanted[name], pair)
+        other = got[name] != wanted[name]
+        rows = np.any(other.reshape(3, -1), axis=1)
+        assert np.any(rows)
+        found, ties = settled(wanted, got, inputs, retrace, 1e-5)
+        assert ties == np.sum(rows)
+        np.testing.assert_array_equal(found[name], got[name])
+        np.testing.assert_allclose(found["score"], wanted["score"], atol=1e-5)
+        # One wrong row does not pass with the others, nor takes them along.
+        wrong = {**got, name: got[name].copy()}
+        row = np.flatnonzero(rows)[0]
+        wrong[name][row] = b"aaaa" if name == "text" else [9, 9, 9, 9, 9]
+        found, ties = settled(wanted, wrong, inputs, retrace, 1e-5)
+        assert ties == np.sum(rows) - 1
+        np.testing.assert_array_equal(found[name][row], wanted[name][row])
+
+
+def otherwise(answers, pair):
+    """The other twin wherever there is one, of ids or of texts."""
+    if answers.dtype != object:
+        return swapped(answers, pair)
+    letters = kp.CharacterTokenizer("abcdefgh").detokenize(
+        np.array([[each] for each in pair], "int32")
+    )
+    a, b = (letter.decode() for letter in np.asarray(letters))
+    change = str.maketrans({a: b, b: a})
+    return np.array(
+        [each.decode().translate(change).encode() for each in answers], object
+    )
+
+
+def test_a_file_that_chose_otherwise(tmp_path, monkeypatch):
+    """It is told where it was a tie, and fails by its ids where it was none."""
+    # Its answers are judged here: of other weights it was never the file.
+    monkeypatch.setattr(
+        proof, "compare_with_conversion", lambda *_: ([], [], [])
+    )
+    path = tmp_path / "generator.tflite"
+    made = generator(min_length=3)
+    first, second = twins(made, SOURCES)
+    kp.export_litert(made, path, verify=False, verbose=False)
+    table = made.model.target_embedding.embeddings
+    values = np.array(table)
+    ids = np.asarray(made.search(SOURCES)["ids"])
+
+    def move(apart):
+        values[second] = np.float32(1 + apart) * values[first]
+        table.assign(values)
+        return np.any(np.asarray(made.search(SOURCES)["ids"]) != ids)
+
+    # One of both signs lets the other twin win.
+    (sign,) = (sign for sign in (1, -1) if move(3e-7 * sign))
+    seen = []
+    for apart in (3e-7 * sign, 0.05 * sign):
+        assert move(apart)
+        report = kp.verify(
+            made, path, samples=SOURCES, max_length=1, verbose=False
+        )
+        is_right = report.worst_difference <= report.tolerance
+        is_told = "near-ties: in" in str(report)
+        assert ("near-ties in" in report.details()) == is_told
+        by_ids = report.worst_difference == np.inf
+        assert by_ids == report.worst.worst_output.startswith("ids[")
+        seen.append((is_right, is_told, by_ids))
+    assert seen == [(True, True, False), (False, False, True)]
+
+
+# ---- ONNX
+
+
+@pytest.fixture(scope="module")
+def onnx():
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+    return pytest.importorskip("onnx")
+
+
+@pytest.fixture(scope="module")
+def translator(onnx, tmp_path_factory):
+    """Of texts; beams over turned keys, whose tables the loop reads."""
+    keras.utils.set_random_seed(0)
+    model = kp.TransformerDecoderModel(
+        12, **SMALL, attention_position=kp.RotaryEmbedding()
+    )
+    made = kp.Generator(
+        shaken(model),
+        source_tokenizer=kp.CharacterTokenizer("abcdefgh"),
+        max_length=5,
+        beams=2,
+        length_penalty=0.6,
+    )
+    path = tmp_path_factory.mktemp("onnx") / "generator.onnx"
+    return made, kp.export_onnx(made, path, max_length=4, verbose=False)
+
+
+def run_onnx(path, ids):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"ids": ids}), strict=True))
+
+
+def test_onnx_files_have_the_whole_loop(translator):
+    made, artifact = translator
+    assert "Loop" in kp.inspect(artifact.path).operators
+    expected = made.search(SOURCES)
+    found = run_onnx(artifact.path, SOURCES)
+    np.testing.assert_array_equal(found["output_ids"], expected["ids"])
+    np.testing.assert_allclose(
+        found["token_score"], expected["token_score"], atol=1e-5
+    )
+    assert "the output ids is called output_ids" in str(artifact)
+
+
+def inside(message):
+    """The graphs within loops and branches."""
+    for node in message.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield attribute.g
+                yield from inside(attribute.g)
+
+
+def test_what_differs_in_a_loop_of_onnx(onnx, translator, tmp_path, capsys):
+    """A number, an operator, a weight, what is read: each is found."""
+    _, artifact = translator
+    original = onnx.load(artifact.path)
+    weights = [
+        each.name for each in original.graph.initializer if "/" in each.name
+    ]
+
+    def compared(change):
+        message = onnx.ModelProto.FromString(original.SerializeToString())
+        change(message.graph)
+        path = tmp_path / "changed.onnx"
+        onnx.save(message, path)
+        onnx_comparison.main(str(artifact.path), str(path), json.dumps(weights))
+        found = json.loads(capsys.readouterr().out)
+        return {key for key, value in found.items() if value}
+
+    def loop(graph):
+        """The body of the search, which projects the queries."""
+        (found,) = (
+            each
+            for each in inside(graph)
+            if any(node.op_type == "TopK" for node in each.node)
+        )
+        return found
+
+    def operator(graph):
+        node = next(n for n in loop(graph).node if n.op_type == "Softmax")
+        node.op_type = "LogSoftmax"
+
+    def attribute(graph):
+        found = next(
+            attribute
+            for node in loop(graph).node
+            for attribute in node.attribute
+            if attribute.name == "axis"
+        )
+        found.i += 1
+
+    def constant(graph):
+        body = loop(graph)
+        read = {name for node in body.node for name in node.input}
+        tensor = next(
+            each
+            for each in (*body.initializer, *graph.initializer)
+            if each.name in read
+            and each.data_type == 1
+            and each.name not in weights
+        )
+        values = onnx.numpy_helper.to_array(tensor) + np.float32(0.5)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+
+    def weight(graph):
+        """Another one for the loop alone: the prompt is read by the right."""
+        node = next(
+            node
+            for node in graph.node
+            for attribute in node.attribute
+            if attribute.g.ByteSize() and attribute.g == loop(graph)
+        )
+        place = next(
+            place
+            for place, name in enumerate(node.input)
+            if name.endswith("output_projection/kernel")
+        )
+        (tensor,) = (
+            each for each in graph.initializer if each.name == node.input[place]
+        )
+        values = onnx.numpy_helper.to_array(tensor).copy()
+        values.view("uint32").flat[0] ^= 1
+        graph.initializer.append(
+            onnx.numpy_helper.from_array(values, "another")
+        )
+        node.input[place] = "another"
+
+    def wiring(graph):
+        node = next(n for n in loop(graph).node if n.op_type == "MatMul")
+        node.input[0], node.input[1] = node.input[1], node.input[0]
+
+    assert compared(lambda graph: None) == set()
+    assert compared(operator) == {"graph"}
+    assert compared(attribute) == {"constants"}
+    assert compared(constant) == {"constants"}
+    assert compared(weight) == {"weights"}
+    assert compared(wiring) == {"graph"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (kp.Transformer, {}),
+        (kp.Transformer, {"beams": 3, "n_best": 2, "length_penalty": 0.6}),
+        (kp.TransformerDecoderModel, {"min_length": 2, "prefix_ids": [5]}),
+        (kp.TransformerDecoderModel, {"temperature": 1.5, "top_p": 0.9}),
+        (kp.TransformerDecoderModel, {"repetition_penalty": 2.0}),
+    ],
+)
+def test_generators_as_onnx_files(onnx, tmp_path, make, options):
+    made = generator(make, **options)
+    path = tmp_path / "generator.onnx"
+    kp.export_onnx(made, path, verify=False, verbose=False)
+    report = kp.verify(made, path, samples=None, max_length=9, verbose=False)
+    assert report.passed
+    assert report.rewritten == report.folded == []
+
+
+def test_texts_become_ids_in_onnx(translator):
+    """What goes out is `from_ids`: ONNX has no strings here."""
+    _, artifact = translator
+    ((_, sides),) = kp.inspect(artifact.path).signatures.items()
+    assert list(sides["inputs"]) == ["ids"]
+    names = ["ended", "output_ids", "score", "token_score"]
+    assert list(sides["outputs"]) == names
+
+
+# ---- LiteRT
+
+
+@pytest.mark.filterwarnings(
+    # Keras says so of every layer that has nothing to quantise.
+    "ignore:Layer .* does not have a `quantize` method:UserWarning"
+)
+@pytest.mark.parametrize(
+    ("make", "quantization"),
+    [
+        pytest.param(kp.Transformer, "float16", marks=pytest.mark.slow),
+        pytest.param(kp.Transformer, "int8", marks=pytest.mark.slow),
+        pytest.param(
+            kp.TransformerDecoderModel, "int8", marks=pytest.mark.slow
+        ),
+        # Keras's products do not tell how many rows a loop has.
+        pytest.param(
+            kp.TransformerDecoderModel, "keras-int8", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_generators_of_fewer_bits(tmp_path, make, quantization):
+    """Each token is what the model nearly chose, and is scored as it says.
+
+    Not the sequences as wholes, which one other choice changes altogether.
+    """
+    wide = {**SMALL, "d_model": 32, "intermediate_dim": 64}
+    model = shaken(make(12, **wide), noise=0.2)
+    by_keras = quantization == "keras-int8"
+    if by_keras:
+        model.quantize("int8")
+    made = kp.Generator(
+        model,
+        start_id=2,
+        end_ids=3,
+        max_length=5,
+        beams=2,
+    )
+    path = tmp_path / "generator.tflite"
+    report = kp.export_litert(
+        made,
+        path,
+        quantization=None if by_keras else quantization,
+        samples=[{"ids": SOURCES[:1, :length]} for length in (2, 3, 4)],
+        max_length=8,
+        verbose=False,
+    ).report
+    assert report.quantization == quantization
+    # So much as log-likelihoods of the same tokens move.
+    assert report.tolerance < 1
+    assert "largest score" not in str(report)
+
+
+@pytest.mark.slow
+def test_scores_beside_the_search_in_litert(tmp_path, run_litert):
+    made = generator(kp.Transformer)
+    path = tmp_path / "generator.tflite"
+    report = kp.export_litert(
+        made,
+        path,
+        signatures={
+            "serving_default": made.from_ids,
+            "score": made.scorer_from_ids,
+        },
+        max_length=4,
+        verbose=False,
+    ).report
+    assert report.passed
+    found = run_litert(path, "score")(source=SOURCES, target=SOURCES[:, :2])
+    np.testing.assert_allclose(
+        found["score"], made.score(SOURCES, SOURCES[:, :2]), atol=1e-5
+    )

@@ -1,0 +1,306 @@
+"""Models of kinds that are not our own, as people bring them to an export."""
+
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_posenc as kp
+from keras_posenc.export.probes.cases import Questions
+from keras_posenc.export.probes.reference import expect
+from keras_posenc.export.signatures.from_model import resolve_signatures
+
+pytestmark = pytest.mark.tensorflow
+
+
+def export(function, model, path, **options):
+    options = {"max_length": 5, "verbose": False, **options}
+    return function(model, path, **options)
+
+
+def words(name="ids", dtype="int32"):
+    return keras.Input((None,), dtype=dtype, name=name)
+
+
+def by_added_mask(mask_dtype):
+    """An encoder as BERT's, whose mask is added to the scores."""
+    ids, kinds = words("input_ids"), words("token_type_ids")
+    mask = words("attention_mask", mask_dtype)
+    x = layers.Embedding(300, 8)(ids) + layers.Embedding(2, 8)(kinds)
+    query, key = layers.Dense(8, name="query")(x), layers.Dense(8)(x)
+    scores = ops.matmul(query, ops.transpose(key, (0, 2, 1)))
+    blocked = (1.0 - ops.cast(mask, "float32")) * -1e4
+    weights = ops.softmax(scores + ops.expand_dims(blocked, 1))
+    outputs = layers.Dense(2, name="scores")(ops.matmul(weights, x))
+    return keras.Model([ids, kinds, mask], outputs)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "float32"])
+def test_attention_behind_a_mask_is_seen(tmp_path, dtype):
+    # Masks like ids, or like noise, leave one token to attend to, or all.
+    model = by_added_mask(dtype)
+    export(kp.export_saved_model, model, tmp_path)
+    query = model.get_layer("query")
+    query.set_weights([-3 * query.kernel, query.bias])
+    assert not kp.verify(model, tmp_path, max_length=5).passed
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])
+def test_ids_of_any_integer_dtype(dtype):
+    wide, narrow = words("ids"), words("kinds", dtype)
+    x = layers.Embedding(3000, 4)(wide) + layers.Embedding(2, 4)(narrow)
+    cases = expect(
+        Questions.fit(resolve_signatures(keras.Model([wide, narrow], x)))
+    ).cases
+    assert len(cases) == 8
+    for case in cases:
+        assert case.inputs["ids"].max() == 2999
+        assert case.inputs["kinds"].max() == 1
+        assert case.inputs["kinds"].dtype == dtype
+
+
+@pytest.mark.parametrize("function", [kp.export_saved_model, kp.export_litert])
+def test_names_are_those_of_the_loaded_model(tmp_path, function):
+    # Keras numbers tensors anew in every process, and not its input layers.
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, layers.Dense(2)(inputs))
+    name = "a.tflite" if function is kp.export_litert else "a"
+    artifact = export(function, model, tmp_path / name)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert kp.verify(loaded, artifact.path, max_length=5).passed
+
+
+def test_static_batch_of_ids_without_a_name():
+    inputs = keras.Input(batch_shape=(1, 16), dtype="int32")
+    model = keras.Sequential([inputs, layers.Embedding(50, 8)])
+    (signature,) = resolve_signatures(model)
+    (spec,) = signature.specs.values()
+    assert (spec.shape, spec.dtype) == ((1, 16), "int32")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda: kp.TransformerEncoderModel(
+            50, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+        ),
+        lambda: keras.Sequential([layers.Embedding(50, 8)]),
+    ],
+)
+def test_ids_that_were_guessed_to_be_floats(first):
+    model = keras.Sequential([first(), layers.Dense(2)])
+    model.compile("sgd", "mse")
+    model.fit(np.ones((4, 6), "int32"), np.ones((4, 6, 2)), verbose=0)
+    with pytest.raises(ValueError, match="takes only float32 of shape"):
+        resolve_signatures(model)
+
+
+def test_texts_are_no_guess_and_may_be_any_number():
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one"]
+    model = keras.Sequential(
+        [
+            kp.WordpieceTokenizer(vocabulary),
+            layers.Embedding(5, 2, mask_zero=True),
+        ]
+    )
+    model(np.array(["one", "one one"]))
+    assert model.inputs[0].shape == (2,)
+    signature, *_ = resolve_signatures(model)
+    (spec,) = signature.specs.values()
+    assert (spec.shape, spec.dtype) == ((None,), "string")
+
+
+def strings_to_numbers():
+    inputs = keras.Input((), dtype="string", name="text")
+    ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
+    one_hot = layers.CategoryEncoding(3, output_mode="one_hot")(ids)
+    return keras.Model(inputs, layers.Dense(2)(one_hot))
+
+
+def test_ids_that_nobody_asked_for(tmp_path):
+    # The strings can be verified; what ids there may be, nobody says.
+    report = export(kp.export_saved_model, strings_to_numbers(), tmp_path)
+    assert list(kp.inspect(report.path).signatures) == ["serving_default"]
+    assert kp.verify(strings_to_numbers(), tmp_path).unverified == []
+    with pytest.raises(ValueError, match=r"samples=\{'ids': np\.zeros\(\(2"):
+        export(kp.export_litert, strings_to_numbers(), tmp_path / "m.tflite")
+
+
+@keras.saving.register_keras_serializable(package="others")
+class ByKey(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.embedding = layers.Embedding(20, 4)
+
+    def call(self, inputs):
+        return self.embedding(inputs["ids"])
+
+
+class ByArgument(ByKey):
+    def call(self, ids, factor=None):
+        x = self.embedding(ids)
+        return x if factor is None else x * ops.expand_dims(factor, -1)
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [(ByKey, ["ids"]), (ByArgument, ["ids"]), (ByArgument, ["ids", "factor"])],
+)
+def test_subclass_takes_inputs_as_it_calls_them(tmp_path, make, names):
+    specs = {
+        "ids": keras.InputSpec(shape=(None, None), dtype="int32"),
+        "factor": keras.InputSpec(shape=(None, None), dtype="float32"),
+    }
+    arrays = {"ids": np.array([[3, 19]], "int32"), "factor": [[0.5, 2.0]]}
+    specs = {name: specs[name] for name in names}
+    tensors = {name: ops.convert_to_tensor(arrays[name]) for name in names}
+    model = make()
+    expected = model(tensors) if make is ByKey else model(**tensors)
+    path = export(
+        kp.export_saved_model,
+        model,
+        tmp_path,
+        signatures={"serving_default": (model, specs)},
+    ).path
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    (actual,) = serve(**tensors).values()
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_model_that_runs_on_numbers_alone(tmp_path, contents):
+    class Choosy(keras.Model):
+        def call(self, x):
+            return x if float(ops.sum(x)) > 0 else -x
+
+    model = Choosy(name="choosy")
+    model(np.ones((1, 2), "float32"))
+    specs = {"x": keras.InputSpec(shape=(None, 2), dtype="float32")}
+    with pytest.raises(
+        kp.ExportError, match="'choosy' cannot be traced as a graph of signat"
+    ):
+        export(
+            kp.export_saved_model,
+            model,
+            tmp_path,
+            signatures={"serving_default": (model, specs)},
+        )
+    assert contents(tmp_path) == []
+
+
+def test_versions_of_nineteen_digits(make, tmp_path):
+    model, now = make.embedder(), time.time_ns()
+    export(kp.export_saved_model, model, tmp_path, version=now)
+    assert kp.verify(model, tmp_path, max_length=2).path.name == str(now)
+    path = export(kp.export_saved_model, model, tmp_path).path
+    assert path.name == str(now + 1)
+    (tmp_path / str(2**63 - 1)).mkdir()
+    (tmp_path / str(2**63)).mkdir()  # which no server takes for a version
+    with pytest.raises(ValueError, match="the highest version there can be"):
+        export(kp.export_saved_model, model, tmp_path)
+
+
+def test_versions_do_not_nest(make, saved_model, contents):
+    before = contents(saved_model.path)
+    with pytest.raises(ValueError, match=r"is one of them: give '.*there'$"):
+        export(kp.export_saved_model, make.embedder(), saved_model.path)
+    inside = saved_model.path / "variables"
+    with pytest.raises(ValueError, match=r"is in one of them: give '.*there'$"):
+        export(kp.export_saved_model, make.embedder(), inside)
+    assert contents(saved_model.path) == before
+
+
+def test_file_name_for_a_folder(make, tmp_path, contents):
+    with pytest.raises(ValueError, match="is written by export_litert"):
+        export(kp.export_saved_model, make.embedder(), tmp_path / "a.tflite")
+    assert contents(tmp_path) == []
+
+
+def test_input_of_low_precision(tmp_path):
+    inputs = keras.Input((3,), dtype="bfloat16", name="x")
+    model = keras.Model(inputs, layers.Dense(2, dtype="float32")(inputs))
+    with pytest.raises(ValueError, match="the bfloat16 input 'x'; give it as"):
+        export(kp.export_litert, model, tmp_path / "m.tflite")
+    assert export(kp.export_saved_model, model, tmp_path).report.passed
+
+
+def test_answers_of_each_token_that_never_change(tmp_path):
+    inputs = words()
+    scores = layers.Dense(3, activation="softmax", name="tags")
+    model = keras.Model(inputs, scores(layers.Embedding(20, 4)(inputs)))
+    scores.set_weights([scores.kernel, np.array([60.0, 0, 0])])
+    report = export(kp.export_litert, model, tmp_path / "m.tflite").report
+    assert report.constant == ["serving_default/tags"]
+
+
+@pytest.mark.slow
+def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
+    mixed, plain = make.classifier("mixed_bfloat16"), make.classifier()
+    path = tmp_path / "m.tflite"
+    report = export(kp.export_litert, mixed, path).report
+    assert report.in_float32
+    assert "compared with the model in float32" in report.details()
+    assert kp.verify(mixed, path, max_length=2).in_float32
+    assert not export(kp.export_litert, plain, path).report.in_float32
+    path = export(kp.export_saved_model, mixed, tmp_path / "s").path
+    assert not kp.verify(mixed, path, max_length=2).in_float32
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: kp.verify("m.tflite", m), "`model` must be a keras.Model"),
+        (lambda m: kp.export_litert("m", m), "`model` must be a keras.Model"),
+        (lambda m: kp.export_litert(m, 3), "`path` must be a path. Received"),
+        (lambda m: kp.export_saved_model(m, m), "`base_path` must be a path"),
+        (lambda m: kp.inspect(m), "`artifact` must be a path. .* Sequential"),
+        (
+            lambda m: kp.export_litert(m, "m.tflite", verify=False, samples=3),
+            "`samples` are for the verification",
+        ),
+        (
+            lambda m: kp.export_litert(m, "m.tflite", signatures={"": m}),
+            "must map names, of letters",
+        ),
+        (
+            lambda m: kp.export_litert(
+                m, "m.tflite", signatures={"__saved_model_init_op": m}
+            ),
+            "must map names, of letters",
+        ),
+        (
+            lambda m: kp.export_litert(
+                m,
+                "m.tflite",
+                signatures={
+                    "a": (m, {"ids": keras.InputSpec("int64", (None, 3))})
+                },
+            ),
+            "is of dtype int32. Received: dtype int64",
+        ),
+        (
+            lambda m: kp.export_litert(m, "m.tflite", samples={1: [[2]]}),
+            "dicts with the inputs ids. Received: 1",
+        ),
+        (
+            lambda m: kp.export_litert(m, "m.tflite", samples=[{2: 3}, object]),
+            "dicts with the inputs ids. Received: 2",
+        ),
+        (
+            lambda m: kp.export_litert(m, "m.tflite", samples=object()),
+            "must be whole numbers.* Received: object",
+        ),
+        (
+            lambda m: kp.export_litert(
+                m, "m.tflite", samples={"ids": [[2.0**40]]}
+            ),
+            "must be from -2147483648 to 2147483647. Received: numbers from",
+        ),
+    ],
+)
+def test_what_is_given_for_something_else(make, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(make.embedder())

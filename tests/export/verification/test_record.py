@@ -1,0 +1,269 @@
+"""A record says what one verification compared, and is read within bounds."""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+from keras_posenc.export.record import digests, record_path
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return keras.Sequential(
+        [keras.Input((3,), name="vector"), keras.layers.Dense(2)]
+    )
+
+
+@pytest.fixture(scope="module")
+def exported(numbers, tmp_path_factory):
+    """A verified LiteRT file of `numbers`, and an unverified SavedModel.
+
+    The latter also has the signature `other`, of another model.
+    """
+    folder = tmp_path_factory.mktemp("exported")
+    kp.export_litert(numbers, folder / "numbers.tflite", verbose=False)
+    kp.export_saved_model(
+        numbers,
+        folder / "numbers",
+        signatures=both(numbers),
+        verify=False,
+        verbose=False,
+    )
+    return folder
+
+
+def both(model):
+    other = keras.Sequential(
+        [keras.Input((3,), name="vector"), model.layers[0]]
+    )
+    return {"serving_default": model, "other": other}
+
+
+@pytest.fixture
+def soon():
+    """An error, and no wait for ever, where a named pipe is opened."""
+
+    def give_up(*_):
+        raise AssertionError("it waits for a named pipe, or reads without end")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_record_that_came_with_a_file_adds_nothing(numbers, exported, tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "1"
+    shutil.copytree(exported / "numbers" / "1", path)
+    allowed = {"worst_difference": 0.0, "tolerance": 1e-5}
+    record_path(path).parent.mkdir(exist_ok=True)
+    record_path(path).write_text(
+        json.dumps({"files": digests(path), "signatures": {"other": allowed}})
+    )
+    given = {"serving_default": numbers}
+    report = kp.verify(numbers, path, signatures=given, verbose=False)
+    assert report.passed
+    assert report.unverified == ["other"]
+    kp.Scorer(path)
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=r"'other' of .* was not verified; verified: serving_default",
+    ) as error:
+        kp.Scorer(path, signature="other")
+    assert "all the signatures" in str(error.value)
+    report = kp.verify(numbers, path, signatures=both(numbers), verbose=False)
+    assert report.unverified == []
+    kp.Scorer(path, signature="other")
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def device(path):
+    path.symlink_to("/dev/zero")
+
+
+def sparse(path):
+    path.write_bytes(b"{")
+    os.truncate(path, 2**40)
+
+
+def nested(path):
+    path.write_text("[" * 200_000)
+
+
+def of_bytes(path):
+    path.write_bytes(b"\xff\xfe\x00")
+
+
+def of_numbers(path):
+    path.write_text(json.dumps({"files": {"": 1}, "signatures": {"a": 2}}))
+
+
+def of_lists(path):
+    path.write_text(json.dumps({"files": [], "signatures": []}))
+
+
+RECORDS = [fifo, device, sparse, nested, of_bytes, of_numbers, of_lists]
+
+
+@pytest.mark.parametrize("spoil", RECORDS, ids=lambda spoil: spoil.__name__)
+def test_record_that_is_none(numbers, exported, tmp_path, spoil, soon):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "numbers.tflite"
+    shutil.copy(exported / "numbers.tflite", path)
+    spoil(record_path(path))
+    with pytest.raises(
+        kp.ExportVerificationError, match=r"the record .* cannot be used: "
+    ):
+        kp.Scorer(path)
+
+
+def test_named_pipe_gives_way_to_a_record(numbers, exported, tmp_path, soon):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "numbers.tflite"
+    shutil.copy(exported / "numbers.tflite", path)
+    fifo(record_path(path))
+    assert kp.verify(numbers, path, verbose=False).passed
+    record = record_path(path).rename(tmp_path / "elsewhere")
+    record_path(path).symlink_to(record)  # as volumes of Kubernetes do
+    kp.Scorer(path)
+
+
+def test_folder_holds_the_format_and_nothing_else(exported, tmp_path, soon):
+    for place in ("more", "assets/more", "variables/more", "more/more"):
+        path = tmp_path / place.replace("/", "-") / "1"
+        shutil.copytree(exported / "numbers" / "1", path)
+        (path / place).parent.mkdir(exist_ok=True)
+        sparse(path / place)
+        with pytest.raises(
+            ValueError, match=f"'{place}' is no part of"
+        ) as told:
+            kp.inspect(path)
+        assert "Move it" in str(told.value)
+    path = tmp_path / "own" / "1"
+    shutil.copytree(exported / "numbers" / "1", path)
+    before = digests(path)
+    (path / "assets.extra").mkdir(exist_ok=True)
+    sparse(path / "assets.extra" / "of_a_user")  # which no runtime reads
+    assert digests(path) == before
+    assert kp.inspect(path).size_bytes < 2**20
+
+
+def test_hidden_files_are_left_alone(numbers, exported, tmp_path, soon):
+    """At the top of the folder, where systems put them, and nowhere else."""
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "1"
+    shutil.copytree(exported / "numbers" / "1", path)
+    before, size = digests(path), kp.inspect(path).size_bytes
+    assert kp.verify(numbers, path, signatures=both(numbers), verbose=False)
+    sparse(path / ".DS_Store")
+    fifo(path / ".pipe")
+    device(path / ".link")
+    (path / ".git").mkdir()
+    sparse(path / ".git" / "config")
+    assert digests(path) == before
+    found = kp.inspect(path).size_bytes
+    assert size <= found < size + 10_000  # what the record has
+    assert kp.verify(numbers, path, signatures=both(numbers), verbose=False)
+    kp.Scorer(path)
+    other = tmp_path / "2"
+    shutil.copytree(exported / "numbers" / "1", other)
+    copy = kp.rollback(tmp_path, 1, verbose=False).path
+    assert not [each for each in copy.iterdir() if each.name.startswith(".")]
+    assert digests(copy) == before
+    sparse(path / "variables" / ".DS_Store")
+    with pytest.raises(ValueError, match=r"'variables/.DS_Store' is no part"):
+        kp.inspect(path)
+
+
+def test_names_in_a_record_are_anybodys(numbers, exported, tmp_path):
+    """Such as those of assets; what moves the cursor is shown in code."""
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "1"
+    shutil.copytree(exported / "numbers" / "1", path)
+    strange = {"assets/a\u00a0b.txt": "0", "assets/\x1b[2J": "0"}
+    sums = digests(path)
+    names = {"other\u00a0one": {}, "serving_default": {}}
+    record_path(path).parent.mkdir(exist_ok=True)
+
+    def write(files):
+        record_path(path).write_text(
+            json.dumps({"files": files, "signatures": names})
+        )
+
+    write(sums)
+    kp.Scorer(path)
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=r"verified: 'other\\xa0one', serving",
+    ):
+        kp.Scorer(path, signature="other")
+    write(sums | strange)
+    with pytest.raises(kp.ExportVerificationError) as told:
+        kp.Scorer(path)
+    assert r"'assets/\x1b[2J', 'assets/a\xa0b.txt' changed" in str(told.value)
+
+
+def test_file_is_no_longer_than_its_format_can_be(exported, tmp_path):
+    path = tmp_path / "numbers.tflite"
+    shutil.copy(exported / "numbers.tflite", path)
+    os.truncate(path, 2**36)
+    with pytest.raises(ValueError, match="68,719,476,736 bytes"):
+        kp.inspect(path)
+
+
+def test_folder_without_end(numbers, exported, tmp_path):
+    path = tmp_path / "1"
+    shutil.copytree(exported / "numbers" / "1", path)
+    deep = path / "assets"
+    deep.mkdir(exist_ok=True)
+    here = os.open(deep, os.O_RDONLY)
+    for _ in range(1500):  # deeper than Python recurses
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    try:
+        with pytest.raises(kp.ExportVerificationError, match="100 deep"):
+            kp.verify(numbers, path, verbose=False)
+    finally:
+        os.system(f"rm -r '{path}'")
+
+
+def test_options_name_regular_files(tmp_path, soon):
+    from keras_posenc.export.inspect import keras_loader
+    from keras_posenc_cli.arguments import labels
+    from keras_posenc_cli.loading import load_arrays
+    from keras_posenc_cli.process import UsageError
+
+    device(tmp_path / "labels.txt")
+    with pytest.raises(argparse.ArgumentTypeError, match="10,000,000 char"):
+        labels(str(tmp_path / "labels.txt"))
+    for spoil in (fifo, device):
+        path = tmp_path / f"{spoil.__name__}.npz"
+        spoil(path)
+        with pytest.raises(UsageError, match="is no regular file"):
+            load_arrays("--samples", path)
+        path = tmp_path / f"{spoil.__name__}.keras"
+        spoil(path)
+        with (
+            keras_loader("keras_posenc") as load,
+            pytest.raises(ValueError, match="is no regular file"),
+        ):
+            load(path)
+    np.savez(tmp_path / "good.npz", x=np.ones(2))
+    assert load_arrays("--samples", tmp_path / "good.npz")["x"].shape == (2,)

@@ -1,0 +1,1249 @@
+"""The proof that an artifact gives its model's own answers."""
+
+import dataclasses
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_posenc as kp
+from keras_posenc.export import units
+from keras_posenc.export import worker_client as asking
+from keras_posenc.export.isolated.asking import worker
+from keras_posenc.export.probes.cases import Questions
+from keras_posenc.export.probes.compare import SCORES, Columns, Kind, difference
+from keras_posenc.export.probes.reference import expect
+from keras_posenc.export.signatures.serving import resolve_serving_signatures
+
+pytestmark = pytest.mark.tensorflow
+
+IDS = keras.InputSpec(shape=(None, None), dtype="int32")
+
+
+def export(model, path, **options):
+    """A LiteRT file that nobody has verified."""
+    return kp.export_litert(
+        model, path, verify=False, verbose=False, **options
+    ).path
+
+
+def clone(model):
+    """The same model with weights of its own."""
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def with_other_bias(model):
+    """A model that differs in one weight, by 3e-4."""
+    copy = clone(model)
+    kernel, bias = copy.layers[-1].get_weights()
+    bias[-1] += 3e-4
+    copy.layers[-1].set_weights([kernel, bias])
+    return copy
+
+
+# ---- The report
+
+
+@pytest.fixture(scope="module", params=["saved_model", "litert"])
+def artifact(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_report_of_an_export(artifact, request):
+    report = artifact.report
+    kind = "litert" if artifact.path.suffix == ".tflite" else "saved_model"
+    assert report.passed
+    report.require_success()
+    assert report.kind == kind
+    assert report.path == artifact.path  # not where it was staged
+    assert report.tolerance == 1e-5
+    assert report.worst_difference <= 1e-5
+    assert report.foreign_operators == []
+    assert report.unverified == report.refused == report.constant == []
+    assert 0 < report.load_seconds < 600
+    files = [artifact.path, *artifact.path.rglob("*")]
+    assert report.size_bytes == sum(
+        file.stat().st_size for file in files if file.is_file()
+    )
+
+
+def test_cases_of_an_export(artifact):
+    cases = artifact.report.cases
+    dynamic = [(b, n) for b in (1, 3) for n in (1, 2, 9)]
+    assert [(case.signature, case.inputs) for case in cases] == [
+        *(("serving_default", f"ids of shape {shape}") for shape in dynamic),
+        ("short", "ids of shape (1, 4)"),
+    ]
+    for case in cases:
+        assert case.error is None
+        assert 0 <= case.worst_difference <= 1e-5
+        assert case.worst_output.startswith("scores[")
+        assert case.milliseconds > 0
+
+
+def test_report_as_text(artifact):
+    report = artifact.report
+    assert str(report) == (
+        f"{artifact.path}: verified: 7 cases, largest difference "
+        f"{report.worst_difference:.2g} (allowed 1e-05), "
+        f"{units.size(report.size_bytes)}"
+    )
+    first, loaded, columns, *rest = report.details().splitlines()
+    assert first == str(report)
+    assert loaded == f"loaded in {units.time(report.load_seconds)}"
+    assert columns == "signature, inputs: largest difference, time of a call"
+    assert len(rest) == 7
+    assert rest[-1].startswith("  short, ids of shape (1, 4): ")
+    assert rest[-1].endswith(units.time(report.cases[-1].milliseconds / 1e3))
+
+
+def test_artifact_prints_as_its_report(artifact):
+    assert str(artifact) == str(artifact.report)
+    assert str(kp.Artifact(artifact.path, None)) == (
+        f"{artifact.path}: not verified"
+    )
+    # At a prompt, what matters in one line.
+    shown = repr(artifact)
+    assert f"<VerificationReport of {artifact.path}: verified" in shown
+    assert len(shown.splitlines()) == 1
+
+
+def test_report_as_json(artifact):
+    text = json.dumps(artifact.report.to_dict(), allow_nan=False)
+    report = json.loads(text)
+    assert report["path"] == str(artifact.path)
+    assert report["passed"] is True
+    assert report["worst_difference"] == artifact.report.worst_difference
+    assert len(report["cases"]) == 7
+    assert report["cases"][0]["inputs"] == "ids of shape (1, 1)"
+
+
+def test_verify_finds_what_the_export_found(model, litert):
+    report = kp.verify(model, str(litert.path), max_length=9)
+    assert report.passed
+    assert report.unverified == ["short"]
+    assert "not verified: short" in str(report)
+    assert report.altered == report.folded == []
+    assert len(report.cases) == 6
+
+
+# ---- What differs
+
+
+def scale(kernel, name):
+    """x to kernel * x."""
+    model = keras.Sequential(
+        [
+            keras.Input((1,), name="x"),
+            layers.Dense(1, use_bias=False, name="y"),
+        ],
+        name=name,
+    )
+    model.set_weights([np.array([[kernel]], "float32")])
+    return model
+
+
+# The factor in the artifact and in the model; whether that passes at 1e-5.
+FACTORS = {
+    "same": (0.5, 0.5, True),
+    "near": (0.5, 0.500001, True),  # the inputs are below 4
+    "far": (0.5, 0.5001, False),
+    "large_near": (1e6, 1e6 * (1 + 5e-6), True),  # relative above 1
+    "large_far": (1e6, 1e6 * (1 + 5e-5), False),
+    "small_near": (1e-3, 1e-3 + 1e-8, True),  # relative to 0.01 at least
+    "small_far": (1e-3, 1e-3 + 1e-6, False),
+    "infinite_in_model": (1.0, np.inf, False),
+    "nan": (np.nan, np.nan, True),
+    "nan_in_model": (1.0, np.nan, False),
+    "nan_in_artifact": (np.nan, 1.0, False),
+}
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory):
+    """The report on models whose weight was changed after the export."""
+    models = {
+        name: scale(before, name) for name, (before, _, _) in FACTORS.items()
+    }
+    path = export(
+        models["same"],
+        tmp_path_factory.mktemp("scaled") / "scaled.tflite",
+        signatures=models,
+    )
+    for name, (_, after, _) in FACTORS.items():
+        models[name].set_weights([np.array([[after]], "float32")])
+    return kp.verify(
+        models["same"],
+        path,
+        signatures=models,
+        samples=[np.array([[2.0]], "float32"), {"x": [[-2.0], [1.0]]}],
+    )
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_difference(scaled, name):
+    *_, passes = FACTORS[name]
+    found = [case for case in scaled.cases if case.signature == name]
+    assert found
+    assert all(case.error is None for case in found)
+    worst = max(case.worst_difference for case in found)
+    assert (worst <= 1e-5) is passes
+    if "nan" in name or "infinite" in name:
+        assert worst == (0 if passes else math.inf)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "got", "worst", "where"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], 0.25, (1,)),  # relative above 1
+        ([-4.0], [-3.0], 0.25, (0,)),
+        ([[0.5, 0.25]], [[0.5, 0.5]], 0.25, (0, 1)),  # absolute below
+        ([1.0, np.nan], [1.0, np.nan], 0.0, (0,)),
+        ([1.0, np.nan], [1.0, 1.0], math.inf, (1,)),
+        ([1.0, 1.0], [np.nan, 1.0], math.inf, (0,)),
+        ([np.inf, -np.inf], [np.inf, -np.inf], 0.0, (0,)),
+        ([np.inf], [-np.inf], math.inf, (0,)),
+        ([np.inf], [3e38], math.inf, (0,)),
+        ([3e38], [np.inf], math.inf, (0,)),
+        ([7, 8], [7, 9], math.inf, (1,)),
+        ([True, False], [True, True], math.inf, (1,)),
+        ([b"one"], [b"two"], math.inf, (0,)),
+        ([b"one"], [b"one"], 0.0, (0,)),
+        ([], [], 0.0, ()),
+    ],
+)
+def test_difference_of_two_outputs(wanted, got, worst, where):
+    def array(values):
+        kind = object if values and isinstance(values[0], bytes) else None
+        return {"y": np.array(values, kind)}
+
+    found = difference(array(wanted), array(got), {"y": 1.0})
+    assert found.worst == worst
+    assert found.where == (f"y{list(where)}" if wanted else "")
+
+
+def test_difference_of_two_shapes():
+    wanted, got = np.array([[1.0, 2.0]]), np.array([1.0, 2.0])
+    found = difference({"y": wanted}, {"y": got}, {"y": 1.0})
+    assert (found.worst, found.where) == (math.inf, "y")
+
+
+def test_difference_of_rounded_answers_in_numbers():
+    wanted = {
+        "scores": np.array([[0.25, 0.75], [0.5, 0.25], [0.125, 0.0]]),
+        "place": np.array([1, 0, 0, 3]),
+    }
+    got = {
+        "scores": np.array([[0.25, 0.75], [0.25, 0.5], [0.125, 0.0]]),
+        "place": np.array([1, 0, 0, 2]),
+    }
+    scales = {"scores": 1.0, "place": 1.0}
+    assert difference(wanted, got, scales).worst == math.inf
+    kinds = {"scores": Kind(SCORES, "they are")}
+    found = difference(wanted, got, scales, rounded=True, kinds=kinds)
+    assert (found.worst, found.where) == (0.25, "scores[1, 0]")
+    assert found.mean == 0.5 / 6
+    assert (found.agreeing, found.rows) == (2, 3)
+
+
+def test_columns_that_are_too_small_to_be_seen():
+    columns = Columns()
+    wanted = np.array([[1.0, 1e-6, 1e-6, 0.0], [0.5, 0.0, 1e-6, 0.0]])
+    got = np.array([[1.0, -1e-6, 1.001e-6, 0.0], [0.5, 0.0, 1e-6, 0.0]])
+    columns.add("y", wanted, got, scale=1.0)
+    # Of an output whose last axis is a length, there are no columns.
+    columns.add("z", wanted, got, scale=1.0)
+    columns.add("z", wanted[:, :2], got[:, :2], scale=1.0)
+    assert columns.unseen(1e-5) == {"y": [1]}
+    assert columns.unseen(1e-7) == {}  # seen, and wrong
+
+
+def test_small_column_of_the_wrong_sign_is_named(tmp_path):
+    def two_columns(small):
+        kernel = np.array([[1.0, small]], "float32")
+        x = keras.Input((1,), name="x")
+        y = layers.Dense(2, use_bias=False, name="y")
+        model = keras.Model(x, y(x))
+        y.set_weights([kernel])
+        return model
+
+    path = export(two_columns(1e-6), tmp_path / "m.tflite")
+    report = kp.verify(two_columns(1e-6), path)
+    assert report.passed
+    assert report.unseen == []
+    report = kp.verify(two_columns(-1e-6), path)
+    assert report.worst_difference <= report.tolerance
+    assert report.unseen == ["serving_default/y[..., 1]"]
+    assert "too small to be seen beside the others: serving" in str(report)
+
+
+def masked_vectors(ids, mask=True):
+    return layers.Embedding(50, 4, mask_zero=mask)(ids)
+
+
+def attention_scores(ids):
+    x = masked_vectors(ids)
+    return layers.Dot(2)([x, x])
+
+
+def attention_of_tokens(ids):
+    x = masked_vectors(ids)
+    scores = layers.Dot(2)([x, x])
+    return ops.softmax(ops.where(ops.not_equal(ids, 0)[:, None], scores, -1e9))
+
+
+def windows(ids):
+    return layers.Conv1D(2, 2, padding="valid")(masked_vectors(ids, False))
+
+
+def mixing_convolution(ids):
+    x = layers.Conv1D(2, 3, padding="same")(masked_vectors(ids))
+    return layers.GlobalMaxPooling1D()(x)
+
+
+def summed_pairs(ids):
+    x = masked_vectors(ids)
+    return layers.Dot(1)([x, x])
+
+
+@pytest.mark.filterwarnings("ignore:.*does not support masking")
+@pytest.mark.parametrize(
+    ("outputs", "matters"),
+    [
+        (attention_scores, False),
+        (attention_of_tokens, False),
+        (windows, False),
+        (mixing_convolution, True),
+        (summed_pairs, True),
+    ],
+)
+def test_whether_padding_matters(make, outputs, matters):
+    inputs = make.ids()
+    model = keras.Model(inputs, outputs(inputs))
+    signatures = [
+        each
+        for each in resolve_serving_signatures(model)
+        if each.name == "from_ids"
+    ]
+    assert (
+        expect(Questions.fit(signatures, max_length=5)).padding_matters
+        is matters
+    )
+
+
+def test_report_of_a_failure_is_still_json(scaled):
+    assert not scaled.passed
+    assert scaled.worst_difference == math.inf
+    report = json.loads(json.dumps(scaled.to_dict(), allow_nan=False))
+    assert report["passed"] is False
+    assert report["worst_difference"] is None
+    assert (
+        "WRONG: 52 cases, largest difference inf (allowed"
+        in str(scaled).splitlines()[0]
+    )
+
+
+def test_changed_weight_and_where(litert, model):
+    changed = with_other_bias(model)
+    report = kp.verify(changed, litert.path, max_length=9)
+    assert not report.passed
+    assert not report
+    assert 2e-5 < report.worst_difference < 3e-4
+    worst = report.worst
+    assert worst.worst_difference == report.worst_difference
+    with pytest.raises(kp.ExportVerificationError) as caught:
+        report.require_success()
+    assert caught.value.report is report
+    enough = 1e-4 if worst.worst_difference <= 1e-4 else 1e-3
+    assert str(caught.value) == (
+        "The artifact does not give the model's answers in 6 of 6 cases. The "
+        f"largest difference: signature 'serving_default', {worst.inputs}: "
+        f"{worst.worst_output} differs by {worst.worst_difference:.3g} of the "
+        "output's size, and 1e-05 is allowed. If that is rounding, which grows "
+        "with the length and where many tokens are the same, allow it by "
+        f"`tolerance={enough:.0e}` (--tolerance {enough:.0e})"
+    )
+    assert str(caught.value) in str(report).splitlines()
+
+
+def test_tolerance(litert, model):
+    changed = with_other_bias(model)
+    report = kp.verify(changed, litert.path, max_length=2, tolerance=3e-4)
+    assert 2e-5 < report.worst_difference <= report.tolerance == 3e-4
+    (altered,) = report.altered  # which no tolerance allows
+    assert "scores/bias" in altered
+    # Nor is its graph, since a bias of zeros is dropped from one.
+    assert dataclasses.replace(report, altered=[], other_writer=True)
+
+
+def test_integers_must_be_equal(tmp_path, make):
+    def argmax(weights=None):
+        inputs = make.ids()
+        vectors = layers.Embedding(50, 4)(inputs)
+        best = layers.Lambda(lambda x: tf.argmax(x, axis=-1), name="best")
+        model = keras.Model(inputs, best(vectors))
+        if weights:
+            model.set_weights(weights)
+        return model
+
+    model = argmax()
+    path = export(model, tmp_path / "argmax.tflite")
+    assert kp.verify(model, path, max_length=4).worst_difference == 0
+    (table,) = model.get_weights()
+    other = argmax([np.roll(table, 1, axis=1)])
+    report = kp.verify(other, path, max_length=4, tolerance=10.0)
+    assert report.worst_difference == math.inf
+    assert report.worst.worst_output == "best[0, 0]"
+
+
+def test_masked_tokens_that_matter_in_the_artifact_alone(tmp_path, make):
+    # An artifact that averages padding too: right where there is none.
+    def averaging(pooling):
+        inputs = make.ids()
+        embedding = layers.Embedding(
+            50, 4, mask_zero=pooling is kp.MaskedAveragePooling1D
+        )
+        return keras.Model(inputs, {"mean": pooling()(embedding(inputs))})
+
+    masked = averaging(kp.MaskedAveragePooling1D)
+    unmasked = averaging(layers.GlobalAveragePooling1D)
+    unmasked.set_weights(masked.get_weights())
+    path = export(unmasked, tmp_path / "unmasked.tflite")
+    report = kp.verify(masked, path, max_length=5)
+    right = [case for case in report.cases if case.worst_difference <= 1e-5]
+    (case,) = right  # one token, and no padding
+    assert case.inputs == "ids of shape (1, 1)"
+
+
+def test_frozen_length_in_a_litert_file(tmp_path, make):
+    model = make.classifier()
+    path = export(
+        model,
+        tmp_path / "frozen.tflite",
+        signatures={"serving_default": (model, {"ids": (None, 5)})},
+    )
+    report = kp.verify(model, path, max_length=5)
+    assert not report.passed
+    assert "(--signature serving_default=ids:?x5)" in str(report)
+    meant = {"serving_default": (model, {"ids": (None, 5)})}
+    report_of_what_is_meant = kp.verify(model, path, signatures=meant)
+    assert report_of_what_is_meant.passed
+    assert report_of_what_is_meant.narrower == []
+    by_inputs = {case.inputs: case for case in report.cases}
+    assert by_inputs["ids of shape (3, 5)"].worst_difference <= 1e-5
+    assert by_inputs["ids of shape (1, 2)"].worst_difference > 1e-5
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=r"ids of shape \(1, 2\): RuntimeError:",
+    ):
+        report.require_success()
+
+
+def test_nothing_but_nan_proves_nothing(tmp_path, contents):
+    model = scale(np.nan, "nothing")
+    with pytest.raises(
+        kp.ExportVerificationError, match="answers nothing but NaN, which veri"
+    ) as caught:
+        kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
+    report = caught.value.report
+    assert not report.passed
+    assert report.worst_difference == 0
+    assert all(case.is_nan for case in report.cases)
+    json.dumps(report.to_dict(), allow_nan=False)
+    assert contents(tmp_path) == []
+
+
+def test_model_that_is_infinite_throughout(tmp_path):
+    # Such as the logits of classes that are not to be chosen.
+    inputs = keras.Input((1,), name="x")
+    model = keras.Model(inputs, layers.Dense(2, name="logits")(inputs))
+    path = export(model, tmp_path / "model.tflite")
+    kernel, _ = model.get_weights()
+    model.set_weights([kernel, np.array([0.0, -np.inf], "float32")])
+    report = kp.verify(model, path)
+    assert not report.passed
+    assert report.worst.worst_output == "logits[0, 1]"
+    assert report.constant == []
+
+
+def saturated(make):
+    """A model whose answers do not depend on its inputs."""
+    model = make.classifier()
+    kernel, bias = model.layers[-1].get_weights()
+    bias[0] = 100.0
+    model.layers[-1].set_weights([kernel, bias])
+    return model
+
+
+def test_answers_that_never_change_are_told(make, tmp_path):
+    model = saturated(make)
+    report = kp.export_litert(
+        model,
+        tmp_path / "model.tflite",
+        signatures={"a": model, "b": make.classifier()},
+        max_length=5,
+        verbose=False,
+    ).report
+    assert report.passed
+    assert report.constant == ["a/scores"]
+    assert (
+        "the model's answers hardly vary in a/scores. Give inputs like those "
+        "that it is for as `samples` (--samples)"
+    ) in str(report)
+    assert report.to_dict()["constant"] == ["a/scores"]
+
+
+def test_outputs_of_another_name(litert, make):
+    other = make.classifier()
+    other.layers[-1].name = "logits"
+    other = keras.Model(other.inputs, {"logits": other.outputs[0]})
+    report = kp.verify(other, litert.path, max_length=1)
+    assert not report.passed
+    assert report.worst.error == "its outputs are scores, the model's logits"
+
+
+def test_outputs_of_another_shape(litert, make):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 8)(inputs)
+    outputs = layers.Dense(4)(ops.mean(vectors, axis=1))
+    other = keras.Model(inputs, {"scores": outputs})
+    report = kp.verify(other, litert.path, max_length=1)
+    assert not report.passed
+    with pytest.raises(kp.ExportVerificationError) as caught:
+        report.require_success()
+    assert "scores" in str(caught.value)
+    assert "(1, 3)" in str(caught.value)
+    assert "(1, 4)" in str(caught.value)
+
+
+def test_inputs_of_another_name(litert, make):
+    inputs = make.ids("tokens")
+    vectors = layers.Embedding(50, 8)(inputs)
+    other = keras.Model(inputs, {"scores": ops.mean(vectors, axis=1)})
+    message = "'serving_default' takes ids, and the model tokens"
+    with pytest.raises(ValueError, match=message):
+        kp.verify(other, litert.path, max_length=1)
+
+
+def mean_of(embedding, positions, name):
+    inputs = keras.Input((None,), dtype="int32", name="ids")
+    return keras.Model(
+        inputs,
+        {name: kp.MaskedAveragePooling1D()(positions(embedding(inputs)))},
+    )
+
+
+@pytest.fixture(scope="module")
+def wrong_saved_model(tmp_path_factory):
+    """The report on a SavedModel with a fault in each signature but one."""
+    positions = kp.PositionalEncoding()
+    embedding, changed, same = (
+        layers.Embedding(50, 4, mask_zero=True) for _ in range(3)
+    )
+    model = mean_of(embedding, positions, "mean")
+    other = mean_of(changed, positions, "mean")
+    # Of layers of its own: those that signatures share take any length.
+    frozen = mean_of(same, kp.PositionalEncoding(), "mean")
+    (table,) = model.get_weights()
+    frozen.set_weights([table])
+    table[49, 3] += 3e-4  # the highest id is always among the inputs
+    other.set_weights([table])
+    base = tmp_path_factory.mktemp("wrong")
+    signatures = {
+        "right": model,
+        "weight": other,
+        "frozen": (frozen, {"ids": (None, 3)}),
+        "outputs": mean_of(embedding, positions, "average"),
+        "more": keras.Model(
+            model.inputs,
+            {"mean": model.outputs[0], "more": model.outputs[0] / 2},
+        ),
+        "static": (model, {"ids": (1, 3)}),
+    }
+    kp.export_saved_model(
+        model, base, signatures=signatures, verify=False, verbose=False
+    )
+    return kp.verify(
+        model, base, signatures=dict.fromkeys(signatures, model), max_length=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "reason"),
+    [
+        ("weight", "ids of shape (1, 1)", "mean[0, 3] differs by"),
+        ("frozen", "ids of shape (1, 2)", "ValueError: Cannot feed value"),
+        ("outputs", "ids of shape (1, 1)", "its outputs are average"),
+        ("more", "ids of shape (1, 1)", "its outputs are "),
+        ("static", "ids of shape (1, 2)", "ValueError: Cannot feed value"),
+    ],
+)
+def test_fault_in_a_saved_model(wrong_saved_model, name, inputs, reason):
+    cases = [case for case in wrong_saved_model.cases if case.signature == name]
+    assert [case.inputs for case in cases] == [
+        f"ids of shape {(batch, length)}"
+        for batch in (1, 3)
+        for length in (1, 2, 3)
+    ]
+    failed = {
+        case.inputs: case.error or f"{case.worst_output} differs by"
+        for case in cases
+        if case.worst_difference > 1e-5
+    }
+    assert failed[inputs].startswith(reason)
+
+
+def test_right_signature_beside_wrong_ones(wrong_saved_model):
+    assert not wrong_saved_model.passed
+    assert all(
+        case.worst_difference <= 1e-5
+        for case in wrong_saved_model.cases
+        if case.signature == "right"
+    )
+
+
+# ---- Failed exports leave nothing behind
+
+
+def test_failed_litert_export_leaves_the_earlier_file(tmp_path, make, contents):
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b"earlier")
+    with pytest.raises(
+        kp.ExportVerificationError, match=r"signature '\w+', ids "
+    ) as caught:
+        kp.export_litert(make.restless(), path, max_length=2, verbose=False)
+    assert "restless[" in str(caught.value)
+    assert not caught.value.report.passed
+    assert path.read_bytes() == b"earlier"
+    assert contents(tmp_path) == ["model.tflite"]
+    with pytest.raises(kp.ExportVerificationError):
+        kp.export_litert(
+            make.restless(),
+            tmp_path / "a" / "b" / "new.tflite",
+            max_length=2,
+            verbose=False,
+        )
+    assert contents(tmp_path) == ["model.tflite"]
+
+
+def test_failed_saved_model_export_leaves_the_earlier_versions(
+    tmp_path, make, contents
+):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "saved_model.pb").write_text("earlier")
+    with pytest.raises(
+        kp.ExportVerificationError, match=r"signature '\w+', ids "
+    ) as caught:
+        kp.export_saved_model(
+            make.restless(), tmp_path, max_length=2, verbose=False
+        )
+    assert "restless[" in str(caught.value)
+    assert contents(tmp_path) == ["1", "1/saved_model.pb"]
+    assert (tmp_path / "1" / "saved_model.pb").read_text() == "earlier"
+
+
+# ---- What it needs for a while
+
+KILLED = """
+import os, signal, sys, tempfile
+import keras
+import keras_posenc as kp
+from keras_posenc.artifacts.verification import asking
+
+tempfile.tempdir = sys.argv[1]
+
+
+def all_are_killed(*_, **__):  # as in a container: neither can tidy up
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+asking.run_isolated = all_are_killed
+model = keras.Sequential([
+    keras.Input((None,), dtype="int32", name="ids"),
+    keras.layers.Embedding(50, 4),
+])
+kp.export_litert(model, sys.argv[2], verbose=False)
+"""
+
+
+@pytest.mark.slow
+def test_what_the_killed_left_is_removed_by_the_next(
+    model, litert, tmp_path, contents, monkeypatch
+):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, scratch, tmp_path / "killed.tflite"],
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    (folder,) = scratch.glob("*.partial")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert "request.json" in contents(folder)
+    kp.verify(model, litert.path, max_length=2)
+    # TensorFlow leaves a file of its own.
+    assert list(scratch.glob(".*")) == []
+
+
+# ---- A runtime that does not answer
+
+
+@pytest.fixture
+def play_worker(tmp_path, monkeypatch):
+    """Puts another script in the worker's place; checks that nothing stays."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+
+    def play(source):
+        script = tmp_path / "worker.py"
+        script.write_text(
+            "def main(folder):\n" + textwrap.indent(source, "    ")
+        )
+        monkeypatch.setattr(worker, "__file__", str(script))
+
+    yield play
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+            "The runtime was ended by SIGKILL",
+        ),
+        (
+            "import os; os.abort()",
+            "The runtime was ended by SIGABRT",
+        ),
+        (
+            "import os, pathlib\n"
+            "pathlib.Path(folder, 'response.json').write_text('{}')\n"
+            "os.abort()",
+            "The runtime was ended by SIGABRT",
+        ),
+        (
+            "raise SystemExit('no memory left')",
+            "The runtime failed (no memory left)",
+        ),
+        (
+            "raise SystemExit(3)",
+            "The runtime failed (exit status 3, without an answer)",
+        ),
+        (
+            "pass",
+            "The runtime failed (without an answer)",
+        ),
+    ],
+)
+def test_runtime_that_ends(play_worker, model, litert, source, message):
+    play_worker(source)
+    with pytest.raises(kp.ExportVerificationError) as caught:
+        kp.verify(model, litert.path, max_length=1)
+    assert str(caught.value) == f"{message} while it ran '{litert.path}'"
+    assert caught.value.report is None
+
+
+def test_runtime_that_hangs(play_worker, make, tmp_path, contents, monkeypatch):
+    pid = tmp_path / "pid"
+    play_worker(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(300)"
+    )
+    monkeypatch.setattr(asking, "_TIMEOUT", 2)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match="The runtime did not answer within 2 s",
+    ):
+        kp.export_litert(
+            make.embedder(),
+            tmp_path / "out" / "model.tflite",
+            max_length=1,
+            verbose=False,
+        )
+    assert contents(tmp_path / "out") == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+# ---- Isolation
+
+
+def test_worker_starts_afresh(play_worker, model, litert, monkeypatch):
+    """... wherever the user happens to be, and whatever GPU is in use."""
+    play_worker(
+        "import json, os, sys\n"
+        "told = sys.flags.safe_path, os.environ['CUDA_VISIBLE_DEVICES']\n"
+        "told += tuple({'keras', 'tensorflow'} & {*sys.modules})\n"
+        "with open(f'{folder}/response.json', 'w') as file:\n"
+        "    json.dump({'error': str(told)}, file)\n"
+    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(kp.ExportVerificationError, match=r"\(True, '-1'\)$"):
+        kp.verify(model, litert.path, max_length=1)
+
+
+def test_modules_of_the_working_directory_are_not_imported(
+    model, litert, tmp_path, monkeypatch
+):
+    for name in ("numpy", "json", "keras", "ai_edge_litert", "tensorflow"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    path = os.path.relpath(litert.path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert kp.verify(model, path, max_length=1).passed
+
+
+# ---- Artifacts that do not load
+
+
+def test_saved_model_with_broken_weights(model, saved_model, tmp_path):
+    folder = tmp_path / "1"
+    for file in saved_model.path.rglob("*"):
+        if file.is_file():
+            target = folder / file.relative_to(saved_model.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.read_bytes())
+    (data,) = (folder / "variables").glob("*.data-*")
+    data.write_bytes(data.read_bytes()[:-100])
+    with pytest.raises(
+        kp.ExportVerificationError, match="' does not load: "
+    ) as caught:
+        kp.verify(model, tmp_path, max_length=1)
+    assert caught.value.report is None
+
+
+def test_litert_file_that_the_runtime_refuses(model, litert, tmp_path):
+    # A flatbuffer in order, but for a version that no runtime knows.
+    from ai_edge_litert import schema_py_generated as schema
+
+    content = bytearray(litert.path.read_bytes())
+    flat = schema.Model.GetRootAs(content, 0)
+    offset = flat._tab.Pos + flat._tab.Offset(4)
+    assert content[offset : offset + 4] == b"\x03\0\0\0"
+    content[offset] = 77
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content)
+    with pytest.raises(kp.ExportVerificationError, match="' does not load: "):
+        kp.verify(model, path, max_length=1)
+
+
+# ---- Arguments
+
+
+def test_signature_that_the_artifact_does_not_have(model, litert):
+    message = (
+        "The artifact has no signature 'predict'. It has: serving_default, "
+        "short. Name those to verify: `signatures={'serving_default': "
+        "(model, {'ids': (None, None)}), 'short': (model, {'ids': (1, 4)})}` "
+        "(--signature serving_default=ids:?x? --signature short=ids:1x4)"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.verify(model, litert.path, signatures={"predict": model})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.tflite", None, "none.tflite' does not exist"),
+        ("text.tflite", b"not a model at all", "is no LiteRT file"),
+        ("empty.tflite", b"", "is no LiteRT file"),
+        ("model.keras", b"PK\x03\x04 and so on", "is no LiteRT file"),
+    ],
+)
+def test_file_that_is_no_model(model, tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        kp.verify(model, tmp_path / name)
+
+
+def test_file_that_cannot_be_read(model, litert, tmp_path):
+    path = tmp_path / "model.tflite"
+    path.write_bytes(litert.path.read_bytes()[:-100])
+    with pytest.raises(
+        kp.ExportVerificationError, match="is no readable LiteRT file: "
+    ) as caught:
+        kp.verify(model, path)
+    assert caught.value.report is None
+
+
+def test_folder_that_is_no_model(model, tmp_path):
+    with pytest.raises(ValueError, match="is no SavedModel: it has no saved_"):
+        kp.verify(model, tmp_path)
+
+
+def test_model_that_is_none(litert):
+    with pytest.raises(ValueError, match=r"`model` must be a keras\.Model"):
+        kp.verify("model.keras", litert.path)
+
+
+@pytest.mark.parametrize("max_length", [0, -1, True, "9", 2.5, 9.0])
+def test_max_length(model, litert, max_length):
+    message = (
+        "`max_length` must be an integer above 0. Received: max_length="
+        f"{max_length!r}"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.verify(model, litert.path, max_length=max_length)
+
+
+@pytest.mark.parametrize("tolerance", [-1e-5, math.nan, math.inf, "1e-5"])
+def test_bad_tolerance(model, litert, tolerance):
+    with pytest.raises(ValueError, match="`tolerance` must be a finite number"):
+        kp.verify(model, litert.path, max_length=1, tolerance=tolerance)
+
+
+class LearnedPositions(layers.Layer):
+    """Has eight positions and no more."""
+
+    def build(self, input_shape):
+        self.table = self.add_weight(shape=(8, input_shape[-1]), name="table")
+
+    def call(self, vectors):
+        positions = ops.arange(ops.shape(vectors)[1])
+        return vectors + ops.take(self.table, positions, axis=0)
+
+
+def test_length_that_the_model_does_not_take(make, tmp_path, contents):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    model = keras.Model(inputs, LearnedPositions()(vectors))
+    path = tmp_path / "model.tflite"
+    message = (
+        "The model itself does not take ids of shape (1, 512) in signature "
+        "'serving_default': "
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}") as caught:
+        kp.export_litert(model, path, verbose=False)
+    assert str(caught.value).endswith(
+        "and the model takes 8: give `max_length=8` (--max-length 8)"
+    )
+    assert contents(tmp_path) == []
+    kp.export_litert(model, path, max_length=8, verbose=False)
+
+
+def test_samples_that_the_model_does_not_take(make, tmp_path, contents):
+    with pytest.raises(ValueError, match="does not take ids of sh") as caught:
+        kp.export_saved_model(
+            make.embedder(), tmp_path, samples=np.array([[4, 50]])
+        )
+    message = str(caught.value)
+    assert "indices[0,1] = 50 is not in [0, 50)\n" in message
+    # Neither internals of TensorFlow, nor what samples have not to do with.
+    for strange in ("\x1b", "{{", "[Op:", "max_length"):
+        assert strange not in message
+    assert contents(tmp_path) == []
+
+
+def convolution(size, width):
+    """A model that takes no sequence shorter than `size`."""
+    inputs = keras.Input((None, width), name="frames")
+    features = layers.Conv1D(4, size)(inputs)
+    return keras.Model(inputs, layers.GlobalMaxPooling1D()(features))
+
+
+# The last is as wide as it is long.
+@pytest.mark.parametrize("width", [5, 9])
+def test_lengths_that_the_model_does_not_take_are_told(tmp_path, width):
+    report = kp.export_litert(
+        convolution(3, width),
+        tmp_path / "model.tflite",
+        max_length=9,
+        verbose=False,
+    ).report
+    assert report.passed
+    *usual, extreme = (case.inputs for case in report.cases)
+    assert usual == [
+        f"frames of shape ({batch}, 9, {width})" for batch in (1, 3)
+    ]
+    assert extreme.startswith(f"frames of shape (8, 9, {width}), examples of ")
+    assert report.refused == [
+        f"serving_default, frames of shape ({batch}, {length}, {width})"
+        for batch in (1, 3)
+        for length in (1, 2)
+    ]
+    told = f"does not take it: {report.refused[0]}; {report.refused[1]}; "
+    assert told in report.details()
+    assert report.to_dict()["refused"] == report.refused
+
+
+def test_length_as_large_as_a_batch(tmp_path):
+    report = kp.export_litert(
+        convolution(2, 5),
+        tmp_path / "model.tflite",
+        max_length=3,
+        verbose=False,
+    ).report
+    assert report.passed
+    assert report.refused == [
+        f"serving_default, frames of shape ({batch}, 1, 5)" for batch in (1, 3)
+    ]
+
+
+def test_model_that_takes_no_length_that_is_asked_for(tmp_path, contents):
+    with pytest.raises(ValueError, match=r"not take frames of shape \(1, 9, 5"):
+        kp.export_litert(
+            convolution(12, 5),
+            tmp_path / "model.tflite",
+            max_length=9,
+            verbose=False,
+        )
+    assert contents(tmp_path) == []
+
+
+def test_sample_of_a_length_that_the_model_does_not_take(tmp_path, contents):
+    with pytest.raises(ValueError, match=r"not take frames of shape \(1, 2, 5"):
+        kp.export_litert(
+            convolution(3, 5),
+            tmp_path / "model.tflite",
+            samples=np.ones((1, 2, 5)),
+            max_length=9,
+            verbose=False,
+        )
+    assert contents(tmp_path) == []
+
+
+@pytest.mark.parametrize("function", ["verify", "saved_model", "litert"])
+def test_another_backend(function, model, litert, tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    call = {
+        "verify": lambda: kp.verify(model, litert.path),
+        "saved_model": lambda: kp.export_saved_model(model, tmp_path),
+        "litert": lambda: kp.export_litert(model, tmp_path / "m.tflite"),
+    }[function]
+    with pytest.raises(RuntimeError) as caught:
+        call()
+    message = str(caught.value)
+    assert message.startswith(f"`{call.__code__.co_names[1]}` needs the Tens")
+    assert "this is 'jax'" in message
+    assert "model.save('model.keras')" in message
+    assert "keras-posenc export saved-model model.keras --out" in message
+
+
+# ---- Samples
+
+
+SIGNATURES = {
+    "default": ("serving_default", {}),
+    "static": ("short", {"ids": (1, 4)}),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "as_dict"), [("default", True), ("static", False)]
+)
+def test_samples_for_a_signature_of_any_name(model, litert, name, as_dict):
+    signature, shapes = SIGNATURES[name]
+    sample = np.array([[4, 44, 0, 0]])
+    report = kp.verify(
+        model,
+        litert.path,
+        signatures={signature: (model, shapes)},
+        samples={"ids": sample} if as_dict else sample,
+        max_length=1,
+    )
+    assert report.passed
+    assert report.cases[0].inputs == "ids of shape (1, 4)"
+    grid = 2 if name == "default" else 1
+    assert len(report.cases) == 1 + grid
+
+
+def test_order_of_signatures_does_not_matter(model, litert):
+    report = kp.verify(
+        model,
+        litert.path,
+        signatures={
+            "short": (model, {"ids": (1, 4)}),
+            "serving_default": model,
+        },
+        max_length=1,
+    )
+    assert report.passed
+    assert report.rewritten == []
+
+
+def test_sample_that_fits_one_of_two_signatures(model, litert):
+    report = kp.verify(
+        model,
+        litert.path,
+        signatures={
+            "serving_default": model,
+            "short": (model, {"ids": (1, 4)}),
+        },
+        samples={"ids": np.array([[4, 44, 0]])},
+        max_length=1,
+    )
+    assert report.passed
+    assert [case.inputs for case in report.cases] == [
+        "ids of shape (1, 3)",
+        "ids of shape (1, 1)",
+        "ids of shape (3, 1)",
+        "ids of shape (1, 4)",
+    ]
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {"tokens": np.ones((1, 4))},
+        {"ids": np.ones((1, 4)), "mask": np.ones((1, 4))},
+        {},
+    ],
+    ids=["other name", "one too many", "none"],
+)
+def test_sample_of_other_inputs(model, litert, name, sample):
+    signature, shapes = SIGNATURES[name]
+    with pytest.raises(ValueError, match=r"`samples` must be dicts .* ids"):
+        kp.verify(
+            model,
+            litert.path,
+            signatures={signature: (model, shapes)},
+            samples=sample,
+            max_length=1,
+        )
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize(
+    "sample", [np.ones(4), np.ones((1, 4, 1)), 7, {"ids": np.ones(4)}]
+)
+def test_sample_of_another_shape(model, litert, name, sample):
+    signature, shapes = SIGNATURES[name]
+    size = np.shape(sample["ids"] if isinstance(sample, dict) else sample)
+    message = (
+        f"`samples`: input 'ids' of signature '{signature}' has shape "
+        f"{(1, 4) if shapes else (None, None)}. Received: {size}"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.verify(
+            model,
+            litert.path,
+            signatures={signature: (model, shapes)},
+            samples=sample,
+            max_length=1,
+        )
+
+
+@pytest.mark.parametrize(
+    ("sample", "received"),
+    [
+        (np.array([["1", "2"]]), "ndarray with the string '1'"),
+        ({"ids": [["a", "b"]]}, "list with the string 'a'"),
+        ([[[1, "b"]]], "list with the string 'b'"),
+        (np.array([[1.5, 2.0]]), "1.5"),
+        (np.array([[np.nan, 2.0]]), "nan"),
+        ({"ids": [[1, 2], [3]]}, "list, which is no array of such"),
+    ],
+    ids=["strings", "list", "mixed", "fractions", "NaN", "ragged"],
+)
+def test_sample_that_is_no_integers(model, litert, sample, received):
+    with pytest.raises(ValueError, match="whole numbers") as caught:
+        kp.verify(model, litert.path, samples=sample, max_length=1)
+    message = str(caught.value)
+    assert message.startswith(
+        "`samples`: input 'ids' of signature 'serving_default' (dtype int32) "
+        "must be whole numbers"
+    )
+    assert message.endswith(f". Received: {received}")
+
+
+def test_array_for_several_inputs(litert):
+    inputs = [keras.Input((2,), name="a"), keras.Input((2,), name="b")]
+    model = keras.Model(inputs, ops.add(*inputs))
+    message = (
+        "Signature 'serving_default' has the inputs a, b: `samples` must be "
+        "dicts by these names"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        kp.verify(model, litert.path, samples=np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("beyond", [50, -51])
+def test_sample_that_the_model_does_not_take(model, litert, beyond):
+    with pytest.raises(ValueError, match="The model itself does not take"):
+        kp.verify(model, litert.path, samples=np.array([[beyond]]))
+
+
+def test_integers_without_an_embedding_need_samples(make, tmp_path, contents):
+    inputs = make.ids()
+    model = keras.Model(inputs, {"hot": ops.one_hot(inputs, 5)})
+    path = tmp_path / "model.tflite"
+    with pytest.raises(ValueError, match="says how large they may be"):
+        kp.export_litert(model, path, verbose=False)
+    assert contents(tmp_path) == []
+    report = kp.export_litert(
+        model, path, samples=np.array([[4, 0, 3]]), verbose=False
+    ).report
+    assert [case.inputs for case in report.cases] == ["ids of shape (1, 3)"]
+    assert (
+        "lengths and batches were not varied beyond the samples: "
+        "serving_default"
+    ) in str(report)
+
+
+def test_columns_of_strings_leave_as_numbers(tmp_path, run_litert):
+    kind = keras.Input((1,), dtype="string", name="kind")
+    age = keras.Input((1,), name="age")
+    hot = layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")
+    scaled = layers.Normalization(mean=[40.0], variance=[9.0])
+    model = keras.Model(
+        {"kind": kind, "age": age},
+        layers.Dense(2, name="y")(
+            layers.Concatenate()([hot(kind), scaled(age)])
+        ),
+    )
+    table = {"kind": [["a"], ["b"], ["?"]], "age": [[31.0], [52.0], [0.0]]}
+    report = kp.export_litert(
+        model, tmp_path / "m.tflite", samples=table, verbose=False
+    ).report
+    assert report.passed
+    assert "age of shape (3, 1), kind of shape (3, 3)" in report.details()
+    assert "takes kind in place of the strings kind: " in str(report)
+    assert report.unvaried == []
+    actual = run_litert(report.path)(
+        kind=np.eye(3, dtype="float32")[[1, 2, 0]],
+        age=np.array(table["age"], "float32"),
+    )
+    expected = model({k: tf.constant(v) for k, v in table.items()})
+    np.testing.assert_allclose(actual["y"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_each_signature_of_a_model_of_strings_takes_its_samples(tmp_path):
+    # The ids of a table's column: no Embedding says how large they may be.
+    inputs = keras.Input((), dtype="string", name="city")
+    ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
+    one_hot = layers.CategoryEncoding(3, output_mode="one_hot")(ids)
+    model = keras.Model(inputs, layers.Dense(2)(one_hot))
+    report = kp.export_saved_model(
+        model,
+        tmp_path,
+        samples=[
+            {"city": np.array(["a", "elsewhere"], dtype=object)},
+            {"ids": np.array([2, 0])},
+        ],
+        verbose=False,
+    ).report
+    assert [(case.signature, case.inputs) for case in report.cases] == [
+        ("serving_default", "city of shape (2,)"),
+        ("serving_default", "city of shape (1,)"),
+        ("serving_default", "city of shape (3,)"),
+        ("from_ids", "ids of shape (2,)"),
+    ]

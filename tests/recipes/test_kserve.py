@@ -1,0 +1,607 @@
+"""An export behind KServe's model server: the short form of `make soak`."""
+
+import collections
+import contextlib
+import http.client
+import json
+import runpy
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import yaml
+
+import keras_posenc as kp
+from tests.generation import toy
+from tests.recipes import kserve_server
+
+pytestmark = pytest.mark.tensorflow
+pytest.importorskip("kserve")
+pytest.importorskip("tensorflow_text")
+tf = pytest.importorskip("tensorflow")
+requests = pytest.importorskip("requests")
+InvalidInput = pytest.importorskip("kserve.errors").InvalidInput
+
+SOAK = Path(__file__).with_name("soak.py")
+PREDICTOR = kserve_server.PREDICTOR
+WARMUP = Path("assets.extra", "tf_serving_warmup_requests")
+TOLERANCE = 1e-5
+IDS = [[3, 4, 5, 0], [19, 1, 0, 0]]
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    """A folder with version 1, which has a warm-up request."""
+    pytest.importorskip("tensorflow_serving")
+    folder = tmp_path_factory.mktemp("versions")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    kp.export_saved_model(model, folder, warmup=True, verbose=False)
+    return folder
+
+
+def predictor_of(folder, max_bytes=65536, max_rows=8):
+    module = runpy.run_path(str(PREDICTOR))
+    predictor = module["Predictor"]("judge", folder, 1.0, max_bytes, max_rows)
+    predictor.refresh()
+    return predictor
+
+
+def ask(predictor, body):
+    """What one request is answered."""
+    return predictor._predict(predictor.validate(body))
+
+
+@pytest.fixture
+def predictor(versions, tmp_path):
+    return predictor_of(shutil.copytree(versions, tmp_path / "judge"))
+
+
+def test_what_cannot_be_loaded_is_said_once(predictor, caplog):
+    broken = Path(predictor.path, "2")
+    broken.mkdir()
+    for _ in range(3):
+        predictor.try_refresh()
+    (record,) = caplog.records
+    said = record.getMessage()
+    assert said.startswith("judge: version 2 cannot be loaded: OSError: ")
+    assert said.endswith("; version 1 goes on")
+    assert "\n" not in said
+    assert record.exc_info is None
+    (broken / "saved_model.pb").write_bytes(b"no message")
+    predictor.try_refresh()
+    assert len(caplog.records) == 2
+    broken.rename(broken.with_name("3"))
+    predictor.try_refresh()
+    assert "version 3 cannot be loaded" in caplog.records[2].getMessage()
+    assert predictor.version == 1
+
+
+def test_warmup_is_replayed(predictor, caplog):
+    one, two = (Path(predictor.path, name) for name in "12")
+    shutil.copytree(one, two)
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    with tf.io.TFRecordWriter(str(two / WARMUP)) as writer:
+        log = prediction_log_pb2.PredictionLog()
+        request = log.predict_log.request
+        request.model_spec.signature_name = "no_such_signature"
+        writer.write(log.SerializeToString())
+    predictor.try_refresh()
+    assert predictor.version == 1
+    (record,) = caplog.records
+    assert "no_such_signature" in record.getMessage()
+    shutil.copy(one / WARMUP, two / WARMUP)
+    predictor.try_refresh()
+    assert predictor.version == 2
+
+
+def test_null_is_nan_of_floats(predictor):
+    rows = [[1.0, None, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]
+    lost, right = predictor._predict({"instances": rows})["predictions"]
+    assert [x != x for x in lost] == [True, True]
+    _, alone = predictor._predict({"inputs": rows[1:] * 2})["outputs"]
+    assert right == alone
+    for other in ("2", [2]):
+        rows[0][1] = other
+        with pytest.raises(InvalidInput):
+            predictor._predict({"instances": rows})
+
+
+@pytest.fixture(scope="module")
+def generator():
+    """From texts to texts, of sources of at most 17 characters."""
+    position = kp.PositionEmbedding(19)
+    return toy.generator(of_model={"input_position": position})
+
+
+@pytest.fixture(scope="module")
+def served(generator, tmp_path_factory):
+    """The predictor of its SavedModel."""
+    folder = tmp_path_factory.mktemp("dates")
+    kp.export_saved_model(generator, folder, verify=False, verbose=False)
+    return predictor_of(folder, max_bytes=64)
+
+
+def test_generator_answers_texts_ids_and_pairs(served, generator):
+    texts = ["abc", "", "없다", "abcdefgh" * 2]
+    wanted = {
+        name: value.numpy()
+        for name, value in generator(tf.constant(texts)).items()
+    }
+    wanted["text"] = [text.decode() for text in wanted["text"]]
+    by_row = served._predict({"instances": texts})["predictions"]
+    by_column = served._predict({"inputs": texts})["outputs"]
+    assert [row["text"] for row in by_row] == wanted["text"]
+    assert by_column["text"] == wanted["text"]
+    assert by_column["score"] == pytest.approx(wanted["score"], abs=1e-5)
+    ids = [[2, 4, 5, 6, 3], [2, 3, 2, 2, 2]]  # as servers pad
+    found = served._predict(
+        {
+            "signature_name": "from_ids",
+            "inputs": {"ids": ids, "lengths": [5, 2]},
+        }
+    )["outputs"]
+    assert found["score"] == pytest.approx(wanted["score"][:2], abs=1e-5)
+    pair = {"source": "abc", "target": "ab"}
+    (found,) = served._predict(
+        {"signature_name": "score", "instances": [pair]}
+    )["predictions"]
+    pair = {name: tf.constant([text]) for name, text in pair.items()}
+    score = generator.scorer(pair)["score"]
+    assert found["score"] == pytest.approx(float(score[0]), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"instances": ["abc", "a" * 18]}, "no number for `score`: .*longer"),
+        ({"instances": ["a" * 65]}, "`text` may have 64 bytes, and has 65"),
+        ({"instances": [20240307]}, "`text` must be a string"),
+        ({"instances": [None]}, "`text` must be a string"),
+        ({"instances": [["abc"]]}, r"of shape \(None,\), and is of \(1, 1\)"),
+        ({"ids": [[4, 12]], "lengths": [2]}, r"= 12 is not in \[0, 12\)"),
+        ({"ids": [[4, -1]], "lengths": [2]}, r"is not in \[0, 12\)"),
+        ({"ids": [["a"]], "lengths": [1]}, "`ids` must be of int32"),
+        ({"ids": [[4.5]], "lengths": [1]}, "`ids` must be of int32"),
+        ({"ids": [[2**31]], "lengths": [1]}, "`ids` must be of int32"),
+        ({"ids": [[4], [4, 5]], "lengths": [1, 2]}, "rows of one shape"),
+        ({"ids": [[4]]}, "`inputs` must have .*lengths"),
+        ({"source": ["a"], "target": ["a" * 30]}, "no number for"),
+        ({"source": ["a"]}, "`inputs` must have .*target"),
+    ],
+    ids=str,
+)
+def test_what_a_generator_does_not_take_is_said(served, body, reason):
+    if "instances" not in body:
+        name = "from_ids" if "ids" in body else "score"
+        body = {"signature_name": name, "inputs": body}
+    with pytest.raises(InvalidInput, match=reason):
+        served._predict(body)
+    assert served._predict({"instances": ["abc"]})["predictions"]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A model of ids, of at most 12, and its exports in a folder."""
+    pytest.importorskip("onnx")
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            keras.layers.Embedding(20, 8, mask_zero=True),
+            kp.PositionEmbedding(12),
+            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=16),
+            kp.MaskedAveragePooling1D(),
+            keras.layers.Dense(2, name="scores"),
+        ]
+    )
+    folder = tmp_path_factory.mktemp("exported")
+    silent = {"verify": False, "verbose": False}
+    kp.export_saved_model(model, folder / "judge", **silent)
+    kp.export_litert(model, folder / "judge.tflite", **silent)
+    kp.export_onnx(model, folder / "judge.onnx", **silent)
+    return model, folder
+
+
+@pytest.mark.parametrize("name", ["judge", "judge.tflite", "judge.onnx"])
+def test_every_format_is_served_alike(exported, name):
+    model, folder = exported
+    served = predictor_of(folder / name, max_bytes=128)
+    wanted = model(np.array(IDS))
+
+    def check():
+        for body in (
+            {"instances": IDS},
+            {"instances": [{"ids": row} for row in IDS]},
+        ):
+            found = served._predict(body)["predictions"]
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+        found = served._predict({"inputs": {"ids": IDS[:1]}})["outputs"]
+        np.testing.assert_allclose(found, wanted[:1], rtol=0, atol=TOLERANCE)
+
+    check()
+    for rows, reason in {
+        "an unknown id": ([[3, 20]], "does not take it: .*(20|out of bound)"),
+        "too long": ([[3] * 13], "no number|does not take it: "),
+        "too many bytes": ([[3] * 17], "may have 128 bytes a row"),
+        "no integer": ([[3.5]], "`ids` must be of int32"),
+        "a text": (["a text"], "`ids` must be of int32"),
+        "too large": ([[2**31]], "`ids` must be of int32"),
+        "another rank": ([3], r"must be of shape \(None, None\)"),
+        "several lengths": ([[3], [3, 4]], "rows of one shape"),
+        "no row": ([{"tokens": [3]}], "must have ids"),
+    }.values():
+        with pytest.raises(InvalidInput, match=reason):
+            served._predict({"instances": rows})
+        check()  # nothing of it is left behind
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """The exports of a model of ids, and batches with the model's outputs.
+
+    The first batch is one that an interpreter of LiteRT gets wrong after a row
+    of length 0.
+    """
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32", name="ids"),
+            keras.layers.Embedding(20, 64, mask_zero=True),
+            kp.PositionalEncoding(),
+            kp.TransformerEncoder(2, num_heads=2, intermediate_dim=64),
+            kp.MaskedAveragePooling1D(),
+            keras.layers.Dense(2, name="scores"),
+        ]
+    )
+    folder = tmp_path_factory.mktemp("long")
+    silent = {"verify": False, "verbose": False}
+    kp.export_saved_model(model, folder / "judge", **silent)
+    kp.export_litert(model, folder / "judge.tflite", **silent)
+    kp.export_onnx(model, folder / "judge.onnx", **silent)
+    draw = np.random.default_rng(0)
+    batches = [
+        draw.integers(1, 20, shape)
+        for shape in ((1, 500), (1, 16), (8, 200), (2, 7))
+    ]
+    return folder, [(rows.tolist(), model(rows).numpy()) for rows in batches]
+
+
+BAD = {
+    "an empty row": {"instances": [[]]},
+    "empty rows": {"instances": [[], [], []]},
+    "an empty row by name": {"instances": [{"ids": []}]},
+    "an empty row in a column": {"inputs": {"ids": [[]]}},
+    "no rows": {"instances": []},
+    "no rows in a column": {"inputs": {"ids": []}},
+    "rows of nothing": {"inputs": {"ids": [[[]]]}},
+    "one of two rows is empty": {"instances": [[3], []]},
+    "an unknown id": {"instances": [[3, 99]]},
+    "too many rows": {"instances": [[3]] * 9},
+    "too many rows in a column": {"inputs": {"ids": [[3]] * 9}},
+    "a deep row": {"instances": json.loads("[" * 900 + "3" + "]" * 900)},
+    "a long text among numbers": {"instances": [["3" * 10**6, *[3] * 10**4]]},
+}
+
+
+@pytest.mark.parametrize("name", ["judge", "judge.tflite", "judge.onnx"])
+def test_every_request_after_a_bad_one_is_right(long, name):
+    folder, known = long
+    served = predictor_of(folder / name)
+    for what, body in BAD.items():
+        is_empty = what.startswith(("an empty", "empty"))
+        if is_empty and name == "judge":  # which TensorFlow reads as padding
+            said = None
+            (found,) = ask(served, body).values()
+            assert np.isfinite(found).all()
+        else:
+            with pytest.raises(InvalidInput) as refused:
+                ask(served, body)
+            said = str(refused.value)
+        for rows, wanted in known:
+            found = ask(served, {"instances": rows})["predictions"]
+            np.testing.assert_allclose(
+                found, wanted, rtol=0, atol=TOLERANCE, err_msg=f"after {what}"
+            )
+        if is_empty and said:
+            assert "must have at least one value" in said
+
+
+def test_texts_are_flat(served):
+    for body in (
+        {"instances": [["abc"], ["abc", "abc"]]},
+        {"instances": ["abc", json.loads("[" * 900 + '"a"' + "]" * 900)]},
+    ):
+        with pytest.raises(InvalidInput, match="`text` must be a string"):
+            ask(served, body)
+    assert ask(served, {"instances": ["abc"]})
+
+
+def test_interpreter_that_raised_is_not_asked_again(long):
+    folder, ((rows, wanted), *_) = long
+    served = predictor_of(folder / "judge.tflite")
+    run = served.signatures["serving_default"].run
+    for shape in ((1, 0), (3, 0), (0, 0)):  # past what refuses them
+        with pytest.raises(RuntimeError, match="failed to prepare"):
+            run({"ids": np.zeros(shape, "int32")})
+        found = run({"ids": np.array(rows, "int32")})["scores"]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+
+
+def test_what_memory_does_not_suffice_for_is_said(tmp_path):
+    """Of one request: the next ones are answered."""
+
+    class Square(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], "int32", "size")])
+        def __call__(self, size):
+            ones = tf.fill([size[0], size[0]], 1.0)
+            return {"sum": tf.reduce_sum(ones, keepdims=True)[0]}
+
+    square = Square()
+    tf.saved_model.save(square, tmp_path / "1", square.__call__)
+    served = predictor_of(tmp_path)
+    with pytest.raises(InvalidInput, match="does not take it: OOM when alloc"):
+        served._predict({"instances": [2**25]})  # 2**52 bytes
+    assert served._predict({"instances": [3]}) == {"predictions": [9.0]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"instances": [[3.0] * 4, [3.0] * 17]},
+        {"instances": [{"dense": [3.0] * 17}]},
+        {"inputs": [[3.0] * 17]},
+        {"inputs": {"dense": [[3.0] * 17]}},
+    ],
+    ids=["rows", "objects", "a column", "columns"],
+)
+def test_long_rows_wait_for_nothing(versions, body):
+    served = predictor_of(versions, max_bytes=128)
+    with pytest.raises(InvalidInput, match=r"128 bytes a row, .* has 17"):
+        served.validate(body)
+    rows = {"instances": [[3.0] * 16]}
+    assert served.validate(rows) is rows
+
+
+def test_file_is_read_anew_where_it_is_replaced(exported, tmp_path, caplog):
+    _, folder = exported
+    path = shutil.copy(folder / "judge.tflite", tmp_path / "judge.tflite")
+    predictor = predictor_of(path)
+    first, signatures = predictor.version, predictor.signatures
+    predictor.try_refresh()
+    assert predictor.signatures is signatures
+    shutil.copy(folder / "judge.onnx", path)  # which is no LiteRT file
+    predictor.try_refresh()
+    (record,) = caplog.records
+    assert record.getMessage().endswith(f"version {first} goes on")
+    assert predictor._predict({"instances": IDS})
+    shutil.copy(folder / "judge.tflite", path)
+    predictor.try_refresh()
+    assert predictor.version != first
+    assert predictor.signatures is not signatures
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_taken"), [([True, False], True), ([1, 0], False)]
+)
+def test_booleans_are_taken_for_booleans(predictor, rows, is_taken):
+    spec = SimpleNamespace(shape=(None,), dtype=np.dtype(bool))
+    if is_taken:
+        found = predictor._tensor("tokens", spec, rows, False)
+        assert found.dtype == bool
+        assert found.tolist() == rows
+    else:
+        with pytest.raises(InvalidInput, match="must be of bool"):
+            predictor._tensor("tokens", spec, rows, False)
+
+
+def watched_paths():
+    """What Kubernetes and Prometheus ask of the server, by its manifest."""
+    text = PREDICTOR.with_name("predictor.yaml").read_text()
+    service = yaml.safe_load(text)
+    (container,) = service["spec"]["predictor"]["containers"]
+    probes = (container[f"{kind}Probe"] for kind in ("readiness", "liveness"))
+    annotations = service["metadata"]["annotations"]
+    return [
+        *(probe["httpGet"]["path"] for probe in probes),
+        annotations["prometheus.io/path"],
+    ]
+
+
+def test_litert_server_needs_no_tensorflow(exported, tmp_path):
+    model, folder = exported
+    without = (
+        "import runpy, sys; sys.argv = sys.argv[1:]; "
+        "sys.modules.update(keras=None, keras_posenc=None, tensorflow=None); "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    with (tmp_path / "log").open("w") as log:
+        process, url = kserve_server.start(
+            folder / "judge.tflite", log, program=("-c", without, PREDICTOR)
+        )
+        try:
+            good, bad = (
+                requests.post(f"{url}:predict", json={"instances": rows})
+                for rows in (IDS, [[20]])
+            )
+            other = requests.get(f"{url}s")
+            host = url.partition("/v1/")[0]
+            pages = [requests.get(host + path) for path in watched_paths()]
+        finally:
+            kserve_server.stop(process)
+    wanted = model(np.array(IDS))
+    found = good.json()["predictions"]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+    assert bad.status_code == 400
+    assert "does not take it" in bad.json()["error"]
+    assert [page.status_code for page in pages] == [200] * 3
+    # A client that is refused all day fills no disk with tracebacks.
+    assert other.status_code == 404
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert sum("Refused: " in line for line in lines) == 2
+    assert sum("judge: version " in line for line in lines) == 1
+    assert not any("Traceback" in line for line in lines)
+
+
+def memory(pid, what):
+    """Bytes of memory that a process has (VmRSS), or came to have (VmHWM)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition(f"{what}:")[2].split()[0]) * 1024
+
+
+SECONDS = 5
+
+
+@pytest.fixture(scope="module")
+def server(exported, tmp_path_factory):
+    """A server's process and address, what asks it rightly, and its log."""
+    model, folder = exported
+    path = tmp_path_factory.mktemp("server") / "log"
+    program = (PREDICTOR, "--max_body_seconds", str(SECONDS))
+    with path.open("w") as log:
+        process, url = kserve_server.start(folder / "judge.onnx", log, program)
+
+    def check(blanks=0):
+        body = b" " * blanks + json.dumps({"instances": IDS}).encode()
+        reply = requests.post(f"{url}:predict", body, timeout=60)
+        found = reply.json()["predictions"]
+        np.testing.assert_allclose(found, model(np.array(IDS)), 0, TOLERANCE)
+
+    try:
+        yield process, url, check, path
+    finally:
+        kserve_server.stop(process)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "POST /v2/repository/models/judge/unload",
+        "POST /v2/repository/models/judge/load",
+        "POST /v2/models/judge/infer",
+        "GET /v2/models/judge",
+        "GET /v2",
+        "POST /v2/health/live",
+        "POST /v1/models/judge:explain",
+        "POST /v1/models/judge",
+        "DELETE /v1/models/judge",
+        "GET /v1/models/judge/",
+        "POST /v1/models/judge:predict/",
+        "GET /docs",
+    ],
+)
+def test_nothing_else_is_served(server, asked):
+    _, url, check, _ = server
+    method, path = asked.split()
+    reply = requests.request(method, url.partition("/v1/")[0] + path)
+    assert reply.status_code == 404
+    assert reply.json() == {"error": f"{asked} is not served here"}
+    check()
+
+
+def test_status_is_served(server):
+    _, url, _, _ = server
+    host = url.partition("/v1/")[0]
+    assert requests.get(host + "/").json() == {"status": "alive"}
+    assert requests.get(f"{host}/v1/models").json() == {"models": ["judge"]}
+    assert requests.get(url).json() == {"name": "judge", "ready": True}
+
+
+def test_bodies_that_never_end(server):
+    """They are not kept for ever, nor as many as come, nor is all refused."""
+    process, url, check, log = server
+    host, port = url.split("/")[2].split(":")
+    most = 2**24
+    before = memory(process.pid, "VmRSS")
+    began = len(log.read_text())
+    with contextlib.ExitStack() as stack:
+        held = []
+        for _ in range(12):
+            each = socket.create_connection((host, int(port)), timeout=60)
+            held.append(stack.enter_context(each))
+            each.sendall(
+                b"POST /v1/models/judge:predict HTTP/1.1\r\nHost: judge\r\n"
+                b"Content-Length: %d\r\n\r\n" % most
+            )
+            each.sendall(b" " * (most - 1))
+        check()  # while they are held
+        # Of four, the last in pieces and as one, and room for these.
+        assert memory(process.pid, "VmRSS") < before + 6 * most
+        said = collections.Counter()
+        for each in held:
+            reply = http.client.HTTPResponse(each)
+            reply.begin()
+            said[reply.status, json.loads(reply.read())["error"]] += 1
+        check()
+    for _ in range(5):  # all of which there is room for, in turn
+        check(most - 1000)
+    late = (408, f"The body must be sent in {SECONDS} seconds")
+    many = (503, "Too many large bodies at the same time: try it later")
+    assert said.keys() == {late, many}
+    assert said[late] >= 4
+    assert "Traceback" not in log.read_text()[began:]
+
+
+def test_server_keeps_no_large_body(server):
+    process, url, check, log = server
+    began = len(log.read_text())
+    most = 2**24  # as the option's default is
+    step = b",[]" * 2**18
+
+    def rows(size):
+        yield b'{"instances":[[]'
+        for _ in range(size // len(step)):
+            yield step
+        yield b"]}"
+
+    # The second is within the bytes, and would take twenty times as many.
+    bodies = [rows(4 * most), b"".join(rows(most)), b" " * (most + 1)]
+    replies = []
+    with requests.Session() as session:
+        for body in (json.dumps({"instances": IDS}), *bodies):
+            # What it came to have is what it has, from here on.
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+            before = memory(process.pid, "VmHWM")
+            reply = session.post(f"{url}:predict", body, timeout=60)
+            replies.append(reply)
+            # What was read, in pieces and as one, and room for these.
+            assert memory(process.pid, "VmHWM") < before + 4 * most
+            check()
+    assert [reply.status_code for reply in replies] == [200, 413, 413, 413]
+    assert {reply.json()["error"] for reply in replies[1:]} == {
+        "The body may have 16777216 bytes, and 1048576 lists and objects"
+    }
+    lines = log.read_text()[began:].splitlines()
+    assert sum("Refused: 'The body may have" in line for line in lines) == 3
+    assert not any("Traceback" in line for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("form", "swaps"), [("saved_model", 2), ("litert", 40), ("onnx", 2)]
+)
+def test_soak(form, swaps):
+    options = ("--format", form, "--requests", "1000", "--swaps", str(swaps))
+    process = subprocess.run(
+        [sys.executable, SOAK, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr[-2000:]
+    found = json.loads(process.stdout)
+    assert found["problems"] == []
+    assert "failed" not in found
+    assert "wrong" not in found
+    assert found["last_are_of_the_last_version"]
+    assert found["model 1"] > 100
+    assert found["model 2"] > 100
+    assert found["bad: 400"] > 100
+    assert found["bad: 413"] > 0
+    assert found["nan_rows"] == (0 if form == "onnx" else 10)
