@@ -3,8 +3,6 @@
 import re
 from typing import Any
 
-import keras
-
 # Of a device and an operator, which are not the user's, and colours.
 _INTERNALS = re.compile(
     r"\x1b\[\d*m|\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]"
@@ -46,6 +44,8 @@ def check_verify(verify: bool, samples: Any) -> None:
 
 def require_tensorflow_backend(function: str) -> None:
     """Raises `RuntimeError` on another backend, and says what to do."""
+    import keras  # late: scoring's processes import this file, and no Keras
+
     backend = keras.config.backend()
     if backend != "tensorflow":
         raise RuntimeError(

@@ -172,7 +172,7 @@ _NAMES = {
     ),
     "export_onnx": "to_onnx convert_to_onnx",
     "export_saved_model": "save_saved_model export_tf export_tensorflow",
-    "export_saved_model export_litert export_onnx": "export export_model",
+    "export_saved_model export_litert export_onnx": "export_model",
     "benchmark_litert": "benchmark_tflite benchmark",
     "training.TokenCrossentropy": "MaskedCrossentropy",
     "training.NoamSchedule": "CustomSchedule TransformerSchedule",

@@ -326,7 +326,9 @@ def image_model():
     return keras.Model(image, layers.Dense(1, name="y")(x))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(x, marks=pytest.mark.slow) for x in (1, 2, 3))]
+)
 def test_rounding_of_sums_of_equal_numbers_is_allowed(tmp_path, seed):
     keras.utils.set_random_seed(seed)
     model = image_model()

@@ -294,6 +294,7 @@ def test_generators_as_onnx_files(onnx, tmp_path, make, options):
     assert report.rewritten == report.folded == []
 
 
+@pytest.mark.slow
 def test_texts_become_ids_in_onnx(translator):
     """What goes out is `from_ids`: ONNX has no strings here."""
     _, artifact = translator

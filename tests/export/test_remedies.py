@@ -191,12 +191,8 @@ CASES = {
 # The others take longer, by the same code.
 QUICK = {
     "recurrent",
-    "not called",
     "subclass of ids",
-    "two arguments",
-    "chain of ids",
     "integers",
-    "name",
     "names in a dict",
 }
 

@@ -301,6 +301,7 @@ def test_what_is_no_signature_of_a_generator_is_told(
         export(made, tmp_path / "a.tflite", signatures=ask(made))
 
 
+@pytest.mark.slow
 def test_samples_are_exported_with_their_noise(tmp_path):
     """Of a seed nobody could ask an answer again, nor prove it."""
     made = generator(temperature=1.5, top_p=0.9, seed=1)

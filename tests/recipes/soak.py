@@ -40,7 +40,7 @@ TOLERANCE = 1e-5
 WIDTH = 64
 SUFFIXES = {"saved_model": "", "litert": ".tflite", "onnx": ".onnx"}
 NAN_EVERY = 100
-# Of the server's memory since a tenth of the requests: a share, or what one
+# Of the server's memory since 3 tenths of the requests: a share, or what one
 # body of the largest size takes, in pieces and as one.
 GROWTH, BODY = 0.05, 2 * 2**24
 WORDS = "the student who failed exam received a warning and was glad".split()
@@ -400,7 +400,7 @@ def main():
     parser.add_argument("--format", choices=SUFFIXES, default="saved_model")
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--swaps", type=int, default=10)
-    parser.add_argument("--settled", type=int, help="by default a tenth")
+    parser.add_argument("--settled", type=int, help="by default 3 tenths")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as name,
@@ -444,7 +444,8 @@ def main():
             ]
             for client in clients:
                 client.start()
-            settled, memory = options.settled or options.requests // 10, []
+            settled = options.settled or 3 * options.requests // 10
+            memory: list[int] = []
             while any(client.is_alive() for client in clients):
                 if sum(soak.found.values()) >= settled:
                     memory.append(resident(process.pid))

@@ -203,7 +203,10 @@ def test_a_file_that_changes_or_vanishes_meanwhile(scorer, data, tmp_path):
 class TestCrashes:
     """At each instant that something appears, by failing there."""
 
-    @pytest.mark.parametrize("step", range(4))
+    @pytest.mark.parametrize(
+        "step",
+        [0, 3, *(pytest.param(x, marks=pytest.mark.slow) for x in (1, 2))],
+    )
     def test_at_each_rename(self, scorer, data, tmp_path, monkeypatch, step):
         path, out = data / "a.parquet", tmp_path / "out"
         real, calls = os.replace, []

@@ -18,6 +18,7 @@ from keras_posenc.export.formats.onnx_operators import (
     with_values,
     write_model,
 )
+from keras_posenc.export.formats.onnx_order import sort_graph
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.names import named_outputs, output_of
@@ -104,6 +105,7 @@ def convert(signature: Signature, path: Path) -> list[str]:
     for node in nodes(graph):
         if node.op_type == EINSUM:
             node.op_type = "Einsum"
+    numbers = sort_graph(graph, weights, numbers)
     graph.name = signature.name
     onnx.helper.set_model_props(
         model, {"tensorflow": tf.__version__, "keras": keras.__version__}

@@ -172,6 +172,7 @@ def test_ids_of_an_onnx_file_have_another_name(run, tmp_path):
     assert result.out.splitlines() == ["6.0000\t5 6", "7.0000\t7"]
 
 
+@pytest.mark.slow
 def test_answers_that_were_cut_off_are_counted(run, generators):
     model = generators / "draws.keras"
     many = [*"abcdefgh", ""]

@@ -62,7 +62,11 @@ EXPORTS = {
     [
         *(("dense", name) for name in EXPORTS),
         ("mask", "a"),
-        *((kind, "a.tflite") for kind in MODELS if kind != "dense"),
+        *(
+            pytest.param(kind, "a.tflite", marks=pytest.mark.slow)
+            for kind in MODELS
+            if kind != "dense"
+        ),
     ],
 )
 def test_every_step_is_in_the_file(kind, name, tmp_path, run_saved_model):

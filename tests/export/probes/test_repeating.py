@@ -88,9 +88,19 @@ def refused(run, cause):
 @pytest.mark.parametrize(
     ("kind", "function", "name"),
     [
-        *((kind, kp.export_litert, "a.tflite") for kind in CAUSES),
-        ("noisy", kp.export_saved_model, "a"),
-        ("noisy", kp.export_onnx, "a.onnx"),
+        ("noisy", kp.export_litert, "a.tflite"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                *(
+                    (kind, kp.export_litert, "a.tflite")
+                    for kind in CAUSES
+                    if kind != "noisy"
+                ),
+                ("noisy", kp.export_saved_model, "a"),
+                ("noisy", kp.export_onnx, "a.onnx"),
+            )
+        ),
     ],
 )
 def test_cause_is_the_model(kind, function, name, tmp_path, contents):
@@ -117,7 +127,14 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.tflite",
+        pytest.param("a.onnx", marks=pytest.mark.slow),
+        pytest.param("a", marks=pytest.mark.slow),
+    ],
+)
 def test_what_reaches_no_output_may_change(name, tmp_path):
     """Keras's augmentation counts draws also where it does not use them."""
     inputs = keras.Input((8, 8, 3), name="x")

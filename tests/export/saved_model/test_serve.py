@@ -82,7 +82,14 @@ def given(model):
 
 @pytest.mark.parametrize(
     "make",
-    [one, chain, lists, list_of_one, dicts, subclass],
+    [
+        chain,
+        dicts,
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (one, lists, list_of_one, subclass)
+        ),
+    ],
     ids=lambda m: m.__name__,
 )
 def test_as_keras_has_it(make, tmp_path):

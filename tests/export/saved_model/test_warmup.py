@@ -97,7 +97,15 @@ def test_every_request_can_be_answered(served, run_saved_model):
 
 
 @pytest.mark.parametrize(
-    "harm", ["id", "dtype", "signature", "rows", "garbage", "torn"]
+    "harm",
+    [
+        "id",
+        "torn",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("dtype", "signature", "rows", "garbage")
+        ),
+    ],
 )
 def test_bad_record_is_found_as_the_server_would(
     text_model, served, tmp_path, harm

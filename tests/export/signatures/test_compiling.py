@@ -71,6 +71,7 @@ def test_inputs_are_padded_to_one_length(other, is_padded):
     assert found["shape"].numpy().tolist() == [1, 4 if is_padded else 3]
 
 
+@pytest.mark.slow
 def test_export(tmp_path):
     """What XLA compiles skips no padding, and what it does not does."""
     keras.utils.set_random_seed(0)

@@ -1,0 +1,174 @@
+"""One order and one set of names for ONNX graphs of the same content.
+
+tf2onnx names tensors by counters and orders nodes by sets, so that two
+conversions of one model differ in both. Here nodes follow from the outputs,
+and names from the nodes: the same model gives the same file.
+"""
+
+import collections
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from keras_posenc.export.formats.onnx_operators import array_of
+
+
+def sort_graph(
+    graph: Any, kept: Collection[str], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Sorts and names the nodes and constants of a graph, in place.
+
+    Names stay for inputs, outputs and weights. Nodes and constants that no
+    output needs are left out, and equal constants of a graph become one.
+
+    Args:
+        graph: A `GraphProto`, in which each tensor has a name of its own, also
+            among the tensors of graphs inside of it.
+        kept: The names of the weights.
+        values: The values of initializers that have none in the graph, by
+            name.
+
+    Returns:
+        These values, by their names from now on.
+    """
+    known = [each.name for each in (*graph.input, *graph.output)]
+    names = {name: name for name in (*known, *kept)}
+    _merge_constants(graph, kept, values)
+    _sort_nodes(graph)
+    _name(graph, names, collections.Counter())
+    return {names[key]: x for key, x in values.items() if key in names}
+
+
+def _inner(node: Any) -> list[tuple[str, Any]]:
+    """List the graphs inside a node, by the name of the attribute."""
+    return sorted((x.name, x.g) for x in node.attribute if x.HasField("g"))
+
+
+def _merge_constants(
+    graph: Any, kept: Collection[str], values: Mapping[str, Any]
+) -> None:
+    """Lets nodes read one of equal constants, in each graph."""
+    first: dict[bytes, str] = {}
+    names: dict[str, str] = {}
+    for each in graph.initializer:
+        if each.name in kept:
+            continue
+        found = hashlib.sha256(f"{each.data_type} {[*each.dims]};".encode())
+        if each.name in values:
+            found.update(array_of(values[each.name]).tobytes())
+        else:
+            found.update(_without_name(each))
+        names[each.name] = first.setdefault(found.digest(), each.name)
+    _read_others(graph, names)
+    for node in graph.node:
+        for _, inner in _inner(node):
+            _merge_constants(inner, kept, values)
+
+
+def _without_name(tensor: Any) -> bytes:
+    copied = type(tensor)()
+    copied.CopyFrom(tensor)
+    copied.ClearField("name")
+    return bytes(copied.SerializeToString(deterministic=True))
+
+
+def _read_others(graph: Any, names: Mapping[str, str]) -> None:
+    """Renames what nodes read and graphs return, those inside too."""
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        for _, inner in _inner(node):
+            _read_others(inner, names)
+    for value in graph.output:
+        value.name = names.get(value.name, value.name)
+
+
+def _reads(node: Any) -> Iterator[str]:
+    """Yields what a node reads, also in graphs inside of it."""
+    yield from node.input
+    for _, inner in _inner(node):
+        for each in inner.node:
+            yield from _reads(each)
+        yield from (value.name for value in inner.output)
+
+
+def _sort_nodes(graph: Any) -> None:
+    """Sorts nodes and constants by the order in which outputs need them."""
+    for node in graph.node:
+        for _, inner in _inner(node):
+            _sort_nodes(inner)
+    makers = {name: node for node in graph.node for name in node.output}
+    constants = {each.name: each for each in graph.initializer}
+    nodes: list[Any] = []
+    used: dict[str, Any] = {}
+    seen: set[int] = set()
+    for value in graph.output:
+        stack = [iter([value.name])]
+        made: list[Any] = []
+        while stack:
+            for name in stack[-1]:
+                if name in constants:
+                    used[name] = constants[name]
+                node = makers.get(name)
+                if node is not None and id(node) not in seen:
+                    seen.add(id(node))
+                    stack.append(_reads(node))
+                    made.append(node)
+                    break
+            else:
+                stack.pop()
+                if stack:
+                    nodes.append(made.pop())
+    _replace(graph.node, nodes)
+    _replace(graph.initializer, list(used.values()))
+    for node in graph.node:
+        _replace(node.attribute, sorted(node.attribute, key=lambda x: x.name))
+
+
+def _replace(field: Any, messages: list[Any]) -> None:
+    """Sets a repeated field to messages, which may be of the field itself."""
+    copies = [type(each)() for each in messages]
+    for copied, each in zip(copies, messages, strict=True):
+        copied.CopyFrom(each)
+    del field[:]
+    field.extend(copies)
+
+
+def _name(
+    graph: Any, names: dict[str, str], counts: collections.Counter[str]
+) -> None:
+    """Names nodes, constants and tensors by their kind and number."""
+
+    def numbered(kind: str) -> str:
+        counts[kind] += 1
+        # No input has a colon in its name.
+        return f"{kind}:{counts[kind]}"
+
+    for each in graph.initializer:
+        if each.name not in names:
+            names[each.name] = numbered("constant")
+        each.name = names[each.name]
+    for node in graph.node:
+        node.name = numbered(node.op_type)
+        if not node.domain:  # tf2onnx writes an empty one, or none
+            node.ClearField("domain")
+        node.input[:] = [names.get(name, name) for name in node.input]
+        for attribute, inner in _inner(node):
+            inner.name = f"{node.name}:{attribute}"
+            for value in inner.input:
+                names.setdefault(value.name, numbered("input"))
+                value.name = names[value.name]
+            _name(inner, names, counts)
+        for index, name in enumerate(node.output):
+            if name:
+                names.setdefault(name, f"{node.name}:{index}")
+                node.output[index] = names[name]
+    for value in graph.output:
+        value.name = names.get(value.name, value.name)
+    del graph.value_info[:]
+    graph.ClearField("doc_string")  # the converter's name for its function
+    for value in (*graph.input, *graph.output):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param:
+                key = f" {size.dim_param}"  # no tensor has a blank in its name
+                names.setdefault(key, numbered("size").replace(":", "_"))
+                size.dim_param = names[key]

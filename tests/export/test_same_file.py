@@ -1,0 +1,75 @@
+"""The same model gives the same LiteRT and ONNX file, byte for byte."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import keras
+import pytest
+from keras import layers
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+
+
+def model():
+    """An encoder with a table of positions inside attention."""
+    keras.utils.set_random_seed(0)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = kp.TransformerEncoderModel(
+        20,
+        d_model=8,
+        num_layers=2,
+        num_heads=2,
+        intermediate_dim=16,
+        attention_position="t5",
+        name="encoder",
+    )(ids)
+    x = kp.MaskedAveragePooling1D(name="mean")(x)
+    return keras.Model(ids, layers.Dense(2, name="scores")(x), name="model")
+
+
+def digests(folder):
+    found = []
+    for export, name in (
+        (kp.export_litert, "model.tflite"),
+        (kp.export_onnx, "model.onnx"),
+    ):
+        path = folder / name
+        export(model(), path, verify=False, verbose=False)
+        found.append(hashlib.sha256(path.read_bytes()).hexdigest())
+    return found
+
+
+def test_again_in_one_process(tmp_path):
+    pytest.importorskip("onnx")
+    first = digests(tmp_path)
+    layers.Dense(3)(keras.Input((2,)))  # counters of names go on
+    assert digests(tmp_path) == first
+
+
+@pytest.mark.slow
+def test_in_processes_that_hash_otherwise(tmp_path):
+    pytest.importorskip("onnx")
+    code = f"""
+import sys
+from pathlib import Path
+from importlib import util
+spec = util.spec_from_file_location("same", {__file__!r})
+same = util.module_from_spec(spec)
+spec.loader.exec_module(same)
+print(*same.digests(Path(sys.argv[1])))
+"""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout.split("\n")[-2]
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
