@@ -114,8 +114,8 @@ OPS = [
     Mutant(
         "ops/rotary_rates.py",
         "yarn slows down the pairs that it should leave",
-        "rates * (1 - ramp) + rates / scaling_factor * ramp",
-        "rates * ramp + rates / scaling_factor * (1 - ramp)",
+        "rates * (1 - ramp) + rates / factor * ramp",
+        "rates * ramp + rates / factor * (1 - ramp)",
         "positional/test_rotary_embedding.py::test_frequencies_parity",
     ),
     Mutant(
@@ -295,7 +295,7 @@ LAYERS = [
         "transformer/test_against_reference.py::test_block",
     ),
     Mutant(
-        "transformer/transformer_encoder.py",
+        "transformer/_stack.py",
         "no norm at the end",
         "x = self.final_norm(x)",
         "self.final_norm(x)",

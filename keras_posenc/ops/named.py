@@ -11,6 +11,7 @@ from keras_posenc.ops.foreign_names import argument_advice
 from keras_posenc.ops.recomputable import Recomputable
 
 _PACKAGE = __name__.partition(".")[0]
+_SAVED_BY_KERAS = {"name", "dtype", "trainable"}
 # What Keras takes out of the keywords of any layer.
 _OF_KERAS = {"input_shape", "input_dim"}
 
@@ -31,7 +32,7 @@ class NamedOptions:
         # user's own constructor says itself what it takes.
         if (args or kwargs) and not _is_users(_constructors(cls)[0]):
             _refuse_unnamed_options(cls, args)
-            _refuse_unknown(cls, kwargs)
+            refuse_unknown(cls, kwargs)
         new = super().__new__
         return new(cls) if new is object.__new__ else new(cls, *args, **kwargs)
 
@@ -40,7 +41,7 @@ class NamedOptions:
             super().__init__(*args, **kwargs)
         except (TypeError, ValueError):
             # What a user's constructor handed on, and Keras does not take.
-            _refuse_unknown(type(self), kwargs)
+            refuse_unknown(type(self), kwargs)
             raise
 
 
@@ -60,6 +61,29 @@ class NamedArguments(NamedOptions, Recomputable):
         if not self.takes_ragged:
             _refuse_ragged(self, args, kwargs)
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+
+def config_of(layer: Any) -> dict[str, Any]:
+    """Serialize the constructor arguments of a layer, each an attribute of it.
+
+    They are those of the package's own class: a subclass of a user's adds its
+    arguments in a `get_config` of its own. Keras adds its own arguments.
+    """
+    kind = next(x for x in _constructors(type(layer)) if _is_of(_PACKAGE, x))
+    return {
+        p.name: _serialized(p.name, getattr(layer, p.name))
+        for p in _parameters(kind)
+        if p.kind is not p.VAR_KEYWORD and p.name not in _SAVED_BY_KERAS
+    }
+
+
+def _serialized(name: str, value: Any) -> Any:
+    if name == "activation":
+        return keras.activations.serialize(value)
+    if isinstance(value, dict):
+        return {key: _serialized(key, each) for key, each in value.items()}
+    value = list(value) if isinstance(value, tuple) else value  # as JSON has it
+    return keras.saving.serialize_keras_object(value)
 
 
 def _constructors(kind: type) -> list[type]:
@@ -138,7 +162,7 @@ def _arguments(kind: type[NamedOptions]) -> tuple[set[str], set[str]]:
     return known, required
 
 
-def _refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
+def refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
     """Raises `ValueError` for a name that no constructor of a class takes."""
     known, required = _arguments(kind)
     takes_more = _OF_KERAS if issubclass(kind, keras.Layer) else set()

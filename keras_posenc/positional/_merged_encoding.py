@@ -13,7 +13,7 @@ from keras_posenc.ops.arguments import (
     check_rate,
 )
 from keras_posenc.ops.broadcasting import spread
-from keras_posenc.ops.named import NamedArguments
+from keras_posenc.ops.named import NamedArguments, config_of
 
 MERGE_MODES = ("add", "concat", None)
 
@@ -115,11 +115,7 @@ class MergedEncoding(NamedArguments, keras.Layer):
         return (*outer, by_mode[self.merge_mode])
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "merge_mode": self.merge_mode,
-            "dropout": self.dropout,
-        }
+        return {**super().get_config(), **config_of(self)}
 
 
 def check_encoding_dim(value: Any, merge_mode: str | None) -> int | None:

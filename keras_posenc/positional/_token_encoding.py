@@ -1,4 +1,4 @@
-"""What every encoding of a sequence shares: where its tokens stand."""
+"""What every encoding of a sequence shares: the positions of its tokens."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -18,12 +18,12 @@ from keras_posenc.positional._merged_encoding import MergedEncoding
 class TokenEncoding(MergedEncoding):
     """Base of the encodings of `(batch, seq, dim)` by position.
 
-    Each token is merged with its own encoding alone, so that whatever padding
-    holds stays where it is, and reaches no gradient of a weight.
+    Each token is merged with its own encoding alone, so that the values of
+    padding stay in padding, and reach no gradient of a weight.
 
-    A subclass defines `encode`, whose arguments have been checked; it finds
-    the mask resolved, and positions as `place` returns them.
-    `PositionalEncoding` says what they mean.
+    A subclass defines `encode`, whose arguments are checked; the mask is
+    resolved, and positions are those that `place` returns.
+    `PositionalEncoding` documents them.
 
     Args:
         skip_masked: Whether only unmasked tokens count, so that left padding
@@ -61,22 +61,12 @@ class TokenEncoding(MergedEncoding):
         return self.merge(inputs, encoding, training)
 
     def compute_output_spec(
-        self,
-        inputs: Any,
-        *,
-        positions: Any = None,
-        start_index: Any = 0,
-        segment_ids: Any = None,
-        mask: Any = None,
-        training: bool | None = None,
+        self, inputs: Any, *, training: bool | None = None, **call: Any
     ) -> Any:
-        self.check_call(inputs, positions, start_index, segment_ids, mask)
+        self.check_call(inputs, **call)
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
         )
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "skip_masked": self.skip_masked}
 
     def place(
         self,
@@ -86,7 +76,7 @@ class TokenEncoding(MergedEncoding):
         segment_ids: Any,
         mask: Any,
     ) -> tuple[Any, Any]:
-        """Checks a call; returns where its tokens stand, and their mask.
+        """Check a call, and return the positions of its tokens and their mask.
 
         Positions are None where all are counted from `start_index`.
         """
@@ -102,12 +92,12 @@ class TokenEncoding(MergedEncoding):
     def check_call(
         self,
         inputs: Any,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        mask: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
     ) -> None:
-        """Raises `ValueError` on call arguments that do not fit together."""
+        """Raise `ValueError` for call arguments that do not fit together."""
         self.check_inputs(inputs)
         batch, seq, _ = inputs.shape
         check_position_tensors(

@@ -7,6 +7,7 @@ import keras
 from keras_posenc.ops.alibi import alibi_bias, alibi_slopes
 from keras_posenc.ops.arguments import check_bool, check_positive
 from keras_posenc.ops.distances import arithmetic_dtype
+from keras_posenc.ops.named import config_of
 from keras_posenc.positional.attention_position import AttentionPosition
 
 
@@ -65,8 +66,4 @@ class AlibiBias(AttentionPosition):
         )
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "alibi_bias_max": self.alibi_bias_max,
-            "bidirectional": self.bidirectional,
-        }
+        return {**super().get_config(), **config_of(self)}

@@ -218,23 +218,6 @@ class AxialPositionalEncoding(MergedEncoding):
                 new.assign(resized_table(table, new.shape[0]))
         return layer
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_axes": self.num_axes,
-            "grid_shape": self.grid_shape,
-            "max_wavelength": self.max_wavelength,
-            "layout": self.layout,
-            "last_axis_first": self.last_axis_first,
-            "encoding_dim": self.encoding_dim,
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-        }
-
     def _widths(self, dim: int) -> list[int]:
         """Columns of each axis, in the order of the axes."""
         widths = axis_widths(self.encoding_width(dim), self.num_axes)

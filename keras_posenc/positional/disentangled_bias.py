@@ -12,6 +12,7 @@ from keras_posenc.ops.distances import (
     nan_where_unknown,
 )
 from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.ops.named import config_of
 from keras_posenc.ops.relative import (
     log_bucket_table,
     matmul_rows_of_heads,
@@ -136,14 +137,4 @@ class DisentangledBias(AttentionPosition):
         )
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_buckets": self.num_buckets,
-            "max_distance": self.max_distance,
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-        }
+        return {**super().get_config(), **config_of(self)}

@@ -15,6 +15,7 @@ from keras_posenc.ops.arguments import (
 from keras_posenc.ops.distances import arithmetic_dtype, distances
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.learned_biases import fire_bias
+from keras_posenc.ops.named import config_of
 from keras_posenc.positional.attention_position import AttentionPosition
 
 
@@ -127,15 +128,4 @@ class FireBias(AttentionPosition):
         )
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "initial_threshold": self.initial_threshold,
-            "bidirectional": self.bidirectional,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            "kernel_regularizer": keras.regularizers.serialize(
-                self.kernel_regularizer
-            ),
-        }
+        return {**super().get_config(), **config_of(self)}

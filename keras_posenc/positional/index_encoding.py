@@ -114,6 +114,3 @@ class IndexEncoding(TokenEncoding):
         return index_encoding(
             positions, lengths=lengths, dtype=self.exact_dtype()
         )
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "normalize": self.normalize}

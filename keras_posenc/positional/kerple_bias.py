@@ -16,6 +16,7 @@ from keras_posenc.ops.distances import (
     nan_where_unknown,
 )
 from keras_posenc.ops.learned_biases import kerple_log, kerple_power
+from keras_posenc.ops.named import config_of
 from keras_posenc.positional.attention_position import AttentionPosition
 
 
@@ -101,8 +102,4 @@ class KerpleBias(AttentionPosition):
         )
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "variant": self.variant,
-            "bidirectional": self.bidirectional,
-        }
+        return {**super().get_config(), **config_of(self)}

@@ -146,21 +146,21 @@ class PositionEmbedding(TokenEncoding):
     def check_call(
         self,
         inputs: Any,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        mask: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
     ) -> None:
         super().check_call(inputs, positions, start_index, segment_ids, mask)
         if positions is None and segment_ids is None and not self.skip_masked:
             self._check_length(inputs.shape[1], start_index)
 
     def resized(self, sequence_length: int) -> "PositionEmbedding":
-        """A layer with a table of another length, made from this one's.
+        """Make a layer with a table of another length from this one's.
 
-        The table is interpolated linearly: its first and last row stay, and
-        the rest spreads evenly between them. It has the same configuration,
-        the name included, so that the weights around it still load.
+        The table is interpolated linearly between its first and its last row.
+        The new layer has the same configuration, the name included, so that
+        the weights around it still load.
 
         Args:
             sequence_length: Number of positions in the new table.
@@ -181,24 +181,8 @@ class PositionEmbedding(TokenEncoding):
             layer.embeddings.assign(resized_table(table, layer.sequence_length))
         return layer
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "sequence_length": self.sequence_length,
-            "encoding_dim": self.encoding_dim,
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-            "embeddings_constraint": keras.constraints.serialize(
-                self.embeddings_constraint
-            ),
-        }
-
     def _check_length(self, seq: Any, start_index: Any) -> None:
-        """Holds plain counting to the table, where it is known."""
+        """Check positions that are counted against the table, if known."""
         start = known_values(start_index)
         # JAX has a symbol for an unknown one, which cannot be compared.
         if not isinstance(seq, int) or not seq:
@@ -211,7 +195,7 @@ class PositionEmbedding(TokenEncoding):
             )
 
     def _check_positions(self, positions: Any, mask: Any) -> None:
-        """Holds the positions of unmasked tokens to the table, if known."""
+        """Check positions of unmasked tokens against the table, if known."""
         values = known_values(positions)
         real = None if mask is None else known_values(mask)
         if values is None or (mask is not None and real is None):

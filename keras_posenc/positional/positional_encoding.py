@@ -130,12 +130,3 @@ class PositionalEncoding(TokenEncoding):
         if positions is None:
             return sinusoids.range(start_index, ops.shape(inputs)[1])
         return sinusoids.at(positions)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "max_wavelength": self.max_wavelength,
-            "layout": self.layout,
-            "encoding_dim": self.encoding_dim,
-            "scale_inputs": self.scale_inputs,
-        }

@@ -12,7 +12,7 @@ from keras_posenc.ops.arguments import (
     check_shape,
 )
 from keras_posenc.ops.masks import resolve_mask
-from keras_posenc.ops.named import NamedArguments
+from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.ops.positions import (
     plain_positions,
     positions_from_mask,
@@ -156,13 +156,7 @@ class RandomizedPositions(NamedArguments, keras.Layer):
         return None
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "max_position": self.max_position,
-            "inference": self.inference,
-            "skip_masked": self.skip_masked,
-            "seed": self.seed,
-        }
+        return {**super().get_config(), **config_of(self)}
 
     def _check_call(self, inputs: Any, mask: Any) -> None:
         where = f"{type(self).__name__} '{self.name}'"

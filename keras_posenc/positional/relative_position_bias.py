@@ -15,6 +15,7 @@ from keras_posenc.ops.distances import (
     clipped_index,
     nan_where_unknown,
 )
+from keras_posenc.ops.named import config_of
 from keras_posenc.ops.relative import bucket_table, take_rows_as_heads
 from keras_posenc.positional.attention_position import AttentionPosition
 
@@ -128,15 +129,4 @@ class RelativePositionBias(AttentionPosition):
         )
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_buckets": self.num_buckets,
-            "max_distance": self.max_distance,
-            "bidirectional": self.bidirectional,
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-        }
+        return {**super().get_config(), **config_of(self)}

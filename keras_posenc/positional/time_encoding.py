@@ -214,36 +214,10 @@ class TimeEncoding(TokenEncoding):
         return self.merge(inputs, encoding, training)
 
     def compute_output_spec(
-        self,
-        inputs: Any,
-        *,
-        positions: Any = None,
-        start_index: Any = 0,
-        segment_ids: Any = None,
-        mask: Any = None,
-        training: bool | None = None,
-        fractions: Any = None,
+        self, inputs: Any, *, fractions: Any = None, **call: Any
     ) -> Any:
-        self._check_fractions(inputs, positions, fractions)
-        return super().compute_output_spec(
-            inputs,
-            positions=positions,
-            start_index=start_index,
-            segment_ids=segment_ids,
-            mask=mask,
-            training=training,
-        )
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "kind": self.kind,
-            "min_period": self.min_period,
-            "max_period": self.max_period,
-            "periods": self.periods,
-            "layout": self.layout,
-            "encoding_dim": self.encoding_dim,
-        }
+        self._check_fractions(inputs, call.get("positions"), fractions)
+        return super().compute_output_spec(inputs, **call)
 
     def _encode(self, dim: int, positions: Any, fractions: Any) -> Any:
         dtype = self.exact_dtype()
@@ -282,7 +256,7 @@ class TimeEncoding(TokenEncoding):
         return ops.concatenate([line, waves], axis=-1)
 
     def _periods(self, dim: int) -> Sequence[float]:
-        """The period of each pair of columns, or of each wave."""
+        """List the period of each pair of columns, or of each wave."""
         if self.periods is not None:
             return self.periods
         width = self.encoding_width(dim)
@@ -325,7 +299,7 @@ class TimeEncoding(TokenEncoding):
 
 
 def _without_dates(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Call arguments whose `positions` are seconds since 1970, if dates."""
+    """Replace `positions` that are dates by seconds since 1970."""
     dates: Any = kwargs.get("positions")
     if getattr(getattr(dates, "dtype", None), "kind", None) != "M":
         return kwargs

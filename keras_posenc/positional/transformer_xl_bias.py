@@ -13,6 +13,7 @@ from keras_posenc.ops.arguments import (
 from keras_posenc.ops.attention import matmul_by_groups
 from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.ops.named import config_of
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.ops.transformer_xl import transformer_xl_scores
 from keras_posenc.positional.attention_position import AttentionPosition
@@ -136,20 +137,4 @@ class TransformerXLBias(AttentionPosition):
         return by_position + by_content
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "encoding_dim": self.encoding_dim,
-            "max_wavelength": self.max_wavelength,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(
-                self.bias_initializer
-            ),
-            "kernel_regularizer": keras.regularizers.serialize(
-                self.kernel_regularizer
-            ),
-            "bias_regularizer": keras.regularizers.serialize(
-                self.bias_regularizer
-            ),
-        }
+        return {**super().get_config(), **config_of(self)}

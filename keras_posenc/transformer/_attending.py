@@ -1,4 +1,4 @@
-"""What all attention does between its projections, whatever attends to what."""
+"""Attention between its projections, of self- and of cross-attention."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._sublayers import project
 
-# Who attends, to whom, and the mask between them.
+# Queries, keys, and the mask between them.
 _Between = tuple[Side, Side, Any]
 
 
 def rotated(position: AttentionPosition | None, x: Any, side: Side) -> Any:
-    """Queries or keys, turned by where the tokens of their side stand."""
+    """Rotate queries or keys by the positions of their tokens."""
     if position is None or position.rotate is None:
         return x
     turned = _check_hook(
@@ -47,7 +47,7 @@ def attend_between(
     return_attention_scores: bool,
     training: bool | None,
 ) -> Any:
-    """What queries take from values, projected to the layer's outputs.
+    """Attend, and project to the layer's outputs.
 
     Args:
         layer: With `attention_position`, `dropout`, `dropout_layer` and
@@ -102,7 +102,7 @@ def _attend_unseen(
     seed: Any,
     training: bool | None,
 ) -> Any:
-    """Attends, some queries at a time where there are many."""
+    """Attend without returning weights; many queries in blocks."""
     position = layer.attention_position
     values = []
     if position is not None and training:  # read outside of the loop
@@ -143,7 +143,6 @@ def _attend_unseen(
 
     if not context.data_dependent_shapes:
         return all_at_once()
-    # All blocks of a model ask about the same sizes.
     _, heads, _, dim = query.shape
     shape = context.batch, heads, context.queries.length, dim
     return in_blocks(
@@ -161,7 +160,7 @@ def _attend_unseen(
 def _weigh(
     layer: Any, query: Any, key: Any, value: Any, between: _Between, seed: Any
 ) -> tuple[Any, Any]:
-    """What queries take from values, and the weights they take it by."""
+    """Attend, and return the attention weights too."""
     queries, keys, mask = between
     position = layer.attention_position
     bias = _bias(position, query, key, queries, keys)
@@ -185,9 +184,9 @@ def _weigh(
 
 
 class _Drawn(keras.random.SeedGenerator):
-    """A seed that is drawn already, which Keras takes in no other form."""
+    """A seed that is drawn already, in the form that Keras takes."""
 
-    # What Keras's PyTorch backend asks for: its dropout draws unseeded numbers.
+    # Needed by Keras's PyTorch backend, whose dropout ignores the seed.
     _initial_seed = None
 
     def __init__(self, seed: Any) -> None:
@@ -218,9 +217,9 @@ def _check_hook(
     expected: Any,
     broadcasts: bool = True,
 ) -> Any:
-    """Returns a hook's result; raises `ValueError` if its shape is wrong.
+    """Return a hook's result; raise `ValueError` if its shape is wrong.
 
-    What it was added to would often take another shape without a word.
+    Broadcasting would often accept another shape without an error.
     """
     if result is None:  # nothing to add this time
         return None

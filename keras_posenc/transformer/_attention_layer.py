@@ -15,7 +15,7 @@ from keras_posenc.ops.arguments import (
     check_shape,
 )
 from keras_posenc.ops.masks import hide_masked, resolve_mask
-from keras_posenc.ops.named import NamedArguments
+from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.ops.positions import count_positions
 from keras_posenc.ops.sides import Side
 from keras_posenc.positional.attention_kinds import check_attention_position
@@ -26,13 +26,13 @@ from keras_posenc.transformer._quantized import QuantizedWithin
 class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
     """Base of the layers that take a sequence and attend within it.
 
-    A subclass defines `attend(x, context, *, return_attention_scores,
-    training)` on inputs in the compute dtype, and hands the context on to the
-    layers within; and sets `num_layers` if it returns the attention weights of
-    more than one block.
+    A concrete class is completed by `with_options`. A subclass defines
+    `attend(x, context, *, return_attention_scores, training)` on inputs in the
+    compute dtype, and passes the context to the layers within; it sets
+    `num_layers` if it returns the attention weights of more than one block.
 
-    Where `data_dependent_shapes` is False, as an exporter to LiteRT sets it
-    while it converts, every shape within follows from those of the inputs.
+    With `data_dependent_shapes = False`, which the export to LiteRT sets while
+    it converts, every shape within follows from those of the inputs.
     """
 
     hidden_arguments = frozenset({"context"})
@@ -70,12 +70,12 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
             mask = resolve_mask(mask, inputs)
             self._check_call(
                 inputs,
-                positions,
-                start_index,
-                segment_ids,
-                padding_mask,
-                attention_mask,
-                mask,
+                positions=positions,
+                start_index=start_index,
+                segment_ids=segment_ids,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                mask=mask,
             )
             batch, seq, _ = ops.shape(inputs)
             side = side_of(
@@ -94,7 +94,7 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
                 causal=use_causal_mask,
                 data_dependent_shapes=self.data_dependent_shapes,
             )
-            # Once for all that is inside, whose padding then stays finite.
+            # Once for all layers within, whose padding then stays finite.
             x = context.hide_padding(x)
         return self.attend(
             x,
@@ -110,28 +110,13 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
         self,
         inputs: Any,
         *,
-        positions: Any = None,
-        start_index: Any = 0,
-        segment_ids: Any = None,
-        padding_mask: Any = None,
-        attention_mask: Any = None,
-        use_causal_mask: bool = False,
         return_attention_scores: bool = False,
-        mask: Any = None,
-        training: bool | None = None,
         context: Context | None = None,
+        **call: Any,
     ) -> Any:
-        self._check_call(
-            inputs,
-            positions,
-            start_index,
-            segment_ids,
-            padding_mask,
-            attention_mask,
-            mask,
-        )
+        self._check_call(inputs, **call)
         shape = tuple(inputs.shape)
-        if context is not None:  # of Keras, which asks for sizes: unpacked
+        if context is not None:  # tokens may be packed: sizes before that
             sizes = context.batch, context.queries.length
             shape = (
                 *(size if isinstance(size, int) else None for size in sizes),
@@ -148,15 +133,20 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
         ]
         return outputs, scores[0] if self.num_layers is None else scores
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **config_of(self)}
+
     def _check_call(
         self,
         inputs: Any,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        padding_mask: Any,
-        attention_mask: Any,
-        mask: Any,
+        *,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        mask: Any = None,
+        **others: Any,
     ) -> None:
         check_inputs(self, inputs)
         batch, seq, _ = inputs.shape
@@ -179,7 +169,7 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
 def check_heads(
     num_heads: Any, num_key_value_heads: Any = None
 ) -> tuple[int, int]:
-    """The numbers of heads of queries, and of keys and values."""
+    """Check the numbers of heads of queries, and of keys and values."""
     heads = check_positive_int("num_heads", num_heads)
     if num_key_value_heads is None:
         return heads, heads
@@ -193,14 +183,14 @@ def check_heads(
 
 
 def check_window(value: Any) -> int | None:
-    """How far a token sees on either side of itself, or None."""
+    """Check how far a token sees on either side of itself; None for all."""
     if value is None:
         return None
     return check_positive_int("attention_window", value)
 
 
 def check_windows(value: Any, num_layers: Any) -> list[int | None]:
-    """The window of each block, from one of all or a list."""
+    """List the window of each block, from one for all or a list."""
     count = check_positive_int("num_layers", num_layers)
     if not isinstance(value, list | tuple):
         return [check_window(value)] * count
@@ -213,7 +203,7 @@ def check_windows(value: Any, num_layers: Any) -> list[int | None]:
 
 
 def head_width(layer: Any, dim: int) -> int:
-    """The width of one head of a layer, on inputs as wide as `dim`."""
+    """Compute the width of one head of a layer, on inputs of width `dim`."""
     if dim % layer.num_heads:
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}': `num_heads` must divide "
@@ -224,7 +214,7 @@ def head_width(layer: Any, dim: int) -> int:
 
 
 def check_positions(name: str, value: Any, num_layers: int, dtype: Any) -> Any:
-    """One shared `AttentionPosition`, a list of one per block, or None."""
+    """Return one shared `AttentionPosition`, a list for the blocks, or None."""
     if not isinstance(value, list | tuple):
         return check_attention_position(value, dtype, name)
     if len(value) != num_layers:
@@ -244,7 +234,7 @@ def side_of(
     segment_ids: Any = None,
     masks: Iterable[Any] = (),
 ) -> Side:
-    """A side of attention, with positions if anything within asks for them.
+    """Make a side of attention, with positions if a layer within needs them.
 
     Args:
         within: An `AttentionPosition`, None, or a list of such.
@@ -252,7 +242,7 @@ def side_of(
         positions: As in a call.
         start_index: As in a call.
         segment_ids: As in a call.
-        masks: A token is what all of them call a token; each may be None.
+        masks: Real tokens are those of all masks; each may be None.
     """
     given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
     tokens = functools.reduce(ops.logical_and, given) if given else None
@@ -261,8 +251,7 @@ def side_of(
     within = [position for position in within if position is not None]
     if not within:
         return Side(seq, tokens, None, segment_ids)
-    # Numbers given for padding may be none at all, and padding that was
-    # counted is no length.
+    # Padding may be given NaN, and does not count towards the length.
     hides = positions is not None or any(
         position.uses_length for position in within
     )

@@ -12,7 +12,7 @@ _PROCESSOR = Path("/proc/cpuinfo")
 
 @functools.cache
 def warn_of_slow_bfloat16() -> None:
-    """Warns, once in a process, where TensorFlow computes bfloat16 slowly.
+    """Warn, once in a process, where TensorFlow computes bfloat16 slowly.
 
     That is on an x86 processor without units for it, as Linux describes it,
     and without a GPU: there oneDNN leaves bfloat16 to slower code.

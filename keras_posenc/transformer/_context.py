@@ -1,4 +1,4 @@
-"""What one call says of its tokens, once for all the blocks."""
+"""The tokens and masks of one call, which all blocks share."""
 
 import copy
 import dataclasses
@@ -16,18 +16,18 @@ from keras_posenc.ops.sides import Side
 
 
 class Context:
-    """Who attends to whom, and where the padding of queries is left out.
+    """The masks of one call, and the packing that leaves padding out.
 
     Args:
         queries: The tokens that attend, those of the inputs.
-        keys: Those attended to; the same in self-attention.
+        keys: The tokens attended to; those of the inputs in self-attention.
         batch: The number of rows of the inputs.
         attention_mask: As in a call, or None.
         causal: Whether tokens attend to none that come later.
         data_dependent_shapes: Whether shapes may depend on the masks.
-        memory: What else they attend to, or None.
-        slots: Where the keys of the inputs go among those kept from before,
-            which are `keys`; None where the inputs are all there is.
+        memory: The memory of cross-attention, or None.
+        slots: The slots of the inputs in a cache, whose tokens are `keys`;
+            None without a cache.
     """
 
     window: int | None = None  # how far tokens see; None for all the way
@@ -57,7 +57,7 @@ class Context:
         self._within: dict[int, Context] = {}
 
     def within(self, window: int | None) -> "Context":
-        """The same, where no token sees farther than `window` either way."""
+        """Return a context in which tokens see `window` tokens either way."""
         if window is None:
             return self
         if window not in self._within:  # else made by another block
@@ -70,10 +70,10 @@ class Context:
 
     @property
     def sees_windows_alone(self) -> bool:
-        """Whether what is outside of a token's window is nothing to it.
+        """Whether no token needs the keys outside its window.
 
         A token that an attention mask lets attend to nothing attends to
-        everything alike, and keys that are kept have an order of their own.
+        everything alike, and keys in a cache have an order of their own.
         """
         return (
             self.attention_mask is None
@@ -85,12 +85,12 @@ class Context:
     def some(
         self, rows: Any, columns: Any, positions: tuple[Any, Any]
     ) -> tuple[Side, Side, Any]:
-        """The given queries and keys alone, and their mask.
+        """Select queries and keys, and combine their mask.
 
         Args:
-            rows: Which queries, integers `(rows,)`.
-            columns: Which keys, integers `(columns,)`; None for all.
-            positions: Those of all queries, and of all keys.
+            rows: The queries to select, integers `(rows,)`.
+            columns: The keys to select, integers `(columns,)`; None for all.
+            positions: The positions of all queries, and of all keys.
         """
         queries, keys = (
             dataclasses.replace(side, positions=each)
@@ -107,11 +107,11 @@ class Context:
         return queries, keys, self._combine(queries, keys, attention_mask)
 
     def skip_padding(self, x: Any, training: bool | None) -> None:
-        """Has the blocks work on tokens alone, where that can be had.
+        """Pack the tokens, if the backend and the masks allow it.
 
         A token that an attention mask lets attend to nothing attends to
-        everything alike, and so to padding, which must then be there. XLA
-        computes as many tokens as there could be.
+        everything alike, padding included, which must then be there. XLA has
+        no shapes that depend on masks, and would gain nothing.
 
         Args:
             x: The inputs, `(batch, seq, dim)`.
@@ -148,10 +148,11 @@ class Context:
             self.memory = Memory(across, packing.pack(self.memory.x), packing)
 
     def mapped(self, change: Callable[[Any], Any]) -> "Context":
-        """The same of other tensors, where gradients may reach them.
+        """Copy the context with other tensors, for those that have gradients.
 
         Args:
-            change: Given each tensor in turn, or None in place of one.
+            change: A function of each tensor in turn, or of None for one that
+                is absent.
         """
         made = copy.copy(self)
         made._within = {}
@@ -171,15 +172,15 @@ class Context:
         return made
 
     def pack(self, x: Any) -> Any:
-        """`(batch, seq, dim)` -> `(1, tokens, dim)`, if padding is skipped."""
+        """Pack `(batch, seq, dim)` to `(1, tokens, dim)`, to skip padding."""
         return x if self.packing is None else self.packing.pack(x)
 
     def unpack(self, x: Any) -> Any:
-        """What `pack` packed, as `(batch, seq, dim)` again."""
+        """Unpack what `pack` packed, to `(batch, seq, dim)`."""
         return x if self.packing is None else self.packing.unpack(x)
 
     def hide_padding(self, x: Any) -> Any:
-        """`(batch, seq, dim)` with 0 for every padded query."""
+        """Replace padded queries by zeros, in `(batch, seq, dim)`."""
         tokens = self.queries.tokens
         return x if tokens is None else hide_padding(x, tokens)
 
@@ -199,7 +200,7 @@ class Memory:
 
     Attributes:
         context: The inputs as queries, and the memory's tokens as keys.
-        x: `(batch, source, dim)`, or None where its keys and values are kept.
+        x: `(batch, source, dim)`; None if its keys and values are cached.
         packing: How `x` is packed, if it is.
     """
 

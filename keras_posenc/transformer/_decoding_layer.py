@@ -21,8 +21,8 @@ from keras_posenc.transformer._context import Context, Memory
 class DecodingLayer(AttentionLayer):
     """Base of the layers that take a sequence, and a memory that it reads.
 
-    A subclass defines `attend` as for `AttentionLayer`, and finds the memory
-    in the context. It sets `attention_position` and `cross_attention_position`
+    A subclass defines `attend` as for `AttentionLayer`, with the memory in the
+    context. It sets `attention_position` and `cross_attention_position`
     (either may be a list), and `use_cross_attention`: whether it has weights
     for a memory.
     """
@@ -56,23 +56,23 @@ class DecodingLayer(AttentionLayer):
             mask = resolve_mask(mask, inputs)
             self._check_call(
                 inputs,
-                positions,
-                start_index,
-                segment_ids,
-                padding_mask,
-                attention_mask,
-                mask,
+                positions=positions,
+                start_index=start_index,
+                segment_ids=segment_ids,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                mask=mask,
             )
             if memory is not None:
                 memory_mask = resolve_mask(memory_mask, memory)
-            self.check_memory(
+            self._check_memory(
                 inputs,
                 memory,
-                memory_positions,
-                memory_segment_ids,
-                memory_mask,
-                memory_attention_mask,
                 segment_ids,
+                memory_positions=memory_positions,
+                memory_segment_ids=memory_segment_ids,
+                memory_mask=memory_mask,
+                memory_attention_mask=memory_attention_mask,
             )
             batch, seq, _ = ops.shape(inputs)
             queries = side_of(
@@ -127,42 +127,20 @@ class DecodingLayer(AttentionLayer):
         inputs: Any,
         *,
         memory: Any = None,
-        positions: Any = None,
-        start_index: Any = 0,
-        segment_ids: Any = None,
-        padding_mask: Any = None,
-        attention_mask: Any = None,
-        use_causal_mask: bool = True,
-        memory_positions: Any = None,
-        memory_segment_ids: Any = None,
-        memory_mask: Any = None,
-        memory_attention_mask: Any = None,
         return_attention_scores: bool = False,
-        mask: Any = None,
-        training: bool | None = None,
         context: Context | None = None,
+        **call: Any,
     ) -> Any:
         outputs = super().compute_output_spec(
             inputs,
-            positions=positions,
-            start_index=start_index,
-            segment_ids=segment_ids,
-            padding_mask=padding_mask,
-            attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
-            mask=mask,
             context=context,
+            **call,
         )
         if context is None:  # else the memory is there, and checked
-            self.check_memory(
-                inputs,
-                memory,
-                memory_positions,
-                memory_segment_ids,
-                memory_mask,
-                memory_attention_mask,
-                segment_ids,
-            )
+            segment_ids = call.get("segment_ids")
+            of_memory = {x: call[x] for x in call if x.startswith("memory_")}
+            self._check_memory(inputs, memory, segment_ids, **of_memory)
         if not return_attention_scores or memory is None:
             return outputs
         outputs, scores = outputs
@@ -176,24 +154,11 @@ class DecodingLayer(AttentionLayer):
         ]
         return outputs, scores, across if several else across[0]
 
-    def check_memory(
-        self,
-        inputs: Any,
-        memory: Any,
-        memory_positions: Any,
-        memory_segment_ids: Any,
-        memory_mask: Any,
-        memory_attention_mask: Any,
-        segment_ids: Any,
+    def _check_memory(
+        self, inputs: Any, memory: Any, segment_ids: Any, **of_memory: Any
     ) -> None:
-        """Raises `ValueError` on a memory that does not fit, or its masks."""
+        """Raise `ValueError` for a memory that does not fit, or its masks."""
         name = f"{type(self).__name__} '{self.name}'"
-        of_memory = {
-            "memory_positions": memory_positions,
-            "memory_segment_ids": memory_segment_ids,
-            "memory_mask": memory_mask,
-            "memory_attention_mask": memory_attention_mask,
-        }
         if memory is None:
             if self.use_cross_attention:
                 raise ValueError(
@@ -229,16 +194,20 @@ class DecodingLayer(AttentionLayer):
                 f"{name} expects `memory` of shape (batch, source, dim), with "
                 f"batch={batch}, dim={width}. Received: memory of shape {shape}"
             )
+        positions, segments, mask, attention_mask = (
+            of_memory.get(f"memory_{each}")
+            for each in ("positions", "segment_ids", "mask", "attention_mask")
+        )
         sizes = {"batch": batch, "source": shape[1]}
         row = ("batch", "source")
         check_shape(
-            "memory_positions", memory_positions, ("source",), row, sizes=sizes
+            "memory_positions", positions, ("source",), row, sizes=sizes
         )
-        check_real("memory_positions", memory_positions)
-        for argument in ("memory_segment_ids", "memory_mask"):
-            check_shape(argument, of_memory[argument], row, sizes=sizes)
-        if memory_segment_ids is not None:
-            check_integers("memory_segment_ids", memory_segment_ids)
+        check_real("memory_positions", positions)
+        check_shape("memory_segment_ids", segments, row, sizes=sizes)
+        check_shape("memory_mask", mask, row, sizes=sizes)
+        if segments is not None:
+            check_integers("memory_segment_ids", segments)
             if segment_ids is None:
                 raise ValueError(
                     "`memory_segment_ids` needs the `segment_ids` of the "
@@ -246,12 +215,12 @@ class DecodingLayer(AttentionLayer):
                 )
         check_shape(
             "memory_attention_mask",
-            memory_attention_mask,
+            attention_mask,
             ("batch", "query", "key"),
             sizes={"batch": batch, "query": seq, "key": shape[1]},
         )
-        check_mask("memory_mask", memory_mask)
-        check_mask("memory_attention_mask", memory_attention_mask)
+        check_mask("memory_mask", mask)
+        check_mask("memory_attention_mask", attention_mask)
 
     def _across(self) -> list[Any]:
         return _list(self.cross_attention_position)
@@ -260,19 +229,16 @@ class DecodingLayer(AttentionLayer):
 def check_cross_attention_position(
     value: Any, dtype: Any, name: str = "attention_position"
 ) -> AttentionPosition | None:
-    """Returns an `AttentionPosition` that makes sense between two sequences.
+    """Return an `AttentionPosition` that makes sense between two sequences.
 
     Raises:
-        ValueError: One whose answer depends on how long the other sequence is,
-            or on which of two tokens comes first.
+        ValueError: The position depends on the length of a sequence, or on
+            which of two tokens comes first.
     """
     position = check_attention_position(value, dtype, name)
     if position is None:
         return None
-    kind = getattr(position, "rope_type", None)
-    what = f"{type(position).__name__}" + (
-        f" with rope_type={kind!r}" if kind else ""
-    )
+    what = name_of(position)
     if position.uses_length:
         raise ValueError(
             f"{what} depends on the length of a sequence, and cross-attention "
@@ -284,6 +250,12 @@ def check_cross_attention_position(
             "ones, and the tokens of a memory are neither"
         )
     return position
+
+
+def name_of(position: AttentionPosition) -> str:
+    """Name the class of a position, and its `rope_type` if it has one."""
+    kind = getattr(position, "rope_type", None)
+    return type(position).__name__ + (f" with rope_type={kind!r}" * bool(kind))
 
 
 def _list(value: Any) -> list[Any]:

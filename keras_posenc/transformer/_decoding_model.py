@@ -1,4 +1,4 @@
-"""What the models have in common that write token after token."""
+"""What the models have in common that generate token by token."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,34 +23,35 @@ from keras_posenc.ops.sides import Side
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer._attention_layer import side_of
 from keras_posenc.transformer._context import Context, Memory
-from keras_posenc.transformer._id_model import IdModel
+from keras_posenc.transformer._decoding_layer import name_of
 from keras_posenc.transformer._input_position import (
     check_cacheable,
     check_table,
     put_in_at,
     table_of,
 )
+from keras_posenc.transformer._stack_model import StackModel
 from keras_posenc.transformer._sublayers import project
 from keras_posenc.transformer._token_embedding import TokenEmbedding
 from keras_posenc.transformer.transformer_decoder import TransformerDecoder
 
-# What a cache holds for each row of the batch.
+# The parts of a cache that have an entry for each row of the batch.
 _BY_ROW = ("tokens", "positions", "blocks")
 _OF_MEMORY = ("memory", "memory_tokens")
 
 
-class DecodingModel(IdModel):
-    """Base of the models whose logits come all at once, or token by token.
+class DecodingModel(StackModel):
+    """Base of the models that compute logits all at once, or token by token.
 
     A subclass sets these attributes, and defines `build_cache` by
     `_empty_cache`.
 
     Attributes:
         decoder: The `TransformerDecoder`.
-        target_embedding: The `TokenEmbedding` of the tokens that it writes.
-        target_input_position: What puts their positions in, or None.
-        head: What makes logits of the decoder's outputs where the embedding
-            does not: a `Dense`, or None.
+        target_embedding: The `TokenEmbedding` of generated tokens.
+        target_input_position: The layer that adds their positions, or None.
+        head: A `Dense` from the decoder's outputs to logits; None if the
+            embedding computes them.
     """
 
     decoder: TransformerDecoder
@@ -61,27 +62,28 @@ class DecodingModel(IdModel):
     def call_with_cache(
         self, token_ids: Any, cache: dict[str, Any], *, mask: Any = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Goes on with some tokens: a whole prompt, or one at a time.
+        """Compute the logits of further tokens: a whole prompt, or one token.
 
         They are written to the slots from `cache["slot"]` on, the same for all
-        rows. A row's positions count its real tokens only, so that rows of a
-        prompt that are padded, right or left, get what each would get alone.
+        rows. The positions of a row count its real tokens only, so that
+        padding, right or left, does not change the outputs.
 
         Args:
             token_ids: Integers `(batch, n)`.
             cache: What `build_cache` or the last call returned. It is not
-                changed: a cache can be gone on with in several ways.
+                changed: several calls can continue from one cache.
             mask: Bool `(batch, n)`, which of them are real; by default those
                 that are not 0.
 
         Returns:
-            Logits `(batch, n, vocabulary)`, each of what follows a token, and
-            the cache with these tokens in it.
+            Logits `(batch, n, vocabulary)`, each of the token that follows,
+            and the cache with these tokens in it.
 
         Raises:
             ValueError: Another model's cache, tokens that do not fit into it,
-                ids or a mask of another shape or dtype. In a graph nobody sees
-                how full a cache is: what does not fit is left out.
+                ids or a mask of another shape or dtype. In a graph, where it
+                is not known how full a cache is, tokens that do not fit are
+                left out.
         """
         self._check_cache(cache)
         token_ids = ops.convert_to_tensor(token_ids)
@@ -153,13 +155,13 @@ class DecodingModel(IdModel):
     def reorder_cache(
         self, cache: dict[str, Any], rows: Any, *, memory: bool = True
     ) -> dict[str, Any]:
-        """The cache of other rows: beams, of which some are gone on with.
+        """Select rows of a cache: the beams that are continued.
 
         Args:
             cache: As `call_with_cache` takes it.
-            rows: Integers `(n,)`: which row each of the new ones goes on with.
-            memory: Whether the memory is reordered too. It need not be where
-                each row goes on with one of the same source.
+            rows: Integers `(n,)`: the row that each new row continues.
+            memory: Whether the memory is reordered too. It need not be if each
+                row continues one of the same source.
         """
         names = (*_BY_ROW, *(_OF_MEMORY if memory else ()))
         return {
@@ -169,40 +171,37 @@ class DecodingModel(IdModel):
 
     @property
     def max_positions(self) -> int | None:
-        """How many tokens have positions, where there is a table of them."""
+        """The number of tokens that have positions; None without a table."""
         position = self.target_input_position
         if isinstance(position, PositionEmbedding):
             return position.sequence_length
         return None
 
     def check_length(self, length: Any, received: str) -> None:
-        """Raises `ValueError` unless so many tokens have positions.
+        """Raise `ValueError` unless so many tokens have positions.
 
         Args:
-            length: How many are read.
-            received: What the message says of them.
+            length: The number of tokens.
+            received: How the message describes them.
         """
         check_table(self.target_input_position, length, received)
 
     def check_cacheable(self, max_length: Any) -> None:
-        """Raises `ValueError` unless it goes on token by token, so far."""
+        """Raise `ValueError` unless `max_length` tokens can be cached."""
         check_cacheable(self.target_input_position, max_length)
         within = self.decoder.attention_position
         for position in within if isinstance(within, list) else [within]:
             if position is not None and position.uses_length:
-                kind = getattr(position, "rope_type", None)
                 raise ValueError(
-                    f"{type(position).__name__}"
-                    + (f" with rope_type={kind!r}" if kind else "")
-                    + " cannot be cached: how it treats a token depends on how "
-                    "long the row becomes, and the keys of tokens are kept as "
-                    "they were when they came"
+                    f"{name_of(position)} cannot be cached: how it treats a "
+                    "token depends on how long the row becomes, and the keys "
+                    "of tokens are kept as they were when they came"
                 )
 
     def _empty_cache(
         self, batch: Any, max_length: Any, max_tokens: Any = None
     ) -> dict[str, Any]:
-        """A cache without tokens, and without a memory."""
+        """Make a cache without tokens, and without a memory."""
         max_length = check_size("max_length", max_length)
         self.check_cacheable(max_length if max_tokens is None else max_tokens)
         cache = {
@@ -211,8 +210,7 @@ class DecodingModel(IdModel):
             "positions": ops.zeros((batch, max_length), "int32"),
             "blocks": self.decoder.empty_caches(batch, max_length),
         }
-        # Once, and not at each step: a step is as fast as its operators are
-        # few.
+        # Once, and not at each step, where each operator costs time.
         table = table_of(
             self.target_input_position,
             self.target_embedding.output_dim,
@@ -275,12 +273,12 @@ class DecodingModel(IdModel):
 def check_size(
     name: str, value: Any, check: Callable[..., int] = check_positive_int
 ) -> Any:
-    """Returns a number of rows or slots: an integer, or a scalar tensor."""
+    """Check a number of rows or slots: an integer, or a scalar tensor."""
     if hasattr(value, "shape") and not isinstance(value, np.generic):
         check_shape(name, value, (), sizes={})
         check_integers(name, value)
         return value
-    # Each backend has numbers of its own for what it does not know yet.
+    # Each backend has symbols of its own for unknown sizes.
     known = int | float | str | list | tuple | dict | np.generic | None
     if isinstance(value, known):
         return check(name, value)
@@ -288,12 +286,12 @@ def check_size(
 
 
 def check_embeddings(value: Any, choices: tuple[str, ...]) -> str:
-    """Returns how tables of embeddings are shared, or raises `ValueError`."""
+    """Check how tables of embeddings are shared."""
     return str(check_choice("embeddings", value, choices))
 
 
 def check_width(x: Any, d_model: int, embeddings: str) -> None:
-    """Raises `ValueError` unless logits can be products with embeddings."""
+    """Raise `ValueError` unless logits can be products with embeddings."""
     if x.shape[-1] != d_model:
         raise ValueError(
             f"embeddings={embeddings!r} makes logits with the embeddings, of "
@@ -303,7 +301,7 @@ def check_width(x: Any, d_model: int, embeddings: str) -> None:
 
 
 def make_head(decoder: TransformerDecoder, units: int) -> keras.layers.Dense:
-    """A projection to logits, with the decoder's options, without biases."""
+    """Make a projection to logits, without biases, as the decoder's are."""
     return keras.layers.Dense(
         units,
         use_bias=False,

@@ -1,4 +1,4 @@
-"""What puts positions into the embeddings of a model."""
+"""The layer that adds positions to the embeddings of a model."""
 
 import inspect
 from typing import Any
@@ -22,12 +22,12 @@ def check_input_position(
     name: str = "input_position",
     scaled: bool = False,
 ) -> keras.Layer | None:
-    """Returns the layer given, by name or config too, or None.
+    """Return the layer given, by name or config too, or None.
 
     Args:
         value: The argument.
         dtype: That of a layer that is made here.
-        name: What the argument is called.
+        name: The name of the argument.
         scaled: Whether the model multiplies the embeddings itself.
     """
     if value == "sinusoidal":
@@ -72,7 +72,7 @@ def check_input_position(
 
 
 def put_in(position: keras.Layer | None, x: Any, *, name: str) -> Any:
-    """Embeddings with positions, `(batch, seq, dim)`."""
+    """Add positions to embeddings, `(batch, seq, dim)`."""
     if position is None:
         return x
     x = position(x)
@@ -85,7 +85,7 @@ def put_in(position: keras.Layer | None, x: Any, *, name: str) -> Any:
 
 
 def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
-    """Raises `ValueError` unless tokens can be encoded one after another."""
+    """Raise `ValueError` unless tokens can be encoded one after another."""
     if position is None:
         return
     kind = f"{type(position).__name__} as `input_position`"
@@ -105,12 +105,12 @@ def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
 def check_table(
     position: keras.Layer | None, length: Any, received: str
 ) -> None:
-    """Raises `ValueError` for more tokens than there are positions, if known.
+    """Raise `ValueError` for more tokens than there are positions, if known.
 
     Args:
-        position: What encodes them, or None.
-        length: How many tokens there are.
-        received: What the message says of them.
+        position: The layer that encodes them, or None.
+        length: The number of tokens.
+        received: How the message describes them.
     """
     if is_beyond(position, length):
         assert isinstance(position, PositionEmbedding)
@@ -131,15 +131,15 @@ def is_beyond(position: keras.Layer | None, length: Any) -> bool:
 
 
 def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
-    """The encodings of the first positions, `(length, ...)`, or None.
+    """Compute the encodings of the first positions, `(length, ...)`.
 
-    None too where a layer does not say what it does with its inputs, or has
-    fewer, as slots of padding take none.
+    None for a layer that has no `encode`, or whose table is shorter, because
+    slots of padding take no positions.
 
     Args:
         position: The layer.
-        width: That of the embeddings.
-        length: How many: an integer, or a scalar tensor.
+        width: Width of the embeddings.
+        length: Number of positions: an integer, or a scalar tensor.
     """
     if not isinstance(position, TokenEncoding) or not _encodes_apart(position):
         return None
@@ -160,7 +160,7 @@ def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
 def put_in_at(
     position: keras.Layer | None, x: Any, *, positions: Any, table: Any
 ) -> Any:
-    """Embeddings of tokens that stand at `positions`, `(batch, seq)`."""
+    """Add the encodings of `positions`, `(batch, seq)`, to embeddings."""
     if position is None:
         return x
     if table is None:
@@ -170,7 +170,7 @@ def put_in_at(
 
 
 def _encodes_apart(position: TokenEncoding) -> bool:
-    """Whether it makes its encoding first, and then merges it with inputs."""
+    """Whether a layer makes its encoding before it merges it with inputs."""
     return hasattr(position, "encode")
 
 

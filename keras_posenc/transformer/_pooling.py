@@ -1,4 +1,4 @@
-"""What layers have in common that make one vector of a sequence."""
+"""What the layers share that make one vector of a sequence."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""What quantization made of the layers within, kept in a file.
+"""Saves which layers within another one are quantized.
 
-Keras loads weights into layers that are made from their config, and a layer
-that `quantize` changed has other weights than it was made with. Of layers that
-another one makes, no config says so: it is said here, and done again before the
+Keras loads weights into layers that are made from their config, and `quantize`
+changes the weights of a layer. No config records that for layers that another
+layer makes: it is recorded here, and they are quantized again before their
 weights are loaded.
 """
 
@@ -28,7 +28,7 @@ class QuantizedWithin:
 
 
 def quantized_policies(layer: Any) -> dict[str, Any]:
-    """The dtype policies of what was quantized within, by paths."""
+    """List the dtype policies of the quantized layers within, by paths."""
     return {
         path: keras.dtype_policies.serialize(each.dtype_policy)
         for path, each in _within(layer)
@@ -37,16 +37,16 @@ def quantized_policies(layer: Any) -> dict[str, Any]:
 
 
 def quantize_again(layer: Any, policies: dict[str, Any]) -> None:
-    """Quantizes what was quantized, by the policies of its config."""
+    """Quantize the layers within that were, by the policies of the config."""
     for path, each in list(_within(layer)):
         if path in policies and not each.quantization_mode:
             each.dtype_policy = keras.dtype_policies.deserialize(policies[path])
 
 
 def _within(layer: Any) -> Iterator[tuple[str, keras.Layer]]:
-    """All built layers within, by paths that begin at the layer itself.
+    """Yield all built layers within, by paths that begin at the layer itself.
 
-    Keras's own begin wherever it was built, which is elsewhere once loaded.
+    Keras's paths begin where the layer was built, which changes when loaded.
     """
     tops = layer.layers if isinstance(layer, keras.Model) else [layer]
     for top in tops:

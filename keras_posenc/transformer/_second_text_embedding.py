@@ -1,4 +1,4 @@
-"""What tells the second text of a pair from the first."""
+"""The embedding of the second text of a pair."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from keras import ops
     package="keras_posenc", name="SecondTextEmbedding"
 )
 class SecondTextEmbedding(keras.Layer):
-    """Adds a vector to all tokens behind the first separator of their row.
+    """Adds a vector to all tokens after the first separator of their row.
 
-    BERT has a row for each type of tokens, 0 and 1. The first one can as well
-    be part of what all tokens have; the vector is their difference.
+    BERT has a vector for each type of tokens, 0 and 1. The vector here is
+    their difference: that of type 0 can be added to all embeddings.
 
     Args:
-        separator_id: The id behind which the second text begins.
+        separator_id: The id after which the second text begins.
         **kwargs: Those of `keras.Layer`.
 
     Call arguments:
         inputs: Embeddings, `(batch, seq, dim)`.
-        ids: What they are of, integers of shape `(batch, seq)`.
+        ids: Their ids, integers of shape `(batch, seq)`.
     """
 
     def __init__(self, separator_id: int, **kwargs: Any) -> None:

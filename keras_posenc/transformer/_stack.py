@@ -1,8 +1,6 @@
 """What the stack of the encoder and that of the decoder have in common."""
 
-from typing import Any
-
-import keras
+from typing import Any, Unpack
 
 from keras_posenc.ops.arguments import (
     check_bool,
@@ -13,33 +11,36 @@ from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     check_positions,
 )
-from keras_posenc.transformer._sublayers import (
-    make_norm,
-    options_of,
-    projection_config,
-    projection_options,
+from keras_posenc.transformer._context import Context
+from keras_posenc.transformer._options import (
+    BlockOptions,
+    StackOptions,
+    for_keras,
+    for_sublayer,
+    keep_options,
 )
+from keras_posenc.transformer._sublayers import make_norm
 
 
 class Stack(AttentionLayer):
-    """Base of the stacks: blocks, and behind those of pre-norm a final norm.
+    """Base of the stacks: blocks and, if these are pre-norm, a final norm.
 
     Args:
         block: The class of the blocks.
-        num_layers: Their number.
-        block_positions: Of each argument that may differ by block, what it
-            was given: one value, or a list.
-        num_heads: As the subclasses say, and all that follow.
-        of_blocks: More that all blocks are made with.
-        by_block: More that they are made with, a list of one for each.
-        share_blocks: Whether one block stands for all of them.
-        skip_padding: Whether they leave padding out of their computation.
+        num_layers: Number of blocks.
+        skip_padding: Whether the blocks leave padding out of their computation.
+        positions: Further arguments, by name, of one `AttentionPosition` or a
+            list of one for each block.
+        of_blocks: Further arguments of all blocks.
+        by_block: Further arguments, each a list with a value for each block.
+        share_blocks: Whether all blocks are one.
+        **options: All of `StackOptions`.
     """
 
     recomputed_in_parts = True
     hidden_arguments = AttentionLayer.hidden_arguments | {
         "block",
-        "block_positions",
+        "positions",
         "of_blocks",
         "by_block",
         "share_blocks",  # which the encoder's constructor names itself
@@ -50,81 +51,49 @@ class Stack(AttentionLayer):
         block: Any,
         num_layers: int,
         *,
-        block_positions: dict[str, Any],
-        num_heads: int,
-        intermediate_dim: int,
-        dropout: float,
-        activation: Any,
-        normalize_first: bool,
-        norm_epsilon: float,
-        norm: str,
-        use_bias: bool,
-        use_gate: bool,
-        num_key_value_heads: int | None,
-        kernel_initializer: Any,
-        bias_initializer: Any,
-        kernel_regularizer: Any,
-        bias_regularizer: Any,
+        skip_padding: bool,
+        positions: dict[str, Any] | None = None,
         of_blocks: dict[str, Any] | None = None,
         by_block: dict[str, list[Any]] | None = None,
         share_blocks: bool = False,
-        skip_padding: bool,
-        **kwargs: Any,
+        **options: Unpack[StackOptions],
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**for_keras(options))
         self.num_layers = count = check_positive_int("num_layers", num_layers)
-        self.normalize_first = check_bool("normalize_first", normalize_first)
         self.skip_padding = check_bool("skip_padding", skip_padding)
+        of_blocks = {
+            **keep_options(self, BlockOptions, options),
+            **(of_blocks or {}),
+        }
         by_block = dict(by_block or {})
-        for name, value in block_positions.items():
+        positions = {
+            "attention_position": options["attention_position"],
+            **(positions or {}),
+        }
+        for name, value in positions.items():
             value = check_positions(name, value, count, self.dtype_policy)
             setattr(self, name, value)
             by_block[name] = (
                 value if isinstance(value, list) else [value] * count
             )
-        options = projection_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            bias_regularizer=bias_regularizer,
-        )
-        # One that is shared is built, kept and quantized once.
+        # A shared block is built, saved and quantized once.
         made = [
             block(
-                num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                activation=activation,
-                normalize_first=normalize_first,
-                norm_epsilon=norm_epsilon,
-                norm=norm,
-                use_bias=use_bias,
-                use_gate=use_gate,
-                num_key_value_heads=num_key_value_heads,
+                options["num_heads"],
                 **{name: values[i] for name, values in by_block.items()},
-                **(of_blocks or {}),
-                **options_of(options, f"block_{i}"),
+                **for_sublayer(of_blocks, f"block_{i}"),
                 dtype=self.dtype_policy,
                 name=f"block_{i}",
             )
             for i in range(1 if share_blocks else count)
         ]
         self.blocks = made * count if share_blocks else made
-        first = self.blocks[0]
-        self.num_heads = first.num_heads
-        self.num_key_value_heads = first.num_key_value_heads
-        self.intermediate_dim = first.intermediate_dim
-        self.dropout = first.dropout
-        self.activation = first.activation
-        self.norm_epsilon = first.norm_epsilon
-        self.norm = first.norm
-        self.use_bias = first.use_bias
-        self.use_gate = first.use_gate
+        self.num_heads = self.blocks[0].num_heads
+        self.num_key_value_heads = self.blocks[0].num_key_value_heads
         self.final_norm = None
         if self.normalize_first:
             self.final_norm = make_norm(
-                norm, norm_epsilon, self.dtype_policy, "final_norm"
+                self.norm, self.norm_epsilon, self.dtype_policy, "final_norm"
             )
 
     def build(self, input_shape: Any) -> None:
@@ -136,14 +105,35 @@ class Stack(AttentionLayer):
             self.final_norm.build(tuple(input_shape))
         self.built = True
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **self.blocks[0].get_config(),
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "skip_padding": self.skip_padding,
-            "attention_position": keras.saving.serialize_keras_object(
-                self.attention_position
-            ),
-            **projection_config(self),
-        }
+    def attend(
+        self,
+        x: Any,
+        context: Context,
+        *,
+        return_attention_scores: bool,
+        training: bool | None,
+    ) -> Any:
+        if self.skip_padding and not return_attention_scores:
+            context.skip_padding(x, training)
+        x = context.pack(x)
+        scores: list[Any] = []
+        for block in self.blocks:
+            x = block(
+                x,
+                return_attention_scores=return_attention_scores,
+                training=training,
+                context=context,
+            )
+            if return_attention_scores:
+                x, *weights = x
+                scores.append(weights)
+        x = self.finish(x, context)
+        # (block, kind of attention) -> (kind of attention, block)
+        by_kind = (list(weights) for weights in zip(*scores, strict=True))
+        return (x, *by_kind) if return_attention_scores else x
+
+    def finish(self, x: Any, context: Context) -> Any:
+        """Apply the final norm, and unpack the tokens: (batch, seq, dim)."""
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return context.hide_padding(context.unpack(x))

@@ -4,41 +4,24 @@ from typing import Any, Self
 
 import keras
 
-from keras_posenc.ops.named import NamedArguments
+from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.transformer._options import (
+    StackOptions,
+    names_in,
+)
 from keras_posenc.transformer._quantized import (
     quantize_again,
     quantized_policies,
 )
-from keras_posenc.transformer._sublayers import PROJECTION_OPTIONS
-
-# What a stack of blocks is told, and keeps under the same name.
-STACK_OPTIONS = (
-    "num_layers",
-    "num_heads",
-    "intermediate_dim",
-    "dropout",
-    "attention_position",
-    "activation",
-    "normalize_first",
-    "norm_epsilon",
-    "norm",
-    "use_bias",
-    "use_gate",
-    "num_key_value_heads",
-    *PROJECTION_OPTIONS,
-)
+from keras_posenc.transformer._stack import Stack
 
 
 class StackModel(NamedArguments, keras.Model):
-    """Base of the Functional models that are made anew from their config.
+    """Base of the Functional models that are made from their config.
 
-    A subclass sets `d_model`, `embeddings_initializer` and
-    `embeddings_regularizer`, and takes the rest from its stack of blocks.
+    A concrete class is completed by `with_options`, and keeps each constructor
+    argument as an attribute: those of its stack of blocks by `keep_options_of`.
     """
-
-    d_model: int
-    embeddings_initializer: Any
-    embeddings_regularizer: Any
 
     def call(
         self, inputs: Any, *, training: Any = None, mask: Any = None
@@ -46,34 +29,23 @@ class StackModel(NamedArguments, keras.Model):
         # A Functional model takes any other argument too, and ignores it.
         return super().call(inputs, training=training, mask=mask)
 
-    def keep_options(self, stack: Any) -> None:
-        """Keeps the options of a stack as attributes of the model."""
-        for name in STACK_OPTIONS:
+    def keep_options_of(self, stack: Stack, embedding: keras.Layer) -> None:
+        """Keep the options of a stack and an embedding as attributes."""
+        for name in ("num_layers", *names_in(StackOptions)):
             setattr(self, name, getattr(stack, name))
-        # Now that all are there: decoding calls them without a call of this.
+        self.embeddings_initializer = embedding.embeddings_initializer
+        self.embeddings_regularizer = embedding.embeddings_regularizer
+        # Decoding calls the layers within without a call of the model.
         self.take_layers_within()
 
-    def config_with(self, stack: Any, **others: Any) -> dict[str, Any]:
-        """The config of a model: its own entries, and those of its stack.
-
-        Args:
-            stack: The layer whose options the model was told.
-            **others: Further entries, which go before all of these.
-        """
-        of_stack = stack.get_config()
+    def get_config(self) -> dict[str, Any]:
+        stack = self.encoder if hasattr(self, "encoder") else self.decoder
         quantized = quantized_policies(self)
         return {
             "name": self.name,
             "trainable": self.trainable,
-            "d_model": self.d_model,
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-            **{name: of_stack[name] for name in (*STACK_OPTIONS, "dtype")},
-            **others,
+            "dtype": stack.get_config()["dtype"],
+            **config_of(self),
             **({"quantized": quantized} if quantized else {}),
         }
 

@@ -1,4 +1,4 @@
-"""The Keras layers that the encoder's layers are made of."""
+"""The Keras layers that attention and blocks are made of."""
 
 from typing import Any
 
@@ -6,24 +6,17 @@ import keras
 from keras import ops
 
 from keras_posenc.keras_internals import is_compiled_by_xla
-from keras_posenc.ops.arguments import check_choice
 from keras_posenc.ops.broadcasting import outer_sizes
-from keras_posenc.ops.initializers import initializer_of, is_seeded
+from keras_posenc.ops.initializers import initializer_of
 
 NORMS = ("layer", "rms")
-PARTS = 4  # in which XLA is to multiply one row with a kernel
-PROJECTION_OPTIONS = (
-    "kernel_initializer",
-    "bias_initializer",
-    "kernel_regularizer",
-    "bias_regularizer",
-)
+PARTS = 4  # of a kernel, which XLA multiplies with one row
 
 
 def make_dense(
     owner: Any, units: int, name: str, activation: Any = None
 ) -> keras.layers.Dense:
-    """A projection with the owner's initializers, regularizers and dtype."""
+    """Make a projection with the options of its owner."""
     return keras.layers.Dense(
         units,
         activation=activation,
@@ -38,9 +31,9 @@ def make_dense(
 
 
 def project(dense: keras.layers.Dense, x: Any, outer: Any = None) -> Any:
-    """`dense(x)` by way of two axes: (..., dim) -> (*outer, units).
+    """Apply `dense` to rows of two axes: (..., dim) -> (*outer, units).
 
-    Of more, Keras on TensorFlow makes a graph of a dozen small operators.
+    Given more axes, Keras on TensorFlow makes a dozen small operators.
     """
     if outer is None:
         outer = outer_sizes(x)
@@ -53,7 +46,7 @@ def project(dense: keras.layers.Dense, x: Any, outer: Any = None) -> Any:
 
 
 def _is_bound_by_reading(dense: keras.layers.Dense, rows: Any) -> bool:
-    """Whether a product is of one row, for which XLA reads by one core."""
+    """Whether there is one row, for which XLA would read with one core."""
     return (
         rows.shape[0] == 1
         and rows.shape[1] % PARTS == 0
@@ -65,7 +58,7 @@ def _is_bound_by_reading(dense: keras.layers.Dense, rows: Any) -> bool:
 
 
 def _project_in_parts(dense: keras.layers.Dense, row: Any) -> Any:
-    """`dense(row)` as a sum of products, which XLA hands to several cores."""
+    """Compute `dense(row)` as a sum of products, on several cores with XLA."""
     kernel = ops.reshape(dense.kernel, (PARTS, -1, dense.units))
     x = ops.matmul(ops.reshape(row, (PARTS, 1, -1)), kernel)
     x = ops.sum(x, axis=0)
@@ -75,12 +68,11 @@ def _project_in_parts(dense: keras.layers.Dense, row: Any) -> Any:
 
 
 def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
-    """Normalisation over the features of each token."""
-    check_choice("norm", norm, NORMS)
+    """Make a normalization over the features of each token."""
     layer = (
         keras.layers.RMSNormalization if norm == "rms" else _LayerNormalization
     )(epsilon=epsilon, dtype=dtype, name=name)
-    # Keras's RMSNormalization works token by token, but does not say so.
+    # Keras's RMSNormalization works token by token, but does not declare it.
     layer.supports_masking = True
     return layer
 
@@ -89,7 +81,7 @@ def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
     package="keras_posenc", name="LayerNormalization"
 )
 class _LayerNormalization(keras.layers.LayerNormalization):
-    """As Keras's, over the last axis, with fewer passes over the tokens."""
+    """Keras's, over the last axis, with fewer passes over the tokens."""
 
     def call(self, inputs: Any) -> Any:
         if keras.config.backend() == "torch":  # has a kernel for it
@@ -107,12 +99,12 @@ class _LayerNormalization(keras.layers.LayerNormalization):
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 def gelu_tanh(x: Any) -> Any:
-    """GELU by its approximation with a hyperbolic tangent."""
+    """Compute GELU by its approximation with a hyperbolic tangent."""
     return keras.activations.gelu(x, approximate=True)
 
 
 def make_activation(activation: Any) -> Any:
-    """An activation by name, Keras's or `gelu_tanh`, or the callable given."""
+    """Return an activation by name, Keras's or `gelu_tanh`, or a callable."""
     if activation == "gelu_tanh":
         return gelu_tanh
     try:
@@ -123,42 +115,3 @@ def make_activation(activation: Any) -> Any:
             "'relu' or 'gelu', or a callable. "
             f"Received: activation={activation!r}"
         ) from error
-
-
-def projection_options(owner: Any, **options: Any) -> dict[str, Any]:
-    """The options of every projection as objects, which the owner keeps.
-
-    Args:
-        owner: The layer that has them as arguments.
-        **options: Initializers and regularizers, by the names that `Dense`
-            has for them.
-    """
-    for name, value in options.items():
-        options[name] = _kind_of(name).get(value)
-        setattr(owner, name, options[name])
-    return options
-
-
-def options_of(options: dict[str, Any], name: str) -> dict[str, Any]:
-    """The options of one of the sublayers that share `projection_options`.
-
-    Without a seed the projections draw one each, and nothing else needs one.
-    """
-    return {
-        key: initializer_of(value, name) if is_seeded(value) else value
-        for key, value in options.items()
-    }
-
-
-def projection_config(owner: Any) -> dict[str, Any]:
-    """The config entries of the options of every projection."""
-    return {
-        name: _kind_of(name).serialize(getattr(owner, name))
-        for name in PROJECTION_OPTIONS
-    }
-
-
-def _kind_of(name: str) -> Any:
-    """Where Keras has what an option is one of."""
-    is_initializer = name.endswith("_initializer")
-    return keras.initializers if is_initializer else keras.regularizers

@@ -1,4 +1,4 @@
-"""Embeddings of tokens, and the way back: from vectors to logits of ids."""
+"""Embeddings of tokens, and logits of ids from vectors."""
 
 from typing import Any
 

@@ -1,14 +1,12 @@
 """Multi-head attention of one sequence to another."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
-    check_bool,
     check_positive_int,
-    check_rate,
     check_sequence_shape,
 )
 from keras_posenc.ops.attention import swap_heads
@@ -25,40 +23,36 @@ from keras_posenc.transformer._decoding_layer import (
     DecodingLayer,
     check_cross_attention_position,
 )
-from keras_posenc.transformer._sublayers import (
-    make_dense,
-    project,
-    projection_config,
-    projection_options,
+from keras_posenc.transformer._options import (
+    AttentionOptions,
+    for_keras,
+    keep_options,
+    with_options,
 )
+from keras_posenc.transformer._sublayers import make_dense, project
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(AttentionOptions, dropout=0.0)
 class CrossAttention(DecodingLayer):
     """Every token looks at the tokens of a memory: an encoder's outputs, say.
 
-    Queries come from the inputs, keys and values from the memory, whose length
-    is its own. Padding of the memory is never attended to and counts as zeros,
-    whatever it holds. A memory of nothing but padding gives finite numbers.
+    Queries come from the inputs, keys and values from the memory, which has a
+    length of its own. Padding of the memory is never attended to and is
+    replaced by zeros. A memory that is all padding gives finite outputs.
 
     Args:
         num_heads: Number of heads; divides the width of the inputs.
         num_key_value_heads: Heads of keys and values, each shared by a group
             of query heads; divides `num_heads`, which it is by default.
-        dropout: Rate of the dropout on the attention weights, in [0, 1).
-        use_bias: Whether the projections have biases.
-        attention_position: An `AttentionPosition`, which is told where queries
-            stand in the inputs and keys in the memory, the name of a kind,
-            such as `"rotary"`, or None. One that
-            depends on the length of a row (`rope_type="dynamic"`,
-            `"longrope"`), or that tells earlier keys from later ones
+        attention_position: An `AttentionPosition`, which is given the
+            positions of queries in the inputs and of keys in the memory; the
+            name of a kind, such as `"rotary"`; or None. One that depends on
+            the length of a row (a `RotaryEmbedding` of the type `"dynamic"` or
+            `"longrope"`), or that distinguishes earlier keys from later ones
             (`bidirectional=False`), is refused.
         memory_dim: Width of the memory; by default that of the inputs.
-        kernel_initializer: Initializer of the projections' kernels.
-        bias_initializer: Initializer of their biases.
-        kernel_regularizer: Regularizer of their kernels.
-        bias_regularizer: Regularizer of their biases.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **options: Those of `AttentionOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -110,22 +104,15 @@ class CrossAttention(DecodingLayer):
         num_heads: int,
         *,
         num_key_value_heads: int | None = None,
-        dropout: float = 0.0,
-        use_bias: bool = True,
         attention_position: AttentionPosition | str | None = None,
         memory_dim: int | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        **kwargs: Any,
+        **options: Unpack[AttentionOptions],
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**for_keras(options))
         self.num_heads, self.num_key_value_heads = check_heads(
             num_heads, num_key_value_heads
         )
-        self.dropout = check_rate("dropout", dropout)
-        self.use_bias = check_bool("use_bias", use_bias)
+        keep_options(self, AttentionOptions, options)
         self.attention_position = check_cross_attention_position(
             attention_position, self.dtype_policy
         )
@@ -133,13 +120,6 @@ class CrossAttention(DecodingLayer):
         self.memory_dim = memory_dim
         if memory_dim is not None:
             check_positive_int("memory_dim", memory_dim)
-        projection_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            bias_regularizer=bias_regularizer,
-        )
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
@@ -199,36 +179,19 @@ class CrossAttention(DecodingLayer):
             training=training,
         )
 
-    def compute_output_spec(  # type: ignore[override]
+    def compute_output_spec(
         self,
         inputs: Any,
         *,
-        memory: Any,
-        positions: Any = None,
-        start_index: Any = 0,
-        segment_ids: Any = None,
-        padding_mask: Any = None,
-        memory_positions: Any = None,
-        memory_segment_ids: Any = None,
-        memory_mask: Any = None,
         attention_mask: Any = None,
         return_attention_scores: bool = False,
-        mask: Any = None,
-        training: bool | None = None,
+        **call: Any,
     ) -> Any:
         outputs = super().compute_output_spec(
             inputs,
-            memory=memory,
-            positions=positions,
-            start_index=start_index,
-            segment_ids=segment_ids,
-            padding_mask=padding_mask,
-            memory_positions=memory_positions,
-            memory_segment_ids=memory_segment_ids,
-            memory_mask=memory_mask,
             memory_attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
-            mask=mask,
+            **call,
         )
         if not return_attention_scores:
             return outputs
@@ -256,7 +219,7 @@ class CrossAttention(DecodingLayer):
     def remember(
         self, memory: Any, keys: Side, packing: Packing | None = None
     ) -> dict[str, Any]:
-        """The keys and values of a memory, as rotated: once for all steps.
+        """Compute the rotated keys and values of a memory, once for all steps.
 
         Args:
             memory: `(batch, source, memory_dim)`, in the compute dtype.
@@ -290,7 +253,7 @@ class CrossAttention(DecodingLayer):
         return_attention_scores: bool,
         training: bool | None,
     ) -> Any:
-        """What queries `(batch, query, dim)` get from what `remember` kept."""
+        """Attend with queries `(batch, query, dim)` to what `remember` kept."""
         context = memory.context
         head_dim = x.shape[-1] // self.num_heads
         query = ops.reshape(
@@ -312,17 +275,3 @@ class CrossAttention(DecodingLayer):
             return_attention_scores=return_attention_scores,
             training=training,
         )
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "num_key_value_heads": self.num_key_value_heads,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "attention_position": keras.saving.serialize_keras_object(
-                self.attention_position
-            ),
-            "memory_dim": self.memory_dim,
-            **projection_config(self),
-        }

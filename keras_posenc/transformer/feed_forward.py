@@ -1,57 +1,45 @@
-"""The feed-forward half of a block."""
+"""The feed-forward part of a block."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import (
-    check_bool,
     check_inputs,
     check_mask,
     check_positive_int,
-    check_rate,
     check_sequence_shape,
     check_shape,
 )
 from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.masks import hide_padding
-from keras_posenc.ops.named import NamedArguments
-from keras_posenc.transformer._quantized import QuantizedWithin
-from keras_posenc.transformer._sublayers import (
-    make_activation,
-    make_dense,
-    project,
-    projection_config,
-    projection_options,
+from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.transformer._options import (
+    FeedForwardOptions,
+    for_keras,
+    keep_options,
+    with_options,
 )
+from keras_posenc.transformer._quantized import QuantizedWithin
+from keras_posenc.transformer._sublayers import make_dense, project
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(FeedForwardOptions, dropout=0.0)
 class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
     """Two projections with an activation between them, token by token.
 
-    With `use_gate` the activation is of a third projection, the gate, by which
-    the first one is multiplied: `activation="silu"` makes it SwiGLU.
-
     Args:
         intermediate_dim: Width between the two projections.
-        activation: Name of a Keras activation, or a callable.
-        dropout: Rate of the dropout at the end, in [0, 1).
-        use_bias: Whether the projections have biases.
-        use_gate: Whether there is a gate.
-        kernel_initializer: Initializer of the projections' kernels.
-        bias_initializer: Initializer of their biases.
-        kernel_regularizer: Regularizer of their kernels.
-        bias_regularizer: Regularizer of their biases.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **options: Those of `FeedForwardOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
         training: Whether dropout is active.
         mask: Bool `(batch, seq)`, True for a token; by default the mask that
-            the inputs carry. Padding counts as zeros, whatever it holds, lest
-            it reach the gradients of the weights.
+            the inputs carry. Padding is replaced by zeros, so that it does
+            not reach the gradients of the weights.
 
     Returns:
         `(batch, seq, dim)` in the compute dtype.
@@ -74,32 +62,13 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
     def __init__(
         self,
         intermediate_dim: int,
-        *,
-        activation: Any = "relu",
-        dropout: float = 0.0,
-        use_bias: bool = True,
-        use_gate: bool = False,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        **kwargs: Any,
+        **options: Unpack[FeedForwardOptions],
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**for_keras(options))
         self.intermediate_dim = check_positive_int(
             "intermediate_dim", intermediate_dim
         )
-        self.activation = make_activation(activation)
-        self.dropout = check_rate("dropout", dropout)
-        self.use_bias = check_bool("use_bias", use_bias)
-        self.use_gate = check_bool("use_gate", use_gate)
-        projection_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            bias_regularizer=bias_regularizer,
-        )
+        keep_options(self, FeedForwardOptions, options)
         self.gate = None
         if self.use_gate:
             self.gate = make_dense(
@@ -151,15 +120,7 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "use_gate": self.use_gate,
-            **projection_config(self),
-        }
+        return {**super().get_config(), **config_of(self)}
 
     def _check_call(self, inputs: Any, mask: Any) -> None:
         check_inputs(self, inputs)

@@ -12,8 +12,8 @@ from keras_posenc.transformer._pooling import Pooling1D
 class FirstTokenPooling1D(Pooling1D):
     """The vector of the first token of each row, `[CLS]` in BERT.
 
-    It is what stands first, padding or not: rows are padded behind. Zeros if
-    there is no token.
+    Rows are padded at the end: the first token is taken, masked or not. Zeros
+    if the sequence is empty.
 
     Args:
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.

@@ -1,40 +1,40 @@
 """From images to vectors of their patches."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_positive_int,
+from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.transformer._options import (
+    WeightOptions,
+    for_keras,
+    keep_options,
+    with_options,
 )
-from keras_posenc.ops.named import NamedArguments
-from keras_posenc.transformer._sublayers import PROJECTION_OPTIONS
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(WeightOptions)
 class PatchEmbedding(NamedArguments, keras.Layer):
-    """A vector for each patch of an image, behind those of class tokens.
+    """A vector for each patch of an image, after those of class tokens.
 
-    The image is cut into squares, row by row, each of which is projected, and
-    a learned vector for its place is added. Images have one size: that which
-    the layer is built with.
+    The image is cut into squares, row by row; each is projected, and a learned
+    vector for its position is added. All images have the size that the layer
+    is built with.
 
-    The vector of a class token and that of its place only ever stand together,
-    and are one row of the table.
+    A row of the table is the vector of a patch's position or, for a class
+    token, the sum of its own vector and that of its position.
 
     Args:
         patch_size: Height and width of a patch; divides those of the images.
         d_model: Width of the vectors.
-        num_class_tokens: How many rows stand before those of the patches: 1
-            for ViT, 2 for DeiT, which has one to distil by, 0 for none.
-        kernel_initializer: Initializer of the projection's kernel.
-        bias_initializer: Initializer of its bias.
-        kernel_regularizer: Regularizer of its kernel.
-        bias_regularizer: Regularizer of its bias.
+        num_class_tokens: Number of rows before those of the patches: 1 for
+            ViT, 2 for DeiT (one for distillation), 0 for none.
         embeddings_initializer: Initializer of the table.
         embeddings_regularizer: Regularizer of the table.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **options: Those of `WeightOptions`.
 
     Call arguments:
         inputs: Numbers of shape `(batch, height, width, channels)`.
@@ -64,15 +64,11 @@ class PatchEmbedding(NamedArguments, keras.Layer):
         *,
         d_model: int = 768,
         num_class_tokens: int = 1,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
         embeddings_initializer: Any = "uniform",
         embeddings_regularizer: Any = None,
-        **kwargs: Any,
+        **options: Unpack[WeightOptions],
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**for_keras(options))
         self.patch_size = check_positive_int("patch_size", patch_size)
         self.d_model = check_positive_int("d_model", d_model)
         if num_class_tokens != 0:
@@ -83,10 +79,7 @@ class PatchEmbedding(NamedArguments, keras.Layer):
             patch_size,
             strides=patch_size,
             data_format="channels_last",
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            bias_regularizer=bias_regularizer,
+            **keep_options(self, WeightOptions, options),
             dtype=self.dtype_policy,
             name="projection",
         )
@@ -135,17 +128,4 @@ class PatchEmbedding(NamedArguments, keras.Layer):
         return (batch, self.num_class_tokens + patches, self.d_model)
 
     def get_config(self) -> dict[str, Any]:
-        of_projection = self.projection.get_config()
-        return {
-            **super().get_config(),
-            "patch_size": self.patch_size,
-            "d_model": self.d_model,
-            "num_class_tokens": self.num_class_tokens,
-            **{name: of_projection[name] for name in PROJECTION_OPTIONS},
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-        }
+        return {**super().get_config(), **config_of(self)}

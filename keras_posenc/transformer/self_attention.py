@@ -1,15 +1,11 @@
 """Multi-head self-attention."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_rate,
-    check_sequence_shape,
-)
+from keras_posenc.ops.arguments import check_sequence_shape
 from keras_posenc.ops.attention import swap_heads
 from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.positional.attention_position import AttentionPosition
@@ -21,40 +17,35 @@ from keras_posenc.transformer._attention_layer import (
     head_width,
 )
 from keras_posenc.transformer._context import Context
-from keras_posenc.transformer._sublayers import (
-    make_dense,
-    project,
-    projection_config,
-    projection_options,
+from keras_posenc.transformer._options import (
+    AttentionOptions,
+    for_keras,
+    keep_options,
+    with_options,
 )
+from keras_posenc.transformer._sublayers import make_dense, project
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(AttentionOptions, dropout=0.0)
 class SelfAttention(AttentionLayer):
     """Every token looks at the tokens of its own sequence.
 
     Queries, keys and values come from one projection; the scores are scaled by
-    `1 / sqrt(dim / num_heads)`. A padded token is never attended to, and
-    counts as zeros, whatever it holds: NaN in padding reaches no token and no
-    gradient. NaN in a token stays in its own row, all of which it may make NaN,
-    earlier tokens under a causal mask too. A row of nothing but padding
-    gives finite numbers.
+    `1 / sqrt(dim / num_heads)`. A padded token is never attended to and is
+    replaced by zeros: NaN in padding reaches no token and no gradient. NaN in a
+    token can make its whole row NaN, earlier tokens under a causal mask too,
+    but no other row. The outputs of a row that is all padding are finite.
 
     Args:
         num_heads: Number of heads; divides the width of the inputs.
         num_key_value_heads: Heads of keys and values, each shared by a group
             of query heads; divides `num_heads`, which it is by default.
-        dropout: Rate of the dropout on the attention weights, in [0, 1).
-        use_bias: Whether the projections have biases.
         attention_position: An `AttentionPosition`, the name of a kind, such as
             `"rotary"`, `"alibi"` or `"t5"`, or None.
         attention_window: How many tokens a token sees on either side of
             itself, by where they stand in the row; None for all.
-        kernel_initializer: Initializer of the projections' kernels.
-        bias_initializer: Initializer of their biases.
-        kernel_regularizer: Regularizer of their kernels.
-        bias_regularizer: Regularizer of their biases.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **options: Those of `AttentionOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -106,33 +97,19 @@ class SelfAttention(AttentionLayer):
         num_heads: int,
         *,
         num_key_value_heads: int | None = None,
-        dropout: float = 0.0,
-        use_bias: bool = True,
         attention_position: AttentionPosition | str | None = None,
         attention_window: int | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        **kwargs: Any,
+        **options: Unpack[AttentionOptions],
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**for_keras(options))
         self.num_heads, self.num_key_value_heads = check_heads(
             num_heads, num_key_value_heads
         )
-        self.dropout = check_rate("dropout", dropout)
-        self.use_bias = check_bool("use_bias", use_bias)
+        keep_options(self, AttentionOptions, options)
         self.attention_position = check_attention_position(
             attention_position, self.dtype_policy
         )
         self.attention_window = check_window(attention_window)
-        projection_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            bias_regularizer=bias_regularizer,
-        )
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
@@ -177,7 +154,7 @@ class SelfAttention(AttentionLayer):
         )
 
     def empty_cache(self, batch: Any, length: Any) -> dict[str, Any]:
-        """Buffers for the keys and values of so many tokens, all zeros."""
+        """Make buffers for the keys and values of some tokens, all zeros."""
         head_dim = self.output_projection.units // self.num_heads
         shape = (batch, self.num_key_value_heads, length, head_dim)
         zeros = ops.zeros(shape, self.compute_dtype)
@@ -186,7 +163,7 @@ class SelfAttention(AttentionLayer):
     def attend_cached(
         self, x: Any, context: Context, cache: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """What tokens get that go on after others, and the cache with them.
+        """Compute the outputs of further tokens, and extend the cache.
 
         Args:
             x: `(batch, query, dim)`, in the compute dtype.
@@ -213,22 +190,8 @@ class SelfAttention(AttentionLayer):
         )
         return outputs, cache
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "num_key_value_heads": self.num_key_value_heads,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "attention_position": keras.saving.serialize_keras_object(
-                self.attention_position
-            ),
-            "attention_window": self.attention_window,
-            **projection_config(self),
-        }
-
     def _project(self, x: Any, context: Context) -> tuple[Any, Any, Any]:
-        """Inputs -> three of (batch, their heads, seq, head_dim)."""
+        """Project inputs to three of (batch, their heads, seq, head_dim)."""
         head_dim = x.shape[-1] // self.num_heads
         heads, kv_heads = self.num_heads, self.num_key_value_heads
         projected = ops.reshape(

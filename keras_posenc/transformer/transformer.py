@@ -1,8 +1,7 @@
 """The whole Transformer: from a source and a target to logits."""
 
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -12,11 +11,9 @@ from keras_posenc.ops.arguments import (
     check_integers,
     check_mask,
     check_positive_int,
-    check_rate,
     check_shape,
 )
 from keras_posenc.ops.initializers import initializer_of
-from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attention_layer import check_positions
 from keras_posenc.transformer._decoding_model import (
     DecodingModel,
@@ -29,9 +26,15 @@ from keras_posenc.transformer._input_position import (
     check_table,
     put_in,
 )
-from keras_posenc.transformer._sublayers import (
-    options_of,
-    projection_config,
+from keras_posenc.transformer._options import (
+    AttentionOptions,
+    AttentionPositions,
+    ModelOptions,
+    StackOptions,
+    check_options,
+    for_sublayer,
+    select,
+    with_options,
 )
 from keras_posenc.transformer._token_embedding import TokenEmbedding
 from keras_posenc.transformer.transformer_decoder import TransformerDecoder
@@ -39,59 +42,42 @@ from keras_posenc.transformer.transformer_encoder import TransformerEncoder
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(ModelOptions)
 class Transformer(DecodingModel):
     """The encoder and the decoder of the paper, with embeddings and logits.
 
     A Functional model of two inputs, `source` and `target`, ids of shape
     `(batch, source)` and `(batch, target)`, int32, in a dict. Id 0 is padding,
-    and its mask reaches every layer and the loss. Target token `t` sees the
-    whole source, and the target up to itself: its logits are of what follows.
+    and its mask reaches every layer and the loss. Target token `t` attends to
+    the whole source, and to the target up to itself; its logits are of the
+    token that follows.
 
-    Token by token, `build_cache` and `call_with_cache` give the same logits,
+    `build_cache` and `call_with_cache` compute the same logits token by token,
     at the cost of one token each, and of the source once.
 
     Args:
         vocabulary_size: Number of ids, the padding included.
-        target_vocabulary_size: That of the target where it has ids of its own;
-            by default it shares the source's.
-        d_model: Width of the embeddings.
-        num_layers: Number of blocks of the encoder, and of the decoder.
-        num_decoder_layers: Number of those of the decoder, if another.
-        num_heads: Number of heads; divides the width of both.
-        intermediate_dim: Width of the feed-forward parts.
-        dropout: Rate of the dropouts, in [0, 1).
+        target_vocabulary_size: Number of ids of the target, if it has ids of
+            its own; by default it has those of the source.
+        num_decoder_layers: Number of blocks of the decoder; by default
+            `num_layers`, which is that of the encoder.
         input_position: The layer between the source's embedding and its
-            dropout that puts positions in, `"sinusoidal"` for a
+            dropout that adds positions, `"sinusoidal"` for a
             `PositionalEncoding()`, or None for no positions.
-        target_input_position: The same of the target, or `"same"`: another
+        target_input_position: The layer for the target, or `"same"`: another
             layer of the same config, with weights of its own if it has any.
-        attention_position: That of the `TransformerEncoder`.
-        target_attention_position: That of the self-attentions of the
-            `TransformerDecoder`, or `"same"` as above.
-        cross_attention_position: That of its cross-attentions.
-        activation: Activation of the feed-forward parts.
-        normalize_first: Pre-norm (True) or post-norm (False, the paper).
-        norm_epsilon: Added to the variance, above 0.
-        norm: `"layer"` or `"rms"`.
-        use_bias: Whether the projections have biases.
-        use_gate: Whether the feed-forward parts have a gate, as `FeedForward`
-            says.
-        num_key_value_heads: Heads of keys and values; `num_heads` by default.
+        target_attention_position: Position in the self-attentions of the
+            decoder, as `attention_position`, which is that of the encoder; or
+            `"same"`, with weights of its own.
+        cross_attention_position: Position in the cross-attentions, as
+            `TransformerDecoder` takes it.
         embeddings: `"shared"` (the paper): source, target and logits have one
             table; `"tied"`: target and logits have one; `"separate"`: each has
             its own.
         scale_inputs: Whether the embeddings are multiplied by `sqrt(d_model)`,
             as in the paper.
-        kernel_initializer: Initializer of the projections' kernels.
-        bias_initializer: Initializer of their biases.
-        kernel_regularizer: Regularizer of their kernels.
-        bias_regularizer: Regularizer of their biases.
-        embeddings_initializer: Initializer of the embeddings of the ids.
-        embeddings_regularizer: Regularizer of the embeddings of the ids.
-        skip_padding: That of `TransformerEncoder`.
-        dtype: Dtype or dtype policy of every layer; Keras's by default.
-        name: Name of the model.
-        trainable: Whether its weights train.
+        skip_padding: As `TransformerEncoder` takes it.
+        **options: Those of `ModelOptions`.
 
     Returns:
         The model's output is `(batch, target, vocabulary)`, the vocabulary
@@ -125,53 +111,20 @@ class Transformer(DecodingModel):
         vocabulary_size: int,
         *,
         target_vocabulary_size: int | None = None,
-        d_model: int = 512,
-        num_layers: int = 6,
         num_decoder_layers: int | None = None,
-        num_heads: int = 8,
-        intermediate_dim: int = 2048,
-        dropout: float = 0.1,
         input_position: keras.Layer | str | None = "sinusoidal",
         target_input_position: keras.Layer | str | None = "same",
-        attention_position: (
-            AttentionPosition
-            | str
-            | Sequence[AttentionPosition | str | None]
-            | None
-        ) = None,
-        target_attention_position: (
-            AttentionPosition | Sequence[AttentionPosition | None] | str | None
-        ) = "same",
-        cross_attention_position: (
-            AttentionPosition
-            | str
-            | Sequence[AttentionPosition | str | None]
-            | None
-        ) = None,
-        activation: Any = "relu",
-        normalize_first: bool = False,
-        norm_epsilon: float = 1e-5,
-        norm: str = "layer",
-        use_bias: bool = True,
-        use_gate: bool = False,
-        num_key_value_heads: int | None = None,
+        target_attention_position: AttentionPositions = "same",
+        cross_attention_position: AttentionPositions = None,
         embeddings: str = "shared",
         scale_inputs: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        embeddings_initializer: Any = "uniform",
-        embeddings_regularizer: Any = None,
         skip_padding: bool = True,
-        dtype: Any = None,
-        name: str | None = None,
-        trainable: bool = True,
+        **options: Unpack[ModelOptions],
     ) -> None:
         check_positive_int("vocabulary_size", vocabulary_size)
-        check_positive_int("d_model", d_model)
-        check_positive_int("num_layers", num_layers)
-        dropout = check_rate("dropout", dropout)
+        d_model = check_positive_int("d_model", options["d_model"])
+        num_layers = check_positive_int("num_layers", options["num_layers"])
+        dtype = options["dtype"]
         check_bool("scale_inputs", scale_inputs)
         check_embeddings(embeddings, ("shared", "tied", "separate"))
         if target_vocabulary_size is None:
@@ -198,34 +151,19 @@ class Transformer(DecodingModel):
                 scaled=scale_inputs,
                 name="target_input_position",
             )
-        options = {
-            "kernel_initializer": keras.initializers.get(kernel_initializer),
-            "bias_initializer": keras.initializers.get(bias_initializer),
-            "kernel_regularizer": keras.regularizers.get(kernel_regularizer),
-            "bias_regularizer": keras.regularizers.get(bias_regularizer),
-        }
-        common = {
-            "num_heads": num_heads,
-            "intermediate_dim": intermediate_dim,
-            "dropout": dropout,
-            "activation": activation,
-            "normalize_first": normalize_first,
-            "norm_epsilon": norm_epsilon,
-            "norm": norm,
-            "use_bias": use_bias,
-            "use_gate": use_gate,
-            "num_key_value_heads": num_key_value_heads,
+        projections = check_options(AttentionOptions, options)
+        of_stacks = {
+            **select(StackOptions, options),
+            **projections,
             "skip_padding": skip_padding,
             "dtype": dtype,
         }
         encoder = TransformerEncoder(
-            num_layers,
-            attention_position=attention_position,
-            name="encoder",
-            **common,
-            **options_of(options, "encoder"),
+            num_layers, **for_sublayer(of_stacks, "encoder"), name="encoder"
         )
-        embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        embeddings_initializer = keras.initializers.get(
+            options["embeddings_initializer"]
+        )
 
         def table(size: int, name: str) -> TokenEmbedding:
             return TokenEmbedding(
@@ -235,7 +173,7 @@ class Transformer(DecodingModel):
                 embeddings_initializer=initializer_of(
                     embeddings_initializer, name
                 ),
-                embeddings_regularizer=embeddings_regularizer,
+                embeddings_regularizer=options["embeddings_regularizer"],
                 dtype=dtype,
                 name=name,
             )
@@ -249,7 +187,7 @@ class Transformer(DecodingModel):
         target = keras.Input((None,), dtype="int32", name="target")
         x = put_in(position, embedding(source), name="input_position")
         source_dropout = keras.layers.Dropout(
-            dropout, dtype=dtype, name="source_dropout"
+            encoder.dropout, dtype=dtype, name="source_dropout"
         )
         memory = encoder(source_dropout(x))
         x = put_in(
@@ -258,22 +196,21 @@ class Transformer(DecodingModel):
             name="target_input_position",
         )
         width = memory.shape[-1]
+        of_stacks["attention_position"] = check_positions(
+            "target_attention_position",
+            _another(target_attention_position, encoder.attention_position),
+            num_decoder_layers,
+            dtype,
+        )
         decoder = TransformerDecoder(
             num_decoder_layers,
-            attention_position=check_positions(
-                "target_attention_position",
-                _another(target_attention_position, encoder.attention_position),
-                num_decoder_layers,
-                dtype,
-            ),
             cross_attention_position=cross_attention_position,
             memory_dim=None if width == x.shape[-1] else width,
+            **for_sublayer(of_stacks, "decoder"),
             name="decoder",
-            **common,
-            **options_of(options, "decoder"),
         )
         target_dropout = keras.layers.Dropout(
-            dropout, dtype=dtype, name="target_dropout"
+            encoder.dropout, dtype=dtype, name="target_dropout"
         )
         x = decoder(target_dropout(x), memory=memory)
         head = None
@@ -286,8 +223,8 @@ class Transformer(DecodingModel):
         super().__init__(
             inputs={"source": source, "target": target},
             outputs=logits,
-            name=name,
-            trainable=trainable,
+            name=options["name"],
+            trainable=options["trainable"],
         )
         # Else Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
@@ -303,19 +240,18 @@ class Transformer(DecodingModel):
         self.d_model = d_model
         self.embeddings = embeddings
         self.scale_inputs = scale_inputs
-        self.keep_options(encoder)
-        # The stacks have seeds of their own, made of these.
-        for option, value in options.items():
-            setattr(self, option, value)
         self.num_decoder_layers = decoder.num_layers
         self.target_attention_position = decoder.attention_position
         self.cross_attention_position = decoder.cross_attention_position
-        self.embeddings_initializer = embeddings_initializer
-        self.embeddings_regularizer = embedding.embeddings_regularizer
         self.skip_padding = encoder.skip_padding
+        self.keep_options_of(encoder, embedding)
+        # The layers within have seeds of their own, made of these.
+        for name, value in projections.items():
+            setattr(self, name, value)
+        self.embeddings_initializer = embeddings_initializer
 
     def encode(self, source: Any, *, source_mask: Any = None) -> Any:
-        """What the decoder reads of a source: `(batch, source, width)`.
+        """Compute the memory that the decoder reads: `(batch, source, width)`.
 
         Args:
             source: Integers `(batch, source)`.
@@ -330,27 +266,24 @@ class Transformer(DecodingModel):
     def build_cache(
         self, source: Any, max_length: Any, source_mask: Any = None
     ) -> dict[str, Any]:
-        """A cache that has read the source, for `call_with_cache`.
+        """Make a cache for `call_with_cache` from an encoded source.
 
-        The source is encoded, and its keys and values made, here and once.
+        The keys and values of the source are computed here, once.
 
         Args:
             source: Integers `(batch, source)`.
-            max_length: Number of target tokens that each row may get to, those
-                of its prompt and its padding included: an integer, or a scalar
-                tensor.
+            max_length: Maximum number of target tokens of a row, its prompt
+                and padding included: an integer, or a scalar tensor.
             source_mask: Bool `(batch, source)`, which are real; by default
                 those that are not 0.
 
         Returns:
-            A dict of tensors, nested. Its shapes never change, so that a loop
-            can carry it.
+            A nested dict of tensors, whose shapes a loop does not change.
 
         Raises:
-            ValueError: A position that tokens cannot be given one after
-                another, by its name; a `max_length` that is no positive
-                integer, or beyond a table of positions; ids or a mask of
-                another shape or dtype.
+            ValueError: A position that needs the whole sequence; a
+                `max_length` that is no positive integer, or more than a table
+                has positions; ids or a mask of another shape or dtype.
         """
         source, mask = self._check_source(source, source_mask)
         cache = self._empty_cache(ops.shape(source)[0], max_length)
@@ -362,13 +295,13 @@ class Transformer(DecodingModel):
         }
 
     def check_source_length(self, length: Any) -> None:
-        """Raises `ValueError` unless so many source tokens have positions."""
+        """Raise `ValueError` unless so many source tokens have positions."""
         check_table(self.input_position, length, f"a source of length {length}")
 
     def attention_weights(
         self, source: Any, target: Any, *, source_mask: Any = None
     ) -> dict[str, list[Any]]:
-        """How much every token attends to which, in one pass without dropout.
+        """Compute all attention weights, in one pass without dropout.
 
         Args:
             source: Integers `(batch, source)`.
@@ -431,27 +364,9 @@ class Transformer(DecodingModel):
         check_mask("source_mask", mask)
         return source, ops.cast(mask, "bool")
 
-    def get_config(self) -> dict[str, Any]:
-        serialize = keras.saving.serialize_keras_object
-        positions = (
-            "target_input_position",
-            "target_attention_position",
-            "cross_attention_position",
-        )
-        return self.config_with(
-            self.encoder,
-            target_vocabulary_size=self.target_vocabulary_size,
-            num_decoder_layers=self.num_decoder_layers,
-            embeddings=self.embeddings,
-            scale_inputs=self.scale_inputs,
-            skip_padding=self.skip_padding,
-            **{name: serialize(getattr(self, name)) for name in positions},
-            **projection_config(self),
-        )
-
 
 def _placed(position: keras.Layer | None, x: Any, mask: Any) -> Any:
-    """Embeddings with positions, of tokens that a mask tells."""
+    """Add positions to embeddings, with the mask if the layer takes one."""
     if position is None:
         return x
     takes_mask = "mask" in inspect.signature(position.call).parameters
@@ -459,7 +374,7 @@ def _placed(position: keras.Layer | None, x: Any, mask: Any) -> Any:
 
 
 def _another(value: Any, like: Any) -> Any:
-    """The value given, or, for `"same"`, copies of other layers."""
+    """Return the value given or, for `"same"`, copies of other layers."""
     if not isinstance(value, str) or value != "same":
         return value
     if isinstance(like, list):

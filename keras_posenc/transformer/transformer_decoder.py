@@ -1,16 +1,19 @@
 """A stack of decoder blocks."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
 
 from keras_posenc.ops.masks import hide_padding
-from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attention_layer import side_of
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._decoding_layer import DecodingLayer
+from keras_posenc.transformer._options import (
+    AttentionPositions,
+    StackOptions,
+    with_options,
+)
 from keras_posenc.transformer._stack import Stack
 from keras_posenc.transformer.transformer_decoder_block import (
     TransformerDecoderBlock,
@@ -18,39 +21,23 @@ from keras_posenc.transformer.transformer_decoder_block import (
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(StackOptions)
 class TransformerDecoder(Stack, DecodingLayer):
     """A stack of `TransformerDecoderBlock`s, as wide as its inputs.
 
-    The defaults are the paper's. With `normalize_first=True` a final norm
-    stands behind the last block.
+    The defaults are the paper's. With `normalize_first=True` the outputs of
+    the last block are normalized.
 
     Args:
         num_layers: Number of blocks.
-        num_heads: Number of heads; divides the width of the inputs.
-        intermediate_dim: Width of the feed-forward parts.
         use_cross_attention: Whether the blocks attend to a memory. If not, it
             is the stack of a decoder-only model, called without `memory`.
-        dropout: Rate of the dropouts in every block, in [0, 1).
-        activation: Activation of the feed-forward parts.
-        normalize_first: Pre-norm (True) or post-norm (False, the paper).
-        norm_epsilon: Added to the variance, above 0.
-        norm: `"layer"` or `"rms"`.
-        use_bias: Whether the projections have biases.
-        use_gate: Whether the feed-forward parts have a gate, as `FeedForward`
-            says.
-        num_key_value_heads: Heads of keys and values; `num_heads` by default.
-        attention_position: An `AttentionPosition` that all self-attentions
-            share, or the name of a kind, such as `"rotary"`; a list with one
-            (or None) for each block; or None.
-        cross_attention_position: The same of the cross-attentions, each as
-            `CrossAttention` takes it.
+        cross_attention_position: Position in the cross-attentions, each as
+            `CrossAttention` takes it: one for all blocks, or a list.
         memory_dim: Width of the memory; by default that of the inputs.
-        kernel_initializer: Initializer of the projections' kernels.
-        bias_initializer: Initializer of their biases.
-        kernel_regularizer: Regularizer of their kernels.
-        bias_regularizer: Regularizer of their biases.
-        skip_padding: That of `TransformerEncoder`.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        skip_padding: Whether the blocks leave padding out of their computation,
+            as `TransformerEncoder` says.
+        **options: Those of `StackOptions`.
 
     Call arguments: those of `TransformerDecoderBlock`.
 
@@ -79,94 +66,25 @@ class TransformerDecoder(Stack, DecodingLayer):
         self,
         num_layers: int = 6,
         *,
-        num_heads: int = 8,
-        intermediate_dim: int = 2048,
         use_cross_attention: bool = True,
-        dropout: float = 0.1,
-        activation: Any = "relu",
-        normalize_first: bool = False,
-        norm_epsilon: float = 1e-5,
-        norm: str = "layer",
-        use_bias: bool = True,
-        use_gate: bool = False,
-        num_key_value_heads: int | None = None,
-        attention_position: (
-            AttentionPosition
-            | str
-            | Sequence[AttentionPosition | str | None]
-            | None
-        ) = None,
-        cross_attention_position: (
-            AttentionPosition
-            | str
-            | Sequence[AttentionPosition | str | None]
-            | None
-        ) = None,
+        cross_attention_position: AttentionPositions = None,
         memory_dim: int | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
         skip_padding: bool = True,
-        **kwargs: Any,
+        **options: Unpack[StackOptions],
     ) -> None:
         super().__init__(
             TransformerDecoderBlock,
             num_layers,
-            block_positions={
-                "attention_position": attention_position,
-                "cross_attention_position": cross_attention_position,
-            },
+            skip_padding=skip_padding,
+            positions={"cross_attention_position": cross_attention_position},
             of_blocks={
                 "use_cross_attention": use_cross_attention,
                 "memory_dim": memory_dim,
             },
-            num_heads=num_heads,
-            intermediate_dim=intermediate_dim,
-            dropout=dropout,
-            activation=activation,
-            normalize_first=normalize_first,
-            norm_epsilon=norm_epsilon,
-            norm=norm,
-            use_bias=use_bias,
-            use_gate=use_gate,
-            num_key_value_heads=num_key_value_heads,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            bias_regularizer=bias_regularizer,
-            skip_padding=skip_padding,
-            **kwargs,
+            **options,
         )
         self.use_cross_attention = use_cross_attention
         self.memory_dim = memory_dim
-
-    def attend(
-        self,
-        x: Any,
-        context: Context,
-        *,
-        return_attention_scores: bool,
-        training: bool | None,
-    ) -> Any:
-        if self.skip_padding and not return_attention_scores:
-            context.skip_padding(x, training)
-        x = context.pack(x)
-        scores: list[Any] = []
-        for block in self.blocks:
-            x = block(
-                x,
-                return_attention_scores=return_attention_scores,
-                training=training,
-                context=context,
-            )
-            if return_attention_scores:
-                x, *weights = x
-                scores.append(weights)
-        x = self._finish(x, context)
-        # Of each block the weights of both -> of both, a list of the blocks'.
-        by_kind = (list(weights) for weights in zip(*scores, strict=True))
-        return (x, *by_kind) if return_attention_scores else x
 
     def attend_cached(
         self,
@@ -175,13 +93,13 @@ class TransformerDecoder(Stack, DecodingLayer):
         caches: list[dict[str, Any]],
         remembered: list[dict[str, Any]],
     ) -> tuple[Any, list[dict[str, Any]]]:
-        """What tokens get that go on after others, and the caches with them.
+        """Compute the outputs of further tokens, and extend the caches.
 
         Args:
             x: `(batch, query, dim)`, in the compute dtype.
             context: The new tokens as queries, all slots as keys.
             caches: That of each block, as `empty_caches` makes it.
-            remembered: What each block kept of the memory; empty without one.
+            remembered: What `remember` returned; empty without a memory.
         """
         x = context.hide_padding(x)
         new = []
@@ -189,16 +107,16 @@ class TransformerDecoder(Stack, DecodingLayer):
             of_memory = remembered[index] if remembered else None
             x, cache = block.attend_cached(x, context, caches[index], of_memory)
             new.append(cache)
-        return self._finish(x, context), new
+        return self.finish(x, context), new
 
     def empty_caches(self, batch: Any, length: Any) -> list[dict[str, Any]]:
-        """Of each block, buffers for the keys and values of so many tokens."""
+        """Make buffers for the keys and values of each block, all zeros."""
         return [
             block.attention.empty_cache(batch, length) for block in self.blocks
         ]
 
     def remember(self, memory: Any, tokens: Any) -> list[dict[str, Any]]:
-        """Of each block, the keys and values of a memory.
+        """Compute the keys and values of a memory for each block.
 
         Args:
             memory: `(batch, source, memory_dim)`.
@@ -215,16 +133,3 @@ class TransformerDecoder(Stack, DecodingLayer):
             for block in self.blocks
             if block.cross_attention is not None
         ]
-
-    def _finish(self, x: Any, context: Context) -> Any:
-        if self.final_norm is not None:
-            x = self.final_norm(x)
-        return context.hide_padding(context.unpack(x))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "cross_attention_position": keras.saving.serialize_keras_object(
-                self.cross_attention_position
-            ),
-        }

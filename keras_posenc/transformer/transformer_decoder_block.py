@@ -1,6 +1,6 @@
 """One block of the decoder: attention, cross-attention, feed-forward."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
@@ -12,9 +12,11 @@ from keras_posenc.transformer._decoding_layer import (
     DecodingLayer,
     check_cross_attention_position,
 )
+from keras_posenc.transformer._options import BlockOptions, with_options
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(BlockOptions)
 class TransformerDecoderBlock(Block, DecodingLayer):
     """Causal self-attention, cross-attention and feed-forward.
 
@@ -24,30 +26,14 @@ class TransformerDecoderBlock(Block, DecodingLayer):
 
     Args:
         num_heads: Number of heads; divides the width of the inputs.
-        intermediate_dim: Width of the feed-forward part.
         use_cross_attention: Whether the block attends to a memory. If not, it
             is that of a decoder-only model, and is called without `memory`.
-        dropout: Rate of the dropout on the attention weights and behind each
-            part, in [0, 1).
-        activation: Activation of the feed-forward part.
-        normalize_first: Whether each part normalises what it takes (pre-norm)
-            or the sum that it gives (post-norm).
-        norm_epsilon: Added to the variance, above 0.
-        norm: `"layer"` or `"rms"`.
-        use_bias: Whether the projections have biases.
-        use_gate: Whether the feed-forward parts have a gate, as `FeedForward`
-            says.
-        num_key_value_heads: Heads of keys and values; `num_heads` by default.
         attention_position: An `AttentionPosition` of the self-attention, the
             name of a kind, such as `"rotary"`, or None.
         cross_attention_position: That of the cross-attention, as
             `CrossAttention` takes it, or None.
         memory_dim: Width of the memory; by default that of the inputs.
-        kernel_initializer: Initializer of the projections' kernels.
-        bias_initializer: Initializer of their biases.
-        kernel_regularizer: Regularizer of their kernels.
-        bias_regularizer: Regularizer of their biases.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **options: Those of `BlockOptions`.
 
     Call arguments: those of `SelfAttention`, where `use_causal_mask` is True
     by default, and:
@@ -87,24 +73,11 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         self,
         num_heads: int = 8,
         *,
-        intermediate_dim: int = 2048,
         use_cross_attention: bool = True,
-        dropout: float = 0.1,
-        activation: Any = "relu",
-        normalize_first: bool = False,
-        norm_epsilon: float = 1e-5,
-        norm: str = "layer",
-        use_bias: bool = True,
-        use_gate: bool = False,
-        num_key_value_heads: int | None = None,
         attention_position: AttentionPosition | str | None = None,
         cross_attention_position: AttentionPosition | str | None = None,
         memory_dim: int | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        **kwargs: Any,
+        **options: Unpack[BlockOptions],
     ) -> None:
         for name, value in (
             ("cross_attention_position", cross_attention_position),
@@ -120,29 +93,16 @@ class TransformerDecoderBlock(Block, DecodingLayer):
             across = {
                 "attention_position": check_cross_attention_position(
                     cross_attention_position,
-                    kwargs.get("dtype"),
+                    options["dtype"],
                     "cross_attention_position",
                 ),
                 "memory_dim": memory_dim,
             }
         super().__init__(
             num_heads,
-            across=across,
-            intermediate_dim=intermediate_dim,
-            dropout=dropout,
-            activation=activation,
-            normalize_first=normalize_first,
-            norm_epsilon=norm_epsilon,
-            norm=norm,
-            use_bias=use_bias,
-            use_gate=use_gate,
-            num_key_value_heads=num_key_value_heads,
             attention_position=attention_position,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            bias_regularizer=bias_regularizer,
-            **kwargs,
+            across=across,
+            **options,
         )
         self.use_cross_attention = use_cross_attention
         self.cross_attention_position = (
@@ -157,13 +117,13 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         cache: dict[str, Any],
         remembered: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """What tokens get that go on after others, and the cache with them.
+        """Compute the outputs of further tokens, and extend the cache.
 
         Args:
             x: `(batch, query, dim)`, in the compute dtype.
             context: The new tokens as queries, all slots as keys.
-            cache: Of the self-attention.
-            remembered: What the cross-attention kept of the memory, if any.
+            cache: That of the self-attention.
+            remembered: The keys and values of the memory, if there is one.
         """
 
         def attention(x: Any) -> Any:
@@ -185,13 +145,3 @@ class TransformerDecoderBlock(Block, DecodingLayer):
 
         x = self.add_parts(x, attention, cross_attention, False)
         return x, cache
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "use_cross_attention": self.use_cross_attention,
-            "cross_attention_position": keras.saving.serialize_keras_object(
-                self.cross_attention_position
-            ),
-            "memory_dim": self.memory_dim,
-        }

@@ -1,0 +1,330 @@
+"""The options that attention, blocks, stacks and models share.
+
+A new option is a line in one of the typed dictionaries, its text in their
+docstring, and an entry of `OPTIONS`; every class that takes the dictionary
+then has it in its signature, its documentation and its config.
+"""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict, TypeVar
+
+import keras
+
+from keras_posenc.ops.arguments import (
+    check_bool,
+    check_choice,
+    check_positive,
+    check_positive_int,
+    check_rate,
+)
+from keras_posenc.ops.initializers import initializer_of, is_seeded
+from keras_posenc.ops.named import refuse_unknown
+from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.transformer._sublayers import NORMS, make_activation
+
+AttentionPositions = (
+    AttentionPosition | str | Sequence[AttentionPosition | str | None] | None
+)
+
+
+class WeightOptions(TypedDict, total=False):
+    """Options of every layer with projections, and of what contains some.
+
+    Args:
+        kernel_initializer: Initializer of the projections' kernels.
+        bias_initializer: Initializer of the projections' biases.
+        kernel_regularizer: Regularizer of the projections' kernels.
+        bias_regularizer: Regularizer of the projections' biases.
+        dtype: Dtype or dtype policy; Keras's default if None.
+        name: Name in Keras.
+        trainable: Whether the weights train.
+    """
+
+    kernel_initializer: Any
+    bias_initializer: Any
+    kernel_regularizer: Any
+    bias_regularizer: Any
+    dtype: Any
+    name: str | None
+    trainable: bool
+
+
+class AttentionOptions(WeightOptions, total=False):
+    """Options of attention.
+
+    Args:
+        dropout: Rate of the dropouts, in [0, 1).
+        use_bias: Whether the projections have biases.
+    """
+
+    dropout: float
+    use_bias: bool
+
+
+class FeedForwardOptions(AttentionOptions, total=False):
+    """Options of `FeedForward`.
+
+    Args:
+        activation: Activation of the feed-forward part: the name of a Keras
+            activation, `"gelu_tanh"`, or a callable.
+        use_gate: Whether the activation is applied to a projection of its own,
+            the gate, which multiplies the other one. With `activation="silu"`
+            this is SwiGLU.
+    """
+
+    activation: Any
+    use_gate: bool
+
+
+class BlockOptions(FeedForwardOptions, total=False):
+    """Options of a block.
+
+    Args:
+        num_key_value_heads: Heads of keys and values, each shared by a group
+            of query heads; divides `num_heads`, which is the default.
+        intermediate_dim: Width of the feed-forward part.
+        normalize_first: Pre-norm (True) or post-norm (False, the paper).
+        norm: `"layer"` or `"rms"`.
+        norm_epsilon: Added to the variance, above 0.
+    """
+
+    num_key_value_heads: int | None
+    intermediate_dim: int
+    normalize_first: bool
+    norm: str
+    norm_epsilon: float
+
+
+class StackOptions(BlockOptions, total=False):
+    """Options of a stack of blocks.
+
+    Args:
+        num_heads: Number of heads; divides the width of the inputs.
+        attention_position: Position in the self-attention: an
+            `AttentionPosition`, whose weights all blocks share, or the name of
+            a kind, such as `"rotary"`, `"alibi"` or `"t5"`; a list with one
+            (or None) for each block; or None.
+    """
+
+    num_heads: int
+    attention_position: AttentionPositions
+
+
+class ModelOptions(StackOptions, total=False):
+    """Options of a model.
+
+    Args:
+        d_model: Width of the embeddings and of the blocks.
+        num_layers: Number of blocks.
+        embeddings_initializer: Initializer of the tables of embeddings.
+        embeddings_regularizer: Regularizer of the tables of embeddings.
+    """
+
+    d_model: int
+    num_layers: int
+    embeddings_initializer: Any
+    embeddings_regularizer: Any
+
+
+class Option(NamedTuple):
+    """The default of an option, and its check.
+
+    Attributes:
+        default: The default of classes that name no other.
+        check: A function of name and value that returns the value to keep, or
+            raises `ValueError`; None if the layer that uses it checks it.
+    """
+
+    default: Any
+    check: Callable[[str, Any], Any] | None = None
+
+
+def _check_key_value_heads(name: str, value: Any) -> int | None:
+    return None if value is None else check_positive_int(name, value)
+
+
+_INITIALIZER, _REGULARIZER = (
+    lambda _, value: keras.initializers.get(value),
+    lambda _, value: keras.regularizers.get(value),
+)
+#: In the order in which they are shown.
+OPTIONS = {
+    "d_model": Option(512, check_positive_int),
+    "num_layers": Option(6, check_positive_int),
+    "num_heads": Option(8, check_positive_int),
+    "num_key_value_heads": Option(None, _check_key_value_heads),
+    "intermediate_dim": Option(2048, check_positive_int),
+    "dropout": Option(0.1, check_rate),
+    "attention_position": Option(None),
+    "activation": Option("relu", lambda _, value: make_activation(value)),
+    "use_gate": Option(False, check_bool),
+    "normalize_first": Option(False, check_bool),
+    "norm": Option("layer", lambda name, x: check_choice(name, x, NORMS)),
+    "norm_epsilon": Option(1e-5, check_positive),
+    "use_bias": Option(True, check_bool),
+    "kernel_initializer": Option("glorot_uniform", _INITIALIZER),
+    "bias_initializer": Option("zeros", _INITIALIZER),
+    "kernel_regularizer": Option(None, _REGULARIZER),
+    "bias_regularizer": Option(None, _REGULARIZER),
+    "embeddings_initializer": Option("uniform", _INITIALIZER),
+    "embeddings_regularizer": Option(None, _REGULARIZER),
+}
+#: Arguments that Keras checks and saves itself.
+KERAS_OPTIONS = {
+    "dtype": Option(None),
+    "name": Option(None),
+    "trainable": Option(True),
+}
+
+
+def names_in(kind: Any) -> list[str]:
+    """List the options in a typed dictionary, without those of Keras."""
+    return [name for name in OPTIONS if name in kind.__annotations__]
+
+
+def check_options(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check those options of a constructor that are in a typed dictionary.
+
+    Returns:
+        The checked options.
+
+    Raises:
+        ValueError: A value that an option cannot have.
+    """
+    return {
+        name: check(name, options[name])
+        for name in names_in(kind)
+        if (check := OPTIONS[name].check)
+    }
+
+
+def keep_options(
+    owner: Any, kind: Any, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Check options, and keep each as an attribute of a layer."""
+    checked = check_options(kind, options)
+    for name, value in checked.items():
+        setattr(owner, name, value)
+    return checked
+
+
+def select(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the options in a typed dictionary, without those of Keras."""
+    return {name: options[name] for name in names_in(kind) if name in options}
+
+
+def for_keras(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Select what the base class of Keras takes."""
+    return {name: x for name, x in options.items() if name not in OPTIONS}
+
+
+def for_sublayer(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Give a sublayer seeds of its own, made of its name and those given.
+
+    Without a seed the projections draw one each.
+    """
+    return {
+        key: initializer_of(value, name)
+        if key.endswith("_initializer") and is_seeded(value)
+        else value
+        for key, value in options.items()
+    }
+
+
+T = TypeVar("T")
+
+
+def with_options(kind: Any, **defaults: Any) -> Callable[[type[T]], type[T]]:
+    """Complete a class whose constructor takes `**options: Unpack[kind]`.
+
+    The constructor then receives all options, those that are not given at
+    their defaults; its signature and the class's docstring, where that says
+    `**options`, list them.
+
+    Args:
+        kind: The typed dictionary.
+        **defaults: Those of the class, where they differ from `OPTIONS`.
+    """
+
+    def complete(cls: Any) -> Any:
+        init, is_layer = cls.__init__, not issubclass(cls, keras.Model)
+        signature = _with_parameters(init, kind, defaults, is_layer)
+
+        @functools.wraps(init)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                given = signature.bind(self, *args, **kwargs)
+            except TypeError:
+                refuse_unknown(type(self), kwargs)
+                init(self, *args, **kwargs)  # raises Python's own error
+                raise
+            given.apply_defaults()
+            init(*given.args, **given.kwargs)
+
+        cls.__init__ = __init__
+        cls.__init__.__signature__ = signature
+        if cls.__doc__:  # not under `python -OO`
+            cls.__doc__ = _with_texts(cls.__doc__, kind, is_layer)
+        return cls
+
+    return complete
+
+
+def _shown(kind: Any) -> dict[str, Option]:
+    known = {**OPTIONS, **KERAS_OPTIONS}
+    return {name: known[name] for name in known if name in kind.__annotations__}
+
+
+def _with_parameters(
+    init: Any, kind: Any, defaults: Mapping[str, Any], is_layer: bool
+) -> inspect.Signature:
+    signature = inspect.signature(init)
+    *own, _ = signature.parameters.values()
+    parameters = own + [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults.get(name, option.default),
+            annotation=kind.__annotations__[name],
+        )
+        for name, option in _shown(kind).items()
+    ]
+    if is_layer:  # Keras has further arguments of layers
+        more = inspect.Parameter.VAR_KEYWORD
+        parameters.append(inspect.Parameter("kwargs", more, annotation=Any))
+    return signature.replace(parameters=parameters)
+
+
+def _with_texts(doc: str, kind: Any, is_layer: bool) -> str:
+    entries = [_TEXTS[name] for name in _shown(kind)]
+    if is_layer:
+        entries.append("**kwargs: Further arguments of `keras.Layer`.\n")
+    return re.sub(
+        r"(?m)^    \*\*options:.*\n(?: {5,}.*\n)*",
+        "".join(f"    {entry}" for entry in entries),
+        inspect.cleandoc(doc) + "\n",
+    )
+
+
+def _texts_in(kind: Any) -> dict[str, str]:
+    """Split the `Args` of a docstring into entries."""
+    _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
+    entries = re.split(r"(?m)^ {4}(?=\w+: )", section)[1:]
+    return {x.partition(":")[0]: f"{x.rstrip()}\n" for x in entries}
+
+
+_TEXTS = {
+    name: text
+    for kind in (
+        WeightOptions,
+        AttentionOptions,
+        FeedForwardOptions,
+        BlockOptions,
+        StackOptions,
+        ModelOptions,
+    )
+    for name, text in _texts_in(kind).items()
+}
