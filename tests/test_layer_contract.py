@@ -261,7 +261,7 @@ def rotary(**options: Any) -> Entry:
 
 YARN = {
     "rope_type": "yarn",
-    "scaling_factor": 4,
+    "factor": 4,
     "original_max_position_embeddings": 16,
 }
 DYNAMIC = {**YARN, "rope_type": "dynamic"}
@@ -410,12 +410,14 @@ LAYERS = {
         own=False,
     ),
     "rotary": rotary(),
-    "rotary-yarn-interleaved": rotary(layout="interleaved", **YARN),
-    "rotary-dynamic": rotary(**DYNAMIC),
+    "rotary-yarn-interleaved": rotary(layout="interleaved", scaling=YARN),
+    "rotary-dynamic": rotary(scaling=DYNAMIC),
     "attention-rotary": attending(kp.RotaryEmbedding),
-    "attention-rotary-longrope": attending(kp.RotaryEmbedding, **LONGROPE),
+    "attention-rotary-longrope": attending(
+        kp.RotaryEmbedding, scaling=LONGROPE
+    ),
     "attention-rotary-dynamic": attending(
-        kp.RotaryEmbedding, **DYNAMIC, layout="interleaved"
+        kp.RotaryEmbedding, scaling=DYNAMIC, layout="interleaved"
     ),
     "attention-alibi": attending(kp.AlibiBias),
     "attention-alibi-causal": attending(kp.AlibiBias, bidirectional=False),

@@ -52,8 +52,7 @@ def _ntk(
     scaling.finish()
     return RotaryEmbedding(
         max_wavelength=rotary.max_wavelength * factor,
-        rope_type="linear",
-        scaling_factor=factor ** (2 / head_dim),
+        scaling={"rope_type": "linear", "factor": factor ** (2 / head_dim)},
         layout=rotary.layout,
         name=rotary.name,
     )

@@ -97,7 +97,11 @@ _ARGUMENTS: list[tuple[tuple[str, ...], str, str]] = [
         "wavelength base theta rope_theta rope_base rotary_base "
         "rope_max_wavelength",
     ),
-    (("scaling_factor", "scale"), "", "factor"),
+    (
+        ("scaling", "scale"),
+        "",
+        "factor scaling_factor rope_scaling rope_parameters rope_type",
+    ),
     (("partial_rotary_factor",), "", "rotary_pct"),
     (("merge_mode",), "", "merge"),
     (("pad_id",), "", "padding_idx pad_idx pad_token_id padding_id"),

@@ -72,7 +72,7 @@ def dynamic_phases(
     *,
     dim: int,
     max_wavelength: float,
-    scaling_factor: float,
+    factor: float,
     original_length: int,
     dtype: str = "float32",
 ) -> tuple[Any, Any]:
@@ -94,7 +94,7 @@ def dynamic_phases(
         positions: `(..., seq)`; each row has a length of its own.
         dim: Number of features, twice that of pairs.
         max_wavelength: The base of the progression of wavelengths.
-        scaling_factor: What the original length is multiplied by in the end.
+        factor: What the original length is multiplied by in the end.
         original_length: The length until which nothing changes.
         dtype: `"float32"` or `"float64"`, the dtype of the arithmetic.
 
@@ -109,7 +109,7 @@ def dynamic_phases(
         [
             rates / (2 * np.pi),
             2 * pair / max(dim - 2, 1),
-            [scaling_factor / original_length, 2 * np.pi],
+            [factor / original_length, 2 * np.pi],
         ]
     ).astype(dtype)
     table = kept_table(np.stack([0 * growing, growing]))

@@ -1,7 +1,7 @@
-"""How fast each pair of features turns: rotary embeddings and their scalings.
+"""Frequencies of rotary embeddings and their scalings, in radians a position.
 
 Everything here is NumPy in float64, once for each layer, before any graph.
-Names are those of Hugging Face's `rope_parameters`, but for `scaling_factor`.
+Arguments are named as in Hugging Face's `rope_parameters`.
 """
 
 import math
@@ -13,16 +13,16 @@ from keras_posenc.ops.positional_encoding import frequencies
 
 
 def linear_rates(
-    dim: int, *, max_wavelength: float, scaling_factor: float
+    dim: int, *, max_wavelength: float, factor: float
 ) -> np.ndarray:
-    """All slower by one factor: positions are interpolated."""
-    return frequencies(dim, max_wavelength=max_wavelength) / scaling_factor
+    """Divide all frequencies by one factor: positions are interpolated."""
+    return frequencies(dim, max_wavelength=max_wavelength) / factor
 
 
 def longrope_rates(
     dim: int, *, max_wavelength: float, factors: Sequence[float]
 ) -> np.ndarray:
-    """Each slower by a factor of its own, found by search."""
+    """Divide each frequency by a factor of its own, found by search."""
     return frequencies(dim, max_wavelength=max_wavelength) / np.asarray(
         factors, "float64"
     )
@@ -32,16 +32,17 @@ def yarn_rates(
     dim: int,
     *,
     max_wavelength: float,
-    scaling_factor: float,
+    factor: float,
     original_max_position_embeddings: int,
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
     truncate: bool = True,
 ) -> np.ndarray:
-    """Pairs that turn often stay, rare ones slow down, a ramp between them.
+    """Divide low frequencies by a factor, with a ramp to high ones.
 
-    "Often" is `beta_fast` turns within the original length, "rare" is
-    `beta_slow`. With `truncate` the ramp begins and ends at whole pairs.
+    Frequencies of `beta_fast` turns within the original length, or more, stay;
+    those of `beta_slow` turns or fewer are divided. With `truncate` the ramp
+    begins and ends at whole pairs.
     """
 
     def pair_of(turns: float) -> float:
@@ -59,41 +60,41 @@ def yarn_rates(
     width = high - low or 0.001  # a step where both are one pair
     ramp = np.clip((np.arange(dim // 2) - low) / width, 0, 1)
     rates = frequencies(dim, max_wavelength=max_wavelength)
-    return rates * (1 - ramp) + rates / scaling_factor * ramp
+    return rates * (1 - ramp) + rates / factor * ramp
 
 
 def llama3_rates(
     dim: int,
     *,
     max_wavelength: float,
-    scaling_factor: float,
+    factor: float,
     original_max_position_embeddings: int,
     low_freq_factor: float,
     high_freq_factor: float,
 ) -> np.ndarray:
-    """As yarn, with the ramp in turns rather than in pairs."""
+    """Divide as yarn does, with a ramp in turns rather than in pairs."""
     rates = frequencies(dim, max_wavelength=max_wavelength)
     turns = original_max_position_embeddings * rates / (2 * math.pi)
     share = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor)
     share = np.clip(share, 0, 1)
-    return rates * share + rates / scaling_factor * (1 - share)
+    return rates * share + rates / factor * (1 - share)
 
 
 def yarn_attention_factor(
-    scaling_factor: float, *, mscale: float = 1.0, mscale_all_dim: float = 0.0
+    factor: float, *, mscale: float = 1.0, mscale_all_dim: float = 0.0
 ) -> float:
-    """What queries and keys grow by, to keep the softmax as sharp.
+    """Compute yarn's factor for queries and keys.
 
-    `mscale` is how steeply they grow with the logarithm of the factor, and
-    `mscale_all_dim` what of that a model already does in its scores.
+    It grows by `mscale` with the logarithm of `factor`, to keep the softmax as
+    sharp; `mscale_all_dim` is the part of it that a model has in its scores.
     """
-    growth = 0.1 * math.log(max(scaling_factor, 1.0))
+    growth = 0.1 * math.log(max(factor, 1.0))
     return (mscale * growth + 1.0) / (mscale_all_dim * growth + 1.0)
 
 
 def longrope_attention_factor(
-    scaling_factor: float, *, original_max_position_embeddings: int
+    factor: float, *, original_max_position_embeddings: int
 ) -> float:
-    """What queries and keys grow by, to keep the softmax as sharp."""
-    growth = math.log(max(scaling_factor, 1.0))
+    """Compute longrope's factor for queries and keys."""
+    growth = math.log(max(factor, 1.0))
     return math.sqrt(1 + growth / math.log(original_max_position_embeddings))

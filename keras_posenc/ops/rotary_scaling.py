@@ -1,10 +1,13 @@
-"""Which scaling of rotary embeddings takes what, and gives what."""
+"""Scalings of rotary embeddings, under the names of Hugging Face's configs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from keras_posenc.ops.arguments import (
     check_bool,
+    check_choice,
     check_positive,
     check_positive_int,
 )
@@ -21,101 +24,92 @@ from keras_posenc.ops.rotary_rates import (
 from keras_posenc.ops.sinusoids import Phases
 
 LENGTH = "original_max_position_embeddings"
-# What each type must be given, and what it may be given besides.
+# The keys that each type needs.
 REQUIRED = {
     "default": (),
-    "linear": ("scaling_factor",),
-    "dynamic": ("scaling_factor", LENGTH),
-    "yarn": ("scaling_factor", LENGTH),
-    "longrope": ("scaling_factor", LENGTH, "short_factor", "long_factor"),
-    "llama3": (
-        "scaling_factor",
-        LENGTH,
-        "low_freq_factor",
-        "high_freq_factor",
-    ),
+    "linear": ("factor",),
+    "dynamic": ("factor", LENGTH),
+    "yarn": ("factor", LENGTH),
+    "longrope": ("factor", LENGTH, "short_factor", "long_factor"),
+    "llama3": ("factor", LENGTH, "low_freq_factor", "high_freq_factor"),
 }
-OPTIONAL = {
-    "yarn": (
-        "beta_fast",
-        "beta_slow",
-        "attention_factor",
-        "mscale",
-        "mscale_all_dim",
-        "truncate",
-    ),
-    "longrope": ("attention_factor",),
-}
-ROPE_TYPES = tuple(REQUIRED)
-# Those whose frequencies depend on how long a row is.
+# Those that it takes besides: for frequencies, and for the attention factor.
+_RAMP = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+_GROWTH = ("attention_factor", "mscale", "mscale_all_dim")
+OPTIONAL = {"yarn": (*_RAMP, *_GROWTH), "longrope": ("attention_factor",)}
+# The types whose frequencies depend on the length of a row.
 BY_LENGTH = ("dynamic", "longrope")
 _LISTS = ("short_factor", "long_factor")
+_RATES: dict[str, Callable[..., np.ndarray]] = {
+    "default": frequencies,
+    "linear": linear_rates,
+    "yarn": yarn_rates,
+    "llama3": llama3_rates,
+}
 
 
-def check_scaling(
-    rope_type: str, *, max_wavelength: float, parameters: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Holds the parameters, None where not given, to those of the type.
+def check_scaling(value: Any, *, max_wavelength: float) -> dict[str, Any]:
+    """Check a scaling; None is that of the type `"default"`.
 
     Returns:
-        The parameters as numbers of the right kind.
+        A dict with `rope_type` and numbers of the right kind.
 
     Raises:
-        ValueError: One is missing, unknown to the type, or out of range.
+        ValueError: It is no dict, or a key is missing, unknown to the type, or
+            has a value out of range.
     """
-    required = REQUIRED[rope_type]
-    known = required + OPTIONAL.get(rope_type, ())
-    given = {
-        name: value for name, value in parameters.items() if value is not None
-    }
-    missing = [f"`{name}`" for name in required if name not in given]
+    value = {"rope_type": "default"} if value is None else value
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            "`scaling` must be None or a dict, such as {'rope_type': 'linear', "
+            f"'factor': 4.0}}. Received: scaling={value!r}"
+        )
+    scaling = {key: x for key, x in value.items() if x is not None}
+    kind = check_choice(
+        _name("rope_type"), scaling.get("rope_type"), [*REQUIRED]
+    )
+    missing = [repr(key) for key in REQUIRED[kind] if key not in scaling]
     if missing:
         raise ValueError(
-            f"rope_type={rope_type!r} needs {', '.join(missing)}. "
-            f"Received: {_written(given)}"
+            f"`scaling` with the rope_type {kind!r} needs the keys "
+            f"{', '.join(missing)}. Received: scaling={scaling!r}"
         )
-    strange = {name: x for name, x in given.items() if name not in known}
-    if strange:
+    known = {"rope_type", *REQUIRED[kind], *OPTIONAL.get(kind, ())}
+    unknown = [repr(key) for key in scaling if key not in known]
+    if unknown:
         raise ValueError(
-            f"rope_type={rope_type!r} has no "
-            + ", ".join(f"`{name}`" for name in strange)
-            + f". Received: {_written(strange)}"
+            f"`scaling` with the rope_type {kind!r} has no "
+            f"{', '.join(unknown)}. Received: scaling={scaling!r}"
         )
-    for name, value in given.items():
-        if name == LENGTH:
-            given[name] = check_positive_int(name, value)
-        elif name in _LISTS:
-            given[name] = _check_factors(name, value)
-        elif name == "truncate":
-            given[name] = check_bool(name, value)
-        else:
-            given[name] = check_positive(name, value)
-    for name, low in (("scaling_factor", 1), (LENGTH, 2)):
-        if given.get(name, low) < low:
+    for key, given in scaling.items():
+        if key != "rope_type":
+            scaling[key] = _checked(key, given)
+    for key, low in (("factor", 1), (LENGTH, 2)):
+        if scaling.get(key, low) < low:
             raise ValueError(
-                f"`{name}` must be at least {low}. "
-                f"Received: {name}={given[name]!r}"
+                f"`{_name(key)}` must be at least {low}. "
+                f"Received: {_name(key)}={scaling[key]!r}"
             )
-    _check_ramp(given, "high_freq_factor", "low_freq_factor")
-    if rope_type == "yarn":
-        _check_ramp({**_YARN, **given}, "beta_fast", "beta_slow")
-        _check_mscale(given)
+    _check_order(scaling, "high_freq_factor", "low_freq_factor")
+    if kind == "yarn":
+        _check_order({**_RAMP, **scaling}, "beta_fast", "beta_slow")
+        _check_growth(scaling)
         if max_wavelength == 1:
             raise ValueError(
-                "`max_wavelength` must be above 1 for rope_type='yarn'. "
+                "`max_wavelength` must be above 1 for the rope_type 'yarn'. "
                 f"Received: max_wavelength={max_wavelength!r}"
             )
-    return {name: given.get(name) for name in parameters}
+    return scaling
 
 
-def check_pairs(parameters: Mapping[str, Any], pairs: int) -> None:
-    """Raises `ValueError` unless lists of factors have one for each pair."""
-    for name in _LISTS:
-        factors = parameters[name]
+def check_pairs(scaling: Mapping[str, Any], pairs: int) -> None:
+    """Raise `ValueError` unless lists of factors have one for each pair."""
+    for key in _LISTS:
+        factors = scaling.get(key)
         if factors is not None and len(factors) != pairs:
             raise ValueError(
-                f"`{name}` must have one entry for each of the {pairs} pairs "
-                f"of features. Received: {len(factors)} entries"
+                f"`{_name(key)}` must have one entry for each of the {pairs} "
+                f"pairs of features. Received: {len(factors)} entries"
             )
 
 
@@ -124,126 +118,101 @@ def scaled_phases(
     *,
     dim: int,
     max_wavelength: float,
-    rope_type: str,
-    parameters: Mapping[str, Any],
+    scaling: Mapping[str, Any],
     dtype: str,
 ) -> tuple[Any, Any]:
-    """Sines and cosines of a type, times its attention factor.
+    """Compute sines and cosines, times the attention factor.
 
     Args:
         positions: `(..., seq)`.
         dim: Number of features that turn.
         max_wavelength: The base of the progression of wavelengths.
-        rope_type: One of `ROPE_TYPES`.
-        parameters: What `check_scaling` returned.
+        scaling: What `check_scaling` returned.
         dtype: `"float32"` or `"float64"`, the dtype of the arithmetic.
 
     Returns:
         Two tensors of shape `(*positions.shape, dim // 2)`.
     """
-    factor, length = parameters["scaling_factor"], parameters[LENGTH]
-    grown = parameters["attention_factor"]
-    if rope_type == "dynamic":
+    kind = scaling["rope_type"]
+    if kind == "dynamic":
         return dynamic_phases(
             positions,
             dim=dim,
             max_wavelength=max_wavelength,
-            scaling_factor=factor,
-            original_length=length,
+            factor=scaling["factor"],
+            original_length=scaling[LENGTH],
             dtype=dtype,
         )
-    if rope_type == "longrope":
+    if kind == "longrope":
         short, long = (
             Phases(
                 longrope_rates(
-                    dim, max_wavelength=max_wavelength, factors=parameters[name]
+                    dim, max_wavelength=max_wavelength, factors=scaling[key]
                 ),
                 dtype=dtype,
             )
-            for name in _LISTS
+            for key in _LISTS
         )
         sine, cosine = phases_by_length(
-            positions, short=short, long=long, original_length=length
+            positions, short=short, long=long, original_length=scaling[LENGTH]
         )
-        if grown is None:
-            grown = longrope_attention_factor(
-                factor, original_max_position_embeddings=length
-            )
     else:
-        if rope_type == "linear":
-            rates = linear_rates(
-                dim, max_wavelength=max_wavelength, scaling_factor=factor
-            )
-        elif rope_type == "llama3":
-            low, high = (
-                parameters[f"{x}_freq_factor"] for x in ("low", "high")
-            )
-            rates = llama3_rates(
-                dim,
-                max_wavelength=max_wavelength,
-                scaling_factor=factor,
-                original_max_position_embeddings=length,
-                low_freq_factor=low,
-                high_freq_factor=high,
-            )
-        elif rope_type == "yarn":
-            ramp = {
-                name: default if parameters[name] is None else parameters[name]
-                for name, default in _YARN.items()
-            }
-            rates = yarn_rates(
-                dim,
-                max_wavelength=max_wavelength,
-                scaling_factor=factor,
-                original_max_position_embeddings=length,
-                **ramp,
-            )
-            if grown is None:
-                grown = yarn_attention_factor(
-                    factor,
-                    mscale=parameters["mscale"] or 1.0,
-                    mscale_all_dim=parameters["mscale_all_dim"] or 0.0,
-                )
-        else:
-            rates = frequencies(dim, max_wavelength=max_wavelength)
+        of_rates = {
+            key: value
+            for key, value in scaling.items()
+            if key not in ("rope_type", *_GROWTH)
+        }
+        rates = _RATES[kind](dim, max_wavelength=max_wavelength, **of_rates)
         sine, cosine = Phases(rates, dtype=dtype).at(positions)
-    if grown is None or grown == 1:
-        return sine, cosine
-    return grown * sine, grown * cosine
+    factor = _attention_factor(scaling)
+    return (sine, cosine) if factor == 1 else (factor * sine, factor * cosine)
 
 
-_YARN: dict[str, Any] = {
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "truncate": True,
-}
+def _attention_factor(scaling: Mapping[str, Any]) -> float:
+    if "attention_factor" in scaling:
+        return float(scaling["attention_factor"])
+    if scaling["rope_type"] == "yarn":
+        return yarn_attention_factor(
+            scaling["factor"],
+            mscale=scaling.get("mscale", 1.0),
+            mscale_all_dim=scaling.get("mscale_all_dim", 0.0),
+        )
+    if scaling["rope_type"] == "longrope":
+        return longrope_attention_factor(
+            scaling["factor"], original_max_position_embeddings=scaling[LENGTH]
+        )
+    return 1.0
 
 
-def _check_ramp(given: Mapping[str, Any], above: str, below: str) -> None:
-    if above in given and given[above] <= given[below]:
-        ends = {name: given[name] for name in (above, below)}
+def _checked(key: str, value: Any) -> Any:
+    if key in _LISTS:
+        return _check_factors(_name(key), value)
+    if key == LENGTH:
+        return check_positive_int(_name(key), value)
+    check = check_bool if key == "truncate" else check_positive
+    return check(_name(key), value)
+
+
+def _check_order(scaling: Mapping[str, Any], above: str, below: str) -> None:
+    if above in scaling and scaling[above] <= scaling[below]:
         raise ValueError(
-            f"`{above}` must be above `{below}`. Received: {_written(ends)}"
+            f"`{_name(above)}` must be above `{_name(below)}`. "
+            f"Received: {scaling[above]!r} and {scaling[below]!r}"
         )
 
 
-def _check_mscale(given: Mapping[str, Any]) -> None:
-    """Refuses what would be ignored: half of the pair, or two factors."""
-    pair = {
-        name: given[name]
-        for name in ("mscale", "mscale_all_dim")
-        if name in given
-    }
+def _check_growth(scaling: Mapping[str, Any]) -> None:
+    """Refuse what would be ignored: half of a pair, or two factors."""
+    pair = [key for key in ("mscale", "mscale_all_dim") if key in scaling]
     if len(pair) == 1:
         raise ValueError(
-            "`mscale` and `mscale_all_dim` say together what queries and keys "
-            f"are multiplied by. Received: {_written(pair)} alone"
+            "`scaling` needs the keys 'mscale' and 'mscale_all_dim' together. "
+            f"Received: scaling={dict(scaling)!r}"
         )
-    if pair and "attention_factor" in given:
+    if pair and "attention_factor" in scaling:
         raise ValueError(
-            "`attention_factor` says what `mscale` and `mscale_all_dim` would, "
-            "and cannot be used with them. Received: attention_factor="
-            f"{given['attention_factor']!r}, {_written(pair)}"
+            "'attention_factor' of `scaling` cannot be used with 'mscale' and "
+            f"'mscale_all_dim'. Received: scaling={dict(scaling)!r}"
         )
 
 
@@ -259,5 +228,5 @@ def _check_factors(name: str, value: Any) -> tuple[float, ...]:
     )
 
 
-def _written(given: Mapping[str, Any]) -> str:
-    return ", ".join(f"{k}={v!r}" for k, v in given.items()) or "none of them"
+def _name(key: str) -> str:
+    return f"scaling[{key!r}]"

@@ -1,6 +1,6 @@
 """Rotary position embeddings, in attention or as a layer of their own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -8,17 +8,18 @@ from keras import ops
 
 from keras_posenc.ops.arguments import (
     check_choice,
+    check_integer,
     check_max_wavelength,
     check_position_tensors,
     check_positive,
 )
 from keras_posenc.ops.masks import hide_masked, resolve_mask
+from keras_posenc.ops.named import config_of
 from keras_posenc.ops.positional_encoding import LAYOUTS
 from keras_posenc.ops.positions import count_positions
 from keras_posenc.ops.rotary import rotate_pairs
 from keras_posenc.ops.rotary_scaling import (
     BY_LENGTH,
-    ROPE_TYPES,
     check_pairs,
     check_scaling,
     scaled_phases,
@@ -31,57 +32,53 @@ class RotaryEmbedding(AttentionPosition):
     """Turns pairs of features by angles that grow with the position.
 
     Scores then depend on differences of positions alone. Pair `j` of `dim`
-    features turns by `position * max_wavelength ** (-2 j / dim)`; `rope_type`
-    says how that changes for texts longer than those trained on. As
-    `attention_position` of an encoder it turns queries and keys; called on a
-    tensor it turns that.
+    features turns by `position * max_wavelength ** (-2 j / dim)`; `scaling`
+    changes that for texts longer than those trained on. As
+    `attention_position` of an encoder the layer turns queries and keys; called
+    on a tensor it turns the tensor.
 
-    Angles are never rounded: sines and cosines are exact to 5.8e-7 up to
-    position 2**24, however long the context. `"dynamic"` alone, in rows longer
-    than the original length, has frequencies of float32 accuracy.
+    Sines and cosines are accurate to 5.8e-7 up to position 2**24, however long
+    the context; the scaling `"dynamic"`, in rows longer than the original
+    length, has frequencies of float32 accuracy.
 
     Args:
         max_wavelength: The base of the progression of wavelengths, at least 1.
-        rope_type: How frequencies are scaled for long contexts, one of the
-            following; "needs" names the arguments that belong to it.
+        scaling: How frequencies are scaled for long contexts: None, or a dict
+            with the keys of Hugging Face's `rope_scaling`. (Its
+            `rope_parameters` have two keys more, here arguments:
+            `partial_rotary_factor`, and `rope_theta`, here `max_wavelength`.)
+            The keys of each `"rope_type"`:
 
-            - `"default"`: not at all.
-            - `"linear"`: all divided by `scaling_factor`, which it needs.
+            - `"default"`: none; frequencies are not scaled.
+            - `"linear"`: all are divided by `"factor"`, how many times longer
+              the context is to become.
             - `"dynamic"`: the base grows with the length of each row beyond
-              `original_max_position_embeddings`; needs `scaling_factor` too.
-            - `"yarn"`: slow pairs are divided, fast ones kept; needs
-              `scaling_factor`, `original_max_position_embeddings`.
-            - `"longrope"`: each pair is divided by its own entry of
-              `short_factor`, or, in rows longer than
-              `original_max_position_embeddings`, of `long_factor`; needs all
-              three and `scaling_factor`.
-            - `"llama3"`: as yarn, between `low_freq_factor` and
-              `high_freq_factor` turns within
-              `original_max_position_embeddings`; needs all three and
-              `scaling_factor`.
-        scaling_factor: How many times longer the context is to become.
+              `"original_max_position_embeddings"`, the length trained on;
+              `"factor"`.
+            - `"yarn"`: low frequencies are divided, high ones kept;
+              `"factor"` and `"original_max_position_embeddings"`. Optional:
+              `"beta_fast"` (32), turns within that length from which on a
+              frequency is kept; `"beta_slow"` (1), turns up to which it is
+              divided; `"truncate"` (True), whether the ramp between them
+              begins and ends at whole pairs, as in yarn's published code;
+              `"attention_factor"`, which multiplies the result, by default as
+              in the paper; or, instead of it, `"mscale"`, its growth with the
+              logarithm of `"factor"` (1 in the paper), and
+              `"mscale_all_dim"`, the part of that growth which a model has in
+              its scores already (DeepSeek's do).
+            - `"longrope"`: each frequency is divided by its own entry of
+              `"short_factor"` or, in rows longer than
+              `"original_max_position_embeddings"`, of `"long_factor"`; both
+              lists have an entry for each pair; `"factor"`. Optional:
+              `"attention_factor"`.
+            - `"llama3"`: as yarn, between `"low_freq_factor"` and
+              `"high_freq_factor"` turns within
+              `"original_max_position_embeddings"`; `"factor"`.
         layout: Which features are pair `j`: `"halves"` (columns `j` and
             `dim / 2 + j`: GPT-NeoX, Llama) or `"interleaved"` (`2 j` and
             `2 j + 1`: the paper, GPT-J).
         partial_rotary_factor: Share of the features that turn, the first ones;
             in (0, 1].
-        original_max_position_embeddings: The length trained on.
-        beta_fast: yarn's turns within that length from which on a pair is
-            kept; 32 by default.
-        beta_slow: yarn's turns up to which a pair is divided; 1 by default.
-        low_freq_factor: llama3's turns up to which a pair is divided.
-        high_freq_factor: llama3's turns from which on a pair is kept.
-        short_factor: longrope's divisors, one for each pair.
-        long_factor: longrope's divisors for long rows.
-        attention_factor: What yarn and longrope multiply the result by; by
-            default what their papers say of `scaling_factor`.
-        mscale: yarn's growth of that factor with the logarithm of
-            `scaling_factor`, 1 in the paper. Only with `mscale_all_dim`, and
-            without `attention_factor`.
-        mscale_all_dim: yarn's share of that growth which a model has in its
-            scores already (DeepSeek's do), and which is therefore divided by.
-        truncate: Whether yarn's ramp begins and ends at whole pairs, as in its
-            published code; True by default.
         sequence_axis: The axis of the tokens, where called on a tensor.
         feature_axis: The axis of the features, where called on a tensor.
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
@@ -104,9 +101,9 @@ class RotaryEmbedding(AttentionPosition):
         A tensor like `inputs`, in the compute dtype. The mask passes through.
 
     Raises:
-        ValueError: An argument that is none of the above, or that the
-            `rope_type` needs or does not have; a number of turning features
-            that is odd.
+        ValueError: An argument that is none of the above; a `scaling` that
+            lacks a key of its type, or has another; a number of turning
+            features that is odd.
 
     Example:
     >>> import numpy as np
@@ -117,9 +114,11 @@ class RotaryEmbedding(AttentionPosition):
     >>> tuple(encoder(np.ones((2, 10, 64), "float32")).shape)
     (2, 10, 64)
     >>> yarn = kp.RotaryEmbedding(
-    ...     rope_type="yarn",
-    ...     scaling_factor=4,
-    ...     original_max_position_embeddings=4096,
+    ...     scaling={
+    ...         "rope_type": "yarn",
+    ...         "factor": 4.0,
+    ...         "original_max_position_embeddings": 4096,
+    ...     }
     ... )
     >>> tuple(yarn(np.ones((2, 10, 64), "float32"), start_index=5000).shape)
     (2, 10, 64)
@@ -136,28 +135,15 @@ class RotaryEmbedding(AttentionPosition):
         self,
         *,
         max_wavelength: float = 10000,
-        rope_type: str = "default",
-        scaling_factor: float | None = None,
+        scaling: Mapping[str, Any] | None = None,
         layout: str = "halves",
         partial_rotary_factor: float = 1.0,
-        original_max_position_embeddings: int | None = None,
-        beta_fast: float | None = None,
-        beta_slow: float | None = None,
-        low_freq_factor: float | None = None,
-        high_freq_factor: float | None = None,
-        short_factor: Sequence[float] | None = None,
-        long_factor: Sequence[float] | None = None,
-        attention_factor: float | None = None,
-        mscale: float | None = None,
-        mscale_all_dim: float | None = None,
-        truncate: bool | None = None,
         sequence_axis: int = 1,
         feature_axis: int = -1,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.max_wavelength = check_max_wavelength(max_wavelength)
-        self.rope_type = check_choice("rope_type", rope_type, ROPE_TYPES)
         self.layout = check_choice("layout", layout, LAYOUTS)
         self.partial_rotary_factor = check_positive(
             "partial_rotary_factor", partial_rotary_factor
@@ -167,32 +153,13 @@ class RotaryEmbedding(AttentionPosition):
                 "`partial_rotary_factor` must be in (0, 1]. Received: "
                 f"partial_rotary_factor={partial_rotary_factor!r}"
             )
-        self._scaling = check_scaling(
-            rope_type,
-            max_wavelength=self.max_wavelength,
-            parameters={
-                "scaling_factor": scaling_factor,
-                "original_max_position_embeddings": (
-                    original_max_position_embeddings
-                ),
-                "beta_fast": beta_fast,
-                "beta_slow": beta_slow,
-                "low_freq_factor": low_freq_factor,
-                "high_freq_factor": high_freq_factor,
-                "short_factor": short_factor,
-                "long_factor": long_factor,
-                "attention_factor": attention_factor,
-                "mscale": mscale,
-                "mscale_all_dim": mscale_all_dim,
-                "truncate": truncate,
-            },
+        self.scaling = check_scaling(
+            scaling, max_wavelength=self.max_wavelength
         )
-        for name, value in self._scaling.items():
-            setattr(self, name, value)
-        self.sequence_axis = _check_axis("sequence_axis", sequence_axis)
-        self.feature_axis = _check_axis("feature_axis", feature_axis)
-        # Where the length of a row counts, its padding must not.
-        self.uses_length = rope_type in BY_LENGTH
+        self.rope_type = self.scaling["rope_type"]
+        self.sequence_axis = check_integer("sequence_axis", sequence_axis)
+        self.feature_axis = check_integer("feature_axis", feature_axis)
+        self.uses_length = self.rope_type in BY_LENGTH
         self.supports_masking = True
         # Keras would cast real positions to the compute dtype, in which 1001
         # and 1000 can be the same number.
@@ -244,35 +211,15 @@ class RotaryEmbedding(AttentionPosition):
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         return tuple(input_shape)
 
-    def compute_output_spec(
-        self,
-        inputs: Any,
-        *,
-        positions: Any = None,
-        start_index: Any = 0,
-        segment_ids: Any = None,
-        mask: Any = None,
-    ) -> Any:
-        self._check_call(inputs, positions, start_index, segment_ids, mask)
+    def compute_output_spec(self, inputs: Any, **call: Any) -> Any:
+        self._check_call(inputs, **call)
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "max_wavelength": self.max_wavelength,
-            "rope_type": self.rope_type,
-            "layout": self.layout,
-            "partial_rotary_factor": self.partial_rotary_factor,
-            **{
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in self._scaling.items()
-            },
-            "sequence_axis": self.sequence_axis,
-            "feature_axis": self.feature_axis,
-        }
+        return {**super().get_config(), **config_of(self)}
 
     def _turn(self, x: Any, sine: Any, cosine: Any) -> Any:
-        """Turns the features that turn, in the precision of the phases."""
+        """Turn the features that turn, in the precision of the phases."""
         wide = ops.cast(x, sine.dtype)
         turning = 2 * sine.shape[-1]
         if turning == x.shape[-1]:
@@ -291,13 +238,12 @@ class RotaryEmbedding(AttentionPosition):
             positions,
             dim=self._check_width(x.shape[-1]),
             max_wavelength=self.max_wavelength,
-            rope_type=self.rope_type,
-            parameters=self._scaling,
+            scaling=self.scaling,
             dtype="float64" if dtype == "float64" else "float32",
         )
 
     def _check_width(self, width: Any) -> int:
-        """How many of the features turn."""
+        """Check the number of features, and return how many turn."""
         dim = int((width or 0) * self.partial_rotary_factor)
         if not dim or dim % 2:
             raise ValueError(
@@ -307,16 +253,16 @@ class RotaryEmbedding(AttentionPosition):
                 "partial_rotary_factor="
                 f"{self.partial_rotary_factor}, which turns {dim} features"
             )
-        check_pairs(self._scaling, dim // 2)
+        check_pairs(self.scaling, dim // 2)
         return dim
 
     def _check_call(
         self,
         inputs: Any,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        mask: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
     ) -> None:
         shape, rank = tuple(inputs.shape), len(inputs.shape)
         axes = (self.sequence_axis, self.feature_axis)
@@ -343,9 +289,3 @@ class RotaryEmbedding(AttentionPosition):
             segment_ids,
             mask,
         )
-
-
-def _check_axis(name: str, value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}")

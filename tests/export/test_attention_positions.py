@@ -13,19 +13,17 @@ pytestmark = pytest.mark.tensorflow
 
 HEADS, DIM = 4, 16
 LENGTH = 8  # longer rows have other frequencies
-SCALING = {"scaling_factor": 4, "original_max_position_embeddings": LENGTH}
+SCALING = {"factor": 4, "original_max_position_embeddings": LENGTH}
+YARN, DYNAMIC, LONGROPE = (
+    {"rope_type": kind, **SCALING} for kind in ("yarn", "dynamic", "longrope")
+)
+LONGROPE |= {"short_factor": [1, 2], "long_factor": [3, 4]}
 SCHEMES = {
     "rotary": kp.RotaryEmbedding,
     "interleaved": partial(kp.RotaryEmbedding, layout="interleaved"),
-    "yarn": partial(kp.RotaryEmbedding, rope_type="yarn", **SCALING),
-    "dynamic": partial(kp.RotaryEmbedding, rope_type="dynamic", **SCALING),
-    "longrope": partial(
-        kp.RotaryEmbedding,
-        rope_type="longrope",
-        short_factor=[1, 2],
-        long_factor=[3, 4],
-        **SCALING,
-    ),
+    "yarn": partial(kp.RotaryEmbedding, scaling=YARN),
+    "dynamic": partial(kp.RotaryEmbedding, scaling=DYNAMIC),
+    "longrope": partial(kp.RotaryEmbedding, scaling=LONGROPE),
     "alibi": kp.AlibiBias,
     "relative-bias": kp.RelativePositionBias,
     "relative": partial(kp.RelativePositionEmbedding, 5),
@@ -119,12 +117,10 @@ def test_all_go_out_from_mixed_precision(kind, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["float32", "int8", "float16"])
-@pytest.mark.parametrize("rope_type", ["default", "dynamic"])
-def test_rotation_survives_converters(mode, rope_type, tmp_path):
+@pytest.mark.parametrize("scaling", [None, DYNAMIC])
+def test_rotation_survives_converters(mode, scaling, tmp_path):
     """A rotation has no weights, and its tables and scalars no floats."""
-    layer = kp.RotaryEmbedding(
-        rope_type=rope_type, **(SCALING if rope_type == "dynamic" else {})
-    )
+    layer = kp.RotaryEmbedding(scaling=scaling)
     x = keras.Input((None, DIM), name="x")
     positions = keras.Input((None,), dtype="int32", name="positions")
     model = keras.Model([x, positions], {"y": layer(x, positions=positions)})
@@ -148,7 +144,7 @@ def test_rotation_survives_converters(mode, rope_type, tmp_path):
     # Frequencies of a row are float32's: one unit in the last place, of an
     # exponential that two runtimes round their own way, moves far angles.
     tolerance = 4e-6
-    if rope_type == "dynamic":
+    if scaling is DYNAMIC:
         values["positions"] %= 100
         values["positions"][:, -1] = 100
         expected = model(values)["y"].numpy()

@@ -390,7 +390,11 @@ def test_a_file_answers_as_the_generator_did(tmp_path):
 # ---- Bad input
 
 PAST = kp.RotaryEmbedding(
-    rope_type="dynamic", scaling_factor=2.0, original_max_position_embeddings=4
+    scaling={
+        "rope_type": "dynamic",
+        "factor": 2.0,
+        "original_max_position_embeddings": 4,
+    }
 )
 BAD = [
     ({"beams": 0}, "`beams` must be a positive integer.*beams=0"),

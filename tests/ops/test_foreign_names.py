@@ -50,13 +50,12 @@ VALUES = {
     "max_length": 7,
     "sequence_length": 7,
     "max_position": 7,
-    "scaling_factor": 2.0,
+    "scaling": {"rope_type": "linear", "factor": 2.0},
     "num_key_value_heads": 2,
     "target_vocabulary_size": 9,
     "memory_dim": 8,
     "d_model": 8,
 }
-WITH = {"scaling_factor": {"rope_type": "linear"}}
 
 
 # Files of pieces are made in tests of their own.
@@ -78,7 +77,7 @@ def with_argument(kind, base, name):
     if name in parameters:
         value = parameters[name].default
     value = VALUES.get(name, base.get(name, value))
-    return {**base, **WITH.get(name, {}), name: value}
+    return {**base, name: value}
 
 
 @pytest.mark.parametrize("kind", CLASSES.values(), ids=CLASSES)
@@ -153,7 +152,11 @@ DROPOUT = "`. Did you mean `dropout`?"
             "`. Did you mean `num_heads`?",
         ),
         (kp.PositionEmbedding, "max_len", "`. Did you mean `sequence_length`?"),
-        (kp.RotaryEmbedding, "factor", "`. Did you mean `scaling_factor`?"),
+        (
+            kp.RotaryEmbedding,
+            "factor rope_type scaling_factor rope_scaling",
+            "`. Did you mean `scaling`?",
+        ),
         (kp.PositionalEncoding, "layot", "`. Did you mean `layout`?"),
         (
             kp.TransformerEncoder,

@@ -12,7 +12,11 @@ pytest.importorskip("tf2onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 DIM = 8
-LONGER = {"scaling_factor": 2.0, "original_max_position_embeddings": 4}
+LONGER = {
+    "rope_type": "dynamic",
+    "factor": 2.0,
+    "original_max_position_embeddings": 4,
+}
 ENCODINGS = [
     kp.PositionalEncoding(),
     kp.IndexEncoding(normalize=True),
@@ -20,7 +24,7 @@ ENCODINGS = [
     kp.TimeEncoding(),
     kp.TimeEncoding(kind="learned"),
     kp.RotaryEmbedding(),
-    kp.RotaryEmbedding(rope_type="dynamic", **LONGER),
+    kp.RotaryEmbedding(scaling=LONGER),
 ]
 # Two of the tables' errors, and ten roundings of sums below 4.
 BOUND = 2 * 5.8e-7 + 10 * 4 * 2**-24

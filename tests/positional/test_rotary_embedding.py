@@ -1,6 +1,7 @@
 """Rotary embeddings: the papers, Hugging Face's numbers, and refusals."""
 
 import json
+import re
 from pathlib import Path
 
 import keras
@@ -23,17 +24,17 @@ UNIT = 2.0**-24
 DIM = 16
 SCALINGS = {
     "default": {},
-    "linear": {"scaling_factor": 4},
-    "dynamic": {"scaling_factor": 4, "original_max_position_embeddings": 64},
-    "yarn": {"scaling_factor": 8, "original_max_position_embeddings": 64},
+    "linear": {"factor": 4},
+    "dynamic": {"factor": 4, "original_max_position_embeddings": 64},
+    "yarn": {"factor": 8, "original_max_position_embeddings": 64},
     "longrope": {
-        "scaling_factor": 4,
+        "factor": 4,
         "original_max_position_embeddings": 64,
         "short_factor": [1.0 + j / 8 for j in range(DIM // 2)],
         "long_factor": [2.0 + j for j in range(DIM // 2)],
     },
     "llama3": {
-        "scaling_factor": 8,
+        "factor": 8,
         "original_max_position_embeddings": 64,
         "low_freq_factor": 1,
         "high_freq_factor": 4,
@@ -41,22 +42,28 @@ SCALINGS = {
 }
 
 
+NOT_OF_RATES = {"rope_type", "attention_factor", "mscale", "mscale_all_dim"}
+
+
 def of(rope_type):
     return {"rope_type": rope_type, **SCALINGS[rope_type]}
 
 
 def scaled(rope_type, **options):
-    return kp.RotaryEmbedding(**of(rope_type), **options)
+    return kp.RotaryEmbedding(scaling=of(rope_type), **options)
 
 
 def rates_of(layer, dim=DIM, length=0):
     """The oracle's frequencies for a layer."""
-    names = {*SCALINGS["longrope"], *SCALINGS["llama3"]}
-    names |= {"beta_fast", "beta_slow", "truncate"}
-    given = {name: getattr(layer, name) for name in names}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {
+        "scaling_factor" if name == "factor" else name: value
+        for name, value in layer.scaling.items()
+        if name not in NOT_OF_RATES
+    }
     base = layer.max_wavelength
-    return ref.rotary_rates(layer.rope_type, dim, base, length, **given)
+    return ref.rotary_rates(
+        layer.scaling["rope_type"], dim, base, length, **given
+    )
 
 
 def numpy(x):
@@ -81,9 +88,8 @@ def case_of(key):
     }
     layer = kp.RotaryEmbedding(
         max_wavelength=float(case["max_wavelength"]),
-        rope_type=str(case["rope_type"]),
         partial_rotary_factor=float(case["partial_rotary_factor"]),
-        **json.loads(str(case["parameters"])),
+        scaling=json.loads(str(case["scaling"])),
     )
     return case, layer
 
@@ -325,11 +331,6 @@ def test_segments_start_again(near):
     ("arguments", "message"),
     [
         (
-            {"rope_type": "yaarn"},
-            r"`rope_type` must be 'default', .* or 'llama3'\. "
-            r"Received: rope_type='yaarn'",
-        ),
-        (
             {"layout": "halfs"},
             r"`layout` must be 'interleaved' or 'halves'\. "
             r"Received: layout='halfs'",
@@ -341,46 +342,71 @@ def test_segments_start_again(near):
             r"Received: partial_rotary_factor=1\.5",
         ),
         (
-            {"rope_type": "linear"},
-            "rope_type='linear' needs `scaling_factor`. Received: none of them",
+            {"scaling": of("yarn"), "max_wavelength": 1},
+            "`max_wavelength` must be above 1 for the rope_type 'yarn'",
+        ),
+        ({"sequence_axis": None}, "`sequence_axis` must be an integer"),
+    ],
+)
+def test_refuses_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kp.RotaryEmbedding(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        (
+            "linear",
+            "`scaling` must be None or a dict, such as {'rope_type': 'linear', "
+            "'factor': 4.0}. Received: scaling='linear'",
         ),
         (
-            {"rope_type": "yarn", "scaling_factor": 2},
-            "rope_type='yarn' needs `original_max_position_embeddings`. "
-            "Received: scaling_factor=2",
+            {"rope_type": "yaarn"},
+            "`scaling['rope_type']` must be 'default', 'linear', 'dynamic', "
+            "'yarn', 'longrope' or 'llama3'. "
+            "Received: scaling['rope_type']='yaarn'",
+        ),
+        ({"factor": 2.0}, "Received: scaling['rope_type']=None"),
+        (
+            {"rope_type": "linear", "factor": None},
+            "`scaling` with the rope_type 'linear' needs the keys 'factor'. "
+            "Received: scaling={'rope_type': 'linear'}",
+        ),
+        (
+            {"rope_type": "yarn", "factor": 2},
+            "'yarn' needs the keys 'original_max_position_embeddings'. "
+            "Received: scaling={'rope_type': 'yarn', 'factor': 2}",
         ),
         (
             {"rope_type": "dynamic"},
-            "needs `scaling_factor`, `original_max_position_embeddings`",
+            "needs the keys 'factor', 'original_max_position_embeddings'",
         ),
-        ({"rope_type": "longrope"}, "`short_factor`, `long_factor`"),
-        ({"rope_type": "llama3"}, "`low_freq_factor`, `high_freq_factor`"),
+        ({"rope_type": "longrope"}, "'short_factor', 'long_factor'"),
+        ({"rope_type": "llama3"}, "'low_freq_factor', 'high_freq_factor'"),
         (
-            {"scaling_factor": 2.0},
-            "rope_type='default' has no `scaling_factor`. "
-            "Received: scaling_factor=2.0",
+            {"rope_type": "default", "factor": 2.0},
+            "`scaling` with the rope_type 'default' has no 'factor'. "
+            "Received: scaling={'rope_type': 'default', 'factor': 2.0}",
         ),
+        ({**of("llama3"), "truncate": True}, "'llama3' has no 'truncate'"),
         (
-            {"rope_type": "linear", "scaling_factor": 0.5},
-            "`scaling_factor` must be at least 1. Received: scaling_factor=0.5",
+            {"rope_type": "linear", "factor": 0.5},
+            "`scaling['factor']` must be at least 1. "
+            "Received: scaling['factor']=0.5",
         ),
         (
             {**of("llama3"), "high_freq_factor": 1},
-            "`high_freq_factor` must be above `low_freq_factor`. Received: "
-            "high_freq_factor=1.0, low_freq_factor=1.0",
+            "`scaling['high_freq_factor']` must be above "
+            "`scaling['low_freq_factor']`. Received: 1.0 and 1.0",
         ),
         (
             {**of("yarn"), "beta_slow": 40},
-            "`beta_fast` must be above `beta_slow`",
-        ),
-        (
-            {**of("yarn"), "max_wavelength": 1},
-            "`max_wavelength` must be above 1 for rope_type='yarn'",
+            "`scaling['beta_fast']` must be above `scaling['beta_slow']`",
         ),
         (
             {**of("yarn"), "mscale": 1},
-            r"`mscale` and `mscale_all_dim` say together .* "
-            r"Received: mscale=1.0 alone",
+            "`scaling` needs the keys 'mscale' and 'mscale_all_dim' together",
         ),
         (
             {
@@ -389,29 +415,33 @@ def test_segments_start_again(near):
                 "mscale_all_dim": 2,
                 "attention_factor": 3,
             },
-            r"`attention_factor` says what .* Received: attention_factor=3.0, "
-            r"mscale=1.0, mscale_all_dim=2.0",
+            "'attention_factor' of `scaling` cannot be used with 'mscale' and ",
         ),
         (
             {**of("yarn"), "truncate": 1},
-            r"`truncate` must be True or False\. Received: truncate=1",
+            "`scaling['truncate']` must be True or False",
         ),
-        ({**of("llama3"), "truncate": True}, "'llama3' has no `truncate`"),
         (
             {**of("longrope"), "short_factor": "long"},
-            "`short_factor` must be a list of positive numbers. "
-            "Received: short_factor='long'",
+            "`scaling['short_factor']` must be a list of positive numbers. "
+            "Received: scaling['short_factor']='long'",
         ),
         (
             {**of("longrope"), "long_factor": [1, -2]},
-            r"`long_factor\[1\]` must be a positive finite number",
+            "`scaling['long_factor'][1]` must be a positive finite number",
         ),
-        ({"sequence_axis": None}, "`sequence_axis` must be an integer"),
     ],
 )
-def test_refuses_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        kp.RotaryEmbedding(**arguments)
+def test_refuses_scalings(scaling, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kp.RotaryEmbedding(scaling=scaling)
+
+
+def test_scaling_of_a_config():
+    """A config of Hugging Face may name keys without a value."""
+    layer = kp.RotaryEmbedding(scaling={**of("yarn"), "attention_factor": None})
+    assert layer.get_config()["scaling"] == of("yarn")
+    assert kp.RotaryEmbedding().scaling == {"rope_type": "default"}
 
 
 def test_refuses_odd_widths():
@@ -427,8 +457,8 @@ def test_refuses_odd_widths():
 
 
 def test_refuses_factors_for_another_width():
-    message = "`short_factor` must have one entry for each of the 2 pairs"
-    with pytest.raises(ValueError, match=message):
+    message = "`scaling['short_factor']` must have one entry for each of the 2"
+    with pytest.raises(ValueError, match=re.escape(message)):
         scaled("longrope")(np.ones((1, 2, 4), "float32"))
 
 

@@ -22,13 +22,13 @@ TARGET = np.random.default_rng(1).integers(1, VOCABULARY, (3, LENGTH), "int32")
 TOLERANCE = 1e-5
 YARN = {
     "rope_type": "yarn",
-    "scaling_factor": 4,
+    "factor": 4,
     "original_max_position_embeddings": 16,
 }
 IN_ATTENTION = {
     "none": lambda: None,
     "rotary": kp.RotaryEmbedding,
-    "yarn": lambda: kp.RotaryEmbedding(layout="interleaved", **YARN),
+    "yarn": lambda: kp.RotaryEmbedding(layout="interleaved", scaling=YARN),
     "alibi": kp.AlibiBias,
     "t5": kp.RelativePositionBias,
     "t5-causal": lambda: kp.RelativePositionBias(bidirectional=False),
@@ -364,7 +364,7 @@ def test_loop_in_litert_of_any_batch_and_length(looped):
         (
             {
                 "attention_position": lambda: kp.RotaryEmbedding(
-                    **{**YARN, "rope_type": "dynamic"}
+                    scaling={**YARN, "rope_type": "dynamic"}
                 )
             },
             "rope_type='dynamic' cannot be cached: how it treats a token",

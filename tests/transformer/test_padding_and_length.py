@@ -18,9 +18,11 @@ POSITIONS = {
     "none": lambda: None,
     "rotary": kp.RotaryEmbedding,
     "dynamic rotary": lambda: kp.RotaryEmbedding(
-        rope_type="dynamic",
-        scaling_factor=2.0,
-        original_max_position_embeddings=4,
+        scaling={
+            "rope_type": "dynamic",
+            "factor": 2.0,
+            "original_max_position_embeddings": 4,
+        }
     ),
     "alibi": kp.AlibiBias,
     "t5": kp.RelativePositionBias,

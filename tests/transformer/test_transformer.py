@@ -352,9 +352,11 @@ REFUSED = {
     "cross-by-length": (
         {
             "cross_attention_position": lambda: kp.RotaryEmbedding(
-                rope_type="dynamic",
-                scaling_factor=2,
-                original_max_position_embeddings=8,
+                scaling={
+                    "rope_type": "dynamic",
+                    "factor": 2,
+                    "original_max_position_embeddings": 8,
+                }
             )
         },
         "RotaryEmbedding with rope_type='dynamic' depends on the length",
