@@ -61,10 +61,6 @@ class Stack(AttentionLayer):
         super().__init__(**for_keras(options))
         self.num_layers = count = check_positive_int("num_layers", num_layers)
         self.skip_padding = check_bool("skip_padding", skip_padding)
-        of_blocks = {
-            **keep_options(self, BlockOptions, options),
-            **(of_blocks or {}),
-        }
         by_block = dict(by_block or {})
         positions = {
             "attention_position": options["attention_position"],
@@ -76,6 +72,10 @@ class Stack(AttentionLayer):
             by_block[name] = (
                 value if isinstance(value, list) else [value] * count
             )
+        of_blocks = {
+            **keep_options(self, BlockOptions, options),
+            **(of_blocks or {}),
+        }
         # A shared block is built, saved and quantized once.
         made = [
             block(

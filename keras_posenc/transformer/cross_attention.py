@@ -112,7 +112,6 @@ class CrossAttention(DecodingLayer):
         self.num_heads, self.num_key_value_heads = check_heads(
             num_heads, num_key_value_heads
         )
-        keep_options(self, AttentionOptions, options)
         self.attention_position = check_cross_attention_position(
             attention_position, self.dtype_policy
         )
@@ -120,6 +119,7 @@ class CrossAttention(DecodingLayer):
         self.memory_dim = memory_dim
         if memory_dim is not None:
             check_positive_int("memory_dim", memory_dim)
+        keep_options(self, AttentionOptions, options)
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )

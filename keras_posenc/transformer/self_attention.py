@@ -105,11 +105,11 @@ class SelfAttention(AttentionLayer):
         self.num_heads, self.num_key_value_heads = check_heads(
             num_heads, num_key_value_heads
         )
-        keep_options(self, AttentionOptions, options)
         self.attention_position = check_attention_position(
             attention_position, self.dtype_policy
         )
         self.attention_window = check_window(attention_window)
+        keep_options(self, AttentionOptions, options)
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
