@@ -3,241 +3,51 @@
 __version__ = "0.1.0"
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import pkgutil
+import re
+from typing import Any
 
-# What `.keras` files hold beside layers with a name here.
-from keras_posenc import training
-from keras_posenc.checkpoints.pretrained_model import (
-    PretrainedModel as PretrainedModel,
-)
-from keras_posenc.generation.generator import (
-    Generator as Generator,
-)
-from keras_posenc.ops.positional_encoding import (
-    get_angles as get_angles,
-)
-from keras_posenc.ops.positional_encoding import (
-    positional_encoding as positional_encoding,
-)
-from keras_posenc.ops.positions import (
-    positions_from_mask as positions_from_mask,
-)
-from keras_posenc.ops.positions import (
-    positions_from_segments as positions_from_segments,
-)
-from keras_posenc.positional.alibi_bias import (
-    AlibiBias as AlibiBias,
-)
-from keras_posenc.positional.attention_position import (
-    AttentionPosition as AttentionPosition,
-)
-from keras_posenc.positional.axial_positional_encoding import (
-    AxialPositionalEncoding as AxialPositionalEncoding,
-)
-from keras_posenc.positional.disentangled_bias import (
-    DisentangledBias as DisentangledBias,
-)
-from keras_posenc.positional.fire_bias import (
-    FireBias as FireBias,
-)
-from keras_posenc.positional.index_encoding import (
-    IndexEncoding as IndexEncoding,
-)
-from keras_posenc.positional.kerple_bias import (
-    KerpleBias as KerpleBias,
-)
-from keras_posenc.positional.position_embedding import (
-    PositionEmbedding as PositionEmbedding,
-)
-from keras_posenc.positional.positional_encoding import (
-    PositionalEncoding as PositionalEncoding,
-)
-from keras_posenc.positional.randomized_positions import (
-    RandomizedPositions as RandomizedPositions,
-)
-from keras_posenc.positional.relative_position_bias import (
-    RelativePositionBias as RelativePositionBias,
-)
-from keras_posenc.positional.relative_position_embedding import (
-    RelativePositionEmbedding as RelativePositionEmbedding,
-)
-from keras_posenc.positional.rotary_embedding import (
-    RotaryEmbedding as RotaryEmbedding,
-)
-from keras_posenc.positional.time_encoding import (
-    TimeEncoding as TimeEncoding,
-)
-from keras_posenc.positional.transformer_xl_bias import (
-    TransformerXLBias as TransformerXLBias,
-)
-from keras_posenc.text.byte_pair_tokenizer import (
-    BytePairTokenizer as BytePairTokenizer,
-)
-from keras_posenc.text.byte_tokenizer import (
-    ByteTokenizer as ByteTokenizer,
-)
-from keras_posenc.text.character_tokenizer import (
-    CharacterTokenizer as CharacterTokenizer,
-)
-from keras_posenc.text.sentencepiece_tokenizer import (
-    SentencepieceTokenizer as SentencepieceTokenizer,
-)
-from keras_posenc.text.wordpiece_tokenizer import (
-    WordpieceTokenizer as WordpieceTokenizer,
-)
-from keras_posenc.transformer import _first_and_average_pooling  # noqa: F401
-from keras_posenc.transformer.cross_attention import (
-    CrossAttention as CrossAttention,
-)
-from keras_posenc.transformer.feed_forward import (
-    FeedForward as FeedForward,
-)
-from keras_posenc.transformer.first_token_pooling import (
-    FirstTokenPooling1D as FirstTokenPooling1D,
-)
-from keras_posenc.transformer.l2_normalization import (
-    L2Normalization as L2Normalization,
-)
-from keras_posenc.transformer.masked_average_pooling import (
-    MaskedAveragePooling1D as MaskedAveragePooling1D,
-)
-from keras_posenc.transformer.masked_max_pooling import (
-    MaskedMaxPooling1D as MaskedMaxPooling1D,
-)
-from keras_posenc.transformer.patch_embedding import (
-    PatchEmbedding as PatchEmbedding,
-)
-from keras_posenc.transformer.self_attention import (
-    SelfAttention as SelfAttention,
-)
-from keras_posenc.transformer.transformer import (
-    Transformer as Transformer,
-)
-from keras_posenc.transformer.transformer_decoder import (
-    TransformerDecoder as TransformerDecoder,
-)
-from keras_posenc.transformer.transformer_decoder_block import (
-    TransformerDecoderBlock as TransformerDecoderBlock,
-)
-from keras_posenc.transformer.transformer_decoder_model import (
-    TransformerDecoderModel as TransformerDecoderModel,
-)
-from keras_posenc.transformer.transformer_encoder import (
-    TransformerEncoder as TransformerEncoder,
-)
-from keras_posenc.transformer.transformer_encoder_block import (
-    TransformerEncoderBlock as TransformerEncoderBlock,
-)
-from keras_posenc.transformer.transformer_encoder_model import (
-    TransformerEncoderModel as TransformerEncoderModel,
-)
-from keras_posenc.transformer.vision_transformer_model import (
-    VisionTransformerModel as VisionTransformerModel,
-)
-
-if TYPE_CHECKING:
-    from keras_posenc.checkpoints.hugging_face import (
-        load_hugging_face as load_hugging_face,
-    )
-    from keras_posenc.checkpoints.keras_hub import (
-        from_keras_hub as from_keras_hub,
-    )
-    from keras_posenc.checkpoints.saving import (
-        save_hugging_face as save_hugging_face,
-    )
-    from keras_posenc.distribution import (
-        layout_map as layout_map,
-    )
-    from keras_posenc.distribution import (
-        restore_checkpoint as restore_checkpoint,
-    )
-    from keras_posenc.distribution import (
-        save_gathered as save_gathered,
-    )
-    from keras_posenc.export.benchmark import Benchmark as Benchmark
-    from keras_posenc.export.benchmark import (
-        benchmark_litert as benchmark_litert,
-    )
-    from keras_posenc.export.errors import ExportError as ExportError
-    from keras_posenc.export.errors import (
-        ExportVerificationError as ExportVerificationError,
-    )
-    from keras_posenc.export.inspect import inspect as inspect
-    from keras_posenc.export.litert import export_litert as export_litert
-    from keras_posenc.export.onnx import export_onnx as export_onnx
-    from keras_posenc.export.report import Artifact as Artifact
-    from keras_posenc.export.report import (
-        VerificationReport as VerificationReport,
-    )
-    from keras_posenc.export.rollback import rollback as rollback
-    from keras_posenc.export.saved_model import (
-        export_saved_model as export_saved_model,
-    )
-    from keras_posenc.export.signatures.text_predictions import (
-        predict_texts as predict_texts,
-    )
-    from keras_posenc.export.verify import verify as verify
-    from keras_posenc.scoring.files import ScoringReport as ScoringReport
-    from keras_posenc.scoring.files import score_files as score_files
-    from keras_posenc.scoring.scorer import Scorer as Scorer
-
-# Where that is which no `.keras` file holds: exports and what runs them, files
-# of other libraries, several devices. It takes longer to import than all the
-# layers, and most programs that import the layers use none of it.
-_LATE = {
-    "Benchmark": "export.benchmark",
-    "benchmark_litert": "export.benchmark",
-    "ExportError": "export.errors",
-    "ExportVerificationError": "export.errors",
-    "inspect": "export.inspect",
-    "export_litert": "export.litert",
-    "export_onnx": "export.onnx",
-    "Artifact": "export.report",
-    "VerificationReport": "export.report",
-    "export_saved_model": "export.saved_model",
-    "predict_texts": "export.signatures.text_predictions",
-    "verify": "export.verify",
-    "rollback": "export.rollback",
-    "load_hugging_face": "checkpoints.hugging_face",
-    "from_keras_hub": "checkpoints.keras_hub",
-    "save_hugging_face": "checkpoints.saving",
-    "layout_map": "distribution",
-    "restore_checkpoint": "distribution",
-    "save_gathered": "distribution",
-    "Scorer": "scoring.scorer",
-    "ScoringReport": "scoring.files",
-    "score_files": "scoring.files",
+# Public names by module are listed in the stub alone, which type checkers read
+# too.
+_STUB = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
+_MODULES = {
+    name: module
+    for module, name in re.findall(r"from (\S+) import (\w+) as", _STUB)
 }
-# The same of rooms whose names stay in them.
-_ROOMS = ("analysis", "distribution")
+# Imported when a name of theirs is first used. No `.keras` file holds any of
+# these, and they take longer to import than all the layers.
+_LATE = (
+    "keras_posenc.checkpoints.hugging_face",
+    "keras_posenc.checkpoints.keras_hub",
+    "keras_posenc.checkpoints.saving",
+    "keras_posenc.distribution",
+    "keras_posenc.export",
+    "keras_posenc.scoring",
+)
+__all__ = sorted(name for name in _MODULES if _MODULES[name] != __name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name not in _LATE:
+    module = _MODULES.get(name)
+    if module == __name__:
+        return importlib.import_module(f"{module}.{name}")
+    if module is None:
         from keras_posenc.ops.foreign_names import no_such_name
 
-        names = [f"training.{each}" for each in training.__all__]
-        names += globals()["__all__"]
-        raise no_such_name(__name__, name, known=names)
-    module = importlib.import_module(f"{__name__}.{_LATE[name]}")
-    value = globals()[name] = getattr(module, name)
+        of_training = (f"training.{each}" for each in training.__all__)
+        raise no_such_name(__name__, name, known=[*of_training, *__all__])
+    value = globals()[name] = getattr(importlib.import_module(module), name)
     return value
-
-
-# Type checkers read the public names off the imports instead.
-if not TYPE_CHECKING:
-    __all__ = sorted(
-        {
-            name
-            for name, value in globals().items()
-            if getattr(value, "__module__", "").startswith(f"{__name__}.")
-        }
-        | set(_LATE)
-    )
 
 
 def __dir__() -> list[str]:
     hidden = {name for name in globals() if name.startswith("_")}
-    return sorted({*hidden, *globals()["__all__"]})
+    return sorted({*hidden, *__all__})
+
+
+# What `.keras` files hold is registered with Keras as it is imported.
+training = importlib.import_module("keras_posenc.training")
+importlib.import_module("keras_posenc.transformer._first_and_average_pooling")
+for _name in __all__:
+    if not _MODULES[_name].startswith(_LATE):
+        __getattr__(_name)

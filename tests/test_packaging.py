@@ -55,7 +55,7 @@ def test_wheel_holds_the_package_alone(tmp_path):
         path.relative_to(source).as_posix()
         for name in packages
         for path in (source / name).rglob("*.py")
-    } | {"keras_posenc/py.typed"}
+    } | {"keras_posenc/py.typed", "keras_posenc/__init__.pyi"}
 
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index"]
     subprocess.run(
@@ -203,12 +203,11 @@ brought = {name.split(".")[0] for name in {*sys.modules} - others}
 brought -= sys.stdlib_module_names
 assert brought == {"keras_posenc"}, brought
 print(*keras.saving.get_custom_objects(), sep="\\n")
-late = {f"keras_posenc.{module}" for module in kp._LATE.values()}
-late |= {f"keras_posenc.{room}" for room in ("export", *kp._ROOMS)}
+late = {*kp._LATE, "keras_posenc.analysis"}
 assert not late & {*sys.modules}, late & {*sys.modules}
 names = [name for name in dir(kp) if not name.startswith("_")]
 assert {"PositionalEncoding", "export_litert", "verify"} <= {*names}, names
-for name in (*names, *kp._ROOMS):
+for name in kp._MODULES:
     getattr(kp, name)
 for name in dir(kp.training):
     getattr(kp.training, name)

@@ -22,7 +22,7 @@ for package in (kp, keras_posenc_cli):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 assert len(kp.__all__) > 50
-for name in (*kp.__all__, *kp._ROOMS):
+for name in kp._MODULES:
     getattr(kp, name)
 
 readme = metadata.metadata("keras-posenc").get_payload()

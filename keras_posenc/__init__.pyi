@@ -1,0 +1,77 @@
+"""The table of public names, one a line.
+
+Type checkers and editors read it as a stub, and `__init__.py` when the package
+is imported.
+"""
+# fmt: off
+# ruff: noqa: E501, I001
+
+from keras_posenc import analysis as analysis
+from keras_posenc import distribution as distribution
+from keras_posenc import training as training
+from keras_posenc.checkpoints.hugging_face import load_hugging_face as load_hugging_face
+from keras_posenc.checkpoints.keras_hub import from_keras_hub as from_keras_hub
+from keras_posenc.checkpoints.pretrained_model import PretrainedModel as PretrainedModel
+from keras_posenc.checkpoints.saving import save_hugging_face as save_hugging_face
+from keras_posenc.distribution import layout_map as layout_map
+from keras_posenc.distribution import restore_checkpoint as restore_checkpoint
+from keras_posenc.distribution import save_gathered as save_gathered
+from keras_posenc.export.benchmark import Benchmark as Benchmark
+from keras_posenc.export.benchmark import benchmark_litert as benchmark_litert
+from keras_posenc.export.errors import ExportError as ExportError
+from keras_posenc.export.errors import ExportVerificationError as ExportVerificationError
+from keras_posenc.export.inspect import inspect as inspect
+from keras_posenc.export.litert import export_litert as export_litert
+from keras_posenc.export.onnx import export_onnx as export_onnx
+from keras_posenc.export.report import Artifact as Artifact
+from keras_posenc.export.report import VerificationReport as VerificationReport
+from keras_posenc.export.rollback import rollback as rollback
+from keras_posenc.export.saved_model import export_saved_model as export_saved_model
+from keras_posenc.export.signatures.text_predictions import predict_texts as predict_texts
+from keras_posenc.export.verify import verify as verify
+from keras_posenc.generation.generator import Generator as Generator
+from keras_posenc.ops.positional_encoding import get_angles as get_angles
+from keras_posenc.ops.positional_encoding import positional_encoding as positional_encoding
+from keras_posenc.ops.positions import positions_from_mask as positions_from_mask
+from keras_posenc.ops.positions import positions_from_segments as positions_from_segments
+from keras_posenc.positional.alibi_bias import AlibiBias as AlibiBias
+from keras_posenc.positional.attention_position import AttentionPosition as AttentionPosition
+from keras_posenc.positional.axial_positional_encoding import AxialPositionalEncoding as AxialPositionalEncoding
+from keras_posenc.positional.disentangled_bias import DisentangledBias as DisentangledBias
+from keras_posenc.positional.fire_bias import FireBias as FireBias
+from keras_posenc.positional.index_encoding import IndexEncoding as IndexEncoding
+from keras_posenc.positional.kerple_bias import KerpleBias as KerpleBias
+from keras_posenc.positional.position_embedding import PositionEmbedding as PositionEmbedding
+from keras_posenc.positional.positional_encoding import PositionalEncoding as PositionalEncoding
+from keras_posenc.positional.randomized_positions import RandomizedPositions as RandomizedPositions
+from keras_posenc.positional.relative_position_bias import RelativePositionBias as RelativePositionBias
+from keras_posenc.positional.relative_position_embedding import RelativePositionEmbedding as RelativePositionEmbedding
+from keras_posenc.positional.rotary_embedding import RotaryEmbedding as RotaryEmbedding
+from keras_posenc.positional.time_encoding import TimeEncoding as TimeEncoding
+from keras_posenc.positional.transformer_xl_bias import TransformerXLBias as TransformerXLBias
+from keras_posenc.scoring.files import ScoringReport as ScoringReport
+from keras_posenc.scoring.files import score_files as score_files
+from keras_posenc.scoring.scorer import Scorer as Scorer
+from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer as BytePairTokenizer
+from keras_posenc.text.byte_tokenizer import ByteTokenizer as ByteTokenizer
+from keras_posenc.text.character_tokenizer import CharacterTokenizer as CharacterTokenizer
+from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer as SentencepieceTokenizer
+from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer as WordpieceTokenizer
+from keras_posenc.transformer.cross_attention import CrossAttention as CrossAttention
+from keras_posenc.transformer.feed_forward import FeedForward as FeedForward
+from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D as FirstTokenPooling1D
+from keras_posenc.transformer.l2_normalization import L2Normalization as L2Normalization
+from keras_posenc.transformer.masked_average_pooling import MaskedAveragePooling1D as MaskedAveragePooling1D
+from keras_posenc.transformer.masked_max_pooling import MaskedMaxPooling1D as MaskedMaxPooling1D
+from keras_posenc.transformer.patch_embedding import PatchEmbedding as PatchEmbedding
+from keras_posenc.transformer.self_attention import SelfAttention as SelfAttention
+from keras_posenc.transformer.transformer import Transformer as Transformer
+from keras_posenc.transformer.transformer_decoder import TransformerDecoder as TransformerDecoder
+from keras_posenc.transformer.transformer_decoder_block import TransformerDecoderBlock as TransformerDecoderBlock
+from keras_posenc.transformer.transformer_decoder_model import TransformerDecoderModel as TransformerDecoderModel
+from keras_posenc.transformer.transformer_encoder import TransformerEncoder as TransformerEncoder
+from keras_posenc.transformer.transformer_encoder_block import TransformerEncoderBlock as TransformerEncoderBlock
+from keras_posenc.transformer.transformer_encoder_model import TransformerEncoderModel as TransformerEncoderModel
+from keras_posenc.transformer.vision_transformer_model import VisionTransformerModel as VisionTransformerModel
+
+__version__: str
