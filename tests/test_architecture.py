@@ -15,19 +15,21 @@ PACKAGE = "keras_posenc"
 COMMAND = "keras_posenc_cli"
 
 # Which rooms each room may import, besides itself. Folders all, but for
-# __init__.py (the public names), progress.py (what others show),
+# __init__.py (the public names), checks.py (of arguments), progress.py (what
+# others show),
 # distribution.py (models on several devices), keras_internals.py (what is
 # private to Keras) and reference.py (the tests' oracle); the command stands
 # beside the package, to parse before importing it.
 MAP = {
-    "ops": {"keras_internals"},
-    "positional": {"ops"},
-    "transformer": {"positional", "ops", "keras_internals"},
-    "training": {"ops", "keras_internals"},
-    "generation": {"transformer", "ops"},
-    "distribution": {"transformer", "positional", "keras_internals"},
-    "text": {"ops", "progress", "keras_internals"},
+    "ops": {"checks", "keras_internals"},
+    "positional": {"checks", "ops"},
+    "transformer": {"checks", "positional", "ops", "keras_internals"},
+    "training": {"checks", "ops", "keras_internals"},
+    "generation": {"checks", "transformer", "ops"},
+    "distribution": {"checks", "transformer", "positional", "keras_internals"},
+    "text": {"checks", "ops", "progress", "keras_internals"},
     "checkpoints": {
+        "checks",
         "transformer",
         "positional",
         "text",
@@ -35,9 +37,10 @@ MAP = {
         "progress",
         "keras_internals",
     },
-    "analysis": {"ops", "positional", "progress"},
-    "export": {"progress", "keras_internals"},
-    "scoring": {"export", "progress"},
+    "analysis": {"checks", "ops", "positional", "progress"},
+    "export": {"checks", "progress", "keras_internals"},
+    "scoring": {"checks", "export", "progress"},
+    "checks": set(),
     "progress": set(),
     "keras_internals": set(),
     "reference": set(),
@@ -57,6 +60,7 @@ EXPORT = {
 
 # Where a package may be imported at all, and where only late: in a function.
 HOMES = {
+    "keras": MAP.keys() - {"checks", "progress"},
     "tensorflow": {
         "text",
         "training",
@@ -278,6 +282,8 @@ REFUSED = [
     ("export/a.py", "def f():\n  import pyarrow", "import pyarrow"),
     ("ops/a.py", "def f():\n  import keras_posenc.text", "text"),
     ("progress.py", "from keras_posenc.ops.b import c", "import ops"),
+    ("checks.py", "from keras_posenc.ops.b import c", "import ops"),
+    ("checks.py", "def f():\n  import keras", "checks must not import keras"),
     ("ops/a.py", f"def f():\n  import {COMMAND}", f"must not import {COMMAND}"),
     ("attic/a.py", "", "attic is not on the map"),
     ("helpers.py", "", "helpers is not on the map"),

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from keras import ops
 
 from keras_posenc.analysis.tokens import ids_of, token_labels
-from keras_posenc.ops.arguments import check_choice
+from keras_posenc.checks import check_choice
 
 KINDS = ("cross", "source", "target")
 

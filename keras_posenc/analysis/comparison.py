@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_posenc.analysis.properties import Properties, properties
 from keras_posenc.analysis.schemes import SCHEMES, make_scheme
-from keras_posenc.ops.arguments import check_integer, check_positive_int
+from keras_posenc.checks import check_integer, check_positive_int
 from keras_posenc.progress import progress
 
 _WIDTH = 80

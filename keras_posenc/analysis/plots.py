@@ -13,10 +13,7 @@ from keras_posenc.analysis.attention import AttentionMap
 from keras_posenc.analysis.beams import Beam, BeamTree
 from keras_posenc.analysis.fonts import readable
 from keras_posenc.analysis.vectors import encoding_vectors, score_matrix
-from keras_posenc.ops.arguments import (
-    check_max_wavelength,
-    check_positive_int,
-)
+from keras_posenc.checks import check_max_wavelength, check_positive_int
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.positional.attention_position import AttentionPosition
 

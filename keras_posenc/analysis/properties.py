@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_posenc.analysis.vectors import encoding_vectors, score_matrix
-from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.checks import check_positive_int
 from keras_posenc.positional.attention_position import AttentionPosition
 
 

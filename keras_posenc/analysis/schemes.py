@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import keras
 
-from keras_posenc.ops.arguments import check_choice
+from keras_posenc.checks import check_choice
 from keras_posenc.positional.alibi_bias import AlibiBias
 from keras_posenc.positional.fire_bias import FireBias
 from keras_posenc.positional.index_encoding import IndexEncoding

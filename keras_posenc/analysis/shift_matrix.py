@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from keras_posenc.ops.arguments import (
+from keras_posenc.checks import (
     check_choice,
     check_max_wavelength,
     check_positive_int,

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
-from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.checks import check_positive_int
 from keras_posenc.positional.attention_position import AttentionPosition
 
 FloatArray = npt.NDArray[np.float64]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_posenc.ops.arguments import (
+from keras_posenc.checks import (
     check_index,
     check_positive,
     check_positive_int,
@@ -106,7 +106,7 @@ class Config:
         default: Any = REQUIRED,
         *more: Any,
     ) -> Any:
-        """What a function of `ops.arguments` makes of the value of a key."""
+        """What a function of `checks` makes of the value of a key."""
         value = self.take(key, default)
         try:
             return check(key, value, *more)

@@ -47,8 +47,8 @@ from keras_posenc.checkpoints.tokenizers import (
     pairing_of,
     tokenizer_of,
 )
+from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.keras_internals import layers_within
-from keras_posenc.ops.arguments import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
 from keras_posenc.transformer.transformer_encoder_model import (

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
-from keras_posenc.ops.arguments import check_bool
+from keras_posenc.checks import check_bool
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,

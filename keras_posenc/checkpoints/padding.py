@@ -18,7 +18,7 @@ from keras_posenc.checkpoints.tokenizers import (
     text_padding,
     vocabulary_of,
 )
-from keras_posenc.ops.arguments import check_index
+from keras_posenc.checks import check_index
 
 # What stands around a text, by the name that the files have for it.
 _FRAME = ("bos", "cls", "eos", "sep")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.ops.arguments import check_max_wavelength
+from keras_posenc.checks import check_max_wavelength
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.text.files import shown
 

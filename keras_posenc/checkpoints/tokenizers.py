@@ -6,7 +6,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
 from keras_posenc.checkpoints.folder import Folder
-from keras_posenc.ops.arguments import check_positive
+from keras_posenc.checks import check_positive
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.byte_pair_file import padding_of, read_tokenizer

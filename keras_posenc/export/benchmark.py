@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from keras_posenc.checks import as_integer, check_positive_int
 from keras_posenc.export import units
 from keras_posenc.export.inspect import inspect
 from keras_posenc.export.isolated.asking import benchmark_worker
@@ -166,11 +165,7 @@ def benchmark_litert(
         threads = sorted({1, min(4, os.cpu_count() or 1)})
     _check_counts("lengths", lengths)
     _check_counts("threads", threads)
-    if not _is_count(repeats):
-        raise ValueError(
-            "`repeats` must be an integer above 0. "
-            f"Received: repeats={repeats!r}"
-        )
+    repeats = check_positive_int("repeats", repeats)
     if not inspection.signatures:
         raise ValueError(
             "`path` must be a LiteRT file with signatures, as export_litert "
@@ -231,20 +226,12 @@ def _check_counts(argument: str, values: Any) -> None:
     if (
         not isinstance(values, Sequence)
         or not values
-        or not all(map(_is_count, values))
+        or not all((as_integer(value) or 0) > 0 for value in values)
     ):
         raise ValueError(
             f"`{argument}` must be a list of integers above 0. "
             f"Received: {argument}={values!r}"
         )
-
-
-def _is_count(value: Any) -> bool:
-    return (
-        isinstance(value, int | np.integer)
-        and not isinstance(value, bool)
-        and bool(value > 0)
-    )
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:

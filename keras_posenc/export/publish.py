@@ -1,7 +1,6 @@
 """Files and folders that appear in one step."""
 
 import contextlib
-import numbers
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from keras_posenc.checks import as_integer
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.regular_files import is_hidden
 
@@ -276,25 +276,18 @@ def check_no_pattern(folder: Path) -> None:
 
 def check_version(version: Any, or_none: str = "") -> int:
     """Returns a version number; raises `ValueError` for anything else."""
-    if (
-        isinstance(version, bool)
-        or not isinstance(version, numbers.Integral)
-        or not 0 < int(version) <= MAX_VERSION
-    ):
+    number = as_integer(version)
+    if number is None or not 0 < number <= MAX_VERSION:
         raise ValueError(
             f"`version` must be an integer from 1 to 2**63 - 1{or_none}. "
             f"Received: version={version!r}"
         )
-    return int(version)
+    return number
 
 
 def check_keep(keep: Any) -> None:
     """Raises `ValueError` unless it is a number of versions, or None."""
-    if keep is not None and (
-        isinstance(keep, bool)
-        or not isinstance(keep, numbers.Integral)
-        or int(keep) < 1
-    ):
+    if keep is not None and (as_integer(keep) or 0) < 1:
         raise ValueError(
             "`keep` must be an integer above 0, or None for all. "
             f"Received: keep={keep!r}"

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_posenc.checks import check_positive_int, is_number
 from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
@@ -17,7 +18,6 @@ from keras_posenc.generation.generated import (
     log_probabilities,
     with_column,
 )
-from keras_posenc.ops.arguments import check_positive_int, is_number
 from keras_posenc.ops.reductions import largest, smallest
 
 

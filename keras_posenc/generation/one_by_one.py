@@ -5,6 +5,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_posenc.checks import check_positive
 from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.generated import (
     Forbidden,
@@ -18,7 +19,7 @@ from keras_posenc.generation.generated import (
 )
 from keras_posenc.generation.repetition import penalize, seen_ids
 from keras_posenc.generation.sampling import Sampling
-from keras_posenc.ops.arguments import check_positive, check_shape
+from keras_posenc.ops.arguments import check_shape
 
 
 def greedy_search(

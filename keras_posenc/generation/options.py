@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
+from keras_posenc.checks import (
+    check_integer,
+    check_positive,
+    check_positive_int,
+)
 from keras_posenc.generation.beam_search import (
     check_length_penalty,
     check_n_best,
 )
 from keras_posenc.generation.sampling import Sampling
-from keras_posenc.ops.arguments import (
-    check_integer,
-    check_positive,
-    check_positive_int,
-)
 
 # Any of these, given, asks for samples.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")

@@ -5,12 +5,8 @@ from typing import Any
 
 from keras import ops
 
+from keras_posenc.checks import check_positive, check_positive_int, is_number
 from keras_posenc.generation.generated import IMPOSSIBLE
-from keras_posenc.ops.arguments import (
-    check_positive,
-    check_positive_int,
-    is_number,
-)
 from keras_posenc.ops.reductions import largest
 
 

@@ -22,10 +22,7 @@ from keras_posenc.generation.generated import (
 from keras_posenc.generation.one_by_one import greedy_search, sample
 from keras_posenc.generation.options import SAMPLING, check_ids, check_options
 from keras_posenc.generation.prompts import align_right, refusable
-from keras_posenc.ops.arguments import (
-    check_integers,
-    known_values,
-)
+from keras_posenc.ops.arguments import check_integers, known_values
 from keras_posenc.ops.named import NamedArguments
 
 # What of a cache no step changes: a loop need not carry it.

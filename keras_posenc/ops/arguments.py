@@ -1,11 +1,8 @@
-"""Checks of constructor arguments, in one voice.
+"""Checks of tensors and shapes, in one voice.
 
 Every message names the argument, what it must be, and what came.
 """
 
-import inspect
-import math
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,108 +10,16 @@ import keras
 import numpy as np
 from keras import ops
 
-
-def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
-    """Returns `value` if it is one of `choices`, else raises `ValueError`."""
-    # Keras reads "add" in a `.h5` file as its function of that name.
-    if inspect.isfunction(value):
-        value = value.__name__
-    if isinstance(value, str | None) and value in choices:
-        return value
-    *most, last = [repr(choice) for choice in choices]
-    raise ValueError(
-        f"`{name}` must be {', '.join(most)} or {last}. "
-        f"Received: {name}={value!r}"
-    )
-
-
-def check_integer(name: str, value: Any) -> int:
-    """Returns `value` if it is an integer, else raises `ValueError`."""
-    if not isinstance(value, bool):
-        try:
-            return operator.index(value)
-        except TypeError:
-            pass
-    raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}")
-
-
-def check_positive_int(name: str, value: Any) -> int:
-    """Returns `value` if it is an integer above 0, else `ValueError`."""
-    try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = 0
-    if number <= 0:
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}"
-        )
-    return number
-
-
-def check_count(name: str, value: Any) -> int:
-    """Returns `value` if it is an integer from 0 on, else `ValueError`."""
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise ValueError(
-            f"`{name}` must be an integer of at least 0. "
-            f"Received: {name}={value!r}"
-        )
-    return number
-
-
-def check_index(name: str, value: Any, size: int) -> int:
-    """Returns `value` if it counts one of `size` things, else `ValueError`."""
-    if not isinstance(value, bool):
-        try:
-            index = operator.index(value)
-        except TypeError:
-            index = -1
-        if 0 <= index < size:
-            return index
-    raise ValueError(
-        f"`{name}` must be an integer in [0, {size}). "
-        f"Received: {name}={value!r}"
-    )
-
-
-def check_rate(name: str, value: Any) -> float:
-    """Returns `value` if it is a dropout rate in [0, 1), else `ValueError`."""
-    if is_number(value) and 0 <= value < 1:
-        return float(value)
-    raise ValueError(
-        f"`{name}` must be a number in [0, 1). Received: {name}={value!r}"
-    )
-
-
-def check_positive(name: str, value: Any) -> float:
-    """Returns `value` if it is finite and above 0, else `ValueError`."""
-    if is_number(value) and math.isfinite(value) and value > 0:
-        return float(value)
-    raise ValueError(
-        f"`{name}` must be a positive finite number. Received: {name}={value!r}"
-    )
-
-
-def check_max_wavelength(value: Any) -> float:
-    """Returns `value` if it is finite and at least 1, else `ValueError`."""
-    if is_number(value) and math.isfinite(value) and value >= 1:
-        return float(value)
-    raise ValueError(
-        "`max_wavelength` must be a finite number of at least 1. "
-        f"Received: max_wavelength={value!r}"
-    )
-
-
-def check_bool(name: str, value: Any) -> bool:
-    """Returns `value` if it is a bool, else raises `ValueError`."""
-    if isinstance(value, bool):
-        return value
-    raise ValueError(
-        f"`{name}` must be True or False. Received: {name}={value!r}"
-    )
+from keras_posenc.checks import check_bool as check_bool
+from keras_posenc.checks import check_choice as check_choice
+from keras_posenc.checks import check_count as check_count
+from keras_posenc.checks import check_index as check_index
+from keras_posenc.checks import check_integer as check_integer
+from keras_posenc.checks import check_max_wavelength as check_max_wavelength
+from keras_posenc.checks import check_positive as check_positive
+from keras_posenc.checks import check_positive_int as check_positive_int
+from keras_posenc.checks import check_rate as check_rate
+from keras_posenc.checks import is_number as is_number
 
 
 def check_shape(
@@ -305,10 +210,3 @@ def check_input_shape(
 def check_sequence_shape(layer: keras.Layer, shape: Any) -> None:
     """Raises `ValueError` unless the shape is `(batch, seq, dim)`."""
     check_input_shape(layer, shape, ("batch", "seq", "dim"))
-
-
-def is_number(value: Any) -> bool:
-    """Whether `value` is one number, NumPy's too, and no bool."""
-    return not isinstance(value, bool | str | bytes) and (
-        hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
-    )

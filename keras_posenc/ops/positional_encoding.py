@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 from keras import ops
 
-from keras_posenc.ops.arguments import (
+from keras_posenc.checks import (
     check_choice,
     check_max_wavelength,
     check_positive_int,

@@ -6,11 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_integers,
-    check_mask,
-    check_shape,
-)
+from keras_posenc.ops.arguments import check_integers, check_mask, check_shape
 from keras_posenc.ops.reductions import largest, sums_of_segments
 
 

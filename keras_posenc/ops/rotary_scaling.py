@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc.ops.arguments import (
+from keras_posenc.checks import (
     check_bool,
     check_choice,
     check_positive,

@@ -12,13 +12,14 @@ from typing import Any
 
 from filelock import lock_descriptor
 
+from keras_posenc.checks import check_positive_int
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.publish import as_path, staging_beside, writing_to
 from keras_posenc.progress import counting
 from keras_posenc.scoring.fragments import Fragment, find_fragments
 from keras_posenc.scoring.processes import Died, Worker
 from keras_posenc.scoring.reading import columns_of
-from keras_posenc.scoring.scorer import Scorer, check_count
+from keras_posenc.scoring.scorer import Scorer
 from keras_posenc.scoring.writing import FragmentError, run_of, written
 
 _ATTEMPTS = 2  # at a file whose process is ended by others
@@ -123,7 +124,7 @@ def score_files(
         ExportError: The outputs cannot be written, or the artifact cannot be
             loaded.
     """
-    check_count("workers", workers)
+    check_positive_int("workers", workers)
     out = as_path("out", out)
     if out.exists() and not out.is_dir():
         raise ValueError(f"`out` must be a folder. Received: out='{out}'")

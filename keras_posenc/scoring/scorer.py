@@ -1,6 +1,5 @@
 """An exported file as a function of tables."""
 
-import numbers
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.checks import check_positive_int
 from keras_posenc.export.errors import ExportError, in_words
 from keras_posenc.export.inspect import (
     Tensor,
@@ -119,11 +119,11 @@ class Scorer:
         require_pyarrow()
         check_operators(allow_operators)
         self.keep = _check_keep(keep)
-        self.max_bytes = check_count("max_bytes", max_bytes)
-        self.window = check_count("window", window)
-        self.budget = check_count("budget", budget)
+        self.max_bytes = check_positive_int("max_bytes", max_bytes)
+        self.window = check_positive_int("window", window)
+        self.budget = check_positive_int("budget", budget)
         self.threads = (
-            None if threads is None else check_count("threads", threads)
+            None if threads is None else check_positive_int("threads", threads)
         )
         path, _ = locate(artifact)
         before = stamp(path)
@@ -524,16 +524,3 @@ def _check_keep(keep: Any) -> list[str]:
                 f"`keep` must not be '{name}', as a column of bad rows is"
             )
     return [*dict.fromkeys(keep)]
-
-
-def check_count(name: str, value: Any) -> int:
-    """Returns a number above 0; raises `ValueError` for anything else."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numbers.Integral)
-        or int(value) < 1
-    ):
-        raise ValueError(
-            f"`{name}` must be an integer above 0. Received: {name}={value!r}"
-        )
-    return int(value)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keras_posenc.ops.arguments import check_bool
+from keras_posenc.checks import check_bool
 from keras_posenc.text._tokenizer import Tokenizer
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
+from keras_posenc.checks import check_positive_int
 from keras_posenc.keras_internals import carried_mask, carry_mask
-from keras_posenc.ops.arguments import check_positive_int
 from keras_posenc.ops.named import NamedArguments
 
 

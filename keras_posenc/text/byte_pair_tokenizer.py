@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import keras
 
-from keras_posenc.ops.arguments import check_bool, check_choice
+from keras_posenc.checks import check_bool, check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.byte_pair_words import (
     CUT,

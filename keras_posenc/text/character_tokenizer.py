@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import keras
 
-from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.checks import check_positive_int
 from keras_posenc.text._framed_tokenizer import FramedTokenizer
 
 _REPLACEMENT = "\ufffd"

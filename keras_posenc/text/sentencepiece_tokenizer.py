@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import keras
 
-from keras_posenc.ops.arguments import check_choice
+from keras_posenc.checks import check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.files import read_bytes, read_json
 from keras_posenc.text.sentencepiece_model import (

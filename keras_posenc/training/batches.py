@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from keras_posenc.ops.arguments import check_bool, check_positive_int
+from keras_posenc.checks import check_bool, check_positive_int
 
 
 def batch_by_length(

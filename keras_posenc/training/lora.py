@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
+from keras_posenc.checks import check_positive, check_positive_int
 from keras_posenc.keras_internals import layers_within
-from keras_posenc.ops.arguments import check_positive, check_positive_int
 
 _PROJECTIONS = (keras.layers.Dense, keras.layers.EinsumDense)
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import check_positive, check_positive_int
+from keras_posenc.checks import check_positive, check_positive_int
 from keras_posenc.ops.named import NamedOptions
 
 

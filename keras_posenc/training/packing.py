@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.checks import check_positive_int
 from keras_posenc.training.batches import as_rows
 
 

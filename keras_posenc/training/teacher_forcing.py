@@ -7,12 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_integers,
-    check_positive_int,
-    check_shape,
-    known_values,
-)
+from keras_posenc.checks import check_positive_int
+from keras_posenc.ops.arguments import check_integers, check_shape, known_values
 from keras_posenc.ops.named import NamedArguments
 
 

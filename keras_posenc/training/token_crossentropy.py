@@ -5,7 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import check_bool, check_rate, known_values
+from keras_posenc.checks import check_bool, check_rate
+from keras_posenc.ops.arguments import known_values
 from keras_posenc.ops.named import NamedOptions
 from keras_posenc.training._tokens import read_targets, spread
 

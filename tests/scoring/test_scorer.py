@@ -458,7 +458,7 @@ class TestRefusals:
             ({"keep": "text"}, "`keep` must be names"),
             ({"keep": ["position"]}, "must not be 'position'"),
             ({"keep": ["scores"]}, "must not name an output"),
-            ({"max_bytes": 0}, "`max_bytes` must be an integer above 0"),
+            ({"max_bytes": 0}, "`max_bytes` must be a positive integer"),
         ],
     )
     def test_arguments(self, files, arguments, reason):

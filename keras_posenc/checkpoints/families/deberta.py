@@ -8,7 +8,7 @@ import numpy as np
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import ACTIVATIONS, Parts, Pooler
-from keras_posenc.ops.arguments import check_integer
+from keras_posenc.checks import check_integer
 from keras_posenc.positional.disentangled_bias import DisentangledBias
 
 # Three scores are added: of contents, and of each with the other's position.

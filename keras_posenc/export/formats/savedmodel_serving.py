@@ -1,11 +1,11 @@
 """What a server reads beside a SavedModel: warm-up requests and batching."""
 
 import dataclasses
-import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_posenc.checks import as_integer
 from keras_posenc.export.errors import in_words
 from keras_posenc.export.probes.cases import Case, Expectations
 from keras_posenc.export.probes.samples import Inputs, fit_samples
@@ -135,11 +135,8 @@ def _powers_to(largest: int) -> list[int]:
 
 
 def _is_integer(value: Any, lowest: int) -> bool:
-    return (
-        isinstance(value, numbers.Integral)
-        and not isinstance(value, bool)
-        and lowest <= int(value) < 2**63
-    )
+    number = as_integer(value)
+    return number is not None and lowest <= number < 2**63
 
 
 WARMUP_FILE = Path("assets.extra", "tf_serving_warmup_requests")

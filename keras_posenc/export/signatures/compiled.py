@@ -8,13 +8,13 @@ than these is answered by the graph as it is, uncompiled.
 import dataclasses
 import functools
 import itertools
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_posenc.checks import as_integer
 from keras_posenc.export.signatures.cut_strings import cut_strings, lookups
 from keras_posenc.export.signatures.lengths import padding_of
 from keras_posenc.export.signatures.signature import Origin, Signature
@@ -280,10 +280,7 @@ def _are_sizes(sizes: Any) -> bool:
     return (
         isinstance(sizes, Sequence)
         and len(sizes) > 0
-        and all(
-            isinstance(size, numbers.Integral) and not isinstance(size, bool)
-            for size in sizes
-        )
+        and all(as_integer(size) is not None for size in sizes)
         and list(sizes) == sorted({*sizes})
         and 0 < sizes[0] <= sizes[-1] <= _MOST
     )

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
+from keras_posenc.checks import as_integer
 from keras_posenc.keras_internals import layer_behind
 
 
@@ -197,13 +197,7 @@ def narrowed(
             )
         shape = shape.shape
     is_shape = isinstance(shape, Sequence) and all(
-        size is None
-        or (
-            isinstance(size, int | np.integer)
-            and not isinstance(size, bool)
-            and size > 0
-        )
-        for size in shape
+        size is None or (as_integer(size) or 0) > 0 for size in shape
     )
     if (
         not is_shape

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_posenc.checks import check_positive_int
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.signatures.from_model import check_model
 from keras_posenc.export.signatures.labels import LABEL, check_labels
@@ -71,13 +72,7 @@ def predict_texts(
     check_model(model)
     _check_takes_texts(model)
     texts = _as_texts(texts)
-    if isinstance(batch_size, bool) or not (
-        isinstance(batch_size, int | np.integer) and batch_size > 0
-    ):
-        raise ValueError(
-            "`batch_size` must be an integer above 0. "
-            f"Received: batch_size={batch_size!r}"
-        )
+    batch_size = check_positive_int("batch_size", batch_size)
     if labels is not None:
         check_labels(labels)
     import tensorflow as tf
