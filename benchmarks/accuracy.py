@@ -8,11 +8,14 @@ converter writes them in float32, int8 and float16. Needs
 
 import argparse
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 WIDTHS = (1, 2, 3, 4, 63, 64, 512, 4096)
 RANGES = ((0, 4096), (4096, 262_144), (262_144, 2**24))
@@ -74,7 +77,7 @@ def _positions(rng: np.random.Generator, low: int, high: int) -> np.ndarray:
 
 
 def _show(values: np.ndarray, positions: np.ndarray) -> str:
-    from keras_posenc import reference
+    from tests import reference
 
     exact = reference.positional_encoding(positions, values.shape[-1])
     return f"{np.abs(values.astype('float64') - exact).max():.1e}"

@@ -23,6 +23,7 @@ _LATE = (
     "keras_posenc.distribution",
     "keras_posenc.export",
     "keras_posenc.scoring",
+    "keras_posenc.text.predict_texts",
 )
 __all__ = sorted(name for name in _MODULES if _MODULES[name] != __name__)
 

@@ -27,7 +27,6 @@ from keras_posenc.export.report import Artifact as Artifact
 from keras_posenc.export.report import VerificationReport as VerificationReport
 from keras_posenc.export.rollback import rollback as rollback
 from keras_posenc.export.saved_model import export_saved_model as export_saved_model
-from keras_posenc.export.signatures.text_predictions import predict_texts as predict_texts
 from keras_posenc.export.verify import verify as verify
 from keras_posenc.generation.generator import Generator as Generator
 from keras_posenc.ops.positional_encoding import get_angles as get_angles
@@ -55,6 +54,7 @@ from keras_posenc.scoring.scorer import Scorer as Scorer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer as BytePairTokenizer
 from keras_posenc.text.byte_tokenizer import ByteTokenizer as ByteTokenizer
 from keras_posenc.text.character_tokenizer import CharacterTokenizer as CharacterTokenizer
+from keras_posenc.text.predict_texts import predict_texts as predict_texts
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer as SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer as WordpieceTokenizer
 from keras_posenc.transformer.cross_attention import CrossAttention as CrossAttention

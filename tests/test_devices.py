@@ -86,7 +86,7 @@ def cases():
 
 def expected():
     """Positions of each case, whose encodings the oracle knows."""
-    from keras_posenc import reference
+    from tests import reference
 
     rows = np.broadcast_to(np.arange(SEQ), (2, SEQ))
     started = STARTS[:, np.newaxis] + rows
@@ -124,7 +124,7 @@ def report():
 
 
 def check(results, device, near, encoding_bound):
-    from keras_posenc import reference
+    from tests import reference
 
     for name, positions in expected().items():
         result = results[name]

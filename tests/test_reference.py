@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_posenc import reference as ref
+from tests import reference as ref
 
 LAYOUTS = ("interleaved", "halves")
 UNIT = 2.0**-53  # relative rounding error of one float64 operation

@@ -185,7 +185,7 @@ def _of_model(
 ) -> dict[str, Any]:
     """What a .keras file answers, here."""
     generator = _load(options)
-    from keras_posenc.export.answers import BATCH, draw_noise
+    from keras_posenc_cli.exported_generator import BATCH, draw_noise
 
     rows = given
     if not options.ids:
@@ -233,7 +233,7 @@ def _stream(
         raise UsageError(f"--stream: '{options.artifact}' takes texts, not ids")
     if not options.ids:
         _check_tokenizer(generator, options.artifact)
-    from keras_posenc.export.answers import draw_noise
+    from keras_posenc_cli.exported_generator import draw_noise
 
     noise: Any = [None] * len(given)
     if generator.search.draw is not None:
@@ -284,8 +284,8 @@ def _of_artifact(
     options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
 ) -> dict[str, Any]:
     """What an artifact answers, in a process of its own."""
-    from keras_posenc.export.answers import read_generator
     from keras_posenc.progress import progress
+    from keras_posenc_cli.exported_generator import read_generator
 
     artifact = read_generator(
         options.artifact,
@@ -315,7 +315,7 @@ def _of_artifact(
         rows = _tokenize(generator, given, options.tokenizer)
     with progress(True) as step:
         step(f"Asking {options.artifact} in a fresh process")
-        answers = artifact.answer(rows, names, seed=options.seed)
+        answers = artifact.run(rows, names, seed=options.seed)
     if generator is None:
         return answers
     return _detokenized(generator, answers)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_posenc import reference
 from keras_posenc.generation.beam_search import beam_search
 from keras_posenc.generation.generated import IMPOSSIBLE
 from keras_posenc.generation.one_by_one import greedy_search, sample
 from keras_posenc.generation.sampling import Sampling
+from tests import reference
 from tests.generation.toy import (
     END,
     LENGTH,

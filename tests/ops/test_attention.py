@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_posenc import reference
 from keras_posenc.ops.attention import (
     attend,
     attention_weights,
     swap_heads,
     weighted_values,
 )
+from tests import reference
 
 # Unit roundoff, and the arithmetic of the softmax.
 UNITS = {

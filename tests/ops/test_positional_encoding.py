@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference
+from tests import reference
 
 LAYOUTS = ("interleaved", "halves")
 DTYPES = ("float16", "bfloat16", "float32", "float64")

@@ -11,13 +11,13 @@ from hypothesis.extra import numpy as arrays
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference
 from keras_posenc.ops.positions import (
     counted_positions,
     plain_positions,
     random_positions,
     segment_lengths,
 )
+from tests import reference
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 12))
 masks = shapes.flatmap(lambda shape: arrays.arrays("bool", shape))

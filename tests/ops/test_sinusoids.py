@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_posenc import reference
 from keras_posenc.ops.sinusoids import LIMIT, Phases, Sinusoids
+from tests import reference
 
 WIDTHS = (1, 2, 3, 4, 63, 64, 512, 4096)
 LAYOUTS = ("interleaved", "halves")

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_posenc import reference
 from keras_posenc.ops.tables import resized_table, rows_at
+from tests import reference
 
 
 @given(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_posenc import reference
 from keras_posenc.ops import turns
+from tests import reference
 
 # As the module derives it: 2**-25 of a turn, 2**-24 of half a turn for the
 # product, 2**-25 of it for 2 pi, and 9 digits of 2**-41 turns.

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference as ref
+from tests import reference as ref
 
 FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/position_parity.npz")
 SLOPES = sorted(key for key in FIXTURES.files if key.startswith("alibi/"))

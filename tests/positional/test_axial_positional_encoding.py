@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference
+from tests import reference
 
 FIXTURE = (
     Path(__file__).resolve().parent.parent / "fixtures" / "axial_parity.npz"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference
+from tests import reference
 
 DIM = 3
 MASK = np.array([[0, 1, 1, 0, 1, 1], [1, 1, 1, 0, 0, 0], [0] * 6], bool)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference
+from tests import reference
 
 LENGTH, DIM = 10, 4
 BATCH, SEQ = 2, 6

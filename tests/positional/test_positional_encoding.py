@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference
+from tests import reference
 
 LAYOUTS = ("interleaved", "halves")
 # Policies, with the dtype that each computes in.

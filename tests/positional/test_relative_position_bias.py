@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference as ref
+from tests import reference as ref
 
 FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/position_parity.npz")
 CASES = sorted({key.split("/")[1] for key in FIXTURES.files if "t5/" in key})

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference as ref
+from tests import reference as ref
 
 FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/position_parity.npz")
 HEADS, DIM, REACH = 2, 8, 3

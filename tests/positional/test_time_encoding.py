@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference
+from tests import reference
 
 DAY, WEEK, YEAR = 86400.0, 604800.0, 31556952.0
 PERIODS = (1.0, 7.3, 3600.0, DAY, WEEK, YEAR, 3.2e9)

@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference as ref
 from keras_posenc.ops.attention import attention_weights
+from tests import reference as ref
 
 FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/position_parity.npz")
 HEADS, DIM = 2, 4

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference as ref
+from tests import reference as ref
 
 # A float32 answer is off by its roundings, which are independent: four
 # standard deviations of their sum. A block has 26 (see the layer contract),

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference as ref
+from tests import reference as ref
 
 SEQ, DIM, HEADS = 6, 8, 2
 SIZE = DIM // HEADS

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import reference as ref
+from tests import reference as ref
 
 property_test = settings(deadline=None, max_examples=25, derandomize=True)
 # What is promised: four standard deviations of the 40 roundings of a block,

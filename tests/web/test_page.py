@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc import reference
+from tests import reference
 from tests.web.browsing import SCREENSHOTS, browser, copy_of_page, drive
 
 # In a browser: `make test-web`.

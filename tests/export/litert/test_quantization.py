@@ -12,12 +12,12 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc import reference
 from keras_posenc.export.formats.litert_quantize import MODES
 from keras_posenc.export.probes.cases import Case, Expectations, Questions
 from keras_posenc.export.probes.reference import expect
 from keras_posenc.export.probes.tolerance import allowed_difference
 from keras_posenc.export.signatures.from_model import resolve_signatures
+from tests import reference
 
 pytestmark = pytest.mark.tensorflow
 

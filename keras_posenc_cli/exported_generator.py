@@ -1,4 +1,4 @@
-"""What an exported generator returns, from a process of its own."""
+"""Runs an exported generator, in a process of its own."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ _OUTPUTS["output_ids"] = "ids"
 
 
 @dataclasses.dataclass(frozen=True)
-class GeneratorArtifact:
-    """An artifact of a generator, which has been read, and not run.
+class ExportedGenerator:
+    """An exported generator, which has been read, and not run.
 
     Attributes:
         inspection: What it holds.
-        signature: Name of the signature that is asked.
+        signature: Name of the signature that is run.
         takes: Name of its input of texts or ids.
         noise_length: How many numbers draw a row's samples; None where it
             draws none.
@@ -50,14 +50,14 @@ class GeneratorArtifact:
         signature = self.inspection.signatures[self.signature]
         return signature["inputs"][self.takes]
 
-    def answer(
+    def run(
         self,
         rows: Sequence[Any],
         names: Sequence[str],
         *,
         seed: int | None = None,
     ) -> dict[str, np.ndarray]:
-        """Asks it, in a process with limits and without Keras.
+        """Runs it, in a process with limits and without Keras.
 
         Args:
             rows: Strings, or lists of ids.
@@ -79,7 +79,7 @@ class GeneratorArtifact:
         starts = range(0, len(rows), size)
         batches = [range(begin, len(rows))[:size] for begin in starts]
         cases = [self._case(rows, names, batch, noise) for batch in batches]
-        found = self._ask(cases, rows)
+        found = self._outputs_of(cases, rows)
         for batch, answer in zip(batches, found, strict=True):
             if isinstance(answer, str):
                 self._refuse(rows, names, batch, noise, answer)
@@ -143,10 +143,10 @@ class GeneratorArtifact:
             inputs[NOISE] = some
         return Case(self.signature, inputs, {})
 
-    def _ask(
+    def _outputs_of(
         self, cases: Sequence[Case], rows: Sequence[Any]
     ) -> list[dict[str, Any] | str]:
-        """The answer to each case, or why there is none."""
+        """The outputs for each case, or why there are none."""
         inspection = self.inspection
         kind = inspection.kind
         if kind == "litert" and inspection.foreign_operators:
@@ -193,7 +193,9 @@ class GeneratorArtifact:
             self._case(rows, names, range(index, index + 1), noise)
             for index in batch
         ]
-        for index, answer in zip(batch, self._ask(alone, rows), strict=True):
+        for index, answer in zip(
+            batch, self._outputs_of(alone, rows), strict=True
+        ):
             if isinstance(answer, str):
                 who, reason = names[index], answer
                 break
@@ -212,7 +214,7 @@ def read_generator(
     *,
     signature: str | None = None,
     allow_operators: Sequence[str] = (),
-) -> GeneratorArtifact:
+) -> ExportedGenerator:
     """Reads an artifact, and finds the signature that generates.
 
     Args:
@@ -254,7 +256,7 @@ def read_generator(
             f"'ids' and 'score'. It takes {_listed(inputs)}, and gives "
             f"{_listed(outputs)}"
         )
-    return GeneratorArtifact(
+    return ExportedGenerator(
         inspection,
         signature,
         takes[0],

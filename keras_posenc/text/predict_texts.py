@@ -1,4 +1,4 @@
-"""From a list of texts to what a model of texts says of each."""
+"""From a list of texts to a model's outputs for each, by name."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ def predict_texts(
     batch_size: int = 32,
     verbose: bool = True,
 ) -> list[dict[str, Any]]:
-    """What a model of raw text says of each of some texts.
+    """Runs a model of raw text on a list of texts.
 
     Args:
         model: A model whose one input is strings of shape (batch,), as one is

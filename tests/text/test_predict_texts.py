@@ -9,11 +9,18 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
+from tests.export.conftest import embedder, text_classifier
 
 pytestmark = pytest.mark.tensorflow
 
 LABELS = ["yes", "no", "later"]
 TEXTS = ["one two", "seven", "", "three four five six", "no such words"]
+
+
+@pytest.fixture(scope="module")
+def text_model():
+    keras.utils.set_random_seed(0)
+    return text_classifier()
 
 
 def test_labels_and_scores_of_each_text(text_model, capsys):
@@ -97,9 +104,9 @@ def test_texts_that_are_none(text_model, texts, reason):
         kp.predict_texts(text_model, texts)
 
 
-def test_arguments_that_are_none(make, text_model):
+def test_arguments_that_are_none(text_model):
     with pytest.raises(ValueError, match=r"which takes int32 \(None, None\)"):
-        kp.predict_texts(make.embedder(), ["a"])
+        kp.predict_texts(embedder(), ["a"])
     with pytest.raises(ValueError, match=r"must be a keras\.Model"):
         kp.predict_texts("model.keras", ["a"])
     with pytest.raises(ValueError, match="Received: batch_size=0"):
