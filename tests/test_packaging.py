@@ -55,7 +55,11 @@ def test_wheel_holds_the_package_alone(tmp_path):
         path.relative_to(source).as_posix()
         for name in packages
         for path in (source / name).rglob("*.py")
-    } | {"keras_posenc/py.typed", "keras_posenc/__init__.pyi"}
+    }
+    expected |= {
+        f"keras_posenc/{name}"
+        for name in ("py.typed", "__init__.pyi", "export/operators.toml")
+    }
 
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index"]
     subprocess.run(
