@@ -10,7 +10,8 @@ from raised import ROOT, Raised, every
 
 ENTRIES = ROOT / "docs" / "errors.toml"
 ROOMS = {
-    "ops": "Arguments of all layers and functions",
+    "checks": "Arguments of all layers and functions",
+    "ops": "Inputs, positions and masks of all layers",
     "positional": "Positions",
     "transformer": "Transformers",
     "generation": "Generation",
