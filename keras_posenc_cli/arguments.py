@@ -1,6 +1,6 @@
-"""What commands share of their arguments: kinds of values, groups of options.
+"""Kinds of values that the command's options take.
 
-Each kind takes a text, and raises `argparse.ArgumentTypeError`, or
+Each takes a text, and raises `argparse.ArgumentTypeError`, or
 `ValueError`, which argparse explains by the kind's name.
 """
 
@@ -8,13 +8,8 @@ import argparse
 import math
 import os
 import re
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+from typing import Any
 
 Shape = tuple[int | None, ...]
 
@@ -26,171 +21,6 @@ _DTYPES = (
     *("bfloat16", "float16", "float32", "float64"),
     "string",
 )
-
-
-def add_command(
-    commands: "Commands",
-    name: str,
-    run: Callable[[argparse.Namespace], int] | None = None,
-    *,
-    summary: str,
-    description: str,
-    usage: str | None = None,
-    example: str,
-) -> argparse.ArgumentParser:
-    """Adds the parser of a command.
-
-    Args:
-        commands: Those that it is one of.
-        name: What it is called by.
-        run: Does it, and gives the exit code; None where commands of its own
-            do.
-        summary: What it does, among the other commands.
-        description: The same in its own help.
-        usage: What follows its name: what it needs. By default what argparse
-            makes of all that it takes.
-        example: A command line, from `keras-posenc` on.
-    """
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=textwrap.fill(description, 80),
-        usage=usage and f"%(prog)s {usage}",
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    if run is not None:
-        parser.set_defaults(run=run, parser=parser)
-    return parser
-
-
-def option_names(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """What a command calls the arguments of Python that it gives on."""
-    names = {
-        action.dest: action.option_strings[-1]
-        for action in parser._actions
-        if action.option_strings
-    }
-    if "out" in names:  # which exports call so
-        names["path"] = names["base_path"] = names["out"]
-    return names
-
-
-def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        type=path,
-        metavar="MODEL.keras",
-        help="file of model.save(), or a Hugging Face checkpoint",
-    )
-
-
-def add_import(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="module of the model's own layers; may be repeated",
-    )
-
-
-def add_json(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="print the result as JSON"
-    )
-
-
-def add_details_or_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds the longer forms of a result."""
-    forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--details", action="store_true", help=f"print {what}")
-    add_json(forms)
-
-
-def add_allowed_operators(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--allow-op",
-        dest="allow_operators",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="an operator to allow that may do more than compute; may be "
-        "repeated",
-    )
-
-
-def add_labels(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--labels", type=labels, metavar="A,B|FILE", help=what)
-
-
-def add_compiled(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--compiled",
-        type=sizes,
-        nargs="?",
-        const=True,
-        metavar="NAME=N",
-        help=what,
-    )
-
-
-def add_verification(parser: argparse.ArgumentParser) -> None:
-    """Adds the signatures of an artifact, and what it is verified with."""
-    # Else oneDNN keeps all memory that it ever had, which is more than the
-    # weights. What computes for longer is a sixth faster with that.
-    environment = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
-    parser.set_defaults(environment=environment)
-    parser.add_argument(
-        "--signature",
-        dest="signatures",
-        type=signature,
-        action=ByName,
-        metavar="SPEC",
-        help="name of a signature, or with shapes of its inputs, ? any size: "
-        "one=ids:1x64,mask:1x?; may be repeated",
-    )
-    parser.add_argument(
-        "--input",
-        dest="inputs",
-        type=input_spec,
-        action=ByName,
-        metavar="SPEC",
-        help="an input of a subclassed model, or of a Sequential of numbers "
-        "without keras.Input: ids:int32:?x?, batch first, ? any size; may be "
-        "repeated",
-    )
-    parser.add_argument(
-        "--samples",
-        type=path,
-        metavar="FILE.npz",
-        help="further inputs to verify with, arrays by input name",
-    )
-    parser.add_argument(
-        "--max-length",
-        type=length,
-        metavar="N",
-        help="longest sequence to verify with (default: 512, or the "
-        "tokenizer's limit if that is less)",
-    )
-    parser.add_argument(
-        "--tolerance",
-        type=tolerance,
-        metavar="X",
-        help="largest difference that passes (default: 1e-5, and for a "
-        "quantized file what its rounding does to the model)",
-    )
-
-
-def add_agreement(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--agreement",
-        type=share,
-        metavar="X",
-        help="least share of clearly decided rows that keep their largest "
-        "score in a quantized file (default: 0.99)",
-    )
 
 
 def path(text: str) -> Path:

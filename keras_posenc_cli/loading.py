@@ -110,6 +110,14 @@ def check_exists(path: Path) -> None:
         raise UsageError(f"'{path}' does not exist")
 
 
+def check_out(out: Path, ending: str = "") -> None:
+    """Raises `UsageError` for what can be no file of this ending."""
+    if ending and out.suffix != ending:
+        raise UsageError(f"--out must end in '{ending}'. Received: '{out}'")
+    if os.path.isdir(out):
+        raise UsageError(f"--out must be a file, and '{out}' is a folder")
+
+
 def _check_module(name: str, folders: Sequence[str]) -> None:
     """The same for a module, without running anything of it."""
     package = name.partition(".")[0]

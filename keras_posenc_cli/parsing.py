@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from keras_posenc_cli import process
-from keras_posenc_cli.arguments import option_names
 from keras_posenc_cli.commands import (
     bench,
     compare,
@@ -25,6 +24,7 @@ from keras_posenc_cli.commands import (
     score,
     verify,
 )
+from keras_posenc_cli.options import option_names
 
 
 def run_command(arguments: Sequence[str] | None) -> int:

@@ -3,18 +3,15 @@
 import argparse
 import json
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import check_exists
+from keras_posenc_cli.options import Commands, add_command, add_options
 from keras_posenc_cli.process import EXIT_OK
 
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
 
-
-def add(commands: "Commands") -> None:
-    parser = arguments.add_command(
+def add(commands: Commands) -> None:
+    parser = add_command(
         commands,
         "bench",
         run,
@@ -24,11 +21,8 @@ def add(commands: "Commands") -> None:
         usage="FILE.tflite [option ...]",
         example="keras-posenc bench judge.tflite --lengths 64 512 --threads 2",
     )
-    parser.add_argument(
-        "artifact",
-        type=arguments.path,
-        metavar="FILE.tflite",
-        help="the LiteRT file",
+    add_options(
+        parser, "artifact", metavar="FILE.tflite", help="the LiteRT file"
     )
     parser.add_argument(
         "--signature",
@@ -61,7 +55,7 @@ def add(commands: "Commands") -> None:
         metavar="N",
         help="how often each is run (default: %(default)s)",
     )
-    arguments.add_json(parser)
+    add_options(parser, "--json")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -2,17 +2,14 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
+from keras_posenc_cli.options import Commands, add_command, add_options
 from keras_posenc_cli.process import EXIT_OK
 
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
 
-
-def add(commands: "Commands") -> None:
-    parser = arguments.add_command(
+def add(commands: Commands) -> None:
+    parser = add_command(
         commands,
         "compare",
         run,
@@ -36,7 +33,7 @@ def add(commands: "Commands") -> None:
         metavar="N",
         help="width of encodings, and of a head (default: %(default)s)",
     )
-    arguments.add_json(parser)
+    add_options(parser, "--json")
 
 
 def run(options: argparse.Namespace) -> int:

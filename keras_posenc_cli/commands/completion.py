@@ -1,18 +1,16 @@
 """`keras-posenc completion`: a completion script for a shell."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keras_posenc_cli import arguments
+from keras_posenc_cli.options import Commands, add_command
 from keras_posenc_cli.process import EXIT_OK
 
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
 
-
-def add(commands: "Commands", whole: argparse.ArgumentParser) -> None:
+def add(commands: Commands, whole: argparse.ArgumentParser) -> None:
     """Adds the command to those of `whole`, which it completes."""
-    parser = arguments.add_command(
+    parser = add_command(
         commands,
         "completion",
         run,

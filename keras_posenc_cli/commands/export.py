@@ -3,14 +3,23 @@
 import argparse
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.loading import load_arrays, load_model, make_signatures
+from keras_posenc_cli.loading import (
+    check_out,
+    load_arrays,
+    load_model,
+    make_signatures,
+)
+from keras_posenc_cli.options import (
+    Commands,
+    add_command,
+    add_details_or_json,
+    add_options,
+    add_verification,
+)
 from keras_posenc_cli.process import EXIT_OK, UsageError
-
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
 
 _VERIFIED = (
     "once a fresh process without Keras has given the model's own answers with "
@@ -18,8 +27,8 @@ _VERIFIED = (
 )
 
 
-def add(commands: "Commands") -> None:
-    parser = arguments.add_command(
+def add(commands: Commands) -> None:
+    parser = add_command(
         commands,
         "export",
         summary="write a .keras model as a verified artifact",
@@ -34,8 +43,8 @@ def add(commands: "Commands") -> None:
     _add_onnx(kinds)
 
 
-def _add_saved_model(kinds: "Commands") -> None:
-    parser = arguments.add_command(
+def _add_saved_model(kinds: Commands) -> None:
+    parser = add_command(
         kinds,
         "saved-model",
         run_saved_model,
@@ -60,13 +69,15 @@ def _add_saved_model(kinds: "Commands") -> None:
         help="how many versions to keep, with this one, beside the one that "
         "is served until then (default: all)",
     )
-    arguments.add_labels(
+    add_options(
         parser,
-        "names of the classes, or a file of them, one a line",
+        "--labels",
+        help="names of the classes, or a file of them, one a line",
     )
-    arguments.add_compiled(
+    add_options(
         parser,
-        "by XLA for short texts: lengths=16:64,batch_sizes=1",
+        "--compiled",
+        help="by XLA for short texts: lengths=16:64,batch_sizes=1",
     )
     parser.add_argument(
         "--warmup",
@@ -84,12 +95,12 @@ def _add_saved_model(kinds: "Commands") -> None:
         "batch_timeout_micros=1000, max_enqueued_batches, "
         "max_execution_batch_size, allowed_batch_sizes=1:8:32",
     )
-    arguments.add_allowed_operators(parser)
+    add_options(parser, "--allow-op")
     _add_shared(parser)
 
 
-def _add_litert(kinds: "Commands") -> None:
-    parser = arguments.add_command(
+def _add_litert(kinds: Commands) -> None:
+    parser = add_command(
         kinds,
         "litert",
         run_litert,
@@ -113,7 +124,7 @@ def _add_litert(kinds: "Commands") -> None:
         metavar="FILE.npz",
         help="arrays to calibrate int8-static with, by input",
     )
-    arguments.add_agreement(parser)
+    add_options(parser, "--agreement")
     parser.add_argument(
         "--task",
         choices=("text_classifier", "text_embedder"),
@@ -121,21 +132,22 @@ def _add_litert(kinds: "Commands") -> None:
         help="MediaPipe task from raw text: text_classifier or text_embedder; "
         "needs keras-posenc[mediapipe]",
     )
-    arguments.add_labels(
+    add_options(
         parser,
-        "names of the text classifier's classes, or a file",
+        "--labels",
+        help="names of the text classifier's classes, or a file",
     )
     parser.add_argument(
         "--allow-flex",
         action="store_true",
         help="allow TensorFlow's operators; needs a Flex delegate",
     )
-    arguments.add_allowed_operators(parser)
+    add_options(parser, "--allow-op")
     _add_shared(parser)
 
 
-def _add_onnx(kinds: "Commands") -> None:
-    parser = arguments.add_command(
+def _add_onnx(kinds: Commands) -> None:
+    parser = add_command(
         kinds,
         "onnx",
         run_onnx,
@@ -153,21 +165,17 @@ def _add_onnx(kinds: "Commands") -> None:
 def _add_model_and_out(
     parser: argparse.ArgumentParser, metavar: str, what: str
 ) -> None:
-    arguments.add_model(parser)
-    parser.add_argument(
-        "--out", required=True, type=arguments.path, metavar=metavar, help=what
-    )
+    add_options(parser, "model")
+    add_options(parser, "--out", required=True, metavar=metavar, help=what)
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
-    arguments.add_verification(parser)
-    parser.add_argument(
-        "--no-verify",
-        action="store_true",
-        help="write the artifact without running it",
+    add_verification(parser)
+    add_options(
+        parser, "--no-verify", help="write the artifact without running it"
     )
-    arguments.add_import(parser)
-    arguments.add_details_or_json(parser, "every case of the verification")
+    add_options(parser, "--import")
+    add_details_or_json(parser, "every case of the verification")
 
 
 def run_saved_model(options: argparse.Namespace) -> int:
@@ -189,7 +197,7 @@ def run_saved_model(options: argparse.Namespace) -> int:
 
 
 def run_litert(options: argparse.Namespace) -> int:
-    _check_ending(options, ".tflite")
+    check_out(options.out, ".tflite")
     if options.labels is not None and options.task != "text_classifier":
         raise UsageError(
             "--labels name the scores of --task text_classifier, which is not "
@@ -209,15 +217,8 @@ def run_litert(options: argparse.Namespace) -> int:
 
 
 def run_onnx(options: argparse.Namespace) -> int:
-    _check_ending(options, ".onnx")
+    check_out(options.out, ".onnx")
     return _export(options, "export_onnx")
-
-
-def _check_ending(options: argparse.Namespace, ending: str) -> None:
-    if options.out.suffix != ending:
-        raise UsageError(
-            f"--out must end in '{ending}'. Received: '{options.out}'"
-        )
 
 
 def _export(options: argparse.Namespace, function: str, **own: Any) -> int:

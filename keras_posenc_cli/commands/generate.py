@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import (
@@ -16,10 +16,8 @@ from keras_posenc_cli.loading import (
     load_generator,
     parse_ids,
 )
+from keras_posenc_cli.options import Commands, add_command, add_options
 from keras_posenc_cli.process import EXIT_OK, UsageError
-
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
 
 STANDARD_INPUT = "-"
 
@@ -27,8 +25,8 @@ STANDARD_INPUT = "-"
 _NO_SEQUENCE = -3e38
 
 
-def add(commands: "Commands") -> None:
-    parser = arguments.add_command(
+def add(commands: Commands) -> None:
+    parser = add_command(
         commands,
         "generate",
         run,
@@ -39,10 +37,9 @@ def add(commands: "Commands") -> None:
         usage="ARTIFACT TEXT [TEXT ...] [option ...]",
         example='keras-posenc generate serving/dates "7 March 2024" 3/7/24',
     )
-    parser.add_argument(
+    add_options(
+        parser,
         "artifact",
-        type=arguments.path,
-        metavar="ARTIFACT",
         help="SavedModel folder, folder of its versions, .tflite or .onnx "
         "file, or the .keras file of a Generator",
     )
@@ -64,26 +61,21 @@ def add(commands: "Commands") -> None:
         action="store_true",
         help="take ids, with spaces or commas between, and not texts",
     )
-    parser.add_argument(
-        "--signature",
-        metavar="NAME",
-        help="signature of the artifact (default: serving_default)",
-    )
+    add_options(parser, "--signature")
     parser.add_argument(
         "--seed",
         type=seed,
         metavar="N",
         help="where samples begin (default: elsewhere each time)",
     )
-    arguments.add_allowed_operators(parser)
-    arguments.add_import(parser)
+    add_options(parser, "--allow-op", "--import")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument(
         "--scores",
         action="store_true",
         help="print the score before each answer, and a tab between",
     )
-    arguments.add_json(forms)
+    add_options(forms, "--json")
     forms.add_argument(
         "--stream",
         action="store_true",

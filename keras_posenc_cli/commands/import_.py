@@ -3,21 +3,18 @@
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.checkpoints import answers, load_checkpoint
-from keras_posenc_cli.loading import check_exists
-from keras_posenc_cli.process import EXIT_OK, UsageError
-
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
+from keras_posenc_cli.loading import check_exists, check_out
+from keras_posenc_cli.options import Commands, add_command, add_options
+from keras_posenc_cli.process import EXIT_OK
 
 _DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 
 
-def add(commands: "Commands") -> None:
-    parser = arguments.add_command(
+def add(commands: Commands) -> None:
+    parser = add_command(
         commands,
         "import",
         run,
@@ -36,9 +33,9 @@ def add(commands: "Commands") -> None:
         help="local folder with config.json, *.safetensors and the files of "
         "the tokenizer",
     )
-    parser.add_argument(
+    add_options(
+        parser,
         "--out",
-        type=arguments.path,
         metavar="FILE.keras",
         help="the file (default: the folder's name and .keras, in the working "
         "directory)",
@@ -78,16 +75,13 @@ def add(commands: "Commands") -> None:
         help=f"dtype policy of the encoder: {', '.join(_DTYPES)} (default: "
         "float32)",
     )
-    arguments.add_json(parser)
+    add_options(parser, "--json")
 
 
 def run(options: argparse.Namespace) -> int:
     check_exists(options.folder)
     out = options.out or Path(f"{_name(options.folder)}.keras")
-    if out.suffix != ".keras":
-        raise UsageError(f"--out must end in '.keras'. Received: '{out}'")
-    if out.is_dir():
-        raise UsageError(f"--out must be a file, and '{out}' is a folder")
+    check_out(out, ".keras")
     model = load_checkpoint(
         options.folder,
         from_ids=options.from_ids,

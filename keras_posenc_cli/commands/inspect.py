@@ -4,19 +4,21 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from keras_posenc_cli import arguments
 from keras_posenc_cli.checkpoints import (
     answers,
     is_checkpoint,
     load_checkpoint,
 )
 from keras_posenc_cli.loading import check_exists, load_model
+from keras_posenc_cli.options import (
+    Commands,
+    add_command,
+    add_details_or_json,
+    add_options,
+)
 from keras_posenc_cli.process import EXIT_OK, UsageError
-
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
 
 # What the tokenizers of checkpoints are called elsewhere.
 _KINDS = {
@@ -26,8 +28,8 @@ _KINDS = {
 }
 
 
-def add(commands: "Commands") -> None:
-    parser = arguments.add_command(
+def add(commands: Commands) -> None:
+    parser = add_command(
         commands,
         "inspect",
         run,
@@ -38,15 +40,14 @@ def add(commands: "Commands") -> None:
         usage="ARTIFACT [option ...]",
         example="keras-posenc inspect judge.tflite --json",
     )
-    parser.add_argument(
+    add_options(
+        parser,
         "artifact",
-        type=arguments.path,
-        metavar="ARTIFACT",
         help=".tflite, .onnx or .keras file, SavedModel folder, or folder of "
         "its versions, or of a checkpoint",
     )
-    arguments.add_import(parser)
-    arguments.add_details_or_json(parser, "all of these in tables")
+    add_options(parser, "--import")
+    add_details_or_json(parser, "all of these in tables")
 
 
 def run(options: argparse.Namespace) -> int:

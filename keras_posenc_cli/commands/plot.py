@@ -3,14 +3,17 @@
 import argparse
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.loading import check_exists, load_generator, parse_ids
+from keras_posenc_cli.loading import (
+    check_exists,
+    check_out,
+    load_generator,
+    parse_ids,
+)
+from keras_posenc_cli.options import Commands, add_command, add_options
 from keras_posenc_cli.process import EXIT_OK, UsageError
-
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
 
 OF_SCHEMES = (
     "bias",
@@ -34,8 +37,8 @@ _OPTIONS = (
 _DEFAULT = "sinusoidal"
 
 
-def add(commands: "Commands") -> None:
-    parser = arguments.add_command(
+def add(commands: Commands) -> None:
+    parser = add_command(
         commands,
         "plot",
         run,
@@ -61,10 +64,10 @@ def add(commands: "Commands") -> None:
         metavar="MODEL.keras",
         help="a saved Generator, for the pictures of a model",
     )
-    parser.add_argument(
+    add_options(
+        parser,
         "--out",
         required=True,
-        type=arguments.path,
         metavar="FILE",
         help="the picture: .png, .svg, .pdf",
     )
@@ -85,7 +88,7 @@ def add(commands: "Commands") -> None:
         ("beams", "N", arguments.length, "how many (default: the model's)"),
     ):
         parser.add_argument(f"--{name}", type=kind, metavar=metavar, help=what)
-    arguments.add_import(parser)
+    add_options(parser, "--import")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -94,10 +97,7 @@ def run(options: argparse.Namespace) -> int:
         for name in _OPTIONS
         if (value := getattr(options, name)) is not None
     }
-    if options.out.is_dir():
-        raise UsageError(
-            f"--out must be a file, and '{options.out}' is a folder"
-        )
+    check_out(options.out)
     check_exists(options.out.parent)
     draw = _of_model if options.picture in OF_MODELS else _of_scheme
     ax = draw(options, given)

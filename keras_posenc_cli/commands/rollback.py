@@ -2,18 +2,15 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import check_exists
+from keras_posenc_cli.options import Commands, add_command, add_options
 from keras_posenc_cli.process import EXIT_OK
 
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
 
-
-def add(commands: "Commands") -> None:
-    parser = arguments.add_command(
+def add(commands: Commands) -> None:
+    parser = add_command(
         commands,
         "rollback",
         run,
@@ -33,13 +30,8 @@ def add(commands: "Commands") -> None:
     parser.add_argument(
         "version", type=int, metavar="VERSION", help="number to go back to"
     )
-    parser.add_argument(
-        "--no-verify",
-        action="store_true",
-        help="copy it without loading it first",
-    )
-    arguments.add_allowed_operators(parser)
-    arguments.add_json(parser)
+    add_options(parser, "--no-verify", help="copy it without loading it first")
+    add_options(parser, "--allow-op", "--json")
 
 
 def run(options: argparse.Namespace) -> int:

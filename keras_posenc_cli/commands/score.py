@@ -6,19 +6,16 @@ import sys
 import types
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.checkpoints import is_checkpoint
 from keras_posenc_cli.loading import check_exists
+from keras_posenc_cli.options import Commands, add_command, add_options
 from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
 
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
 
-
-def add(commands: "Commands") -> None:
-    parser = arguments.add_command(
+def add(commands: Commands) -> None:
+    parser = add_command(
         commands,
         "score",
         run,
@@ -30,12 +27,7 @@ def add(commands: "Commands") -> None:
         example="keras-posenc score serving/judge --in data --column text "
         "--out scored",
     )
-    parser.add_argument(
-        "artifact",
-        type=arguments.path,
-        metavar="ARTIFACT",
-        help="SavedModel folder, folder of its versions, .tflite or .onnx file",
-    )
+    add_options(parser, "artifact")
     parser.add_argument(
         "--in",
         dest="inputs",
@@ -44,9 +36,9 @@ def add(commands: "Commands") -> None:
         metavar="PATH",
         help="files, folders or patterns",
     )
-    parser.add_argument(
+    add_options(
+        parser,
         "--out",
-        type=arguments.path,
         required=True,
         metavar="FOLDER",
         help="where the answers are written",
@@ -63,11 +55,7 @@ def add(commands: "Commands") -> None:
         metavar="A,B",
         help="columns to hand on beside the answers",
     )
-    parser.add_argument(
-        "--signature",
-        metavar="NAME",
-        help="signature of the artifact (default: serving_default)",
-    )
+    add_options(parser, "--signature")
     parser.add_argument(
         "--workers",
         type=arguments.length,
@@ -87,8 +75,7 @@ def add(commands: "Commands") -> None:
         action="store_true",
         help="let an artifact answer that is not known to be verified",
     )
-    arguments.add_allowed_operators(parser)
-    arguments.add_json(parser)
+    add_options(parser, "--allow-op", "--json")
 
 
 def run(options: argparse.Namespace) -> int:

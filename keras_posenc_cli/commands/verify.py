@@ -2,23 +2,25 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
-from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import (
     check_exists,
     load_arrays,
     load_model,
     make_signatures,
 )
+from keras_posenc_cli.options import (
+    Commands,
+    add_command,
+    add_details_or_json,
+    add_options,
+    add_verification,
+)
 from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK
 
-if TYPE_CHECKING:
-    from keras_posenc_cli.arguments import Commands
 
-
-def add(commands: "Commands") -> None:
-    parser = arguments.add_command(
+def add(commands: Commands) -> None:
+    parser = add_command(
         commands,
         "verify",
         run,
@@ -29,26 +31,20 @@ def add(commands: "Commands") -> None:
         example="keras-posenc verify judge.keras judge.tflite --samples "
         "texts.npz",
     )
-    arguments.add_model(parser)
-    parser.add_argument(
-        "artifact",
-        type=arguments.path,
-        metavar="ARTIFACT",
-        help=".tflite or .onnx file, SavedModel folder, or folder of its "
-        "versions",
-    )
-    arguments.add_verification(parser)
-    arguments.add_agreement(parser)
-    arguments.add_allowed_operators(parser)
+    add_options(parser, "model", "artifact")
+    add_verification(parser)
+    add_options(parser, "--agreement", "--allow-op")
     parser.add_argument(
         "--other-writer",
         action="store_true",
         help="accept a graph that other versions, or another converter, wrote",
     )
-    arguments.add_labels(parser, "those given to the export, to compare too")
-    arguments.add_compiled(parser, "that given to the export")
-    arguments.add_import(parser)
-    arguments.add_details_or_json(parser, "every case")
+    add_options(
+        parser, "--labels", help="those given to the export, to compare too"
+    )
+    add_options(parser, "--compiled", help="that given to the export")
+    add_options(parser, "--import")
+    add_details_or_json(parser, "every case")
 
 
 def run(options: argparse.Namespace) -> int:
