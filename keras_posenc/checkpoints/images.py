@@ -6,6 +6,7 @@ import keras
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
 from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checks import is_number
 
 PREPROCESSOR = "preprocessor_config.json"
 
@@ -26,7 +27,7 @@ def preprocessing(folder: Folder) -> list[Any]:
             config.take(f"image_{of}", REQUIRED, list) for of in ("mean", "std")
         )
         for each in (*mean, *deviation):
-            if isinstance(each, bool) or not isinstance(each, int | float):
+            if not is_number(each):
                 raise config.wrong("image_mean", "it must be of numbers")
         if len(mean) != len(deviation) or 0 in deviation:
             raise config.wrong(
