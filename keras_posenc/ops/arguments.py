@@ -10,17 +10,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.checks import check_bool as check_bool
-from keras_posenc.checks import check_choice as check_choice
-from keras_posenc.checks import check_count as check_count
-from keras_posenc.checks import check_index as check_index
-from keras_posenc.checks import check_integer as check_integer
-from keras_posenc.checks import check_max_wavelength as check_max_wavelength
-from keras_posenc.checks import check_positive as check_positive
-from keras_posenc.checks import check_positive_int as check_positive_int
-from keras_posenc.checks import check_rate as check_rate
-from keras_posenc.checks import is_number as is_number
-
 
 def check_shape(
     name: str,

@@ -5,13 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_choice,
-    check_input_shape,
-    check_inputs,
-    check_positive_int,
-    check_rate,
-)
+from keras_posenc.checks import check_choice, check_positive_int, check_rate
+from keras_posenc.ops.arguments import check_input_shape, check_inputs
 from keras_posenc.ops.broadcasting import spread
 from keras_posenc.ops.named import NamedArguments, config_of
 

@@ -5,11 +5,8 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_integers,
-    check_position_tensors,
-)
+from keras_posenc.checks import check_bool
+from keras_posenc.ops.arguments import check_integers, check_position_tensors
 from keras_posenc.ops.masks import hide_masked, resolve_mask
 from keras_posenc.ops.positions import counted_positions
 from keras_posenc.positional._merged_encoding import MergedEncoding

@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
+from keras_posenc.checks import check_bool, check_positive
 from keras_posenc.ops.alibi import alibi_bias, alibi_slopes
-from keras_posenc.ops.arguments import check_bool, check_positive
 from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.ops.named import config_of
 from keras_posenc.positional.attention_position import AttentionPosition

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
+from keras_posenc.checks import (
     check_bool,
     check_choice,
     check_max_wavelength,

@@ -6,12 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_built_for,
-    check_positive,
-    check_positive_int,
-)
+from keras_posenc.checks import check_bool, check_positive, check_positive_int
+from keras_posenc.ops.arguments import check_built_for
 from keras_posenc.ops.distances import arithmetic_dtype, distances
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.learned_biases import fire_bias

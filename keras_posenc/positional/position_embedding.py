@@ -6,7 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.ops.arguments import check_positive_int, known_values
+from keras_posenc.checks import check_positive_int
+from keras_posenc.ops.arguments import known_values
 from keras_posenc.ops.positions import plain_positions
 from keras_posenc.ops.tables import resized_table, rows_at
 from keras_posenc.positional._merged_encoding import check_encoding_dim

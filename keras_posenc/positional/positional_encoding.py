@@ -6,11 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_choice,
-    check_max_wavelength,
-)
+from keras_posenc.checks import check_bool, check_choice, check_max_wavelength
 from keras_posenc.ops.positional_encoding import LAYOUTS
 from keras_posenc.ops.sinusoids import Sinusoids
 from keras_posenc.positional._merged_encoding import check_encoding_dim

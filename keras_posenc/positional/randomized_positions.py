@@ -5,12 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_choice,
-    check_positive_int,
-    check_shape,
-)
+from keras_posenc.checks import check_bool, check_choice, check_positive_int
+from keras_posenc.ops.arguments import check_shape
 from keras_posenc.ops.masks import resolve_mask
 from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.ops.positions import (

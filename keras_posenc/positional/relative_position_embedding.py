@@ -5,11 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_built_for,
-    check_positive_int,
-)
+from keras_posenc.checks import check_bool, check_positive_int
+from keras_posenc.ops.arguments import check_built_for
 from keras_posenc.ops.distances import (
     arithmetic_dtype,
     clipped_index,

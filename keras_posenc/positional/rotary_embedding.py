@@ -6,13 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
+from keras_posenc.checks import (
     check_choice,
     check_integer,
     check_max_wavelength,
-    check_position_tensors,
     check_positive,
 )
+from keras_posenc.ops.arguments import check_position_tensors
 from keras_posenc.ops.masks import hide_masked, resolve_mask
 from keras_posenc.ops.named import config_of
 from keras_posenc.ops.positional_encoding import LAYOUTS

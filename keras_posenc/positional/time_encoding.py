@@ -8,12 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_choice,
-    check_positive,
-    check_real,
-    check_shape,
-)
+from keras_posenc.checks import check_choice, check_positive
+from keras_posenc.ops.arguments import check_real, check_shape
 from keras_posenc.ops.masks import hide_masked
 from keras_posenc.ops.positional_encoding import LAYOUTS
 from keras_posenc.ops.positions import plain_positions

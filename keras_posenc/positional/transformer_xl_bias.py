@@ -5,11 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_built_for,
-    check_max_wavelength,
-    check_positive_int,
-)
+from keras_posenc.checks import check_max_wavelength, check_positive_int
+from keras_posenc.ops.arguments import check_built_for
 from keras_posenc.ops.attention import matmul_by_groups
 from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.ops.initializers import initializer_of

@@ -7,11 +7,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import (
     check_inputs,
     check_mask,
     check_position_tensors,
-    check_positive_int,
     check_shape,
 )
 from keras_posenc.ops.masks import hide_masked, resolve_mask

@@ -7,12 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.checks import check_choice, check_positive_int
 from keras_posenc.keras_internals import is_compiled_by_xla
 from keras_posenc.ops.arguments import (
-    check_choice,
     check_integers,
     check_mask,
-    check_positive_int,
     check_shape,
     known_values,
 )

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import check_index
+from keras_posenc.checks import check_index
 
 
 @keras.saving.register_keras_serializable(

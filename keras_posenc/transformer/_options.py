@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import keras
 
-from keras_posenc.ops.arguments import (
+from keras_posenc.checks import (
     check_bool,
     check_choice,
     check_positive,

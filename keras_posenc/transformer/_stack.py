@@ -2,11 +2,8 @@
 
 from typing import Any, Unpack
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_positive_int,
-    check_sequence_shape,
-)
+from keras_posenc.checks import check_bool, check_positive_int
+from keras_posenc.ops.arguments import check_sequence_shape
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     check_positions,

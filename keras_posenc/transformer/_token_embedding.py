@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import check_bool
+from keras_posenc.checks import check_bool
 from keras_posenc.transformer._id_embedding import IdEmbedding
 
 

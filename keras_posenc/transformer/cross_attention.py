@@ -5,10 +5,8 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_positive_int,
-    check_sequence_shape,
-)
+from keras_posenc.checks import check_positive_int
+from keras_posenc.ops.arguments import check_sequence_shape
 from keras_posenc.ops.attention import swap_heads
 from keras_posenc.ops.packing import Packing
 from keras_posenc.ops.sides import Side

@@ -5,10 +5,10 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
+from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import (
     check_inputs,
     check_mask,
-    check_positive_int,
     check_sequence_shape,
     check_shape,
 )

@@ -5,7 +5,7 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import check_positive_int
+from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.transformer._options import (
     WeightOptions,

@@ -6,13 +6,8 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_integers,
-    check_mask,
-    check_positive_int,
-    check_shape,
-)
+from keras_posenc.checks import check_bool, check_positive_int
+from keras_posenc.ops.arguments import check_integers, check_mask, check_shape
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.transformer._attention_layer import check_positions
 from keras_posenc.transformer._decoding_model import (

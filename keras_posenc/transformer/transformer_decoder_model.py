@@ -4,11 +4,7 @@ from typing import Any, Unpack
 
 import keras
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_count,
-    check_positive_int,
-)
+from keras_posenc.checks import check_bool, check_count, check_positive_int
 from keras_posenc.transformer._decoding_model import (
     DecodingModel,
     check_embeddings,

@@ -5,7 +5,7 @@ from typing import Unpack
 
 import keras
 
-from keras_posenc.ops.arguments import check_bool
+from keras_posenc.checks import check_bool
 from keras_posenc.transformer._attention_layer import check_windows
 from keras_posenc.transformer._options import StackOptions, with_options
 from keras_posenc.transformer._stack import Stack

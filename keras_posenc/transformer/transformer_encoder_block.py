@@ -4,7 +4,7 @@ from typing import Unpack
 
 import keras
 
-from keras_posenc.ops.arguments import check_bool
+from keras_posenc.checks import check_bool
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._block import Block
 from keras_posenc.transformer._options import BlockOptions, with_options

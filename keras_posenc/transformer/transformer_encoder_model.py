@@ -5,11 +5,7 @@ from typing import Unpack
 
 import keras
 
-from keras_posenc.ops.arguments import (
-    check_bool,
-    check_index,
-    check_positive_int,
-)
+from keras_posenc.checks import check_bool, check_index, check_positive_int
 from keras_posenc.transformer._id_embedding import IdEmbedding
 from keras_posenc.transformer._input_position import (
     check_input_position,

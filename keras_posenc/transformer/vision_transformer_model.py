@@ -5,9 +5,7 @@ from typing import Any, Unpack
 
 import keras
 
-from keras_posenc.ops.arguments import (
-    check_positive_int,
-)
+from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.transformer._options import (
     ModelOptions,
