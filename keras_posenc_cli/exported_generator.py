@@ -10,10 +10,11 @@ import numpy as np
 from keras_posenc.export.errors import ExportVerificationError, in_words
 from keras_posenc.export.inspect import Inspection, Tensor, inspect_safe
 from keras_posenc.export.probes.cases import Case
-from keras_posenc.export.processes.isolation import MEMORY, MIB, Limits
+from keras_posenc.export.processes import MEMORY, MIB, Limits
 from keras_posenc.export.signatures.lengths import LENGTHS
 from keras_posenc.export.signatures.signature import DEFAULT
-from keras_posenc.export.worker_client import ask, output_of, to_bytes
+from keras_posenc.export.worker_client import ask
+from keras_posenc_worker.codec import decode, to_bytes
 
 BATCH = 32
 NOISE = "noise"
@@ -173,7 +174,7 @@ class ExportedGenerator:
             in_words(answer["error"])
             if "error" in answer
             else {
-                name: _decoded(output_of(reference, outputs))
+                name: _decoded(decode(reference, outputs))
                 for name, reference in answer["outputs"].items()
             }
             for answer in response["cases"]

@@ -489,7 +489,7 @@ VERIFICATION = [
         "::test_graph_that_does_more_than_compute_is_not_run",
     ),
     Mutant(
-        "export/isolated/reading/saved_model.py",
+        "../keras_posenc_worker/read_saved_model.py",
         "an asset may be above its folder",
         'or ".." in name.parts',
         'or ".." in name.name[:0]',
@@ -503,12 +503,11 @@ VERIFICATION = [
         "export/verification/test_verification.py::test_fault_in_a_saved_model",
     ),
     Mutant(
-        "export/isolated/asking/worker.py",
+        "../keras_posenc_worker/run.py",
         "the worker may import Keras",
         '["keras", "keras_posenc", "tf_keras"]',
         '["tf_keras"]',
-        "export/isolated/test_worker.py"
-        "::test_keras_and_the_package_cannot_be_imported",
+        "export/worker/test_run.py::test_keras_and_the_package_cannot_be_imported",
     ),
     Mutant(
         "export/probes/tolerance.py",

@@ -13,12 +13,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "keras_posenc"
 
 COMMAND = "keras_posenc_cli"
+WORKER = "keras_posenc_worker"
 
 # Which rooms each room may import, besides itself. Folders all, but for
 # __init__.py (the public names), checks.py (of arguments), progress.py (what
 # others show), distribution.py (models on several devices) and
 # keras_internals.py (what is private to Keras); the command stands beside the
-# package, to parse before importing it.
+# package, to parse before importing it, and the worker, to run without it.
 MAP = {
     "ops": {"checks", "keras_internals"},
     "positional": {"checks", "ops"},
@@ -46,12 +47,11 @@ MAP = {
 ROOMS = set(MAP)
 MAP[COMMAND] = ROOMS | {"__init__"}
 MAP["__init__"] = ROOMS
+MAP[WORKER] = set()
 
-# Subpackages of export/ that may import little of it: what runs in isolated
-# processes nothing else; what judges an exported file not what writes it.
+# Subpackages of export/ that may import little of it: what judges an exported
+# file not what writes it.
 EXPORT = {
-    "isolated": set(),
-    "processes": set(),
     "signatures": {"errors", "units"},
     "probes": {"errors", "signatures", "units"},
 }
@@ -66,6 +66,7 @@ HOMES = {
         "scoring",
         "keras_internals",
         COMMAND,
+        WORKER,
     },
     "tensorflow_text": {"text"},
     "safetensors": {"checkpoints"},
@@ -76,6 +77,7 @@ HOMES = {
     "shtab": {COMMAND},
     COMMAND: {COMMAND},
     "tests": set(),
+    WORKER: {"export", "scoring", WORKER},
 }
 # What is private to Keras, and stands in one room alone.
 KERAS_INTERNALS = {
@@ -90,10 +92,16 @@ KERAS_INTERNALS = {
 KEEPER = "keras_internals"
 LATE = {
     # Whoever scores in a process of its own needs no Keras for that.
-    "keras": {"scoring", COMMAND},
-    "numpy": {COMMAND},
+    "keras": {"scoring", COMMAND, WORKER},
+    "numpy": {COMMAND, WORKER},
     "shtab": {COMMAND},
-    "tensorflow": {"training", "scoring", "keras_internals", COMMAND},
+    "tensorflow": {
+        "training",
+        "scoring",
+        "keras_internals",
+        COMMAND,
+        WORKER,
+    },
     "tensorflow_text": set(MAP),
     "safetensors": set(MAP),
     "jax": set(MAP),
@@ -174,8 +182,8 @@ def violations(path: str, source: str) -> list[str]:
 
     parts = Path(path).with_suffix("").parts
     room = parts[1] if parts[0] == PACKAGE else None
-    if parts[0] == COMMAND:
-        room = COMMAND
+    if parts[0] in (COMMAND, WORKER):
+        room = parts[0]
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(attr=name) | ast.Constant(value=str(name)) if (
@@ -215,7 +223,7 @@ def violations(path: str, source: str) -> list[str]:
 
 FILES = sorted(
     path.relative_to(ROOT).as_posix()
-    for folder in (PACKAGE, COMMAND, "examples", "benchmarks")
+    for folder in (PACKAGE, COMMAND, WORKER, "examples", "benchmarks")
     for path in (ROOT / folder).rglob("*.py*")
     if path.suffix in (".py", ".pyi")
 )
@@ -319,10 +327,16 @@ REFUSED = [
         "probes must not import graphs",
     ),
     (
-        "export/isolated/asking/a.py",
-        "def f():\n  from keras_posenc.export.processes import c",
-        "isolated must not import processes",
+        f"../{WORKER}/a.py",
+        "def f():\n  from keras_posenc.export.errors import c",
+        f"{WORKER} must not import export",
     ),
+    # What runs without Keras.
+    (f"../{WORKER}/a.py", "import keras", "import keras inside a function"),
+    (f"../{WORKER}/a.py", "import keras_posenc", "must not import __init__"),
+    (f"../{WORKER}/a.py", "import tensorflow", "inside a function"),
+    (f"../{WORKER}/a.py", "import numpy", "inside a function"),
+    ("ops/a.py", f"from {WORKER} import a", f"must not import {WORKER}"),
     # Pictures are optional.
     ("analysis/a.py", "from matplotlib import pyplot", "inside a function"),
     (f"../{COMMAND}/a.py", "def f():\n  import matplotlib", "import matplotl"),
@@ -353,9 +367,10 @@ ALLOWED = [
     ("export/a.py", "import tensorflow"),
     ("export/a.py", "from keras_posenc.export.formats.b import c"),
     (
-        "export/isolated/asking/a.py",
-        "from keras_posenc.export.isolated.reading import c",
+        f"../{WORKER}/a.py",
+        f"from {WORKER}.b import c\ndef f():\n  import tensorflow, numpy",
     ),
+    ("export/a.py", f"from {WORKER}.b import c"),
     (
         f"../{COMMAND}/a.py",
         f"from {COMMAND}.b import c\n"

@@ -47,7 +47,7 @@ def test_wheel_holds_the_package_alone(tmp_path):
     source.mkdir()
     for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    packages = ("keras_posenc", "keras_posenc_cli")
+    packages = ("keras_posenc", "keras_posenc_cli", "keras_posenc_worker")
     for name in (*packages, "tests"):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=ignore)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("keras_posenc", "keras_posenc_cli")
+PACKAGES = ("keras_posenc", "keras_posenc_cli", "keras_posenc_worker")
 
 
 class Raised(NamedTuple):

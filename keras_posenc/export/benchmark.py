@@ -12,8 +12,9 @@ from typing import Any
 from keras_posenc.checks import as_integer, check_positive_int
 from keras_posenc.export import units
 from keras_posenc.export.inspect import inspect
-from keras_posenc.export.isolated.asking import benchmark_worker
+from keras_posenc.export.processes import worker_path
 from keras_posenc.progress import progress
+from keras_posenc_worker import benchmark as worker
 
 _TIMEOUT = 600  # seconds, of one process
 
@@ -239,14 +240,14 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
         process = subprocess.run(
             [
                 sys.executable,
-                "-P",
-                benchmark_worker.__file__,
+                *("-P", "-m", worker.__name__),
                 json.dumps(request),
             ],
             capture_output=True,
             timeout=_TIMEOUT,
             check=False,
             text=True,
+            env={**os.environ, **worker_path()},
         )
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(

@@ -19,11 +19,10 @@ import numpy as np
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.graphs.contents import compare_contents
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.isolated.asking.contents import Contents
 from keras_posenc.export.probes.cases import Case, Expectations
 from keras_posenc.export.probes.compare import Columns, difference, settled
 from keras_posenc.export.probes.generate import but_for_rounding
-from keras_posenc.export.processes.isolation import Isolated
+from keras_posenc.export.processes import Isolated
 from keras_posenc.export.report import CaseReport, VerificationReport, notes
 from keras_posenc.export.signatures.labels import is_labels
 from keras_posenc.export.signatures.names import in_code, input_code
@@ -31,9 +30,9 @@ from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
     ask,
     limits_of,
-    output_of,
-    to_bytes,
 )
+from keras_posenc_worker.codec import decode, to_bytes
+from keras_posenc_worker.contents import Contents
 
 
 def compare(
@@ -67,9 +66,7 @@ def compare(
             )
     if error is not None:
         return CaseReport(signature, description, math.inf, "", 0.0, error)
-    got = {
-        name: output_of(answer["outputs"][name], outputs) for name in expected
-    }
+    got = {name: decode(answer["outputs"][name], outputs) for name in expected}
     for name, value in expected.items():
         kinds = _kind(got[name]), _kind(value)
         if len({*kinds}) > 1:
@@ -300,7 +297,7 @@ def _check_readers(
         if "error" in served:
             continue  # which is told in its place
         answers = {
-            name: output_of(value, outputs)
+            name: decode(value, outputs)
             for name, value in served["outputs"].items()
         }
         found = compare(

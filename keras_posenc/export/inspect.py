@@ -16,9 +16,8 @@ from typing import Any
 
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.isolated.reading import keras_loading, reading
 from keras_posenc.export.operators import ALLOWED, BY_PLACE, check_known
-from keras_posenc.export.processes.isolation import (
+from keras_posenc.export.processes import (
     MEMORY,
     MIB,
     Isolated,
@@ -28,6 +27,7 @@ from keras_posenc.export.processes.isolation import (
 )
 from keras_posenc.export.publish import as_path, versions
 from keras_posenc.export.regular_files import is_hidden, open_regular
+from keras_posenc_worker import read, read_keras
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +182,7 @@ def inspect(artifact: str | Path) -> Inspection:
     try:
         found = json.loads(
             run_isolated(
-                reading.__file__,
+                read.__name__,
                 kind,
                 str(path),
                 limits=limits,
@@ -515,10 +515,10 @@ def keras_loader(
         be read.
     """
     if is_fresh and sys.platform == "linux":
-        process = Isolated(keras_loading.__file__, None, True, **_ENVIRONMENT)
+        process = Isolated(read_keras.__name__, None, True, **_ENVIRONMENT)
     else:
         process = Isolated(
-            keras_loading.__file__, [_PATH, (package,)], **_ENVIRONMENT
+            read_keras.__name__, [_PATH, (package,)], **_ENVIRONMENT
         )
     with process:
         process.prepare([*map(str, sys.path), *folders], modules)
@@ -542,7 +542,7 @@ def _load(process: Isolated, path: Path) -> Any:
         reason = json.loads(answer.splitlines()[-1])
         if reason is not None:
             raise ValueError(reason)
-        return keras_loading.load(copy)
+        return read_keras.load(copy)
 
 
 def _limits(size: int) -> Limits:
@@ -550,6 +550,6 @@ def _limits(size: int) -> Limits:
     return Limits(
         memory=_MEMORY + _TIMES * size,
         seconds=seconds,
-        file=keras_loading.GROWTH * size + 64 * MIB,
+        file=read_keras.GROWTH * size + 64 * MIB,
         timeout=60 + 4 * seconds,
     )

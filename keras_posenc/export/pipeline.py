@@ -7,13 +7,13 @@ from pathlib import Path
 
 from keras_posenc.export.check import verify_expectations
 from keras_posenc.export.inspect import inspect_safe
-from keras_posenc.export.isolated.asking.memory import give_back
 from keras_posenc.export.probes.cases import Expectations, Questions
 from keras_posenc.export.probes.reference import expect
 from keras_posenc.export.publish import as_path, publish_file, staging_beside
 from keras_posenc.export.record import make_record, record_path, try_to_record
 from keras_posenc.export.report import Artifact
 from keras_posenc.progress import progress
+from keras_posenc_worker.memory import give_back
 
 
 def check_file(path: str | Path, suffix: str) -> Path:

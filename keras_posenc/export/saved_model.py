@@ -24,7 +24,6 @@ from keras_posenc.export.graphs.contents import contents_of
 from keras_posenc.export.graphs.snapshot import snapshot
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.inspect import check_operators, inspect_safe, size_of
-from keras_posenc.export.isolated.asking.memory import give_back
 from keras_posenc.export.operators import check_known
 from keras_posenc.export.probes.cases import Case, Questions
 from keras_posenc.export.probes.reference import expect
@@ -44,6 +43,7 @@ from keras_posenc.export.signatures.from_model import check_model
 from keras_posenc.export.signatures.serving import resolve_serving_signatures
 from keras_posenc.export.worker_client import load_ahead, start_tensorflow
 from keras_posenc.progress import progress
+from keras_posenc_worker.memory import give_back
 
 
 def export_saved_model(

@@ -1,21 +1,15 @@
 """Runs an exported model in a process of its own."""
 
-import base64
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from keras_posenc.export.errors import ExportVerificationError, in_words
 from keras_posenc.export.inspect import Inspection, inspect_safe
-from keras_posenc.export.isolated.asking import worker
-from keras_posenc.export.isolated.asking.runners import op_libraries
 from keras_posenc.export.probes.cases import Case, Expectations
-from keras_posenc.export.processes.isolation import (
+from keras_posenc.export.processes import (
     MEMORY,
     MIB,
     Isolated,
@@ -24,6 +18,8 @@ from keras_posenc.export.processes.isolation import (
     run_isolated,
 )
 from keras_posenc.export.publish import working_folder, writing_to
+from keras_posenc_worker import codec, run
+from keras_posenc_worker.runtimes import op_libraries
 
 _TIMEOUT = 600  # seconds by the clock, on a machine however busy
 _PROGRAM_SECONDS = 60  # for XLA, to compile one
@@ -41,7 +37,7 @@ _ENVIRONMENT = {
 
 def start_tensorflow() -> Isolated:
     """A runtime for SavedModels, which loads while the model is asked."""
-    return Isolated(worker.__file__, ["saved_model"], **_ENVIRONMENT)
+    return Isolated(run.__name__, ["saved_model"], **_ENVIRONMENT)
 
 
 def load_ahead(
@@ -140,43 +136,29 @@ def ask(
             or is not the same to both kinds of readers.
     """
     with working_folder() as folder, writing_to(folder.parent):
-        arrays = {}
-        requests = []
-        for index, case in enumerate(cases):
-            references: dict[str, Any] = {}
-            for input_name, value in case.inputs.items():
-                if value.dtype == object:
-                    references[input_name] = {
-                        "shape": value.shape,
-                        "strings": [
-                            base64.b64encode(to_bytes(text)).decode()
-                            for text in value.ravel()
-                        ],
-                    }
-                else:
-                    if value.dtype.name == "bfloat16":  # unknown to npz files
-                        value = value.astype("float32")
-                    key = f"{index}/{input_name}"
-                    arrays[key] = value
-                    references[input_name] = key
-            requests.append({"signature": case.signature, "inputs": references})
-        np.savez(folder / "inputs.npz", allow_pickle=False, **arrays)
-        (folder / "request.json").write_text(
-            json.dumps(
+        arrays: dict[str, Any] = {}
+        request = {
+            "kind": kind,
+            "artifact": str(artifact.resolve()),
+            "op_libraries": op_libraries(),
+            "times": times,
+            "by_python": by_python,
+            "cases": [
                 {
-                    "kind": kind,
-                    "artifact": str(artifact.resolve()),
-                    "op_libraries": op_libraries(),
-                    "times": times,
-                    "by_python": by_python,
-                    "cases": requests,
+                    "signature": case.signature,
+                    "inputs": {
+                        name: codec.encode(value, f"{index}/{name}", arrays)
+                        for name, value in case.inputs.items()
+                    },
                 }
-            )
-        )
+                for index, case in enumerate(cases)
+            ],
+        }
+        codec.write(folder, "request", request, arrays)
         try:
             if runtime is None:
                 run_isolated(
-                    worker.__file__,
+                    run.__name__,
                     str(folder),
                     limits=limits,
                     prepared=[kind],
@@ -190,7 +172,7 @@ def ask(
             raise ExportVerificationError(
                 f"The runtime {error} while it ran '{artifact}'"
             ) from error
-        response = json.loads((folder / "response.json").read_text())
+        response, outputs = codec.read(folder, "response")
         if "error" in response:
             kind, _, reason = response["error"].partition(": ")
             if kind == "Disagreement":
@@ -209,18 +191,4 @@ def ask(
             raise ExportVerificationError(
                 f"'{artifact}' does not load: {in_words(response['error'])}"
             )
-        with np.load(folder / "outputs.npz") as outputs:
-            return response, dict(outputs)
-
-
-def output_of(reference: Any, outputs: Mapping[str, Any]) -> Any:
-    """The array that an answer of the worker refers to."""
-    if isinstance(reference, str):
-        return outputs[reference]
-    texts = [base64.b64decode(text) for text in reference["strings"]]
-    return np.array(texts, dtype=object).reshape(reference["shape"])
-
-
-def to_bytes(text: Any) -> bytes:
-    """A text as an artifact has it."""
-    return text if isinstance(text, bytes) else str(text).encode()
+        return response, outputs

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc.export.errors import ExportError, in_words
-from keras_posenc.export.isolated.asking.runners import (
+from keras_posenc.export.record import digests
+from keras_posenc.export.regular_files import open_regular
+from keras_posenc_worker.runtimes import (
     Runner,
     load_litert,
     load_onnx,
     load_saved_model,
     op_libraries,
 )
-from keras_posenc.export.record import digests
-from keras_posenc.export.regular_files import open_regular
 
 _loaded: dict[tuple[Any, ...], dict[str, Runner]] = {}
 _lock = threading.Lock()

@@ -15,7 +15,6 @@ from keras_posenc.export.inspect import (
     inspect_safe,
     locate,
 )
-from keras_posenc.export.isolated.asking.runners import Runner
 from keras_posenc.export.publish import stamp
 from keras_posenc.export.record import check_record, digests
 from keras_posenc.scoring.arrow import require_pyarrow
@@ -24,6 +23,7 @@ from keras_posenc.scoring.inputs import Input
 from keras_posenc.scoring.loading import digest_of, load
 from keras_posenc.scoring.packing import pack
 from keras_posenc.scoring.schema import Output
+from keras_posenc_worker.runtimes import Runner
 
 POSITION, REASON = "position", "reason"
 _DEFAULT = "serving_default"

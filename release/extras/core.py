@@ -10,12 +10,13 @@ from pathlib import Path
 
 import keras_posenc as kp
 import keras_posenc_cli
+import keras_posenc_worker
 
 optional = {"keras_hub", "matplotlib", "onnx", "onnxruntime", "safetensors"}
 optional |= {"jax", "mediapipe", "orbax", "pyarrow", "shtab", "tf2onnx"}
 assert not optional & {*metadata.packages_distributions()}
 
-for package in (kp, keras_posenc_cli):
+for package in (kp, keras_posenc_cli, keras_posenc_worker):
     for module in pkgutil.walk_packages(
         package.__path__, package.__name__ + "."
     ):

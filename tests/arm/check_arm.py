@@ -18,13 +18,14 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.export.isolated.asking import worker
-from keras_posenc.export.processes import runner
+from keras_posenc_worker import run
 from tests.generation import toy
 
 pytestmark = pytest.mark.tensorflow
 
 ROOT = Path(__file__).resolve().parents[2] / "build" / "arm"
+WORKER = ["-P", "-m", "keras_posenc_worker", run.__name__]
+FOLDER = Path(run.__file__).parents[1]
 CORES = ["x86", "cortex-a53", "cortex-a76"]
 VOCABULARY = 8000
 TEXTS = [
@@ -40,7 +41,7 @@ SIZES = {"small": (2, 64), "large": (4, 256)}
 def on(core):
     """The command that runs the worker of the exports on a processor."""
     if core == "x86":
-        return [sys.executable, "-P", runner.__file__, worker.__file__]
+        return [sys.executable, *WORKER]
     assert (ROOT / ".installed").exists(), "no Arm system: make test-arm"
     assert shutil.which("qemu-aarch64-static"), (
         "qemu-aarch64-static is missing: apt-get install qemu-user-static"
@@ -48,10 +49,10 @@ def on(core):
     system = ROOT / core
     return [
         *("qemu-aarch64-static", "-cpu", core, "-L", system),
-        *("-E", f"PYTHONPATH={ROOT / 'site'}"),
+        *("-E", f"PYTHONPATH={ROOT / 'site'}:{FOLDER}"),
         *("-E", f"PYTHONHOME={ROOT / 'root' / 'usr'}"),
         ROOT / "root" / "usr" / "bin" / "python3.11",
-        *("-P", runner.__file__, worker.__file__),
+        *WORKER,
     ]
 
 
@@ -63,7 +64,7 @@ def answers(core, folder, artifact, cases):
         for index, (_, inputs) in enumerate(cases)
         for name, value in inputs.items()
     }
-    np.savez(folder / "inputs.npz", **arrays)
+    np.savez(folder / "request.npz", **arrays)
     request = {
         "kind": "litert",
         "artifact": str(artifact),
@@ -81,7 +82,7 @@ def answers(core, folder, artifact, cases):
     subprocess.run(on(core), input=order, text=True, check=True, timeout=300)
     response = json.loads((folder / "response.json").read_text())
     assert "error" not in response, response
-    outputs = np.load(folder / "outputs.npz")
+    outputs = np.load(folder / "response.npz")
     found = []
     for case in response["cases"]:
         assert "error" not in case, case

@@ -8,10 +8,10 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export.formats import litert_proof as proof
-from keras_posenc.export.isolated.comparing import onnx_comparison
 from keras_posenc.export.probes.compare import retrace_of, settled
 from keras_posenc.export.probes.run_model import Memory, answers_of
 from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc_worker.comparing import onnx_comparison
 from tests.generation.toy import SIZES, shaken, swapped, twins
 
 pytestmark = pytest.mark.tensorflow

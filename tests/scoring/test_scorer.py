@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import keras_posenc as kp
-from keras_posenc.export.isolated.asking import runners
 from keras_posenc.export.record import record_path
 from keras_posenc.scoring import loading, schema, scorer
+from keras_posenc_worker import runtimes
 
 pytestmark = pytest.mark.tensorflow
 # What `files` were verified to, whatever batch a row is in.
@@ -25,7 +25,7 @@ MAX_BYTES = 12
 @pytest.fixture(scope="module")
 def alone(files):
     """What the SavedModel answers to one row."""
-    signatures = runners.load_saved_model(str(files.texts))
+    signatures = runtimes.load_saved_model(str(files.texts))
 
     def alone(signature, **inputs):
         found = signatures[signature](inputs)

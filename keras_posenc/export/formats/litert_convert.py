@@ -10,12 +10,12 @@ from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats import litert_quantize as modes
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.graphs.writing import write_saved_model
-from keras_posenc.export.isolated.reading.formats import unpack
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.publish import working_folder
 from keras_posenc.export.signatures.from_model import of_one_row
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import unread_converter
+from keras_posenc_worker.formats import unpack
 
 _LARGE = 2**26  # bytes of a file
 

@@ -19,13 +19,13 @@ from keras_posenc.export.formats.onnx_proof import (
     some,
 )
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.isolated.comparing import litert_comparison
 from keras_posenc.export.probes.cases import Expectations
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.publish import working_folder, writing_to
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.progress import progress
+from keras_posenc_worker.comparing import litert_comparison
 
 _RANGES = (
     "the ranges that it was calibrated to: they set the scales of activations, "
@@ -144,7 +144,7 @@ def compare_with(
 ) -> dict[str, Any]:
     """What `litert_comparison` prints of a file and its reference."""
     return compare_files(
-        litert_comparison.__file__,
+        litert_comparison.__name__,
         reference,
         artifact,
         json.dumps(names),

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.isolated.reading.formats import (
-    litert_schema,
-    pack,
-    unpack,
-)
 from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.from_model import of_one_row
 from keras_posenc.export.signatures.signature import Signature, trace
+from keras_posenc_worker.formats import (
+    litert_schema,
+    pack,
+    unpack,
+)
 
 # The operators that static quantization touches: those with weights. All others
 # compute in float32, since 8 bits are too few for positions, norms and scores.

@@ -13,19 +13,12 @@ import keras
 import numpy as np
 
 from keras_posenc.export.errors import ExportError, ExportVerificationError
-from keras_posenc.export.isolated.asking import mediapipe_worker
-from keras_posenc.export.isolated.reading import task_reading
-from keras_posenc.export.isolated.reading.formats import (
-    litert_schema,
-    pack,
-    unpack,
-)
 from keras_posenc.export.probes.cases import Case, Expectations
 from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.generate import texts_beyond
 from keras_posenc.export.probes.run_model import Memory, answers_of
 from keras_posenc.export.probes.samples import split_texts
-from keras_posenc.export.processes.isolation import (
+from keras_posenc.export.processes import (
     MEMORY,
     IsolationError,
     Limits,
@@ -49,6 +42,12 @@ from keras_posenc.export.signatures.signature import (
     Signature,
 )
 from keras_posenc.keras_internals import layer_behind
+from keras_posenc_worker import read_mediapipe, run_mediapipe
+from keras_posenc_worker.formats import (
+    litert_schema,
+    pack,
+    unpack,
+)
 
 TASKS = ("text_classifier", "text_embedder")
 
@@ -531,7 +530,7 @@ def packed_task(
 def _read(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(
-            run_isolated(task_reading.__file__, str(path), limits=Limits())
+            run_isolated(read_mediapipe.__name__, str(path), limits=Limits())
         )
     except IsolationError as error:
         found = {"error": f"its reading {error}"}
@@ -632,7 +631,7 @@ def verify_in_mediapipe(
     try:
         found = json.loads(
             run_isolated(
-                mediapipe_worker.__file__,
+                run_mediapipe.__name__,
                 json.dumps(request),
                 # It loads TensorFlow, too, where there is one.
                 limits=Limits(

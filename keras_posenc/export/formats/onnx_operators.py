@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.isolated.reading.wire import head
+from keras_posenc_worker.wire import head
 
 _MOST = 2**31 - 2**10  # bytes of a message that its readers take, and its head
 

@@ -8,9 +8,8 @@ from typing import Any
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.formats.onnx_convert import convert, require_onnx
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.isolated.comparing import onnx_comparison
 from keras_posenc.export.probes.cases import Expectations
-from keras_posenc.export.processes.isolation import (
+from keras_posenc.export.processes import (
     MEMORY,
     MIB,
     IsolationError,
@@ -18,6 +17,7 @@ from keras_posenc.export.processes.isolation import (
     run_isolated,
 )
 from keras_posenc.export.publish import working_folder
+from keras_posenc_worker.comparing import onnx_comparison
 
 
 def compare_with_conversion(
@@ -47,7 +47,7 @@ def compare_with_conversion(
         except ExportError as error:  # others can do more
             return [], [f"nothing of it can be compared: {error}"], []
         found = compare_files(
-            onnx_comparison.__file__,
+            onnx_comparison.__name__,
             reference,
             inspection.path,
             json.dumps(weights),
@@ -65,23 +65,23 @@ _NAMED = 3  # of what differs
 
 
 def compare_files(
-    script: str,
+    module: str,
     reference: Path,
     artifact: Path,
     *arguments: str,
     prepared: Sequence[Any] | None = None,
     more_bytes: int = 0,
 ) -> dict[str, Any]:
-    """Lets an isolated script compare a file with another one.
+    """Lets an isolated process compare a file with another one.
 
     Args:
-        script: A script of `isolated/comparing`. Its `main` takes the paths of
-            both files, and prints what differs as JSON.
+        module: One of `keras_posenc_worker.comparing`. Its `main` takes the
+            paths of both files, and prints what differs as JSON.
         reference: The file that the model becomes here.
         artifact: The file to judge.
         *arguments: What `main` takes besides.
         prepared: As for `Isolated`.
-        more_bytes: Of what else the script reads, for its limits.
+        more_bytes: Of what else it reads, for its limits.
 
     Raises:
         ExportVerificationError: The files cannot be compared within limits.
@@ -90,7 +90,7 @@ def compare_files(
     try:
         found: dict[str, Any] = json.loads(
             run_isolated(
-                script,
+                module,
                 str(reference),
                 str(artifact.resolve()),
                 *arguments,

@@ -9,19 +9,19 @@ import collections
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from keras_posenc.export.isolated.asking.contents import (
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import layers_within
+from keras_posenc_worker.contents import (
     Contents,
     constants,
     digest,
     read,
 )
-from keras_posenc.export.isolated.asking.graph_digests import (
+from keras_posenc_worker.graph_digests import (
     call_options,
     calls_of,
     graph_of,
 )
-from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import layers_within
 
 _SHOWN = 3  # constants, or weights, of one signature
 

@@ -16,11 +16,11 @@ import collections
 import contextlib
 import dataclasses
 import gc
+import importlib
 import io
 import json
 import os
 import pickle
-import runpy
 import shutil
 import signal
 import subprocess
@@ -363,12 +363,12 @@ def judge(kind, path, expected, contents, unseen):
     from keras_posenc.export.check import verify_expectations
     from keras_posenc.export.formats import litert_proof
     from keras_posenc.export.inspect import inspect_safe
-    from keras_posenc.export.isolated.reading import keras_loading
+    from keras_posenc_worker import read_keras
 
     expected = expected[kind]
     if kind == "keras":
         try:
-            model = keras_loading.load(path)
+            model = read_keras.load(path)
         except Exception:  # the command reports whatever Keras raises
             return "clear error"
         case = unseen[-1]
@@ -412,10 +412,10 @@ def judge(kind, path, expected, contents, unseen):
     return "wrong answers passed"
 
 
-def run_here(script, *arguments, limits, prepared=None, **environment):
+def run_here(name, *arguments, limits, prepared=None, **environment):
     """Like `run_isolated`, in this process, which is a mutant's own."""
     out = io.StringIO()
-    main = runpy.run_path(str(script))["main"]
+    main = importlib.import_module(name).main
     with contextlib.redirect_stdout(out):
         main(*arguments)
     return out.getvalue()

@@ -11,8 +11,8 @@ import keras
 import pytest
 
 from keras_posenc.export import inspect as keras_file
+from keras_posenc.export import processes
 from keras_posenc.export.inspect import keras_loader
-from keras_posenc.export.processes import processes
 
 pytestmark = pytest.mark.tensorflow
 h5py = pytest.importorskip("h5py")

@@ -314,11 +314,11 @@ def fed_by_the_graph(graph):
     ids=lambda edit: edit.__name__,
 )
 def test_saver_that_is_not_exactly_tensorflows(folder, edit):
-    from keras_posenc.export.isolated.reading import reading
+    from keras_posenc_worker import read
 
-    assert reading.read_saved_model(folder)["unsafe"] == []
+    assert read.read_saved_model(folder)["unsafe"] == []
     for graph in change(folder):
         edit(graph)
-    found = set(reading.read_saved_model(folder)["unsafe"])
+    found = set(read.read_saved_model(folder)["unsafe"])
     assert found
     assert found <= {"SaveV2", "MergeV2Checkpoints", "RestoreV2"}

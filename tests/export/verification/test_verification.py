@@ -20,11 +20,11 @@ from keras import layers, ops
 import keras_posenc as kp
 from keras_posenc.export import units
 from keras_posenc.export import worker_client as asking
-from keras_posenc.export.isolated.asking import worker
 from keras_posenc.export.probes.cases import Questions
 from keras_posenc.export.probes.compare import SCORES, Columns, Kind, difference
 from keras_posenc.export.probes.reference import expect
 from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc_worker import run
 
 pytestmark = pytest.mark.tensorflow
 
@@ -661,7 +661,7 @@ KILLED = """
 import os, signal, sys, tempfile
 import keras
 import keras_posenc as kp
-from keras_posenc.artifacts.verification import asking
+from keras_posenc.export import worker_client as asking
 
 tempfile.tempdir = sys.argv[1]
 
@@ -709,12 +709,15 @@ def play_worker(tmp_path, monkeypatch):
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
 
+    path = os.environ.get("PYTHONPATH", "")
+
     def play(source):
-        script = tmp_path / "worker.py"
+        script = tmp_path / "another_worker.py"
         script.write_text(
             "def main(folder):\n" + textwrap.indent(source, "    ")
         )
-        monkeypatch.setattr(worker, "__file__", str(script))
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}")
+        monkeypatch.setattr(run, "__name__", "another_worker")
 
     yield play
     assert list(scratch.iterdir()) == []
@@ -789,11 +792,12 @@ def test_runtime_that_hangs(play_worker, make, tmp_path, contents, monkeypatch):
 def test_worker_starts_afresh(play_worker, model, litert, monkeypatch):
     """... wherever the user happens to be, and whatever GPU is in use."""
     play_worker(
-        "import json, os, sys\n"
+        "import os, pathlib, sys\n"
+        "from keras_posenc_worker import codec\n"
         "told = sys.flags.safe_path, os.environ['CUDA_VISIBLE_DEVICES']\n"
         "told += tuple({'keras', 'tensorflow'} & {*sys.modules})\n"
-        "with open(f'{folder}/response.json', 'w') as file:\n"
-        "    json.dump({'error': str(told)}, file)\n"
+        "response = {'error': str(told)}\n"
+        "codec.write(pathlib.Path(folder), 'response', response, {})\n"
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(kp.ExportVerificationError, match=r"\(True, '-1'\)$"):

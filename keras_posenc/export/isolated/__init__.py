@@ -1,1 +1,0 @@
-"""What runs in isolated processes, and imports nothing from outside here."""

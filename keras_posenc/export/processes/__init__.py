@@ -1,1 +1,0 @@
-"""Processes of their own for what may be hostile."""

@@ -1,0 +1,1 @@
+"""Runs in isolated processes, and imports neither Keras nor keras_posenc."""

@@ -1,0 +1,85 @@
+"""Times a LiteRT file in a process of its own.
+
+`python -P -m keras_posenc_worker.benchmark REQUEST`, where REQUEST is JSON; the
+answer is JSON on standard output.
+"""
+
+import json
+import math
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """Loads the file once, and runs it at each length."""
+    import numpy as np
+    from ai_edge_litert.interpreter import Interpreter
+
+    before = _peak_bytes()
+    began = time.perf_counter()
+    interpreter = Interpreter(
+        model_path=request["path"], num_threads=request["threads"]
+    )
+    runner = interpreter.get_signature_runner(request["signature"])
+    load_seconds = time.perf_counter() - began
+    rng = np.random.default_rng(0)
+    runs = []
+    for length in request["lengths"]:
+        inputs = {}
+        for name, details in runner.get_input_details().items():
+            sizes = [
+                int(size) if size > 0 else (1 if axis == 0 else length)
+                for axis, size in enumerate(details["shape_signature"])
+            ]
+            # An id or a mask that every model takes; else any numbers.
+            inputs[name] = (
+                rng.standard_normal(sizes)
+                if np.issubdtype(details["dtype"], np.floating)
+                else np.ones(sizes)
+            ).astype(details["dtype"])
+        try:
+            runner(**inputs)
+        except Exception as error:  # whatever the runtime raises
+            shapes = ", ".join(
+                f"{n} of shape {v.shape}" for n, v in inputs.items()
+            )
+            raise RuntimeError(f"{error}, with {shapes}") from error
+        seconds: list[float] = []
+        for index in range(request["repeats"] + 2):
+            began = time.perf_counter()
+            runner(**inputs)
+            if index >= 2:  # the first runs warm up
+                seconds.append(time.perf_counter() - began)
+        ordered = sorted(seconds)
+        runs.append(
+            {
+                "shapes": {n: list(v.shape) for n, v in inputs.items()},
+                "median": float(np.median(ordered)) * 1e3,
+                "p95": ordered[math.ceil(0.95 * len(ordered)) - 1] * 1e3,
+            }
+        )
+    return {
+        "load_seconds": load_seconds,
+        "peak_bytes": _peak_bytes() - before,
+        "runs": runs,
+    }
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has had so far."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux; getrusage there tells the parent's, too
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        return int(found[1]) * 1024 if found else 0
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

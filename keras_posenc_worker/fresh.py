@@ -1,0 +1,110 @@
+"""Asks fresh LiteRT interpreters the same thing twice, as users do."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from keras_posenc_worker.runtimes import Runner
+
+# What is wrong in every second interpreter escapes so many once in 1000 times.
+_INTERPRETERS = 10
+_QUICK = 1.0  # milliseconds of a call
+_SECONDS = 0.04
+_ROUNDING = {"float16": 2**-9, "bfloat16": 2**-6}  # of others 1e-4
+
+_DIFFERS = (
+    "a fresh interpreter's {ordinal} answer has other numbers in {name}. "
+    "LiteRT's XNNPACK delegate may give them where sizes are known in the run "
+    "alone: export the file again, or with sizes that are fixed, as in "
+    "`signatures={{'{signature}': (model, {shapes})}}` "
+    "(--signature {signature}={options})"
+)
+
+
+def ask_fresh(
+    load: Callable[[], dict[str, Runner]],
+    cases: list[tuple[str, dict[str, Any]]],
+    answers: list[dict[str, Any]],
+    outputs: dict[str, Any],
+    load_seconds: float,
+) -> None:
+    """Puts quick cases to fresh interpreters, and errors into their answers.
+
+    One interpreter that is asked all cases makes room anew for each, and so
+    hides what is wrong where nobody asks for another shape.
+
+    Args:
+        load: Gives the runners of a fresh interpreter.
+        cases: Their signatures and inputs.
+        answers: What was answered to them before, by `outputs`.
+        outputs: The arrays of these answers.
+        load_seconds: What `load` takes.
+    """
+    took = {
+        index: answer["milliseconds"]
+        for index, answer in enumerate(answers)
+        if "error" not in answer
+    }
+    fastest = min(took.values(), default=0.0)
+    most = max(_SECONDS, _INTERPRETERS * (load_seconds + 2e-3 * fastest))
+    began = time.perf_counter()
+    # Those of few numbers show less.
+    for index in sorted(took, key=took.__getitem__, reverse=True):
+        if took[index] > max(_QUICK, 2 * fastest):
+            continue
+        signature, inputs = cases[index]
+        kept = []  # so that each finds other memory
+        known = {
+            name: outputs[key]
+            for name, key in answers[index]["outputs"].items()
+            if isinstance(key, str)
+        }
+        try:
+            for _ in range(_INTERPRETERS):
+                if time.perf_counter() - began > most:
+                    return
+                runner = load()[signature]
+                if took[index] <= _QUICK:
+                    kept.append(runner)
+                for ordinal in ("first", "second"):
+                    for name, value in runner(inputs).items():
+                        # Texts are compared with those of the first one.
+                        if not _is_near(value, known.setdefault(name, value)):
+                            answers[index]["error"] = _differs(
+                                ordinal, name, signature, inputs
+                            )
+        except Exception as error:  # whatever the runtime raises is the answer
+            answers[index]["error"] = (
+                f"in a fresh interpreter {type(error).__name__}: {error}"
+            )
+
+
+def _differs(
+    ordinal: str, name: str, signature: str, inputs: dict[str, Any]
+) -> str:
+    """What is wrong, and the signature to give, of the shapes that were run."""
+    options = [
+        f"{key}:{'x'.join(map(str, value.shape))}"
+        for key, value in inputs.items()
+    ]
+    return _DIFFERS.format(
+        ordinal=ordinal,
+        name=name,
+        signature=signature,
+        shapes={key: tuple(value.shape) for key, value in inputs.items()},
+        options=",".join(options),
+    )
+
+
+def _is_near(value: Any, known: Any) -> bool:
+    """Whether two answers differ by rounding at most."""
+    import numpy as np
+
+    if value.shape != known.shape:
+        return False
+    if value.dtype.kind in "OSUbiu":
+        return np.array_equal(value, known)
+    share = _ROUNDING.get(value.dtype.name, 1e-4)
+    value, known = np.float64(value), np.float64(known)
+    most = np.max(np.abs(known), initial=0, where=np.isfinite(known))
+    return np.allclose(value, known, share, share * most, equal_nan=True)

@@ -1,0 +1,67 @@
+"""What the nodes of a TensorFlow graph say, call, draw and are called."""
+
+import functools
+from typing import Any
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+INIT = "__saved_model_init_op"
+
+
+def names_a_file(node: Any) -> bool:
+    """Whether a node writes to a file that it names itself."""
+    return node.op == "PrintV2" and bool(
+        node.attr["output_stream"].s.startswith(b"file:")
+    )
+
+
+def node_name(tensor: str) -> str:
+    """The node, or the argument, whose output a tensor is."""
+    return tensor.removeprefix("^").partition(":")[0]
+
+
+def called_by(node: Any) -> set[str]:
+    """Whatever may be the name of a function that a node calls."""
+    names = {node.op}
+    for value in node.attr.values():
+        names.add(value.func.name)
+        names.update(function.name for function in value.list.func)
+    return names
+
+
+@functools.cache
+def draws(operator: str) -> bool:
+    """Whether an operator has a state of its own, as random numbers have."""
+    import tensorflow as tf
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(operator)
+    return (
+        definition is not None
+        and definition.is_stateful
+        and "seed" in {each.name for each in definition.attr}
+        and all(
+            each.type != tf.resource.as_datatype_enum
+            for each in (*definition.input_arg, *definition.output_arg)
+        )
+    )
+
+
+def functions_called(node: Any) -> set[str]:
+    """`called_by` of a node with no more attributes than its operator."""
+    return called_by(node) if _may_call(node.op) else set()
+
+
+@functools.cache
+def _may_call(operator: str) -> bool:
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(operator)
+    return definition is None or any(
+        each.type in ("func", "list(func)") for each in definition.attr
+    )
+
+
+def captured_by(call: Any, function: Any) -> list[str]:
+    """The tensors that the node of a signature has beside its inputs."""
+    count = len(call.input) - len(function.captured_inputs)
+    return [tensor.removesuffix(":0") for tensor in call.input[count:]]

@@ -1,0 +1,35 @@
+"""Reads what an artifact contains, in a process of its own.
+
+Nothing of the artifact is run, and no runtime is loaded: of
+TensorFlow and of LiteRT only the modules that know their file formats.
+"""
+
+from keras_posenc_worker.formats import (
+    litert_schema,
+    print_found,
+    without_its_init,
+)
+from keras_posenc_worker.read_litert import read_litert
+from keras_posenc_worker.read_onnx import read_onnx
+from keras_posenc_worker.read_saved_model import read_saved_model
+
+
+def prepare(kind: str) -> None:
+    """Imports what knows a kind's format ahead of time."""
+    if kind == "saved_model":
+        without_its_init("tensorflow")
+        from tensorflow.core.protobuf import saved_model_pb2  # noqa: F401
+    elif kind == "litert":
+        litert_schema()
+    else:
+        import onnx  # noqa: F401
+
+
+def main(kind: str, path: str) -> None:
+    """Prints what the artifact holds, or `error` with the reason."""
+    read = {
+        "saved_model": read_saved_model,
+        "litert": read_litert,
+        "onnx": read_onnx,
+    }
+    print_found(read[kind], path)

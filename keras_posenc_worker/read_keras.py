@@ -1,0 +1,68 @@
+"""Loads a `.keras` file, in a process of its own.
+
+The process that asked for it loads the file by the same
+function, once it has been loaded here.
+"""
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+# Keras stores without compressing: what grows this much is a bomb.
+GROWTH = 20
+_SPARE = 2**20
+_MESSAGE = 2**20  # characters of Keras's, which may quote the file
+
+
+def prepare(path: Sequence[str], modules: Sequence[str]) -> None:
+    """Imports modules that register layers from this `sys.path`."""
+    sys.path[:] = path
+    for module in modules:
+        importlib.import_module(module)
+
+
+def main(path: str) -> None:
+    """Prints, as the last line, JSON of why the file does not load, or None.
+
+    Args:
+        path: The file, in a folder for whatever it unpacks.
+    """
+    # What modules and Keras print goes where errors go.
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    tempfile.tempdir = os.path.dirname(path)
+    reason = None
+    try:
+        load(path)
+    except MemoryError:
+        raise
+    except Exception as error:  # Keras raises whatever it met
+        reason = (str(error) or type(error).__name__)[:_MESSAGE]
+    with os.fdopen(answer, "w") as file:
+        file.write(f"\n{json.dumps(reason)}")
+
+
+def load(path: str) -> Any:
+    """A model, of registered layers alone.
+
+    Raises:
+        ValueError: It is no whole `.keras` file, or one that grows beyond
+            measure.
+        Exception: Whatever Keras raises.
+    """
+    import keras
+
+    packed = os.path.getsize(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, NotImplementedError) as error:
+        raise ValueError("it is no .keras file, or not a whole one") from error
+    if unpacked > GROWTH * packed + _SPARE:
+        raise ValueError(f"it has {packed} bytes, and would grow to {unpacked}")
+    return keras.saving.load_model(path, compile=False, safe_mode=True)

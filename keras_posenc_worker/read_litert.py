@@ -1,0 +1,152 @@
+"""Reads what a LiteRT file contains."""
+
+import collections
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from keras_posenc_worker.formats import (
+    by_value,
+    litert_schema,
+    unpack,
+    without_its_init,
+)
+from keras_posenc_worker.nodes import names_a_file
+
+_MOST = 2**31  # bytes of a flatbuffer
+
+
+def read_litert(path: Path) -> dict[str, Any]:
+    """The contents of a LiteRT file."""
+    schema = litert_schema()
+    with path.open("rb") as file:  # whose weights need not be in memory
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    model = unpack(content)
+    # Weights beyond what a flatbuffer can hold are behind it, and named in it.
+    most = _MOST + sum(buffer.size or 0 for buffer in model.buffers)
+    if len(content) > most:
+        raise ValueError(
+            f"it has {len(content):,} bytes, and what it describes has "
+            f"{most:,} at most"
+        )
+    operator_names = by_value(schema.BuiltinOperator)
+    dtype_names = by_value(schema.TensorType)
+    codes = [
+        (
+            code.customCode.decode()
+            if code.customCode
+            # Files from before there were 127 operators use the old field.
+            else operator_names[
+                max(code.builtinCode, code.deprecatedBuiltinCode)
+            ]
+        )
+        for code in model.operatorCodes
+    ]
+    operators = collections.Counter(
+        codes[operator.opcodeIndex]
+        for graph in model.subgraphs
+        for operator in graph.operators
+    )
+
+    def tensors(graph: Any, maps: Any) -> dict[str, Any]:
+        named = {}
+        for entry in maps or []:
+            tensor = graph.tensors[entry.tensorIndex]
+            shape = (
+                tensor.shape
+                if tensor.shapeSignature is None
+                else tensor.shapeSignature
+            )
+            named[entry.name.decode()] = {
+                "shape": [
+                    int(size) for size in ([] if shape is None else shape)
+                ],
+                "dtype": dtype_names[tensor.type].lower(),
+            }
+        return named
+
+    return {
+        "weight_bytes": sum(
+            len(buffer.data)
+            for buffer in model.buffers
+            if buffer.data is not None
+        ),
+        "signatures": {
+            signature.signatureKey.decode(): {
+                "inputs": tensors(
+                    model.subgraphs[signature.subgraphIndex], signature.inputs
+                ),
+                "outputs": tensors(
+                    model.subgraphs[signature.subgraphIndex], signature.outputs
+                ),
+            }
+            for signature in model.signatureDefs or []
+        },
+        "operators": dict(operators.most_common()),
+        "custom": sorted(
+            {
+                name
+                for name, code in zip(codes, model.operatorCodes, strict=True)
+                if code.customCode
+            }
+        ),
+        "unsafe": sorted(set(_by_other_names(model, codes))),
+        "quantization": _quantization(model, codes, dtype_names),
+        "has_metadata": any(
+            entry.name == b"TFLITE_METADATA" for entry in model.metadata or []
+        ),
+    }
+
+
+def _by_other_names(model: Any, codes: list[str]) -> Iterator[str]:
+    """TensorFlow's operators that the file calls by other names.
+
+    Its runtime goes by what an operator's options say. There it also finds
+    the functions to call, of which the file has none, and names of files.
+    """
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            name = codes[operator.opcodeIndex]
+            if not name.startswith("Flex"):
+                continue
+            node = _node_of(operator)
+            if node is None or f"Flex{node.op}" != name:
+                yield "Flex" if node is None else f"Flex{node.op}"
+            elif names_a_file(node):
+                yield name
+
+
+def _node_of(operator: Any) -> Any:
+    """TensorFlow's node in an operator's options; None if they hold none."""
+    without_its_init("tensorflow")
+    from flatbuffers import flexbuffers
+    from tensorflow.core.framework import node_def_pb2
+
+    if operator.customOptions is None:
+        return None
+    options = flexbuffers.GetRoot(bytearray(bytes(operator.customOptions)))
+    if not options.IsVector or len(options.AsVector) != 2:
+        return None
+    # As text: whichever of the two a runtime goes by must be the other.
+    name, content = (bytes(each.AsStringBytes) for each in options.AsVector)
+    node = node_def_pb2.NodeDef.FromString(content)
+    return node if node.op.encode() == name else None
+
+
+def _quantization(
+    model: Any, codes: list[str], dtype_names: dict[int, str]
+) -> str | None:
+    """The mode of quantization, by the constants and their operators."""
+    dtypes = set()
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            if codes[operator.opcodeIndex] == "QUANTIZE":
+                dtypes.add("QUANTIZE")
+            for index in operator.inputs:
+                tensor = graph.tensors[index]
+                if index >= 0 and model.buffers[tensor.buffer].data is not None:
+                    dtypes.add(dtype_names[tensor.type])
+    if "INT8" in dtypes:
+        return "int8-static" if "QUANTIZE" in dtypes else "int8"
+    return "float16" if "FLOAT16" in dtypes else None

@@ -1,0 +1,88 @@
+"""Reads what MediaPipe would of a LiteRT file, in a process of its own.
+
+Nothing of the file is run, and no runtime is loaded: of LiteRT
+and of MediaPipe only the modules that know their file formats.
+"""
+
+import mmap
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from keras_posenc_worker.formats import (
+    litert_schema,
+    load_file,
+    print_found,
+)
+
+_METADATA = b"TFLITE_METADATA"
+# The largest vocabularies there are have a tenth of it.
+_MOST = 32 * 2**20
+
+
+def main(path: str) -> None:
+    """Prints what the file holds for a text task, or `error` with the reason.
+
+    That is `vocabulary`, `labels` (or None), and `output`, the name of what it
+    answers; `other` for metadata of another task, and nothing without any.
+    """
+    print_found(_read, path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    lite = litert_schema()
+    with path.open("rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if content[4:8] != b"TFL3":
+        return {}
+    model = lite.Model.GetRootAs(content, 0)
+    buffers = [
+        model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
+        for entry in map(model.Metadata, range(model.MetadataLength()))
+        if entry.Name() == _METADATA
+    ]
+    if not buffers:
+        return {}
+    if len(buffers) > 1:
+        raise ValueError("it has metadata twice")
+    schema = load_file(
+        "mediapipe", "tasks/metadata/metadata_schema_py_generated.py"
+    )
+    metadata = schema.ModelMetadataT.InitFromObj(
+        schema.ModelMetadata.GetRootAs(buffers[0], 0)
+    )
+    (graph, *_) = metadata.subgraphMetadata or [schema.SubGraphMetadataT()]
+    tokenizers = [
+        unit.options
+        for unit in graph.inputProcessUnits or []
+        if unit.optionsType == schema.ProcessUnitOptions.BertTokenizerOptions
+    ]
+    if not tokenizers:
+        return {"other": True}
+    (output, *_) = graph.outputTensorMetadata or [schema.TensorMetadataT()]
+    labels = [
+        each.name
+        for each in output.associatedFiles or []
+        if each.type == schema.AssociatedFileType.TENSOR_AXIS_LABELS
+    ]
+    with zipfile.ZipFile(path) as archive:
+        return {
+            "output": (output.name or b"").decode(),
+            "vocabulary": _lines(archive, tokenizers[0].vocabFile[0].name),
+            "labels": _lines(archive, labels[0]) if labels else None,
+        }
+
+
+def _lines(archive: zipfile.ZipFile, packed_name: bytes) -> list[str]:
+    name = packed_name.decode()
+    entries = [each for each in archive.infolist() if each.filename == name]
+    if len(entries) != 1:
+        raise ValueError(
+            f"it must hold {name!r} once, which its metadata names, and has "
+            f"{len(entries)}"
+        )
+    with archive.open(entries[0]) as file:
+        content = file.read(_MOST + 1)  # whatever size it claims to have
+    if len(content) > _MOST:
+        raise ValueError(f"its {name!r} has more than {_MOST >> 20} MiB")
+    return content.decode().removesuffix("\n").split("\n")

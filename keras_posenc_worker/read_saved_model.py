@@ -1,0 +1,333 @@
+"""Reads what a SavedModel contains."""
+
+import collections
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from keras_posenc_worker.formats import without_its_init
+from keras_posenc_worker.nodes import (
+    CALLS,
+    called_by,
+    names_a_file,
+    node_name,
+)
+
+SAVER = ("SaveV2", "MergeV2Checkpoints", "RestoreV2")
+
+
+def read_saved_model(path: Path) -> dict[str, Any]:
+    """The contents of a SavedModel folder."""
+    without_its_init("tensorflow")
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    message = saved_model_pb2.SavedModel()
+    message.ParseFromString((path / "saved_model.pb").read_bytes())
+    if (count := len(message.meta_graphs)) != 1:
+        raise ValueError(
+            f"saved_model.pb must hold one graph, and holds {count or 'none'}"
+        )
+    (graph,) = message.meta_graphs
+
+    def tensors(infos: Any) -> dict[str, Any]:
+        return {
+            name: {
+                "shape": None
+                if info.tensor_shape.unknown_rank
+                else [dim.size for dim in info.tensor_shape.dim],
+                "dtype": info.dtype,
+            }
+            for name, info in sorted(infos.items())
+        }
+
+    library = {f.signature.name: f for f in graph.graph_def.library.function}
+    nodes = [
+        *graph.graph_def.node,
+        *(node for f in library.values() for node in f.node_def),
+    ]
+    _check_assets(graph)
+    operators = collections.Counter(
+        node.op for node in nodes if node.op not in library
+    )
+    return {
+        "signatures": {
+            name: {
+                "inputs": tensors(signature.inputs),
+                "outputs": tensors(signature.outputs),
+            }
+            for name, signature in sorted(graph.signature_def.items())
+            if name != "__saved_model_init_op"
+        },
+        "operators": dict(operators.most_common()),
+        "has_variables": "VarHandleOp" in operators,
+        "unsafe": sorted(set(_misplaced(graph, library))),
+        "assets": [asset.filename for asset in graph.asset_file_def],
+    }
+
+
+def _check_assets(graph: Any) -> None:
+    """Raises `ValueError` for an asset outside of the folder of assets."""
+    if "saved_model_assets" in graph.collection_def:
+        raise ValueError(
+            "a collection names its assets, as TensorFlow 1 wrote them, and "
+            "not its asset_file_def"
+        )
+    for asset in graph.asset_file_def:
+        name = PurePosixPath(asset.filename.replace("\\", "/"))
+        if name.is_absolute() or ".." in name.parts or ":" in asset.filename:
+            raise ValueError(
+                f"the asset {asset.filename!r} is not in the folder of assets"
+            )
+
+
+def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
+    """Operators on files in places where TensorFlow writes none.
+
+    And functions that are called, and not there.
+    """
+    allowed = savers(graph, library)
+    is_asset = _assets(graph, library)
+    for scope, nodes in [
+        ("", graph.graph_def.node),
+        *((name, function.node_def) for name, function in library.items()),
+    ]:
+        for node in nodes:
+            if (
+                (node.op in SAVER and scope not in allowed)
+                or (
+                    node.op.startswith("InitializeTableFromTextFile")
+                    and not is_asset(scope, node.input[1])
+                )
+                or names_a_file(node)
+            ):
+                yield node.op
+            yield from called_by(node) - library.keys() - {node.op, ""}
+
+
+def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
+    """Tells whether a tensor of a function can only be the path of an asset.
+
+    A server finds that path in a variable of the graph (of the name ""), which
+    it fills as it loads, and Python among what the function was saved with.
+    """
+    nodes = [("", node) for node in graph.graph_def.node] + [
+        (name, node) for name, f in library.items() for node in f.node_def
+    ]
+    by_name = {(scope, node.name): node for scope, node in nodes}
+    assets = {asset.tensor_info.name for asset in graph.asset_file_def}
+    for signature in graph.signature_def.values():  # a client may send these
+        assets -= {info.name for info in signature.inputs.values()}
+
+    def is_asset(scope: str, tensor: str) -> bool:
+        name = node_name(tensor)
+        if scope:
+            arguments = [arg.name for arg in library[scope].signature.input_arg]
+            if name in arguments:
+                return all(passed(scope, arguments.index(name), len(arguments)))
+        node = by_name[scope, name]
+        if node.op == "Identity":
+            return is_asset(scope, node.input[0])
+        if scope:
+            return False
+        if node.op == "ReadVariableOp":
+            return all(assigned(node_name(node.input[0])))
+        # Nothing runs a placeholder that the loader does not fill.
+        return node.op == "Placeholder" and f"{name}:0" in assets
+
+    def passed(function: str, index: int, count: int) -> Iterator[bool]:
+        for scope, node in nodes:
+            if function in called_by(node):
+                yield node.op in (*CALLS, function) and is_asset(
+                    scope, node.input[index]
+                )
+        objects = graph.object_graph_def
+        if function in objects.concrete_functions:
+            bound = objects.concrete_functions[function].bound_inputs
+            place = index - (count - len(bound))  # the last arguments are bound
+            yield (
+                place >= 0
+                and objects.nodes[bound[place]].WhichOneof("kind") == "asset"
+            )
+
+    def assigned(variable: str) -> Iterator[bool]:
+        shared_name = by_name["", variable].attr["shared_name"]
+        handles = [
+            node.name
+            for _, node in nodes
+            if node.op == "VarHandleOp"
+            and node.attr["shared_name"] == shared_name
+        ]
+        yield handles == [variable]
+        for scope, node in nodes:
+            if not scope and variable in map(node_name, node.input):
+                yield node.op in ("ReadVariableOp", "VarIsInitializedOp") or (
+                    node.op == "AssignVariableOp"
+                    and is_asset("", node.input[1])
+                )
+
+    return is_asset
+
+
+def savers(graph: Any, library: dict[str, Any]) -> set[str]:
+    """The two functions that save and restore variables, and nothing else.
+
+    TensorFlow calls each by one node, which `saver_def` names, with the path
+    that a loader feeds. Nothing else leads to these nodes or to the functions:
+    no client, no initializer, and no object that Python would make.
+    """
+    saver = graph.saver_def
+    objects = graph.object_graph_def.SerializeToString()
+    nodes = {node.name: node for node in graph.graph_def.node}
+    path = node_name(saver.filename_tensor_name)
+    ends = {
+        node_name(saver.save_tensor_name): _only_saves,
+        saver.restore_op_name: _only_restores,
+    }
+    callers = collections.Counter(
+        name
+        for each in (
+            *graph.graph_def.node,
+            *(node for f in library.values() for node in f.node_def),
+        )
+        for name in called_by(each)
+    )
+    led_to = {
+        node_name(tensor)
+        for node in graph.graph_def.node
+        for tensor in node.input
+        if node.name not in ends or node_name(tensor) != path
+    }
+    for signature in graph.signature_def.values():
+        for infos in (signature.inputs, signature.outputs):
+            led_to.update(node_name(info.name) for info in infos.values())
+    for collection in graph.collection_def.values():
+        led_to.update(map(node_name, collection.node_list.value))
+    if path not in nodes or nodes[path].op != "Placeholder" or path in led_to:
+        return set()
+    found = set()
+    for name, is_exact in ends.items():
+        node = nodes.get(name)
+        if node is None or node.op not in CALLS or name in led_to:
+            continue
+        function = library.get(node.attr["f"].func.name)
+        if (
+            function is not None
+            and callers[function.signature.name] == 1
+            and function.signature.name.encode() not in objects
+            and node.input[0] in (path, f"{path}:0")
+            and len({_output(tensor) for tensor in node.input})
+            == len(node.input)
+            and is_exact(function)
+        ):
+            found.add(function.signature.name)
+    return found
+
+
+def _only_saves(function: Any) -> bool:
+    """Whether a function writes to the path that it is given, in parts."""
+    body = _Body(function)
+    marks = (b".part", b"_temp/part")  # of object stores, and of disks
+
+    def is_part(tensor: str) -> bool:
+        name = body.of(tensor, "ShardedFilename")
+        if name is None or not all(
+            body.of(each, "Const") for each in name.input[1:]
+        ):
+            return False
+        join = body.of(name.input[0], "StringJoin")
+        if join is None or len(join.input) != 2 or join.attr["separator"].s:
+            return False
+        mark = body.of(join.input[1], "Select", "SelectV2")
+        return (
+            mark is not None
+            and body.is_path(join.input[0])
+            and tuple(map(body.text, mark.input[1:3])) == marks
+        )
+
+    def is_exact(node: Any) -> bool:
+        if node.op == "SaveV2":
+            return is_part(node.input[0])
+        if node.op == "MergeV2Checkpoints":
+            parts = body.of(node.input[0], "Pack")
+            return (
+                parts is not None
+                and all(map(is_part, _data(parts)))
+                and body.is_path(node.input[1])
+            )
+        return node.op in (
+            *("Const", "Identity", "NoOp", "Pack", "Select", "SelectV2"),
+            *("ShardedFilename", "StaticRegexFullMatch", "StringJoin"),
+            *("DisableCopyOnRead", "LookupTableExportV2", "ReadVariableOp"),
+        )
+
+    return all(map(is_exact, function.node_def))
+
+
+def _only_restores(function: Any) -> bool:
+    """Whether a function reads from the path that it is given."""
+    body = _Body(function)
+
+    def is_exact(node: Any) -> bool:
+        if node.op == "RestoreV2":
+            return body.is_path(node.input[0]) and all(
+                body.of(tensor, "Const") for tensor in node.input[1:3]
+            )
+        return node.op in (
+            *("Const", "Identity", "NoOp"),
+            *("AssignVariableOp", "LookupTableImportV2"),
+        )
+
+    targets = [
+        body.source(node.input[0])
+        for node in function.node_def
+        if node.op in ("AssignVariableOp", "LookupTableImportV2")
+    ]
+    # Else it would depend on chance which of two values is restored.
+    return len(set(targets)) == len(targets) and all(
+        map(is_exact, function.node_def)
+    )
+
+
+class _Body:
+    """The nodes of a function, by the tensors that they make."""
+
+    def __init__(self, function: Any) -> None:
+        arguments = function.signature.input_arg
+        self._path = arguments[0].name if arguments else None
+        self._nodes = {node.name: node for node in function.node_def}
+
+    def of(self, tensor: str, *operators: str) -> Any:
+        """The node that a tensor comes from, if it is of these operators."""
+        node = self._nodes.get(node_name(self.source(tensor)))
+        return node if node is not None and node.op in operators else None
+
+    def is_path(self, tensor: str) -> bool:
+        """Whether a tensor is the function's first argument."""
+        return self._path is not None and self.source(tensor) == self._path
+
+    def text(self, tensor: str) -> bytes | None:
+        """The string that a tensor always is."""
+        node = self.of(tensor, "Const")
+        texts = [] if node is None else node.attr["value"].tensor.string_val
+        return texts[0] if len(texts) == 1 else None
+
+    def source(self, tensor: str) -> str:
+        seen = set()
+        while (
+            node := self._nodes.get(node_name(tensor))
+        ) is not None and node.op == "Identity":
+            if tensor in seen:  # a circle
+                return ""
+            seen.add(tensor)
+            tensor = node.input[0]
+        return tensor
+
+
+def _data(node: Any) -> list[str]:
+    """What a node takes, without what it only waits for."""
+    return [tensor for tensor in node.input if not tensor.startswith("^")]
+
+
+def _output(tensor: str) -> str:
+    """A tensor's name in one form only."""
+    return tensor.removesuffix(":0")

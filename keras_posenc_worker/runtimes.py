@@ -1,0 +1,186 @@
+"""Loads an artifact in its runtime: what answers requests, by signature."""
+
+import os
+from collections.abc import Callable, Iterable
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from keras_posenc_worker.nodes import INIT
+
+Runner = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def load_saved_model(
+    artifact: str, *op_libraries: str, threads: int | None = None
+) -> dict[str, Runner]:
+    """A SavedModel as a server has it, which compares it with nothing.
+
+    Args:
+        artifact: Its folder.
+        *op_libraries: Files of operators that it may need.
+        threads: How many work at one request; None for what TensorFlow takes.
+    """
+    import tensorflow as tf
+
+    meta = read_graph(artifact, *op_libraries)
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.import_graph_def(meta.graph_def, name="")
+    session = open_session(graph, threads)
+    restore(session, meta, Path(artifact))
+    return {
+        name: session_runner(session, signature)
+        for name, signature in meta.signature_def.items()
+        if name != INIT
+    }
+
+
+def op_libraries() -> list[str]:
+    """Files of TF-Text's operators, found without importing it."""
+    spec = util.find_spec("tensorflow_text")
+    if spec is None or not spec.submodule_search_locations:
+        return []
+    (folder, *_) = spec.submodule_search_locations
+    return sorted(
+        str(path) for path in Path(folder, "python", "ops").glob("_*.so")
+    )
+
+
+def read_graph(artifact: str, *op_libraries: str) -> Any:
+    """The graph that servers take, once its operators are known."""
+    import tensorflow as tf
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    message = saved_model_pb2.SavedModel()
+    message.ParseFromString(Path(artifact, "saved_model.pb").read_bytes())
+    (meta,) = message.meta_graphs
+    if (tags := {*meta.meta_info_def.tags}) != {"serve"}:
+        raise ValueError(
+            "servers ask for the graph of the tag 'serve', and its tags are "
+            f"{', '.join(map(repr, sorted(tags))) or 'none'}"
+        )
+    library = meta.graph_def.library.function
+    used = {
+        node.op
+        for nodes in (
+            meta.graph_def.node,
+            *(function.node_def for function in library),
+        )
+        for node in nodes
+    }
+    used -= {function.signature.name for function in library}
+    if any(not hasattr(tf.raw_ops, name) for name in used):
+        # TF Serving has TF-Text's operators built in. Importing tensorflow_text
+        # needs Keras, so its libraries are loaded by their files.
+        for path in op_libraries:
+            tf.load_op_library(path)
+    return meta
+
+
+def open_session(graph: Any, threads: int | None = None) -> Any:
+    """A session of a graph, as servers have it, with nothing restored."""
+    import tensorflow as tf
+
+    config = tf.compat.v1.ConfigProto(
+        allow_soft_placement=True,
+        intra_op_parallelism_threads=threads or 0,
+        inter_op_parallelism_threads=threads or 0,
+    )
+    config.gpu_options.allow_growth = True  # of which others may want some
+    return tf.compat.v1.Session(graph=graph, config=config)
+
+
+def restore(session: Any, meta: Any, folder: Path) -> None:
+    """Does to a session what `TF_LoadSessionFromSavedModel` does."""
+    graph = session.graph
+    paths = {
+        asset.tensor_info.name: str(folder / "assets" / asset.filename)
+        for asset in meta.asset_file_def
+    }
+    saver = meta.saver_def
+    if (folder / "variables" / "variables.index").exists():
+        path = str(folder / "variables" / "variables")
+        session.run(
+            graph.get_operation_by_name(saver.restore_op_name),
+            {saver.filename_tensor_name: path, **paths},
+        )
+    if INIT in meta.signature_def:
+        name = meta.signature_def[INIT].outputs[INIT].name
+        session.run(graph.as_graph_element(name), paths)
+
+
+def session_runner(session: Any, signature: Any) -> Runner:
+    """What answers a request to a signature, by the names of its tensors."""
+    fetches = {key: info.name for key, info in signature.outputs.items()}
+    names = {key: info.name for key, info in signature.inputs.items()}
+
+    def run(inputs: dict[str, Any]) -> dict[str, Any]:
+        if inputs.keys() != names.keys():
+            raise ValueError(
+                f"its inputs are {', '.join(sorted(names))}, and not "
+                f"{', '.join(sorted(inputs))}"
+            )
+        return session.run(
+            fetches, {names[key]: value for key, value in inputs.items()}
+        )
+
+    return run
+
+
+def load_litert(
+    artifact: str | bytes, has_flex: bool, threads: int | None = None
+) -> dict[str, Runner]:
+    """A LiteRT file, or its content; one thread at a time may ask it."""
+    if has_flex:
+        # Only TensorFlow's own interpreter carries the Flex delegate.
+        from tensorflow.lite.python.interpreter import Interpreter
+    else:
+        from ai_edge_litert.interpreter import Interpreter
+    source = "model_content" if isinstance(artifact, bytes) else "model_path"
+    made: dict[str, Any] = {}
+
+    def make() -> None:
+        interpreter = Interpreter(**{source: artifact}, num_threads=threads)
+        for name in interpreter.get_signature_list():
+            made[name] = interpreter.get_signature_runner(name)
+
+    def runner(name: str) -> Runner:
+        def run(inputs: dict[str, Any]) -> Any:
+            if not made:
+                make()
+            try:
+                return made[name](**inputs)
+            except BaseException:
+                # One that raised may give wrong numbers from then on, or end
+                # the process: whoever asks next has another.
+                made.clear()
+                raise
+
+        return run
+
+    make()
+    return {name: runner(name) for name in [*made]}
+
+
+def load_onnx(
+    artifact: str | bytes,
+    signatures: Iterable[str],
+    threads: int | None = None,
+) -> dict[str, Runner]:
+    """An ONNX file, or its content; of one signature, whatever its name."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or int(
+        os.environ.get("OMP_NUM_THREADS", "0")
+    )
+    model = onnxruntime.InferenceSession(
+        artifact, options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in model.get_outputs()]
+
+    def run(inputs: dict[str, Any]) -> Any:
+        return dict(zip(names, model.run(names, inputs), strict=True))
+
+    return dict.fromkeys(signatures, run)

@@ -1,0 +1,680 @@
+"""A SavedModel is one model to servers, to Python, and as its own model.
+
+One export, and edits of it by protobuf: each must be refused.
+"""
+
+import copy
+import dataclasses
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+keras = pytest.importorskip("keras")
+tf = pytest.importorskip("tensorflow")
+
+from keras import layers  # noqa: E402
+from tensorflow.core.protobuf import (  # noqa: E402
+    config_pb2,
+    saved_model_pb2,
+)
+
+from keras_posenc.export.graphs.contents import compare_contents, contents_of  # noqa: E402
+from keras_posenc.export.graphs.shared_layers import trace_all  # noqa: E402
+from keras_posenc.export.signatures.from_model import resolve_signatures  # noqa: E402
+from keras_posenc_worker import (  # noqa: E402
+    agreement,
+    session,
+)
+
+DEFAULT, OTHER = "serving_default", "other"
+QUESTION = {
+    "first": np.array([[1, 2]], "int32"),
+    "second": np.array([[3, 4]], "int32"),
+    "words": np.array([[b"one", b"two"]], object),
+}
+
+
+@pytest.fixture(scope="module")
+def signatures():
+    """Two models of the same inputs and outputs, and of the same weights."""
+    keras.utils.set_random_seed(0)
+    first, second = (
+        keras.Input((None,), dtype="int32", name=name)
+        for name in ("first", "second")
+    )
+    words = keras.Input((None,), dtype="string", name="words")
+    lookup = layers.StringLookup(vocabulary=["one", "two", "three"])
+    left = layers.Embedding(50, 4, name="left")(first)
+    right = layers.Embedding(50, 4, name="right")(second)
+    known = layers.Embedding(4, 4, name="known")(lookup(words))
+    normed = layers.LayerNormalization(epsilon=1e-3)(left + known)
+    inputs = [first, second, words]
+    return {
+        DEFAULT: keras.Model(inputs, {"one": normed, "two": right}),
+        OTHER: keras.Model(inputs, {"one": right, "two": normed}),
+    }
+
+
+@pytest.fixture(scope="module")
+def export(signatures, tmp_path_factory):
+    return kp.export_saved_model(
+        signatures[DEFAULT],
+        tmp_path_factory.mktemp("readers") / "model",
+        signatures=signatures,
+        max_length=2,
+        verbose=False,
+    ).path
+
+
+@pytest.fixture(scope="module")
+def wanted(signatures):
+    resolved = resolve_signatures(signatures[DEFAULT], signatures)
+    return contents_of(resolved, trace_all(resolved))
+
+
+@pytest.fixture
+def folder(export, tmp_path):
+    return Path(shutil.copytree(export, tmp_path / "1"))
+
+
+def judge(folder, signatures, wanted):
+    """What the worker and `verify` do, without their processes."""
+    assert read.read_saved_model(folder)["unsafe"] == []
+    served = session.load(str(folder))
+    for name, model in signatures.items():
+        expected = model({k: tf.constant(v) for k, v in QUESTION.items()})
+        for runners in (served.runners, served.by_python):
+            answers = runners[name](QUESTION)
+            for key, value in expected.items():
+                np.testing.assert_allclose(answers[key], value, atol=1e-5)
+    altered, rewritten, folded = compare_contents(
+        wanted,
+        {
+            name: dataclasses.asdict(contents)
+            for name, contents in served.contents(True).items()
+        },
+    )
+    assert folded == []
+    assert not altered + rewritten, altered + rewritten
+
+
+def test_planning_asks_nothing(tmp_path):
+    counter = tf.Module()
+    counter.count = tf.Variable(0)
+
+    @tf.function(input_signature=[tf.TensorSpec([], "int32", name="step")])
+    def step(step):
+        return {"count": counter.count.assign_add(step)}
+
+    tf.saved_model.save(counter, str(tmp_path), signatures=step)
+    served = session.load(str(tmp_path), is_asked=True)
+    for count in (1, 2):
+        answer = served.runners[DEFAULT]({"step": np.int32(1)})
+        assert answer["count"] == count
+
+
+def message_of(folder):
+    content = (folder / "saved_model.pb").read_bytes()
+    return saved_model_pb2.SavedModel.FromString(content)
+
+
+def write(folder, message):
+    (folder / "saved_model.pb").write_bytes(message.SerializeToString())
+
+
+# ---- Edits of the graph
+
+
+def node_of(graph, signature=DEFAULT):
+    name = graph.signature_def[signature].outputs["one"].name
+    return named(graph, name.partition(":")[0])
+
+
+def named(graph, name):
+    return next(node for node in graph.graph_def.node if node.name == name)
+
+
+def swap(one, other, field):
+    mine, others = getattr(one, field), getattr(other, field)
+    setattr(one, field, others)
+    setattr(other, field, mine)
+
+
+def swap_items(items, one, other):
+    items[one], items[other] = items[other], items[one]
+
+
+def function_of(graph, operator):
+    """The function of the library that has an operator."""
+    return next(
+        function
+        for function in graph.graph_def.library.function
+        if any(node.op == operator for node in function.node_def)
+    )
+
+
+def add_constant(graph, value, name="forged"):
+    tensor = tf.make_tensor_proto(value)
+    node = graph.graph_def.node.add(name=name, op="Const")
+    node.attr["value"].tensor.CopyFrom(tensor)
+    node.attr["dtype"].type = tensor.dtype
+    return node
+
+
+def add_assignment(graph):
+    """A node that sets the weights `left` to zeros."""
+    add_constant(graph, np.zeros((50, 4), "float32"))
+    handle = next(
+        node.name
+        for node in graph.graph_def.node
+        if node.op == "VarHandleOp" and "left" in node.name
+    )
+    node = graph.graph_def.node.add(name="assign", op="AssignVariableOp")
+    node.input.extend([handle, "forged"])
+    node.attr["dtype"].type = 1
+
+
+def outputs_swapped(graph):
+    outputs = graph.signature_def[DEFAULT].outputs
+    swap(outputs["one"], outputs["two"], "name")
+
+
+def results_swapped(graph):
+    called = node_of(graph).attr["f"].func
+    function = next(
+        f
+        for f in graph.graph_def.library.function
+        if f.signature.name == called.name
+    )
+    forged = graph.graph_def.library.function.add()
+    forged.CopyFrom(function)
+    forged.signature.name = called.name = "forged"
+    swap_items(forged.ret, *(arg.name for arg in forged.signature.output_arg))
+
+
+def restored_swapped(graph):
+    function = function_of(graph, "RestoreV2")
+    assigned = [n for n in function.node_def if n.op == "AssignVariableOp"]
+    of = {name: node for node in assigned for name in node.input}
+    left, right = (
+        next(node for name, node in of.items() if word in name)
+        for word in ("left", "right")
+    )
+    swap_items_of(left, right)
+
+
+def swap_items_of(left, right):
+    left.input[1], right.input[1] = right.input[1], left.input[1]
+
+
+def inputs_swapped(graph):
+    inputs = graph.signature_def[DEFAULT].inputs
+    swap(inputs["first"], inputs["second"], "name")
+
+
+def arguments_swapped(graph):
+    swap_items(node_of(graph).input, 0, 1)
+
+
+def captured(graph, word):
+    node = node_of(graph)
+    return next(i for i, name in enumerate(node.input) if word in name)
+
+
+def weights_swapped_for_servers(graph):
+    node = node_of(graph)
+    swap_items(node.input, captured(graph, "left"), captured(graph, "right"))
+
+
+def weights_swapped_for_python(graph):
+    node, objects = node_of(graph), graph.object_graph_def
+    bound = objects.concrete_functions[node.attr["f"].func.name].bound_inputs
+    count = len(node.input) - len(bound)
+    swap_items(
+        bound,
+        captured(graph, "left") - count,
+        captured(graph, "right") - count,
+    )
+
+
+def weights_swapped_for_all(graph):
+    weights_swapped_for_servers(graph)
+    weights_swapped_for_python(graph)
+
+
+def initialized_otherwise(graph):
+    add_assignment(graph)
+    init = graph.signature_def["__saved_model_init_op"].outputs
+    (info,) = init.values()
+    named(graph, info.name).input.append("^assign")
+
+
+def another_initializer(graph):
+    graph.graph_def.node.add(name="other_init", op="NoOp")
+    graph.signature_def["__saved_model_init_op"].outputs[
+        "__saved_model_init_op"
+    ].name = "other_init"
+
+
+def assigned_by_each_request(graph):
+    add_assignment(graph)
+    node_of(graph).input.append("^assign")
+
+
+def assigned_before_an_input(graph):
+    add_assignment(graph)
+    named(graph, node_of(graph).input[0]).input.append("^assign")
+
+
+def words_of(graph):
+    return next(
+        node
+        for node in graph.graph_def.node
+        if node.op == "Const"
+        and [*node.attr["value"].tensor.string_val]
+        == [b"one", b"two", b"three"]
+    )
+
+
+def other_words(graph):
+    swap_items(words_of(graph).attr["value"].tensor.string_val, 1, 2)
+
+
+def other_words_for_servers(graph):
+    words = words_of(graph)
+    forged = graph.graph_def.node.add()
+    forged.CopyFrom(words)
+    forged.name = "forged"
+    swap_items(forged.attr["value"].tensor.string_val, 1, 2)
+    for node in graph.graph_def.node:
+        for index, name in enumerate(node.input):
+            if name == words.name and node.op.endswith("PartitionedCall"):
+                node.input[index] = "forged"
+
+
+def one_variable_twice(graph):
+    left, right = (
+        next(
+            node
+            for node in graph.graph_def.node
+            if node.op == "VarHandleOp" and word in node.name
+        )
+        for word in ("left", "right")
+    )
+    left.attr["shared_name"].CopyFrom(right.attr["shared_name"])
+
+
+def node_twice(graph):
+    graph.graph_def.node.add().CopyFrom(node_of(graph))
+
+
+def other_tags(graph):
+    graph.meta_info_def.tags.append("gpu")
+
+
+def other_shape(graph):
+    info = graph.signature_def[DEFAULT].inputs["first"]
+    info.tensor_shape.dim[0].size = 8
+
+
+def other_shape_of_an_output(graph):
+    info = graph.signature_def[DEFAULT].outputs["one"]
+    info.tensor_shape.dim[0].size = 8
+
+
+def other_dtype(graph):
+    graph.signature_def[DEFAULT].inputs["first"].dtype = 9
+
+
+def default_input(graph):
+    graph.signature_def[DEFAULT].defaults["first"].CopyFrom(
+        tf.make_tensor_proto([[7]], tf.int32)
+    )
+
+
+def other_method(graph):
+    graph.signature_def[DEFAULT].method_name = "tensorflow/serving/classify"
+
+
+def signatures_swapped(graph):
+    one = copy.deepcopy(graph.signature_def[DEFAULT])
+    graph.signature_def[DEFAULT].CopyFrom(graph.signature_def[OTHER])
+    graph.signature_def[OTHER].CopyFrom(one)
+
+
+def signature_for_servers_alone(graph):
+    graph.signature_def["more"].CopyFrom(graph.signature_def[DEFAULT])
+
+
+def signature_for_python_alone(graph):
+    del graph.signature_def[OTHER]
+
+
+def other_epsilon(graph):
+    tensor, *_ = (  # of one norm of several
+        node.attr["value"].tensor
+        for function in graph.graph_def.library.function
+        for node in function.node_def
+        if node.op == "Const"
+        and np.isclose(node.attr["value"].tensor.float_val or [0], 1e-3).all()
+    )
+    tensor.float_val[0] = 1e-2
+
+
+def another_placeholder(graph):
+    """A default takes the place of what a client sends."""
+    node = named(graph, node_of(graph).input[0])
+    add_constant(graph, np.array([[7]], "int32"))
+    node.op = "PlaceholderWithDefault"
+    node.input.append("forged")
+
+
+def gather_of(graph, word):
+    """The function that looks ids up in a table of weights, and its node."""
+    return next(
+        (function, node)
+        for function in graph.graph_def.library.function
+        for node in function.node_def
+        if node.op in ("GatherV2", "ResourceGather") and word in node.name
+    )
+
+
+def other_ids_now_and_then(graph):
+    """No constant is added: what decides are the ids themselves."""
+    function, gather = gather_of(graph, "left")
+    ids = gather.input[1]
+    node = function.node_def.add(name="forged", op="Abs", input=[ids])
+    node.attr["T"].type = 3
+    gather.input[1] = "forged:y:0"
+
+
+def body_of(graph):
+    (name,) = {
+        node.attr["f"].func.name
+        for function in graph.graph_def.library.function
+        if function.signature.name == node_of(graph).attr["f"].func.name
+        for node in function.node_def
+        if node.op.endswith("PartitionedCall")
+    }
+    return next(
+        function
+        for function in graph.graph_def.library.function
+        if function.signature.name == name
+    )
+
+
+def assigned_beside_the_outputs(graph):
+    """A request would change what the next one is answered."""
+    body, _ = gather_of(graph, "left")
+    handle = next(
+        node.input[0] for node in body.node_def if node.op == "ReadVariableOp"
+    )
+    read = body.node_def.add(name="forged", op="ReadVariableOp", input=[handle])
+    assign = body.node_def.add(
+        name="assign", op="AssignVariableOp", input=[handle, "forged:value:0"]
+    )
+    for node in (read, assign):
+        node.attr["dtype"].type = 1
+    body.control_ret["assign"] = "assign"
+    body.signature.control_output.append("assign")
+
+
+def replaced_by_the_optimizer(graph):
+    """What is called has a twin, which a server's optimizer may prefer."""
+    body = body_of(graph)
+    body.attr["api_implements"].s = b"forged"
+    twin = graph.graph_def.library.function.add()
+    twin.CopyFrom(body)
+    twin.signature.name = "twin"
+    twin.attr["api_preferred_device"].s = b"TPU"
+
+
+def run_by_another_optimizer(graph):
+    config = config_pb2.ConfigProto()
+    rewriting = config.graph_options.rewrite_options
+    rewriting.auto_mixed_precision_onednn_bfloat16 = 1
+    node = node_of(graph)
+    node.attr["config_proto"].s = config.SerializeToString()
+
+
+def run_elsewhere(graph):
+    node_of(graph).device = "/device:GPU:1"  # where there is one
+
+
+def drawn_as_it_is_loaded(graph):
+    """Now and then, as often as its author likes, it is another model."""
+    add_constant(graph, np.array([1], "int32"))
+    draw = graph.graph_def.node.add(
+        name="draw", op="RandomUniform", input=["forged"]
+    )
+    draw.attr["dtype"].type, draw.attr["T"].type = 1, 3
+    init = graph.signature_def["__saved_model_init_op"].outputs
+    (info,) = init.values()
+    named(graph, info.name).input.append("^draw")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        drawn_as_it_is_loaded,
+        run_by_another_optimizer,
+        run_elsewhere,
+        other_ids_now_and_then,
+        assigned_beside_the_outputs,
+        replaced_by_the_optimizer,
+        outputs_swapped,
+        results_swapped,
+        restored_swapped,
+        inputs_swapped,
+        arguments_swapped,
+        weights_swapped_for_servers,
+        weights_swapped_for_python,
+        weights_swapped_for_all,
+        initialized_otherwise,
+        another_initializer,
+        assigned_by_each_request,
+        assigned_before_an_input,
+        other_words,
+        other_words_for_servers,
+        one_variable_twice,
+        node_twice,
+        other_tags,
+        other_shape,
+        other_shape_of_an_output,
+        other_dtype,
+        default_input,
+        other_method,
+        signatures_swapped,
+        signature_for_servers_alone,
+        signature_for_python_alone,
+        other_epsilon,
+        another_placeholder,
+    ],
+    ids=lambda edit: edit.__name__,
+)
+def test_edit_of_the_graph_is_refused(folder, signatures, wanted, edit):
+    message = message_of(folder)
+    edit(message.meta_graphs[0])
+    assert message != message_of(folder)
+    write(folder, message)
+    with pytest.raises((agreement.Disagreement, AssertionError, ValueError)):
+        judge(folder, signatures, wanted)
+
+
+def test_what_was_not_edited_passes(folder, signatures, wanted):
+    judge(folder, signatures, wanted)
+    assert session.load(str(folder)).more == []
+
+
+def test_second_graph_is_refused(folder, signatures, wanted):
+    message = message_of(folder)
+    message.meta_graphs.add().CopyFrom(message.meta_graphs[0])
+    write(folder, message)
+    with pytest.raises(ValueError, match="must hold one graph"):
+        judge(folder, signatures, wanted)
+
+
+def test_function_of_python_alone_is_told(folder):
+    message = message_of(folder)
+    objects = message.meta_graphs[0].object_graph_def.nodes
+    wrapper = next(
+        index
+        for index, node in enumerate(objects)
+        if node.WhichOneof("kind") == "bare_concrete_function"
+    )
+    more = objects[0].children.add(local_name="more")
+    more.node_id = len(objects)
+    objects.add().CopyFrom(objects[wrapper])
+    write(folder, message)
+    assert session.load(str(folder)).more == ["more"]
+
+
+# ---- Edits of the weights
+
+
+def change_weight(folder, name, change):
+    """Writes the checkpoint anew, with one of its tensors changed."""
+    prefix = str(folder / "variables" / "variables")
+    reader = tf.train.load_checkpoint(prefix)
+    tensors = {
+        key: reader.get_tensor(key)
+        for key in reader.get_variable_to_shape_map()
+    }
+    for key, value in tensors.items():
+        if getattr(value, "shape", ()) == (50, 4) and name in named_by(
+            folder, key
+        ):
+            change(value)
+    shutil.rmtree(folder / "variables")
+    (folder / "variables").mkdir()
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+
+
+def named_by(folder, key):
+    """The name of the variable that a key of the checkpoint is of."""
+    (graph,) = message_of(folder).meta_graphs
+    objects = graph.object_graph_def.nodes
+    node = objects[0]
+    for name in key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE").split("/"):
+        (child,) = (c for c in node.children if c.local_name == name)
+        node = objects[child.node_id]
+    return node.variable.name
+
+
+def low_bits(value):
+    value.view("uint32")[3, 1] ^= 0xFF  # of an id that is asked
+
+
+def row_that_was_never_asked(value):
+    value[40] += 1
+
+
+@pytest.mark.parametrize(
+    "change", [low_bits, row_that_was_never_asked], ids=lambda c: c.__name__
+)
+def test_changed_weight_is_named(folder, signatures, wanted, change):
+    change_weight(folder, "right", change)
+    with pytest.raises(AssertionError, match="different values in right/emb"):
+        judge(folder, signatures, wanted)
+
+
+# ---- The whole way
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (outputs_swapped, "its outputs are not those of its function"),
+        (results_swapped, "Python runs the function"),
+        (restored_swapped, "with different values"),
+    ],
+    ids=lambda edit: getattr(edit, "__name__", None),
+)
+def test_verify_refuses(folder, signatures, edit, message):
+    changed = message_of(folder)
+    edit(changed.meta_graphs[0])
+    write(folder, changed)
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=f"is not the same to servers and to Python: .*{message}",
+    ):
+        kp.verify(
+            signatures[DEFAULT], folder, signatures=signatures, max_length=1
+        )
+
+
+def test_verify_names_changed_weights_and_constants(folder, signatures):
+    change_weight(folder, "right", row_that_was_never_asked)
+    changed = message_of(folder)
+    other_epsilon(changed.meta_graphs[0])
+    write(folder, changed)
+    report = kp.verify(
+        signatures[DEFAULT],
+        folder,
+        signatures=signatures,
+        max_length=1,
+        tolerance=100,
+    )
+    assert not report.passed
+    assert report.worst_difference < 100
+    assert "different values in right/embeddings" in str(report)
+    constant = "constants that are not the model's: float32 [] 0.0099"
+    assert constant in str(report)
+    with pytest.raises(
+        kp.ExportVerificationError, match="but not from the model's numbers"
+    ):
+        report.require_success()
+
+
+def test_a_version_that_it_says_excuses_nothing(folder, signatures):
+    def verify(**options):
+        return kp.verify(
+            signatures[DEFAULT],
+            folder,
+            signatures=signatures,
+            max_length=1,
+            **options,
+        )
+
+    changed = message_of(folder)
+    (graph,) = changed.meta_graphs
+    graph.meta_info_def.tensorflow_version = "2.99.0"
+    write(folder, changed)
+    assert ": verified: " in str(verify())  # it is the same graph
+    other_ids_now_and_then(graph)
+    write(folder, changed)
+    report = verify()
+    assert not report.passed
+    (line,) = report.rewritten
+    assert re.search("computes (one|two) differently", line)
+    assert "TensorFlow 2.99.0 wrote it, and this is" in line
+    with pytest.raises(kp.ExportVerificationError, match="export it anew"):
+        report.require_success()
+    report = verify(other_writer=True)
+    assert report.passed
+    first, *others = str(report).splitlines()
+    assert "verified by answers and weights alone, not its graph" in first
+    assert any(line in other for other in others)
+
+
+def test_rollback_refuses(export, folder):
+    changed = message_of(folder)
+    restored_swapped(changed.meta_graphs[0])
+    write(folder, changed)
+    shutil.copytree(export, folder.parent / "2")
+    with pytest.raises(
+        kp.ExportVerificationError, match="with different values"
+    ):
+        kp.rollback(folder.parent, 1, verbose=False)
+    assert not (folder.parent / "3").exists()
