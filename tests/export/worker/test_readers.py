@@ -29,6 +29,7 @@ from keras_posenc.export.graphs.shared_layers import trace_all  # noqa: E402
 from keras_posenc.export.signatures.from_model import resolve_signatures  # noqa: E402
 from keras_posenc_worker import (  # noqa: E402
     agreement,
+    read,
     session,
 )
 
