@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.processes import worker_path
 from keras_posenc.scoring import worker
 from keras_posenc.scoring.fragments import Fragment
 from keras_posenc.scoring.scorer import Scorer
@@ -53,6 +54,7 @@ class Worker:
             env={
                 "TF_CPP_MIN_LOG_LEVEL": "3",
                 **os.environ,
+                **worker_path(),
                 "OMP_NUM_THREADS": threads,
             },
             pass_fds=[] if lock is None or os.name == "nt" else [lock],

@@ -29,7 +29,7 @@ from keras_posenc.export.graphs.shared_layers import trace_all  # noqa: E402
 from keras_posenc.export.signatures.from_model import resolve_signatures  # noqa: E402
 from keras_posenc_worker import (  # noqa: E402
     agreement,
-    read,
+    read_saved_model,
     session,
 )
 
@@ -86,7 +86,7 @@ def folder(export, tmp_path):
 
 def judge(folder, signatures, wanted):
     """What the worker and `verify` do, without their processes."""
-    assert read.read_saved_model(folder)["unsafe"] == []
+    assert read_saved_model.read_saved_model(folder)["unsafe"] == []
     served = session.load(str(folder))
     for name, model in signatures.items():
         expected = model({k: tf.constant(v) for k, v in QUESTION.items()})
