@@ -10,7 +10,9 @@ below it, changes the name.
 """
 
 import contextlib
+import gc
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,3 +137,103 @@ def lent_values(pairs: Sequence[tuple[Any, Any]]) -> Iterator[None]:
     finally:
         for (variable, _), value in zip(pairs, own, strict=True):
             variable._value = value
+
+
+def variable_within(variable: Any) -> Any:
+    """The backend's variable of a Keras variable; None before it has one.
+
+    `variable.value` is what a `keras.StatelessScope` has in its place.
+    """
+    return variable._value
+
+
+@contextlib.contextmanager
+def forgotten_calls(operations: Sequence[Any]) -> Iterator[None]:
+    """Has layers, and other operations, forget how they are called within.
+
+    That is, whether they were, and the nodes that each new graph adds.
+    """
+    nodes = [
+        (found, len(found))
+        for each in operations
+        for found in (each._inbound_nodes, each._outbound_nodes)
+    ]
+    called = [
+        (vars(each), each._called)
+        for each in operations
+        if "_called" in vars(each)
+    ]
+    try:
+        yield
+    finally:
+        for found, count in nodes:
+            del found[count:]
+        for attributes, value in called:
+            attributes["_called"] = value
+
+
+def set_policy(layer: Any, policy: Any) -> Any:
+    """Sets a layer's dtype policy, and nothing else; returns the former one.
+
+    The public setter writes into a `DTypePolicyMap`, which the layers of a
+    model share, and runs what a class has for a `__setattr__`.
+    """
+    former = vars(layer)["_dtype_policy"]
+    vars(layer)["_dtype_policy"] = policy
+    return former
+
+
+@contextlib.contextmanager
+def separate_traces() -> Iterator[None]:
+    """Has every `tf.function` traced again in this thread, for this context.
+
+    As it ends, each function forgets these traces, and has those of before.
+    TensorFlow keeps traces by, among others, the policy for variables of the
+    SavedModel that is being written. A policy of our own makes ours ours.
+    """
+    policy = object()
+    with _saving(types.SimpleNamespace(experimental_variable_policy=policy)):
+        try:
+            yield
+        finally:
+            _forget_traces(policy)
+
+
+@contextlib.contextmanager
+def ordinary_traces() -> Iterator[None]:
+    """Leaves `separate_traces` for a while, to write a SavedModel."""
+    from tensorflow.python.saved_model import save_context
+
+    if not save_context.in_save_context():
+        yield
+        return
+    options = save_context.get_save_options()
+    save_context._save_context.exit_save_context()
+    try:
+        yield
+    finally:
+        save_context._save_context.enter_save_context(options)
+
+
+def _saving(options: Any) -> Any:
+    from tensorflow.python.saved_model import save_context
+
+    return save_context.save_context(options)
+
+
+def _forget_traces(policy: Any) -> None:
+    from tensorflow.core.function.polymorphism import function_cache
+
+    # Nothing lists them: any layer, closure or module may hold a function.
+    caches = [
+        each
+        for each in gc.get_objects()
+        if type(each) is function_cache.FunctionCache
+    ]
+    for cache in caches:
+        for key in list(cache._primary):
+            if key[0].context.variable_policy is policy:
+                cache._primary.pop(key, None)
+        for key in list(cache._dispatch_dict):
+            if key.context.variable_policy is policy:
+                cache._dispatch_dict.pop(key, None)

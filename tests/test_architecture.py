@@ -52,7 +52,7 @@ MAP[WORKER] = set()
 # Subpackages of export/ that may import little of it: what judges an exported
 # file not what writes it.
 EXPORT = {
-    "signatures": {"errors", "units"},
+    "signatures": {"errors", "frozen", "units"},
     "probes": {"errors", "signatures", "units"},
 }
 

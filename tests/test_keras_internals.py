@@ -13,15 +13,20 @@ from keras import ops
 from keras_posenc.keras_internals import (
     carried_mask,
     carry_mask,
+    forgotten_calls,
     is_compiled_by_xla,
     is_exported_by_keras,
     layer_behind,
     layers_within,
     lent_values,
+    ordinary_traces,
     recompute_within_others,
     recomputing_mode,
+    separate_traces,
+    set_policy,
     tensors_behind,
     unread_converter,
+    variable_within,
 )
 
 IDS = np.array([[3, 4, 0]])
@@ -195,3 +200,71 @@ def test_a_variable_holds_what_it_is_lent():
         found = ops.convert_to_numpy(stored["0"])
         np.testing.assert_array_equal(found, ops.convert_to_numpy(ones))
     np.testing.assert_array_equal(ops.convert_to_numpy(layer.kernel), own)
+
+
+def test_a_scope_replaces_a_variable_but_not_what_is_within_it():
+    """Else an export has no way to copy weights while it replaces them."""
+    layer = keras.layers.Dense(2)
+    layer.build((None, 3))
+    zeros = ops.zeros((3, 2))
+    with keras.StatelessScope(state_mapping=[(layer.kernel, zeros)]):
+        assert not np.any(ops.convert_to_numpy(layer.kernel))
+        assert np.any(ops.convert_to_numpy(variable_within(layer.kernel)))
+
+
+def test_calls_are_forgotten():
+    """Else each export leaves a graph of its own on the caller's layers."""
+    layer = keras.layers.Dense(2)
+    layer.build((None, 3))
+    before = {name: repr(value) for name, value in vars(layer).items()}
+    with forgotten_calls([layer]):
+        keras.layers.Dense(2)(layer(keras.Input((3,))))
+        found = {name: repr(value) for name, value in vars(layer).items()}
+        changed = {name for name in found if found[name] != before[name]}
+        assert changed == {"_called", "_inbound_nodes", "_outbound_nodes"}
+    assert {name: repr(value) for name, value in vars(layer).items()} == before
+
+
+def test_a_policy_is_set_for_one_layer():
+    """Else an export to LiteRT writes into the map of policies of a model."""
+    policies = keras.dtype_policies.DTypePolicyMap(
+        default_policy="mixed_bfloat16"
+    )
+    layer = keras.layers.Dense(2, dtype=policies)
+    layer.build((None, 3))
+    former = set_policy(layer, keras.dtype_policies.DTypePolicy("float32"))
+    assert layer.compute_dtype == "float32"
+    assert dict(policies) == {}
+    set_policy(layer, former)
+    assert layer.compute_dtype == "bfloat16"
+
+
+@pytest.mark.tensorflow
+def test_functions_are_traced_apart(tmp_path):
+    """Else functions that a model has traced read an export's weights."""
+    import tensorflow as tf
+
+    held = [tf.Variable(1.0), tf.Variable(2.0)]
+
+    @tf.function
+    def inner():
+        return held[0].read_value()
+
+    @tf.function
+    def never():
+        return inner()
+
+    assert inner() == 1.0
+    held.reverse()
+    with separate_traces():
+        assert inner() == 2.0
+        assert never() == 2.0
+        with ordinary_traces():
+            assert inner() == 1.0
+            module = tf.Module()
+            module.variable = held[0]
+            tf.saved_model.save(module, str(tmp_path))
+        assert inner() == 2.0
+    assert inner() == 1.0
+    assert inner.experimental_get_tracing_count() == 1
+    assert never.experimental_get_tracing_count() == 0

@@ -25,9 +25,9 @@ from keras_posenc.export.formats.mediapipe import (
     verify_in_mediapipe,
     with_metadata,
 )
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
-from keras_posenc.export.graphs.snapshot import snapshot
 from keras_posenc.export.inspect import check_operators
 from keras_posenc.export.operators import check_known
 from keras_posenc.export.pipeline import check_file, export_file
@@ -68,9 +68,12 @@ def export_litert(
     plain runtime of any platform. It appears in one step, after a fresh
     process without Keras or TensorFlow has loaded it and given the model's own
     answers. A model under a mixed policy goes out in float32, and is compared
-    with what it answers in float32; the report says so. `model` is not touched:
-    what goes out is a copy of it as it was at the call, and another thread may
-    train it meanwhile.
+    with what it answers in float32; the report says so.
+    `model` is not changed. The weights are those at the call, so another thread
+    may train it meanwhile; but call this between two steps, or from a callback,
+    or some weights may be from before an update and some from after it.
+    A model of a mixed policy, or one that Keras quantized, must rest until the
+    export ends.
 
     Args:
         model: Any built Keras model. One that takes strings goes out from what
@@ -156,63 +159,63 @@ def export_litert(
     if task is not None:
         require_schema()
     check_model(model)
-    model, signatures = snapshot(model, signatures)
-    resolved, text_task = _resolve(model, signatures, task, labels)
-    path = check_file(path, ".tflite")
-    check_size(
-        resolved,
-        "LiteRT",
-        "quantization='int8' divides them by 4, and export_saved_model keeps "
-        "them in files of their own",
-        # The other modes begin with a file of float32.
-        0.25 if quantization == "int8" else 1.0,
-    )
-    if text_task is not None and representative is not None:
-        representative = text_task.as_samples(representative)
-    batches = check_quantization(quantization, representative, resolved)
-    by_keras = is_quantized(resolved)
-    if by_keras and quantization is not None:
-        raise ValueError(
-            "`quantization` must be None for a model that went through "
-            f"quantize(). Received: quantization={quantization!r}"
-        )
-    in_float32 = to_float32(resolved)
-    if quantization == "int8-static":
-        refuse_loops(resolved)
-    questions = also = None
-    if verify:
-        extra: Iterable[Case] = ()
-        if text_task is not None:
-            samples, extra = text_task.questions(samples)
-            also = functools.partial(verify_in_mediapipe, text_task)
-        questions = Questions.fit(
+    with FrozenModel(model, signatures):
+        resolved, text_task = _resolve(model, signatures, task, labels)
+        path = check_file(path, ".tflite")
+        check_size(
             resolved,
-            samples,
-            max_length,
-            tolerance,
-            agreement,
-            fitted=batches,  # what it must be right for
-            extra=extra,
+            "LiteRT",
+            "quantization='int8' divides them by 4, and export_saved_model "
+            "keeps them in files of their own",
+            # The other modes begin with a file of float32.
+            0.25 if quantization == "int8" else 1.0,
         )
+        if text_task is not None and representative is not None:
+            representative = text_task.as_samples(representative)
+        batches = check_quantization(quantization, representative, resolved)
+        by_keras = is_quantized(resolved)
+        if by_keras and quantization is not None:
+            raise ValueError(
+                "`quantization` must be None for a model that went through "
+                f"quantize(). Received: quantization={quantization!r}"
+            )
+        in_float32 = to_float32(resolved)
+        if quantization == "int8-static":
+            refuse_loops(resolved)
+        questions = also = None
+        if verify:
+            extra: Iterable[Case] = ()
+            if text_task is not None:
+                samples, extra = text_task.questions(samples)
+                also = functools.partial(verify_in_mediapipe, text_task)
+            questions = Questions.fit(
+                resolved,
+                samples,
+                max_length,
+                tolerance,
+                agreement,
+                fitted=batches,  # what it must be right for
+                extra=extra,
+            )
 
-    def write(staged: Path) -> None:
-        content = convert(resolved, quantization, batches, allow_flex)
-        if text_task is not None:
-            content = with_metadata(content, text_task)
-        with writing_to(staged.parent):
-            staged.write_bytes(content)
+        def write(staged: Path) -> None:
+            content = convert(resolved, quantization, batches, allow_flex)
+            if text_task is not None:
+                content = with_metadata(content, text_task)
+            with writing_to(staged.parent):
+                staged.write_bytes(content)
 
-    return export_file(
-        path,
-        questions,
-        write,
-        also,
-        format_name="LiteRT",
-        in_float32=in_float32,
-        quantization=BY_KERAS if by_keras else quantization,
-        allow_operators=allow_operators,
-        verbose=verbose,
-    )
+        return export_file(
+            path,
+            questions,
+            write,
+            also,
+            format_name="LiteRT",
+            in_float32=in_float32,
+            quantization=BY_KERAS if by_keras else quantization,
+            allow_operators=allow_operators,
+            verbose=verbose,
+        )
 
 
 def _resolve(

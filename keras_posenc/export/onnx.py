@@ -12,9 +12,9 @@ from keras_posenc.export.formats.onnx_convert import (
     require_onnx,
     with_distinct_names,
 )
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
-from keras_posenc.export.graphs.snapshot import snapshot
 from keras_posenc.export.pipeline import check_file, export_file
 from keras_posenc.export.probes.cases import Questions
 from keras_posenc.export.probes.tolerance import BY_KERAS
@@ -45,8 +45,11 @@ def export_onnx(
     (but an output that is called as an input is, such as `ids`, is
     `output_ids`), and its weights stand in the file bit for bit, by their paths
     in the model: `verify` compares them, and all other numbers of the file.
-    `model` is not touched: what goes out is a copy of it as it was at the call,
-    and another thread may train it meanwhile. Needs the extra `onnx`.
+    `model` is not changed. The weights are those at the call, so another thread
+    may train it meanwhile; but call this between two steps, or from a callback,
+    or some weights may be from before an update and some from after it.
+    A model of a mixed policy, or one that Keras quantized, must rest until the
+    export ends. Needs the extra `onnx`.
 
     Args:
         model: Any built Keras model. One that takes strings goes out from
@@ -80,31 +83,31 @@ def export_onnx(
     check_verify(verify, samples)
     require_onnx()
     check_model(model)
-    model, signatures = snapshot(model, signatures)
-    resolved = with_distinct_names(
-        resolve_numeric_signatures(model, signatures)
-    )
-    if len(resolved) != 1:
-        raise ValueError(
-            "`signatures` must be one for an ONNX file. Received: "
-            f"{', '.join(signature.name for signature in resolved)}"
+    with FrozenModel(model, signatures):
+        resolved = with_distinct_names(
+            resolve_numeric_signatures(model, signatures)
         )
-    path = check_file(path, ".onnx")
-    check_size(
-        resolved,
-        "ONNX",
-        "export_saved_model keeps them in files of their own",
-    )
-    questions = None
-    if verify:
-        questions = Questions.fit(resolved, samples, max_length, tolerance)
-    return export_file(
-        path,
-        questions,
-        lambda staged: convert(resolved[0], staged),
-        format_name="ONNX",
-        in_float32=to_float32(resolved),
-        quantization=BY_KERAS if is_quantized(resolved) else None,
-        allow_operators=(),
-        verbose=verbose,
-    )
+        if len(resolved) != 1:
+            raise ValueError(
+                "`signatures` must be one for an ONNX file. Received: "
+                f"{', '.join(signature.name for signature in resolved)}"
+            )
+        path = check_file(path, ".onnx")
+        check_size(
+            resolved,
+            "ONNX",
+            "export_saved_model keeps them in files of their own",
+        )
+        questions = None
+        if verify:
+            questions = Questions.fit(resolved, samples, max_length, tolerance)
+        return export_file(
+            path,
+            questions,
+            lambda staged: convert(resolved[0], staged),
+            format_name="ONNX",
+            in_float32=to_float32(resolved),
+            quantization=BY_KERAS if is_quantized(resolved) else None,
+            allow_operators=(),
+            verbose=verbose,
+        )

@@ -20,8 +20,8 @@ from keras_posenc.export.formats.savedmodel_serving import (
     write_batching,
     write_warmup,
 )
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.contents import contents_of
-from keras_posenc.export.graphs.snapshot import snapshot
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.inspect import check_operators, inspect_safe, size_of
 from keras_posenc.export.operators import check_known
@@ -71,8 +71,9 @@ def export_saved_model(
     weight is stored once. `MODEL_CARD.md` in it describes every signature,
     with a request to copy. If the process is killed, or the disk is full,
     there is no new version, and the next export removes what was begun.
-    `model` is not touched: what goes out is a copy of it as it was at the call,
-    and another thread may train it meanwhile.
+    `model` is not changed. The weights are those at the call, so another thread
+    may train it meanwhile; but call this between two steps, or from a callback,
+    or some weights may be from before an update and some from after it.
 
     Args:
         model: Any built Keras model.
@@ -173,83 +174,85 @@ def export_saved_model(
     check_operators(allow_operators)
     check_known(allow_operators)
     check_model(model)
-    model, signatures = snapshot(model, signatures)
-    resolved = resolve_serving_signatures(model, signatures, labels, compiled)
-    check_warmup(warmup, verify)
-    questions = None
-    if verify:
-        fitted = fit_warmup(warmup, resolved)
-        questions = Questions.fit(
-            resolved,
-            samples,
-            max_length,
-            tolerance,
-            fitted=fitted,
-            are_default=signatures is None,
+    with FrozenModel(model, signatures):
+        resolved = resolve_serving_signatures(
+            model, signatures, labels, compiled
         )
-        resolved = questions.signatures
-    parameters = resolve_batching(batching, resolved)
-    base_path = as_path("base_path", base_path)
-    if base_path.suffix == ".tflite":
-        raise ValueError(
-            "`base_path` must be the folder of a model's versions; a LiteRT "
-            "file is written by export_litert. Received: "
-            f"base_path='{base_path}'"
-        )
-    check_base(base_path)
-    if version is not None:
-        version = check_version(version, or_none=", or None")
-        check_free(base_path, version)
-    name = base_path.resolve().name
-    expected = report = None
-    requests: list[Case] = []
-    with (
-        progress(verbose) as step,
-        staging_beside(base_path) as staged,
-        start_tensorflow() if questions else nullcontext() as runtime,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        step("Writing the SavedModel")
-        functions = write_saved_model(resolved, staged, has_serve=True)
-        inspecting = pool.submit(inspect_safe, staged, allow_operators)
-        if questions is not None and runtime is not None:
-            load_ahead(runtime, staged)
-            step("Computing reference outputs")
-            expected = expect(questions)
-            requests = warmup_cases(warmup, fitted, expected, parameters)
-            give_back()
-        write_warmup(requests, staged, name)
-        if parameters is not None:
-            write_batching(parameters, staged)
-        found = dataclasses.replace(
-            inspecting.result(), size_bytes=size_of(staged)
-        )
-        if expected is not None:
-            step("Verifying it in a fresh process")
-            report = verify_expectations(
-                expected,
-                found,
-                runtime,
-                lambda: contents_of(resolved, functions, is_all=False),
-                is_own=True,
-                allow_operators=allow_operators,
+        check_warmup(warmup, verify)
+        questions = None
+        if verify:
+            fitted = fit_warmup(warmup, resolved)
+            questions = Questions.fit(
+                resolved,
+                samples,
+                max_length,
+                tolerance,
+                fitted=fitted,
+                are_default=signatures is None,
             )
-            report.require_success()
-        card = model_card(
-            name,
-            resolved,
-            found,
-            report,
-            expected,
-            labels,
-            parameters,
-            len(requests),
-        )
-        with writing_to(base_path):
-            (staged / CARD_FILE).write_text(card, encoding="utf-8")
-        if report is not None:
-            record = make_record(report, staged)
-            add_record(record, staged)
-            report = dataclasses.replace(report, size_bytes=size_of(staged))
-        path = publish_version(staged, base_path, version, keep, step)
-    return Artifact.published(path, report)
+            resolved = questions.signatures
+        parameters = resolve_batching(batching, resolved)
+        base_path = as_path("base_path", base_path)
+        if base_path.suffix == ".tflite":
+            raise ValueError(
+                "`base_path` must be the folder of a model's versions; a "
+                "LiteRT file is written by export_litert. Received: "
+                f"base_path='{base_path}'"
+            )
+        check_base(base_path)
+        if version is not None:
+            version = check_version(version, or_none=", or None")
+            check_free(base_path, version)
+        name = base_path.resolve().name
+        expected = report = None
+        requests: list[Case] = []
+        with (
+            progress(verbose) as step,
+            staging_beside(base_path) as staged,
+            start_tensorflow() if questions else nullcontext() as runtime,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            step("Writing the SavedModel")
+            functions = write_saved_model(resolved, staged, has_serve=True)
+            inspecting = pool.submit(inspect_safe, staged, allow_operators)
+            if questions is not None and runtime is not None:
+                load_ahead(runtime, staged)
+                step("Computing reference outputs")
+                expected = expect(questions)
+                requests = warmup_cases(warmup, fitted, expected, parameters)
+                give_back()
+            write_warmup(requests, staged, name)
+            if parameters is not None:
+                write_batching(parameters, staged)
+            found = dataclasses.replace(
+                inspecting.result(), size_bytes=size_of(staged)
+            )
+            if expected is not None:
+                step("Verifying it in a fresh process")
+                report = verify_expectations(
+                    expected,
+                    found,
+                    runtime,
+                    lambda: contents_of(resolved, functions, is_all=False),
+                    is_own=True,
+                    allow_operators=allow_operators,
+                )
+                report.require_success()
+            card = model_card(
+                name,
+                resolved,
+                found,
+                report,
+                expected,
+                labels,
+                parameters,
+                len(requests),
+            )
+            with writing_to(base_path):
+                (staged / CARD_FILE).write_text(card, encoding="utf-8")
+            if report is not None:
+                record = make_record(report, staged)
+                add_record(record, staged)
+                report = dataclasses.replace(report, size_bytes=size_of(staged))
+            path = publish_version(staged, base_path, version, keep, step)
+        return Artifact.published(path, report)

@@ -15,11 +15,11 @@ from keras_posenc.export.formats.mediapipe import (
     verify_in_mediapipe,
 )
 from keras_posenc.export.formats.onnx_convert import with_distinct_names
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.contents import contents_of
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
 from keras_posenc.export.graphs.shared_layers import trace_all
-from keras_posenc.export.graphs.snapshot import snapshot
 from keras_posenc.export.inspect import (
     Inspection,
     check_operators,
@@ -81,7 +81,7 @@ def verify(
     gives no finite output are left out of it, and as much more is allowed as
     the model's outputs move when these inputs do, at random, by 2**-20 of
     themselves (times 4). A NaN equals a NaN. `model` is
-    not touched: a copy of it, as it was at the call, is asked. What passes is
+    not changed, and has the weights that it had at the call. What passes is
     recorded with the artifact, by the digests of its files, so that `Scorer`
     knows it: `assets.extra/verification.json` in a folder, `.verified.json`
     behind the name of a file. Where it does not pass, an earlier record is
@@ -173,11 +173,10 @@ def verify(
         )
     if kind == "saved_model":
         check_no_pattern(path)
-    with progress(verbose) as step:
+    with FrozenModel(model, signatures), progress(verbose) as step:
         step(f"Reading {path}")
         before = stamp(path)
         inspection = inspect_safe(path, allow_operators)
-        model, signatures = snapshot(model, signatures)
         if inspection.kind == "saved_model":
             resolved = resolve_serving_signatures(
                 model, signatures, labels, compiled

@@ -29,8 +29,8 @@ def convert(
     """Signatures as the content of a LiteRT file.
 
     Args:
-        signatures: Those of a snapshot, of which nothing is asked afterwards:
-            layers of Keras's int8 compute in floats from then on.
+        signatures: Of models whose layers of Keras's int8 compute in floats
+            from then on, until they are no longer frozen.
         quantization: The mode, or None.
         representative: What to calibrate each signature with, by its name.
         allow_flex: Whether operators of TensorFlow's own may remain.

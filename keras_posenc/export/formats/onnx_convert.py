@@ -19,6 +19,7 @@ from keras_posenc.export.formats.onnx_operators import (
     write_model,
 )
 from keras_posenc.export.formats.onnx_order import sort_graph
+from keras_posenc.export.frozen import reading, take_over
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.names import named_outputs, output_of
@@ -141,7 +142,7 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
         count = len(signature.specs)
         inputs, weights = arguments[:count], arguments[count:]
         mapping = list(zip(variables.values(), weights, strict=True))
-        with keras.StatelessScope(state_mapping=mapping):
+        with reading(mapping):
             outputs = signature.call(
                 dict(zip(signature.specs, inputs, strict=True))
             )
@@ -156,6 +157,7 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
     logger.setLevel(logging.ERROR)
     try:
         function = call.get_concrete_function(*specs)
+        take_over(function)
         if same := {*function.structured_outputs} & {*signature.specs}:
             raise ValueError(
                 f"the output {', '.join(same)} is called as an input is, and "

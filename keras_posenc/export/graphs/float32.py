@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-from keras.dtype_policies import DTypePolicyMap, QuantizedDTypePolicy
+from keras.dtype_policies import (
+    DTypePolicy,
+    DTypePolicyMap,
+    QuantizedDTypePolicy,
+)
 
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.frozen import current
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
 
 def to_float32(signatures: Sequence[Signature]) -> bool:
-    """Makes every layer of a snapshot run as LiteRT can.
+    """Makes every layer run as LiteRT can, as long as the model is frozen.
 
     LiteRT has no kernels for most operators of mixed precision: layers with
     such a policy run in float32, the dtype in which their weights are stored.
@@ -24,6 +29,8 @@ def to_float32(signatures: Sequence[Signature]) -> bool:
     Raises:
         ExportError: A layer whose weights are of low precision.
     """
+    frozen = current()
+    frozen.has_dynamic_shapes = False
     changed = False
     for signature in signatures:
         for layer in layers_within(signature.model):
@@ -43,9 +50,12 @@ def to_float32(signatures: Sequence[Signature]) -> bool:
                 )
             if policy.compute_dtype in ("float16", "bfloat16"):
                 changed = True
-                layer.dtype_policy = (
-                    QuantizedDTypePolicy(mode, "float32") if mode else "float32"
+                frozen.set_policy(
+                    layer,
+                    QuantizedDTypePolicy(mode, "float32")
+                    if mode
+                    else DTypePolicy("float32"),
                 )
             if getattr(layer, "data_dependent_shapes", False):
-                layer.data_dependent_shapes = False
+                frozen.set_attribute(layer, "data_dependent_shapes", False)
     return changed

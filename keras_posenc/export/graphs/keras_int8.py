@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.frozen import current
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
@@ -23,7 +24,7 @@ def is_quantized(signatures: Sequence[Signature]) -> bool:
 
 
 def int8_in_floats(signatures: Sequence[Signature]) -> None:
-    """Makes Keras's int8 layers of a snapshot compute the same in floats.
+    """Makes Keras's int8 layers compute the same in floats, while frozen.
 
     Their weights stay integers, and so as small in a file as they are.
 
@@ -60,7 +61,9 @@ def int8_in_floats(signatures: Sequence[Signature]) -> None:
                 f"Layer '{layer.path or layer.name}' is quantized and also has "
                 "LoRA weights. Merge them first"
             )
-        layer.quantized_call = functools.partial(in_floats, layer)
+        current().replace(
+            layer, "quantized_call", functools.partial(in_floats, layer)
+        )
 
 
 def _quantized_layers(signature: Signature) -> list[keras.Layer]:

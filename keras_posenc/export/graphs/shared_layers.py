@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_posenc.export.frozen import replaced
 from keras_posenc.export.signatures.signature import Signature, trace
 from keras_posenc.keras_internals import (
     carried_mask,
@@ -40,14 +41,11 @@ def shared_layers(signatures: Sequence[Signature]) -> Iterator[None]:
         for layer, count in counts.items()
         if count > 1 and "call" not in vars(layer)
     ]
-    try:
+    with contextlib.ExitStack() as stack:
         for layer in shared:
-            # Past the layer's own tracking of what it is given.
-            vars(layer)["call"] = _as_function(layer.call)
+            function = _as_function(layer.call)
+            stack.enter_context(replaced(layer, "call", function))
         yield
-    finally:
-        for layer in shared:
-            vars(layer).pop("call", None)  # the class's own is under it
 
 
 def _graph_layers(model: keras.Model) -> Iterator[keras.Layer]:

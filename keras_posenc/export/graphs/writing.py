@@ -11,6 +11,7 @@ from keras_posenc.export.graphs.contents import tables_of
 from keras_posenc.export.graphs.shared_layers import trace_all
 from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import ordinary_traces
 
 
 def serve_of(signature: Signature, function: Any) -> Any:
@@ -43,7 +44,7 @@ def write_saved_model(
     """Writes a SavedModel with the given signatures, each weight once.
 
     Args:
-        signatures: The entry points, of a snapshot.
+        signatures: The entry points.
         folder: A path at which nothing exists.
         has_serve: Whether Python is to find the function `serve`.
 
@@ -71,7 +72,7 @@ def write_saved_model(
         if signature.has_serve:
             module.serve = serve_of(signature, functions[signature.name])
     try:
-        with writing_to(folder.parent):
+        with writing_to(folder.parent), ordinary_traces():
             tf.saved_model.save(module, str(folder), signatures=functions)
     except AssertionError as error:
         raise ExportError(

@@ -206,7 +206,7 @@ def extreme_case(
 def _moved_weights(
     signature: Signature, step: float, draw: int
 ) -> Iterator[None]:
-    """Makes each weight of a snapshot larger or smaller by a share of it."""
+    """Makes each frozen weight larger or smaller by a share of it."""
     while signature.origin is not None:
         signature = signature.origin.signature
     kept = [

@@ -11,7 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc.export.errors import ExportVerificationError, in_words
+from keras_posenc.export.errors import (
+    ExportError,
+    ExportVerificationError,
+    in_words,
+)
 from keras_posenc.export.probes.cases import (
     TOLERANCE,
     Case,
@@ -107,6 +111,8 @@ def _answer(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
             outputs = call(
                 {name: tf.constant(value) for name, value in inputs.items()}
             )
+    except ExportError:  # of a weight that cannot be exported
+        raise
     except Exception as error:
         raise ValueError(
             f"The model itself does not take {describe(inputs)} in signature "
@@ -274,7 +280,7 @@ def _seeds(model: Any) -> set[int]:
 
 
 def _values(variables: Sequence[Any]) -> list[Any]:
-    """Variables as they are now; see `snapshot`: not copied."""
+    """Variables as they are now; TensorFlow copies them when it writes."""
     return [variable.value.read_value() for variable in variables]
 
 

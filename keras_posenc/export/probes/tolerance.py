@@ -43,7 +43,7 @@ def allowed_difference(
     few times of that. One with a wrong scale differs by far more.
 
     Args:
-        signatures: Whose models, a snapshot, to move the weights of.
+        signatures: Whose models, which are frozen, to move the weights of.
         quantization: The mode.
         differs: A function that runs the models again, and returns how far
             their outputs are from the first ones: a number, or an array of

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.frozen import take_over
 
 DEFAULT = "serving_default"
 
@@ -135,17 +136,21 @@ def trace(signature: Signature) -> Any:
         return signature.call(inputs)
 
     try:
-        return tf.function(call, autograph=False).get_concrete_function(
+        function = tf.function(call, autograph=False).get_concrete_function(
             **{
                 name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
                 for name, spec in signature.specs.items()
             }
         )
+    except ExportError:
+        raise
     except Exception as error:  # of the model's code, which may be anyone's
         raise ExportError(
             f"Model '{signature.model.name}' cannot be traced as a graph of "
             f"signature '{signature.name}': {error}"
         ) from error
+    take_over(function)
+    return function
 
 
 def offered(model: keras.Model) -> dict[str, keras.Model]:

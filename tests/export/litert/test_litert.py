@@ -14,8 +14,8 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export.formats import litert_convert as conversion
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.snapshot import snapshot
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.signatures.from_model import resolve_signatures
 from keras_posenc.keras_internals import layers_within
@@ -485,12 +485,14 @@ def test_policies_stay_after_a_failure(make, tmp_path):
     assert all(one is other for one, other in zip(before, after, strict=True))
 
 
-def test_policies_of_shared_layers_change_on_the_copy(make):
+def test_policies_are_restored(make):
     model = make.classifier("mixed_float16")
+    signatures = {"a": model, "b": (model, {"ids": (1, 4)})}
     before = [layer.dtype_policy for layer in layers_within(model)]
-    copied, pairs = snapshot(model, {"a": model, "b": (model, {"ids": (1, 4)})})
-    assert to_float32(resolve_signatures(copied, pairs))
-    assert {each.compute_dtype for each in layers_within(copied)} == {"float32"}
+    with FrozenModel(model, signatures):
+        assert to_float32(resolve_signatures(model, signatures))
+        found = {each.compute_dtype for each in layers_within(model)}
+    assert found == {"float32"}
     after = [layer.dtype_policy for layer in layers_within(model)]
     assert all(one is other for one, other in zip(before, after, strict=True))
 
@@ -500,9 +502,15 @@ def test_policies_of_a_map(make):
         default_policy="mixed_bfloat16"
     )
     model = make.classifier(policies)
-    assert "bfloat16" in {each.compute_dtype for each in layers_within(model)}
-    assert to_float32(resolve_signatures(model))
-    assert {each.compute_dtype for each in layers_within(model)} == {"float32"}
+    before = {each.compute_dtype for each in layers_within(model)}
+    entries = dict(policies)
+    with FrozenModel(model):
+        assert to_float32(resolve_signatures(model))
+        found = {each.compute_dtype for each in layers_within(model)}
+    assert found == {"float32"}
+    assert {each.compute_dtype for each in layers_within(model)} == before
+    assert "bfloat16" in before
+    assert dict(policies) == entries
 
 
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])

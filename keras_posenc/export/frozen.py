@@ -1,0 +1,284 @@
+"""Models with the weights of one instant, that are their caller's otherwise.
+
+An export traces a model, runs it, moves its weights and changes its policies.
+The caller may go on to train the same model, in another thread too. So an
+export copies the weights, and has the model read the copies instead of its own.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.graphs.time_distributed import over_any_length
+from keras_posenc.keras_internals import (
+    forgotten_calls,
+    layers_within,
+    separate_traces,
+    set_policy,
+    variable_within,
+)
+
+# Settings are changed and restored: by one export at a time.
+_TURN = threading.RLock()
+_local = threading.local()
+
+
+class FrozenModel:
+    """Models that read copies of their weights, in one thread, for a while.
+
+    Within the context, in the thread that entered it, a Keras variable has the
+    value that it had on entry, wherever a layer holds it: its copy, a
+    `tf.Variable`, is read and assigned instead. The same holds of graphs that
+    are traced there. All `tf.function`s are traced again, and forget that as
+    the context ends. Then every setting that was changed is restored.
+
+    Weights are read one after the other. Where another thread trains the model
+    meanwhile, some may be from before an update and some from after it.
+
+    Args:
+        values: Models, or dicts of models, or of pairs of a model and its
+            shapes, as exports take them. Anything else is left out.
+    """
+
+    def __init__(self, *values: Any) -> None:
+        self._models = list(_models(values))
+        for model in self._models:
+            # A generator keeps these models. If they were made later, its
+            # layers would forget how these call them.
+            getattr(model, "offered_signatures", dict)()
+        self.layers: list[Any] = list(
+            {
+                id(layer): layer
+                for model in self._models
+                for layer in layers_within(model)
+            }.values()
+        )
+        self.has_dynamic_shapes = True
+        operations = [*self.layers]
+        for layer in self.layers:
+            if isinstance(found := getattr(layer, "operations", None), list):
+                operations += found  # of a graph: functions too
+        self._operations = list(
+            {
+                id(each): each
+                for each in operations
+                if isinstance(each, keras.Operation)
+            }.values()
+        )
+        # The originals beside their copies, so that no other gets their ids.
+        self._own: dict[int, tuple[Any, Any]] = {}
+        self._by_handle: dict[int, tuple[Any, Any]] = {}
+        self._settings = contextlib.ExitStack()
+
+    def __enter__(self) -> "FrozenModel":
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_TURN)
+            stack.callback(self._free)
+            stack.enter_context(forgotten_calls(self._operations))
+            stack.enter_context(separate_traces())
+            self._read()
+            stack.enter_context(_Reading(self))
+            stack.callback(setattr, _local, "frozen", None)
+            _local.frozen = self
+            stack.enter_context(self._settings)
+            for layer in self.layers:
+                if function := over_any_length(layer, self):
+                    self.replace(layer, "call", function)
+            self._left = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._left.close()
+
+    def _read(self) -> None:
+        """Copies all weights that Keras, or a layer, is known to have."""
+        for model in self._models:
+            for variable in model.variables:
+                if variable_within(variable) is not None:
+                    self.own(variable)
+        for layer in self.layers:
+            for found in _raw_variables(vars(layer), set()):
+                self._copy(found)
+
+    def own(self, variable: keras.Variable) -> Any:
+        """The copy of a Keras variable, which is made if it is new.
+
+        Raises:
+            ExportError: The variable has no value yet.
+        """
+        found = self._own.get(id(variable))
+        if found is None:
+            value = variable_within(variable)
+            if value is None:
+                raise ExportError(
+                    f"Weight '{variable.path}' is made only as its layer is "
+                    "called. Call the model once on a batch of its inputs, "
+                    "`model(x)`, and export it again"
+                )
+            found = variable, self._copy(value)
+            self._own[id(variable)] = found
+        return found[1]
+
+    def _copy(self, variable: Any) -> Any:
+        """The copy of a `tf.Variable`: a weight that two hold has one."""
+        import tensorflow as tf
+
+        with tf.init_scope():
+            handle = id(variable.handle)
+            if handle not in self._by_handle:
+                # The memory is shared until either is written to.
+                copied = tf.Variable(
+                    variable.read_value(),
+                    trainable=variable.trainable,
+                    name=variable.name.partition(":")[0],
+                )
+                self._by_handle[handle] = variable, copied
+                self._by_handle[id(copied.handle)] = copied, copied
+            return self._by_handle[handle][1]
+
+    def take_over(self, function: Any) -> None:
+        """Replaces what a graph function reads of the caller's by copies.
+
+        That is, variables that are not Keras's, and those of functions that
+        the caller has traced.
+
+        Args:
+            function: A `ConcreteFunction`.
+        """
+        read = {id(each.handle): each for each in function.variables}
+        captures = list(function.captured_inputs)
+        variables = []
+        for index, capture in enumerate(captures):
+            known = self._by_handle.get(id(capture))
+            found = read.get(id(capture)) if known is None else known[0]
+            if found is not None:
+                variables.append(self._copy(found))
+                captures[index] = variables[-1].handle
+        function.set_external_captures(captures)
+        function.graph.variables = variables
+
+    def replace(self, layer: Any, name: str, function: Any) -> None:
+        """Gives a layer another method in this thread, until the end."""
+        self._settings.enter_context(replaced(layer, name, function))
+
+    def set_policy(self, layer: Any, policy: Any) -> None:
+        """Gives a layer another dtype policy until the end."""
+        self._settings.callback(set_policy, layer, set_policy(layer, policy))
+
+    def set_attribute(self, layer: Any, name: str, value: Any) -> None:
+        """Gives a layer another attribute of its own until the end."""
+        self._settings.enter_context(_attribute(layer, name, value))
+
+    def _free(self) -> None:
+        """Frees the copies' memory, whoever holds a graph that reads them."""
+        import tensorflow as tf
+
+        for original, copied in self._by_handle.values():
+            if original is not copied:
+                tf.raw_ops.AssignVariableOp(
+                    resource=copied.handle,
+                    value=tf.zeros((0,), copied.dtype),
+                    validate_shape=False,
+                )
+        self._by_handle.clear()
+        self._own.clear()
+
+
+class _Reading(keras.StatelessScope):
+    """Has Keras variables read, and assigned to, as copies."""
+
+    def __init__(
+        self, frozen: FrozenModel, given: Mapping[int, Any] | None = None
+    ) -> None:
+        super().__init__()
+        self._frozen = frozen
+        self.state_mapping.update(given or {})
+
+    def get_current_value(self, variable: Any) -> Any:
+        if id(variable) in self.state_mapping:
+            return self.state_mapping[id(variable)]
+        return self._frozen.own(variable)
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        variable, value = update
+        if id(variable) in self.state_mapping:
+            self.state_mapping[id(variable)] = value
+        else:
+            self._frozen.own(variable).assign(value)
+
+
+def current() -> FrozenModel:
+    """The models that are frozen in this thread."""
+    frozen: FrozenModel = _local.frozen
+    return frozen
+
+
+def take_over(function: Any) -> None:
+    """Has a graph function read nothing but what is frozen, if anything is."""
+    if getattr(_local, "frozen", None) is not None:
+        current().take_over(function)
+
+
+def reading(pairs: Iterable[tuple[Any, Any]]) -> Any:
+    """A scope in which some Keras variables have the values given."""
+    return _Reading(current(), {id(each): value for each, value in pairs})
+
+
+@contextlib.contextmanager
+def replaced(layer: Any, name: str, function: Any) -> Iterator[None]:
+    """Gives a layer another method in this thread, for a while."""
+    original = getattr(layer, name)
+    thread = threading.get_ident()
+
+    @functools.wraps(original)
+    def method(*arguments: Any, **named: Any) -> Any:
+        is_ours = threading.get_ident() == thread
+        return (function if is_ours else original)(*arguments, **named)
+
+    with _attribute(layer, name, method):
+        yield
+
+
+@contextlib.contextmanager
+def _attribute(layer: Any, name: str, value: Any) -> Iterator[None]:
+    """Past Keras's tracking, and past what a class has for a `__setattr__`."""
+    attributes = vars(layer)
+    was_there, former = name in attributes, attributes.get(name)
+    attributes[name] = value
+    try:
+        yield
+    finally:
+        if was_there:
+            attributes[name] = former
+        else:
+            attributes.pop(name, None)
+
+
+def _models(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, keras.Layer):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _models(value.values())
+        elif isinstance(value, tuple | list):
+            yield from _models(value)
+
+
+def _raw_variables(value: Any, seen: set[int]) -> Iterator[Any]:
+    """TensorFlow's own variables among what a layer holds."""
+    import tensorflow as tf
+
+    if isinstance(value, tf.Variable):
+        yield value
+    elif isinstance(value, tf.Module) and not isinstance(value, keras.Layer):
+        yield from value.variables
+    elif isinstance(value, dict | list | set | tuple) and id(value) not in seen:
+        seen.add(id(value))
+        parts = value.values() if isinstance(value, dict) else value
+        for part in list(parts):
+            yield from _raw_variables(part, seen)
