@@ -5,8 +5,9 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc import analysis, reference
+from keras_posenc import analysis
 from keras_posenc.generation.beam_search import traced_beam_search
+from tests import reference
 from tests.generation.toy import END, LENGTH, SIZES, Toy, compiled, shaken
 
 VOCABULARY, START, LAST = 12, 2, 3

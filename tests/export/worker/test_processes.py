@@ -31,8 +31,10 @@ SCRIPT = "script"
 @pytest.fixture(autouse=True)
 def _path(tmp_path, monkeypatch):
     """Lets processes, and copies of this one, find a test's own module."""
-    path = os.environ.get("PYTHONPATH", "")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}")
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    # Without an empty entry, which is the working folder.
+    paths = os.pathsep.join(filter(None, paths))
+    monkeypatch.setenv("PYTHONPATH", paths)
     monkeypatch.syspath_prepend(tmp_path)
 
 
