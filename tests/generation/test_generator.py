@@ -263,6 +263,7 @@ def test_padding_takes_no_positions():
     assert np.isnan(beyond["score"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     # Keras says so of every layer that has nothing to quantise.
     "ignore:Layer .* does not have a `quantize` method:UserWarning"
@@ -543,11 +544,16 @@ def test_the_compiler_finds_the_same(make, options):
     ("make", "options"),
     [
         (translator, {}),
-        pytest.param(translator, {"beams": 2, "n_best": 2}, marks=HOME),
-        pytest.param(translator, {"temperature": 1.0, "seed": 1}, marks=HOME),
-        pytest.param(continuer, {"prefix_ids": [5]}, marks=HOME),
         (continuer, {"beams": 2, "length_penalty": 0.6}),
-        pytest.param(continuer, {"top_p": 0.5, "seed": 1}, marks=HOME),
+        *(
+            pytest.param(*each, marks=[HOME, pytest.mark.slow])
+            for each in (
+                (translator, {"beams": 2, "n_best": 2}),
+                (translator, {"temperature": 1.0, "seed": 1}),
+                (continuer, {"prefix_ids": [5]}),
+                (continuer, {"top_p": 0.5, "seed": 1}),
+            )
+        ),
     ],
 )
 def test_of_nothing_comes_nothing(make, options):

@@ -260,6 +260,7 @@ def save_both_ways(tokenizer, path):
     tf.saved_model.save(module, path, signatures=module.serve)
 
 
+@pytest.mark.slow
 def test_saved_model_needs_tensorflow_alone(tmp_path):
     texts = ["5월 7일", "", "Ünïcödé 🙂"]
     paths, expected = [], []

@@ -95,6 +95,7 @@ def test_a_saved_model_answers_as_its_model(run, generators, stdin):
         )
 
 
+@pytest.mark.slow
 def test_a_saved_model_takes_ids_too(run, generators):
     """... of rows of several lengths, which it is told."""
     given = ("2,4,5,3", "2,4,3", "--ids")

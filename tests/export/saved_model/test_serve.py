@@ -118,6 +118,7 @@ def test_as_keras_has_it(make, tmp_path):
     assert report.unverified == []
 
 
+@pytest.mark.slow
 def test_of_strings_and_labels(text_model, tmp_path):
     labels = ["yes", "no", "perhaps"]
     path = kp.export_saved_model(
