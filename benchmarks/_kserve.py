@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from _contest import take_turns
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "export"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "recipes"))
 from kserve_server import start, stop
 
 SAVED_MODEL, LITERT = "SavedModel", "LiteRT"
