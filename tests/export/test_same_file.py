@@ -10,6 +10,7 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.export.formats.onnx_order import sort_graph
 
 pytestmark = pytest.mark.tensorflow
 
@@ -48,6 +49,23 @@ def test_again_in_one_process(tmp_path):
     first = digests(tmp_path)
     layers.Dense(3)(keras.Input((2,)))  # counters of names go on
     assert digests(tmp_path) == first
+
+
+def test_outputs_keep_their_names():
+    """Also outputs that are constants, of which some are equal."""
+    helper = pytest.importorskip("onnx").helper
+    values = [
+        helper.make_tensor(name, 1, [1], [3.0]) for name in ("b", "a", "c")
+    ]
+    outputs = [helper.make_tensor_value_info(x, 1, [1]) for x in ("a", "b")]
+    added = helper.make_node("Add", ["b", "c"], ["y"])
+    outputs.append(helper.make_tensor_value_info("y", 1, [1]))
+    graph = helper.make_graph([added], "g", [], outputs, values)
+    sort_graph(graph, (), {})
+    assert [each.name for each in graph.output] == ["a", "b", "y"]
+    assert {"a", "b"} <= {each.name for each in graph.initializer}
+    known = {each.name for each in graph.initializer}
+    assert {*graph.node[0].input} <= known
 
 
 @pytest.mark.slow

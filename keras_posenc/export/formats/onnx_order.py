@@ -24,7 +24,7 @@ def sort_graph(
     Args:
         graph: A `GraphProto`, in which each tensor has a name of its own, also
             among the tensors of graphs inside of it.
-        kept: The names of the weights.
+        kept: The names of the weights, which are not merged either.
         values: The values of initializers that have none in the graph, by
             name.
 
@@ -33,7 +33,7 @@ def sort_graph(
     """
     known = [each.name for each in (*graph.input, *graph.output)]
     names = {name: name for name in (*known, *kept)}
-    _merge_constants(graph, kept, values)
+    _merge_constants(graph, names.keys(), values)
     _sort_nodes(graph)
     _name(graph, names, collections.Counter())
     return {names[key]: x for key, x in values.items() if key in names}
