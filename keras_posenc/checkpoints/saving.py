@@ -1,4 +1,4 @@
-"""From a Keras model to a folder as Hugging Face's libraries load it."""
+"""Saves a Keras model to a folder that Hugging Face's libraries load."""
 
 import inspect
 import json
@@ -30,7 +30,7 @@ from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
 
-# What an encoder has that says nothing of its answers, dropout included.
+# Options of an encoder without effect on its outputs, dropout included.
 _OF_NO_MATTER = frozenset(
     f"{of}_{what}"
     for of in ("kernel", "bias", "embeddings")
@@ -47,33 +47,34 @@ _PROBLEMS = {
 def save_hugging_face(
     model: keras.Model, folder: str | os.PathLike[str]
 ) -> Path:
-    """Writes a model that `transformers` loads, with the same answers.
+    """Writes a model that `transformers` loads, with the same outputs.
 
-    What computes as BERT does is saved as BERT, whatever it was loaded as, and
-    what computes as ModernBERT does as that: `config.json`,
-    `model.safetensors`, and `vocab.txt` with `tokenizer_config.json` where the
-    model begins with a tokenizer. `load_hugging_face` reads the folder too.
+    A model that computes what BERT does is saved as BERT, whatever it was
+    loaded as; one that computes what ModernBERT does is saved as ModernBERT:
+    `config.json`, `model.safetensors`, and, where the model starts with a
+    tokenizer, `vocab.txt` and `tokenizer_config.json`. `load_hugging_face`
+    reads the folder too.
 
-    A model of ours has no pooler but in a classifier: that of the `BertModel`
-    which `transformers` makes is drawn at random. Kernels with LoRA are
-    written as what both are together. Of token types, which only a model
-    of pairs tells apart, type 0 is zeros.
+    Our models have a pooler only in a classifier: for other models the pooler
+    of `transformers`'s `BertModel` gets random weights. LoRA is merged into
+    its kernels. Only models of pairs have token types; else the embedding of
+    type 0 is written as zeros.
 
     Args:
         model: A `TransformerEncoderModel`; or a `PretrainedModel` of a
-            `WordpieceTokenizer` or none, an encoder, and a classifier of texts
-            or tokens, as `load_hugging_face` makes one, or nothing.
-        folder: A folder that does not exist or is empty. It appears whole or
-            not at all.
+            `WordpieceTokenizer` or none, an encoder, and nothing or a
+            classifier of texts or tokens, as `load_hugging_face` makes one.
+        folder: A folder that does not exist or is empty. It appears complete
+            or not at all.
 
     Returns:
-        The folder.
+        The path of the folder.
 
     Raises:
-        FileExistsError: The folder holds something.
+        FileExistsError: The folder is not empty.
         ImportError: The library `safetensors` is missing.
-        ValueError: The model has what such a checkpoint cannot say, which is
-            named.
+        ValueError: Such a checkpoint cannot hold a part of the model, which
+            the message names.
 
     Example:
         >>> import keras_posenc as kp
@@ -117,7 +118,7 @@ def save_hugging_face(
 def _parts_of(
     model: Any,
 ) -> tuple[Any, TransformerEncoderModel, Sequence[Any]]:
-    """The tokenizer, or None, the encoder, and what is behind it."""
+    """Returns the tokenizer or None, the encoder, and the layers after it."""
     if isinstance(model, TransformerEncoderModel):
         return None, model, []
     if not isinstance(model, PretrainedModel):
@@ -160,7 +161,7 @@ def _check(
 
 
 def _comparable(name: str, value: Any, encoder: TransformerEncoderModel) -> Any:
-    """An option as what tells it from others, however it was said."""
+    """Returns a value in which equal options are equal, however written."""
     if name == "activation":
         return make_activation(value)
     if name == "num_key_value_heads":
@@ -182,14 +183,14 @@ def _of_layer(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Head:
-    """What is behind an encoder: layers of a classifier, as `heads` has them.
+    """The layers after an encoder: of a classifier, as `heads` makes them.
 
     Attributes:
-        pooling: As `Pooler` names them; None for a classifier of tokens.
-        projection: That of the pooler, or None.
-        norm: The norm behind it, or None.
-        logits: The last projection; None where nothing is behind.
-        problem: What the scores are, as the config says it.
+        pooling: As in `Pooler`; None for a token classifier.
+        projection: Of the pooler, or None.
+        norm: The norm after it, or None.
+        logits: The last projection; None where no layer follows the encoder.
+        problem: The kind of scores, as the config names it.
     """
 
     pooling: str | None = None
@@ -235,7 +236,7 @@ def _head_of(layers: Sequence[Any], kind: str) -> _Head:
 
 
 def _is_of(head: _Head, pooler: Pooler) -> bool:
-    """Whether a classifier has what its family's have."""
+    """Returns whether a classifier has the layers of its family."""
     if head.pooling is None and not pooler.of_tokens:
         return head.projection is None
     norm = head.norm
@@ -263,7 +264,7 @@ def _describe_head(
     parts: WrittenParts,
     labels: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """Writes what is behind the encoder; returns what the config says of it."""
+    """Writes the layers after the encoder; returns their keys of the config."""
     name = type(family).__name__
     if head.logits is None:
         return {"architectures": [f"{name}Model"]}
@@ -299,7 +300,7 @@ def _unknown_head(layers: Sequence[Any], *, kind: str) -> ValueError:
 def _describe_tokenizer(
     tokenizer: WordpieceTokenizer, encoder: TransformerEncoderModel
 ) -> dict[str, str]:
-    """The files of a tokenizer, by name."""
+    """Returns the files of a tokenizer, by name."""
     vocabulary = tokenizer.vocabulary
     framing = {
         "pad_token": tokenizer.pad_token,
@@ -356,7 +357,7 @@ def _describe_tokenizer(
 def _write(
     folder: Path, files: Mapping[str, str], tensors: Mapping[str, Any]
 ) -> None:
-    """Makes a folder of files, all of them or none."""
+    """Writes a folder of files: all of them or none."""
     try:
         from safetensors.numpy import save_file
     except ImportError as error:
@@ -375,7 +376,7 @@ def _write(
         staged.mkdir()
         for name, text in files.items():
             (staged / name).write_text(text, encoding="utf-8", newline="\n")
-        # By this word transformers knows whose layout it is.
+        # This tells transformers whose axis order the tensors have.
         save_file(dict(tensors), staged / WHOLE, metadata={"format": "pt"})
         shutil.copymode(staged / "config.json", staged / WHOLE)  # not 0600
         if folder.exists():
