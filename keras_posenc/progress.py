@@ -1,4 +1,4 @@
-"""What whoever waits is shown: steps, and not the logs of native code."""
+"""Progress on standard error, without the logs of native code."""
 
 import contextlib
 import datetime
@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO
 
-# Lines of absl's and TensorFlow's loggers, native or Python's, and of LiteRT;
-# and what MLIR says of a graph, up to an empty line.
+# Log lines of absl and TensorFlow, native or Python's, and of LiteRT; and what
+# MLIR prints of a graph, up to an empty line.
 _NATIVE = re.compile(
     r"""^(?:
         [IWEF]\d{4}\ \d\d:\d\d:.*\n
@@ -37,9 +37,9 @@ _CHATTER = re.compile(
 
 
 def printable(text: str) -> str:
-    """A text with what a terminal would obey, or not show, as escapes.
+    """Returns a text with escapes for what a terminal obeys or cannot show.
 
-    What files hold may be in it, and so may be anything.
+    A text from a file may contain anything, terminal commands included.
     """
     return _UNPRINTABLE.sub(
         lambda found: (
@@ -53,12 +53,12 @@ def printable(text: str) -> str:
 
 @contextlib.contextmanager
 def printable_errors() -> Iterator[None]:
-    """Makes what is said of files a line that can be shown: see `printable`."""
+    """Makes messages about files printable and short: see `printable`."""
     try:
         yield
     except (ValueError, FileNotFoundError) as error:
         shown = printable(str(error)[: _LONGEST + 1])
-        if len(shown) > _LONGEST:  # a name in a file may have any length
+        if len(shown) > _LONGEST:  # names in files may have any length
             shown = f"{shown[:_LONGEST]}…"
         if shown == str(error):
             raise
@@ -68,18 +68,18 @@ def printable_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress(verbose: int) -> Iterator[Callable[[str], None]]:
-    """A function that shows a step of long work on standard error.
+    """Yields a function that shows the current step on standard error.
 
-    What native code logs meanwhile is not shown, unless `verbose` is 2: see
-    `_native_logs_kept`. The errors among it become a note of the exception
-    that ends the work, if one does.
+    Logs of native code are not shown meanwhile, unless `verbose` is 2: see
+    `_native_logs_kept`. Errors among them become a note of the exception that
+    ends the work, if one does.
 
     Args:
-        verbose: 0 or False shows nothing, 1 or True the steps, and 2 also what
-            native code logs.
+        verbose: 0 or False shows nothing, 1 or True the steps, and 2 also the
+            logs of native code.
 
     Yields:
-        A function that takes what is being done now.
+        A function that takes the name of the step that starts.
     """
     with contextlib.ExitStack() as stack:
         stderr = None
@@ -94,7 +94,7 @@ def progress(verbose: int) -> Iterator[Callable[[str], None]]:
 
         console = Console(file=stderr, stderr=True)
         if not console.is_terminal:
-            # As it is: a path has no markup, and is not broken in two.
+            # Unchanged: a path has no markup, and is not broken in two.
             yield lambda message: console.print(
                 Text(f"{message} ..."), soft_wrap=True
             )
@@ -105,7 +105,7 @@ def progress(verbose: int) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def _tensorflow_only_warns() -> Iterator[None]:
-    """In notebooks TensorFlow tells standard output what it writes."""
+    """Drops TensorFlow's logs below warnings: a notebook would show them."""
     logger = logging.getLogger("tensorflow")
 
     def is_warning(record: logging.LogRecord) -> bool:
@@ -120,18 +120,18 @@ def _tensorflow_only_warns() -> Iterator[None]:
 
 @contextlib.contextmanager
 def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
-    """A function that shows on standard error how many rows are done.
+    """Yields a function that shows on standard error how many rows are done.
 
-    On a terminal by a bar, with rows per second and the time left; elsewhere
-    by a line, at most every ten seconds. Before there are any, the model is
-    being loaded.
+    On a terminal it shows a bar, with rows per second and the time left;
+    elsewhere a line, at most every ten seconds. Before the first rows it shows
+    that the model is being loaded.
 
     Args:
         verbose: Whether to show anything.
         total: How many bytes there are to read.
 
     Yields:
-        A function that takes the rows and the bytes that are done.
+        A function that takes the numbers of rows and of bytes done so far.
     """
     if not verbose:
         yield lambda rows, done: None
@@ -181,7 +181,7 @@ def _clock(seconds: float) -> str:
 
 
 class _Kept:
-    """Where file descriptor 2 leads, for as many as want it elsewhere."""
+    """The original file descriptor 2, and how many contexts redirect it."""
 
     lock = threading.Lock()
     users = 0
@@ -194,15 +194,15 @@ def _native_logs_kept() -> Iterator[IO[str] | None]:
     """Keeps what native code logs off standard error.
 
     TensorFlow and LiteRT's converter log to file descriptor 2, whatever
-    TF_CPP_MIN_LOG_LEVEL says. It leads to a temporary file meanwhile, for the
-    whole process: threads share it, the first to come redirects it and the
-    last to go restores it. What others write there, other threads and processes
-    that they start among them, is passed on then, all but the lines that are
-    native logs by their form. If native code ends the process, its last words
-    are lost with the file. Python's own `sys.stderr` stays as it is.
+    TF_CPP_MIN_LOG_LEVEL is. Meanwhile it leads to a temporary file, in the
+    whole process: all threads share it, the first to enter redirects it, the
+    last to leave restores it. At the end, everything else that was written
+    there, by other threads or by processes that they started, is passed on:
+    all lines that do not look like native logs. If native code ends the
+    process, its last lines are lost. `sys.stderr` itself is not changed.
 
     Yields:
-        A file for what is to be seen at once, where `sys.stderr` itself writes
+        A file for what must be shown at once, where `sys.stderr` itself writes
         to the descriptor; else None.
     """
     kept, terminal = _Kept, None
@@ -214,7 +214,7 @@ def _native_logs_kept() -> Iterator[IO[str] | None]:
                 kept.terminal = -1
             if kept.terminal >= 0:  # there is a standard error
                 _flush()
-                # Each write goes to its end, wherever it is read.
+                # Appending: writes go to the end, wherever it is read.
                 kept.file = tempfile.TemporaryFile("a+b", buffering=0)
                 os.dup2(kept.file.fileno(), 2)
         kept.users += 1
@@ -265,7 +265,7 @@ def _flush() -> None:
 
 
 def _is_descriptor(stream: IO[str] | None) -> bool:
-    """Whether a stream writes to file descriptor 2; a notebook's does not."""
+    """Returns whether a stream writes to file descriptor 2, as in terminals."""
     try:
         return stream is not None and stream.fileno() == 2
     except (AttributeError, OSError, ValueError):
