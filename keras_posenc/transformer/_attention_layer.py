@@ -1,4 +1,4 @@
-"""What every layer that attends has in common: its call and its output."""
+"""The base of all layers that attend: their call and their output."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -94,7 +94,7 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
                 causal=use_causal_mask,
                 data_dependent_shapes=self.data_dependent_shapes,
             )
-            # Once for all layers within, whose padding then stays finite.
+            # Once for all layers within: then their padding stays finite.
             x = context.hide_padding(x)
         return self.attend(
             x,
@@ -116,7 +116,7 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
     ) -> Any:
         self._check_call(inputs, **call)
         shape = tuple(inputs.shape)
-        if context is not None:  # tokens may be packed: sizes before that
+        if context is not None:  # tokens may be packed: shapes are of before
             sizes = context.batch, context.queries.length
             shape = (
                 *(size if isinstance(size, int) else None for size in sizes),
@@ -251,7 +251,7 @@ def side_of(
     within = [position for position in within if position is not None]
     if not within:
         return Side(seq, tokens, None, segment_ids)
-    # Padding may be given NaN, and does not count towards the length.
+    # Padding may have NaN positions, and does not count towards the length.
     hides = positions is not None or any(
         position.uses_length for position in within
     )

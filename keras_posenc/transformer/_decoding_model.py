@@ -1,4 +1,4 @@
-"""What the models have in common that generate token by token."""
+"""The base of the models that generate token by token."""
 
 from collections.abc import Callable
 from typing import Any
@@ -79,10 +79,10 @@ class DecodingModel(StackModel):
             and the cache with these tokens in it.
 
         Raises:
-            ValueError: Another model's cache, tokens that do not fit into it,
-                ids or a mask of another shape or dtype. In a graph, where it
-                is not known how full a cache is, tokens that do not fit are
-                left out.
+            ValueError: The cache is another model's, the tokens do not fit
+                into it, or ids or mask have another shape or dtype. In a
+                graph, where it is not known how full a cache is, tokens that
+                do not fit are left out.
         """
         self._check_cache(cache)
         token_ids = ops.convert_to_tensor(token_ids)
@@ -192,9 +192,9 @@ class DecodingModel(StackModel):
         for position in within if isinstance(within, list) else [within]:
             if position is not None and position.uses_length:
                 raise ValueError(
-                    f"{name_of(position)} cannot be cached: how it treats a "
-                    "token depends on how long the row becomes, and the keys "
-                    "of tokens are kept as they were when they came"
+                    f"{name_of(position)} cannot be cached: how it encodes a "
+                    "token depends on how long the row becomes, and a cache "
+                    "keeps the keys of tokens as they were first computed"
                 )
 
     def _empty_cache(
@@ -209,7 +209,7 @@ class DecodingModel(StackModel):
             "positions": ops.zeros((batch, max_length), "int32"),
             "blocks": self.decoder.empty_caches(batch, max_length),
         }
-        # Once, and not at each step, where each operator costs time.
+        # Once here, not at each step, where each operator takes time.
         table = table_of(
             self.target_input_position,
             self.target_embedding.output_dim,
@@ -264,7 +264,7 @@ class DecodingModel(StackModel):
         if used + count > length:
             raise ValueError(
                 f"The cache has {length} slots (max_length={length}), of which "
-                f"{used} are taken. Received: token_ids of shape "
+                f"{used} are used. Received: token_ids of shape "
                 f"{tuple(token_ids.shape)}"
             )
 
@@ -277,7 +277,7 @@ def check_size(
         check_shape(name, value, (), sizes={})
         check_integers(name, value)
         return value
-    # Each backend has symbols of its own for unknown sizes.
+    # Each backend has its own symbols for dynamic sizes.
     known = int | float | str | list | tuple | dict | np.generic | None
     if isinstance(value, known):
         return check(name, value)
@@ -293,9 +293,9 @@ def check_width(x: Any, d_model: int, embeddings: str) -> None:
     """Raise `ValueError` unless logits can be products with embeddings."""
     if x.shape[-1] != d_model:
         raise ValueError(
-            f"embeddings={embeddings!r} makes logits with the embeddings, of "
-            f"width {d_model}, and the position at the decoder's input makes "
-            f"its outputs {x.shape[-1]} wide: give embeddings='separate'"
+            f"embeddings={embeddings!r} computes logits with the embeddings, "
+            f"of width {d_model}, and the position at the decoder's input "
+            f"makes its outputs {x.shape[-1]} wide: give embeddings='separate'"
         )
 
 

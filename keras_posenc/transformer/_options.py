@@ -222,9 +222,9 @@ def for_keras(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def for_sublayer(options: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Give a sublayer seeds of its own, made of its name and those given.
+    """Gives a sublayer seeds of its own, made from its name and those given.
 
-    Without a seed the projections draw one each.
+    Without a seed each projection draws one.
     """
     return {
         key: initializer_of(value, name)
@@ -240,13 +240,13 @@ T = TypeVar("T")
 def with_options(kind: Any, **defaults: Any) -> Callable[[type[T]], type[T]]:
     """Complete a class whose constructor takes `**options: Unpack[kind]`.
 
-    The constructor then receives all options, those that are not given at
-    their defaults; its signature and the class's docstring, where that says
-    `**options`, list them.
+    The constructor then receives all options, with defaults for those that
+    are not given. Its signature lists them, and so does the class's docstring
+    in place of `**options`.
 
     Args:
         kind: The typed dictionary.
-        **defaults: Those of the class, where they differ from `OPTIONS`.
+        **defaults: Defaults of the class that differ from `OPTIONS`.
     """
 
     def complete(cls: Any) -> Any:
@@ -259,7 +259,7 @@ def with_options(kind: Any, **defaults: Any) -> Callable[[type[T]], type[T]]:
                 given = signature.bind(self, *args, **kwargs)
             except TypeError:
                 refuse_unknown(type(self), kwargs)
-                init(self, *args, **kwargs)  # raises Python's own error
+                init(self, *args, **kwargs)  # raises Python's error
                 raise
             given.apply_defaults()
             init(*given.args, **given.kwargs)

@@ -1,9 +1,9 @@
 """Saves which layers within another one are quantized.
 
 Keras loads weights into layers that are made from their config, and `quantize`
-changes the weights of a layer. No config records that for layers that another
-layer makes: it is recorded here, and they are quantized again before their
-weights are loaded.
+changes the weights of a layer. Keras's configs do not record that for layers
+that another layer makes: it is recorded here, and they are quantized again
+before their weights are loaded.
 """
 
 from collections.abc import Iterator

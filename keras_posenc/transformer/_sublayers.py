@@ -10,7 +10,7 @@ from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.initializers import initializer_of
 
 NORMS = ("layer", "rms")
-PARTS = 4  # of a kernel, which XLA multiplies with one row
+PARTS = 4  # of a kernel that XLA multiplies with one row
 
 
 def make_dense(
@@ -46,7 +46,7 @@ def project(dense: keras.layers.Dense, x: Any, outer: Any = None) -> Any:
 
 
 def _is_bound_by_reading(dense: keras.layers.Dense, rows: Any) -> bool:
-    """Whether there is one row, for which XLA would read with one core."""
+    """Returns whether there is one row, which XLA would compute on one core."""
     return (
         rows.shape[0] == 1
         and rows.shape[1] % PARTS == 0
@@ -81,10 +81,10 @@ def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
     package="keras_posenc", name="LayerNormalization"
 )
 class _LayerNormalization(keras.layers.LayerNormalization):
-    """Keras's, over the last axis, with fewer passes over the tokens."""
+    """Keras's layer, over the last axis, with fewer passes over the tokens."""
 
     def call(self, inputs: Any) -> Any:
-        if keras.config.backend() == "torch":  # has a kernel for it
+        if keras.config.backend() == "torch":  # it has a kernel for this
             return super().call(inputs)
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         x, gamma, beta = (

@@ -13,8 +13,8 @@ from keras_posenc.transformer._pooling import Pooling1D
 class MaskedAveragePooling1D(Pooling1D):
     """Averages the unmasked tokens of each row; zeros if there are none.
 
-    Keras's `GlobalAveragePooling1D` divides 0 by 0 on a row of nothing but
-    padding. Sums are taken in float32 at least.
+    Keras's `GlobalAveragePooling1D` divides 0 by 0 if a row is all padding.
+    Sums are computed in float32 or higher.
 
     Args:
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.

@@ -1,4 +1,4 @@
-"""The largest numbers of the real tokens of a sequence."""
+"""The maximum over the real tokens of a sequence."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from keras_posenc.transformer._pooling import Pooling1D
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class MaskedMaxPooling1D(Pooling1D):
-    """The maximum of each feature over the unmasked tokens of a row.
+    """Takes the maximum of each feature over the unmasked tokens of a row.
 
-    Zeros if a row has none. Keras's `GlobalMaxPooling1D` counts padding.
+    Zeros if a row has none. Keras's `GlobalMaxPooling1D` includes padding.
 
     Args:
         **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.

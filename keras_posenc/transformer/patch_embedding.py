@@ -1,4 +1,4 @@
-"""From images to vectors of their patches."""
+"""Images as sequences of vectors, one for each patch."""
 
 from typing import Any, Unpack
 

@@ -1,4 +1,4 @@
-"""The whole Transformer: from a source and a target to logits."""
+"""The encoder-decoder Transformer, from source and target to logits."""
 
 import inspect
 from typing import Any, Unpack
@@ -42,18 +42,19 @@ class Transformer(DecodingModel):
     """The encoder and the decoder of the paper, with embeddings and logits.
 
     A Functional model of two inputs, `source` and `target`, ids of shape
+    A Functional model of two inputs, `source` and `target`, ids of shape
     `(batch, source)` and `(batch, target)`, int32, in a dict. Id 0 is padding,
     and its mask reaches every layer and the loss. Target token `t` attends to
-    the whole source, and to the target up to itself; its logits are of the
-    token that follows.
+    the whole source, and to the target up to itself; its logits are those of
+    the next token.
 
     `build_cache` and `call_with_cache` compute the same logits token by token,
     at the cost of one token each, and of the source once.
 
     Args:
         vocabulary_size: Number of ids, the padding included.
-        target_vocabulary_size: Number of ids of the target, if it has ids of
-            its own; by default it has those of the source.
+        target_vocabulary_size: Number of ids of the target, if it has its own
+            ids; by default it has those of the source.
         num_decoder_layers: Number of blocks of the decoder; by default
             `num_layers`, which is that of the encoder.
         input_position: The layer between the source's embedding and its
@@ -130,8 +131,8 @@ class Transformer(DecodingModel):
         check_positive_int("num_decoder_layers", num_decoder_layers)
         if embeddings == "shared" and target_vocabulary_size != vocabulary_size:
             raise ValueError(
-                "embeddings='shared' is one table for source and target; of "
-                "two vocabularies, give 'tied' or 'separate'. Received: "
+                "embeddings='shared' is one table for source and target: for "
+                "two vocabularies give 'tied' or 'separate'. Received: "
                 f"vocabulary_size={vocabulary_size}, "
                 f"target_vocabulary_size={target_vocabulary_size}"
             )
@@ -221,7 +222,7 @@ class Transformer(DecodingModel):
             name=options["name"],
             trainable=options["trainable"],
         )
-        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.input_position = position
         self.target_input_position = target_position

@@ -43,7 +43,7 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         memory_mask: Bool `(batch, source)`, True for a token; by default the
             mask that the memory carries.
         memory_attention_mask: Bool `(batch, seq, source)`: which token may
-            read which of the memory.
+            attend to which token of the memory.
 
     Returns:
         `(batch, seq, dim)` in the compute dtype; with

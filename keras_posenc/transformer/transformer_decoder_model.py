@@ -1,4 +1,4 @@
-"""From token ids to the logits of what follows each."""
+"""The decoder-only Transformer, from token ids to logits of the next token."""
 
 from typing import Any, Unpack
 
@@ -131,7 +131,7 @@ class TransformerDecoderModel(DecodingModel):
             name=options["name"],
             trainable=options["trainable"],
         )
-        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.input_position = self.target_input_position = position
         self.decoder = decoder

@@ -1,4 +1,4 @@
-"""From images to contextual embeddings of their patches."""
+"""The vision Transformer, from images to embeddings of their patches."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack
