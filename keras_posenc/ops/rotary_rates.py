@@ -1,7 +1,7 @@
-"""Frequencies of rotary embeddings and their scalings, in radians a position.
+"""Frequencies of rotary embeddings and their scalings, in radians per position.
 
-Everything here is NumPy in float64, once for each layer, before any graph.
-Arguments are named as in Hugging Face's `rope_parameters`.
+Everything here is NumPy in float64, computed once for each layer, before any
+graph. Arguments have the names of Hugging Face's `rope_parameters`.
 """
 
 import math
@@ -57,7 +57,7 @@ def yarn_rates(
     if truncate:
         first, last = math.floor(first), math.ceil(last)
     low, high = max(first, 0), min(last, dim - 1)
-    width = high - low or 0.001  # a step where both are one pair
+    width = high - low or 0.001  # a step if both are the same pair
     ramp = np.clip((np.arange(dim // 2) - low) / width, 0, 1)
     rates = frequencies(dim, max_wavelength=max_wavelength)
     return rates * (1 - ramp) + rates / factor * ramp
@@ -85,8 +85,8 @@ def yarn_attention_factor(
 ) -> float:
     """Compute yarn's factor for queries and keys.
 
-    It grows by `mscale` with the logarithm of `factor`, to keep the softmax as
-    sharp; `mscale_all_dim` is the part of it that a model has in its scores.
+    It grows by `mscale` with the logarithm of `factor`, to keep the softmax
+    equally sharp; `mscale_all_dim` is the part that models have in scores.
     """
     growth = 0.1 * math.log(max(factor, 1.0))
     return (mscale * growth + 1.0) / (mscale_all_dim * growth + 1.0)

@@ -54,8 +54,8 @@ def attend_between(
             `output_projection`.
         query: `(batch, heads, query, dim)`, scaled and rotated.
         key: `(batch, key_value_heads, key, dim)`, rotated.
+        value: `(batch, key_value_heads, key, dim)`.
         context: The tokens of both sides, and the mask between them.
-        context: Both sides, and who attends to whom.
         return_attention_scores: As in a call.
         training: As in a call.
 

@@ -230,8 +230,8 @@ def check_cross_attention_position(
     value: Any, dtype: Any, name: str = "attention_position"
 ) -> AttentionPosition | None:
     """Return an `AttentionPosition` that makes sense between two sequences.
+
     Raises:
-        ValueError: The position depends on the length of a sequence, or on
         ValueError: The position depends on the length of a sequence, or on
             which of two tokens comes first.
     """
