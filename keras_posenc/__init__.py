@@ -46,7 +46,7 @@ def __dir__() -> list[str]:
     return sorted({*hidden, *__all__})
 
 
-# `.keras` files need these classes registered with Keras: imported at once.
+# What `.keras` files hold is registered with Keras as it is imported.
 training = importlib.import_module("keras_posenc.training")
 importlib.import_module("keras_posenc.transformer._first_and_average_pooling")
 for _name in __all__:

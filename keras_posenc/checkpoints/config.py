@@ -122,7 +122,9 @@ class Config:
         count = self.size(key)
         if self._most_blocks is not None and count > self._most_blocks:
             raise self.wrong(
-                key, f"{count} blocks, and {self._most_blocks} tensors"
+                key,
+                f"{count} blocks, but there are only {self._most_blocks} "
+                "tensors",
             )
         return count
 
@@ -173,7 +175,8 @@ class Config:
             if self._left.setdefault(key, value) != value:
                 raise self.wrong(
                     older,
-                    f"{shown(value)} is not {key}, " + shown(self._left[key]),
+                    f"{shown(value)} differs from '{key}', "
+                    + shown(self._left[key]),
                 )
 
     def need(self, *keys: str) -> None:
@@ -206,7 +209,7 @@ class Config:
                 f"{key}={shown(value)}" for key, value in unknown.items()
             )
             raise ValueError(
-                f"'{self.path}' has keys that are not known here: {told}"
+                f"'{self.path}' has keys that are not supported: {told}"
             )
 
     def wrong(self, key: str, why: str) -> ValueError:

@@ -72,7 +72,7 @@ class Folder:
             is_lost = os.path.islink(path) and not os.path.exists(path)
             raise ValueError(
                 f"'{path}' must be a regular file, and is "
-                + ("a link that leads nowhere" if is_lost else "none")
+                + ("a broken link" if is_lost else "not")
             )
         return True
 

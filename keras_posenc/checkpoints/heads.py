@@ -62,9 +62,7 @@ def labels_of(
         return [f"LABEL_{i}" for i in range(config.size("num_labels", 2))]
     labels = [names.get(str(i)) for i in range(len(names))]
     if not all(isinstance(label, str | int) for label in labels):
-        raise config.wrong(
-            "id2label", "it must give the numbers from 0 on names"
-        )
+        raise config.wrong("id2label", "it must name each number from 0 on")
     return [str(label) for label in labels]
 
 
@@ -81,7 +79,7 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
         return name
     raise config.wrong(
         "architectures",
-        f"'{name}' is not supported. An encoder ends in "
+        f"'{name}' is not supported. Supported names end in "
         f"{', '.join((*_ENCODERS, *_TASKS))}",
     )
 
@@ -239,8 +237,8 @@ def sentence_embedding(folder: Folder, width: int) -> list[Any]:
     ):
         raise ValueError(
             f"'{folder.path / MODULES}': the modules {', '.join(kinds)} are "
-            "not supported. First comes Transformer, in the folder itself, "
-            "then Pooling, and behind it Normalize and Dense may follow"
+            "not supported. Supported are Transformer, in the folder itself, "
+            "then Pooling, then any of Normalize and Dense"
         )
     if folder.has(PROMPTS):
         prompts = Config(folder.mapping(PROMPTS), folder.path / PROMPTS)

@@ -291,8 +291,8 @@ def _unknown_head(layers: Sequence[Any], *, kind: str) -> ValueError:
         f"{type(layer).__name__} '{layer.name}'" for layer in layers
     )
     return ValueError(
-        f"What is behind the encoder must be {kind}'s classifier of texts or "
-        "of tokens. Sentence encoders are not written; save the encoder: "
+        f"After the encoder there must be {kind}'s classifier of texts or of "
+        "tokens. A sentence encoder cannot be saved; save its encoder: "
         f"save_hugging_face(model.encoder, folder). Received: {told}"
     )
 
@@ -367,7 +367,7 @@ def _write(
         ) from error
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(
-            f"'{folder}' exists, and holds what is never written over: "
+            f"'{folder}' is not empty, and nothing is overwritten: "
             "`folder` must be new or empty"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -189,8 +189,8 @@ def tokenizer_of(
         ) from error
     if layer.pad_id in (layer.start_id, layer.end_id):
         raise ValueError(
-            f"'{folder.path}' pads with id {layer.pad_id}, which stands around "
-            "each text too, so that it would be masked with the padding: "
+            f"'{folder.path}' pads with id {layer.pad_id}, which is also at the "
+            "start or end of each text, where it would be masked as padding: "
             "from_ids=True, with the id of another token as pad_id, makes a "
             "model that needs no tokenizer"
         )
@@ -417,7 +417,7 @@ def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
     told = {"add_bos_token", "add_eos_token"} & {*settings.values}
     if told and layer.num_separators is not None:
         raise settings.wrong(
-            min(told), f"pairs of texts stand in another frame than in {WHOLE}"
+            min(told), f"pairs of texts get other special tokens by {WHOLE}"
         )
     # Whether the class adds tokens of its own.
     is_own = not isinstance(layer, BytePairTokenizer) and (
@@ -441,8 +441,8 @@ def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
             if content != token:
                 raise settings.wrong(
                     key,
-                    f"{shown(content)} would stand around each text, where "
-                    f"{token!r} does by the tokenizer's own file",
+                    f"{shown(content)} would be added to each text, but the "
+                    f"tokenizer's own file adds {token!r}",
                 )
 
 

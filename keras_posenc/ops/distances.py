@@ -18,6 +18,7 @@ def relative_positions(
     Args:
         query_positions: `(batch, query)`.
         key_positions: `(batch, key)`.
+        exact: The dtype that floats are cast to at least.
 
     Returns:
         `(batch, query, key)`.

@@ -103,7 +103,7 @@ def check_scaling(value: Any, *, max_wavelength: float) -> dict[str, Any]:
 
 
 def check_pairs(scaling: Mapping[str, Any], pairs: int) -> None:
-    """Raise `ValueError` unless lists of factors have one for each pair."""
+    """Raises `ValueError` unless lists of factors have one for each pair."""
     for key in _LISTS:
         factors = scaling.get(key)
         if factors is not None and len(factors) != pairs:
@@ -121,7 +121,7 @@ def scaled_phases(
     scaling: Mapping[str, Any],
     dtype: str,
 ) -> tuple[Any, Any]:
-    """Compute sines and cosines, times the attention factor.
+    """Computes sines and cosines, times the attention factor.
 
     Args:
         positions: `(..., seq)`.

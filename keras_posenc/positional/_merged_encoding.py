@@ -74,7 +74,7 @@ class MergedEncoding(NamedArguments, keras.Layer):
         return 1.0
 
     def exact_dtype(self) -> str:
-        """The dtype of positions and of the arithmetic with them."""
+        """Returns the dtype of positions and of the arithmetic with them."""
         return "float64" if self.compute_dtype == "float64" else "float32"
 
     def check_inputs(self, inputs: Any) -> None:

@@ -26,10 +26,10 @@ class AlibiBias(AttentionPosition):
         bidirectional: Whether scores also fall towards later keys, as needed
             in an encoder. If False, later keys have distance 0: for use with
             `use_causal_mask=True`, where it has no effect.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np

@@ -39,10 +39,10 @@ class DisentangledBias(AttentionPosition):
             `num_buckets // 2 + 1`.
         embeddings_initializer: Initializer of the vectors.
         embeddings_regularizer: Regularizer of the vectors, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, or queries of another
+        ValueError: An invalid argument, or queries of another
             shape than built for.
 
     Example:

@@ -39,10 +39,10 @@ class FireBias(AttentionPosition):
             distance 0: for use with `use_causal_mask=True`.
         kernel_initializer: Initializer of the network's kernels.
         kernel_regularizer: Regularizer of both kernels, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, or queries of
+        ValueError: An invalid argument, or queries of
             another number of heads than built for.
 
     Example:

@@ -31,10 +31,10 @@ class KerpleBias(AttentionPosition):
         variant: `"log"`, which the paper found best, or `"power"`.
         bidirectional: Whether scores also fall towards later keys. If False,
             later keys have distance 0: for use with `use_causal_mask=True`.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, or queries of
+        ValueError: An invalid argument, or queries of
             another number of heads than built for.
 
     Example:

@@ -37,7 +37,7 @@ class PositionEmbedding(TokenEncoding):
         embeddings_initializer: Initializer of the table.
         embeddings_regularizer: Regularizer of the table, or None.
         embeddings_constraint: Constraint of the table, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.

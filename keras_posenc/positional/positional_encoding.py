@@ -39,7 +39,7 @@ class PositionalEncoding(TokenEncoding):
             left has no effect. A masked token has the position of the last
             unmasked one before it. Without a mask it has no effect.
         dropout: Rate of the dropout after the sum, in [0, 1).
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.

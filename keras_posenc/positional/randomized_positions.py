@@ -46,7 +46,7 @@ class RandomizedPositions(NamedArguments, keras.Layer):
             `PositionalEncoding`: a masked token has the position of the last
             unmasked one before it.
         seed: Seed of the draws, an integer; random by default.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, seq, ...)`, ids or embeddings: only

@@ -35,10 +35,10 @@ class RelativePositionBias(AttentionPosition):
             distance 0: for use with `use_causal_mask=True`.
         embeddings_initializer: Initializer of the numbers.
         embeddings_regularizer: Regularizer of the numbers, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, or queries of
+        ValueError: An invalid argument, or queries of
             another number of heads than built for.
 
     Example:

@@ -33,10 +33,10 @@ class RelativePositionEmbedding(AttentionPosition):
             the attention may run as one fused operation.
         embeddings_initializer: Initializer of both tables.
         embeddings_regularizer: Regularizer of both tables, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, or queries of
+        ValueError: An invalid argument, or queries of
             another width than built for.
 
     Example:

@@ -35,10 +35,10 @@ class TransformerXLBias(AttentionPosition):
         bias_initializer: Initializer of the two biases.
         kernel_regularizer: Regularizer of the projection, or None.
         bias_regularizer: Regularizer of the two biases, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, an odd width, or
+        ValueError: An invalid argument, an odd width, or
             queries of another shape than built for.
 
     Example:

@@ -1,4 +1,4 @@
-"""The answers to a batch as those to each of its rows."""
+"""Splits the outputs for a batch into outputs for each row."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,22 +8,22 @@ from keras_posenc.export.errors import ExportError
 from keras_posenc.scoring.schema import Output
 
 Answer = Mapping[str, np.ndarray]
-# An output, and an axis of its rows.
+# An axis of an output, without the batch.
 Axis = tuple[str, int]
-# How far sums of float32 may move with their order, by the largest number.
+# How far float32 sums may change with their order, relative to the largest.
 _ROUNDING = 1e-5
 
 
 class Cutter:
-    """Takes what padding adds off the answers to rows.
+    """Removes what padding adds to the outputs of rows.
 
-    An axis that the signature leaves open may be as long as the padded input,
-    or anything else. Which, is seen where two rows of different lengths are
-    answered alone; what is anything else cannot be cut out of a batch.
+    An axis that is dynamic in the signature may be as long as the padded input,
+    or anything else. The two are told apart by running two rows of different
+    lengths alone. An axis of the second kind cannot be cut from a batch.
 
     Args:
-        outputs: Those of the signature.
-        artifact: What errors call the file.
+        outputs: The outputs of the signature.
+        artifact: The file's name in errors.
     """
 
     def __init__(self, outputs: Sequence[Output], artifact: str) -> None:
@@ -32,7 +32,7 @@ class Cutter:
             (each.name, axis) for each in outputs for axis in each.open_axes
         }
         self._following: set[Axis] | None = None
-        self.is_alone = False  # whether each row must be asked alone
+        self.is_alone = False  # whether each row must be run alone
 
     def cut(
         self,
@@ -41,13 +41,13 @@ class Cutter:
         padded: int,
         alone: Callable[[int], tuple[Answer, int]],
     ) -> list[dict[str, np.ndarray]] | None:
-        """The answer to each row; None if each must be asked alone.
+        """Returns the outputs of each row; None if each must be run alone.
 
         Args:
-            answers: Those to a batch.
-            lengths: How long each row is, if that is known.
-            padded: How long they were made.
-            alone: Asks a row alone, and says how long it is then.
+            answers: The outputs for a batch.
+            lengths: The length of each row, if known.
+            padded: Their length with padding.
+            alone: Runs a row alone; returns its outputs and its length then.
         """
         self._check(answers)
         count = len(next(iter(answers.values())))
@@ -70,7 +70,7 @@ class Cutter:
         return rows
 
     def are_alike(self, alone: Answer, beside: Answer) -> bool:
-        """Whether a row is answered alone as it is, first, beside another."""
+        """Returns whether a row has the same outputs alone and in a batch."""
         return all(
             _is_close(alone[each.name], beside[each.name], each.open_axes)
             for each in self._outputs
@@ -81,7 +81,7 @@ class Cutter:
         lengths: Sequence[int],
         alone: Callable[[int], tuple[Answer, int]],
     ) -> None:
-        """Sees which axes follow the length, by two rows of a batch."""
+        """Finds the axes that follow the length, from two rows of a batch."""
         ends = int(np.argmin(lengths)), int(np.argmax(lengths))
         (first, short), (second, long) = map(alone, ends)
         if short == long:
@@ -95,7 +95,7 @@ class Cutter:
         self.is_alone = self._following != self._open
 
     def _check(self, answers: Answer) -> None:
-        """Raises `ExportError` where a signature is not kept to."""
+        """Raises `ExportError` if outputs are not as the signature says."""
         for each in self._outputs:
             shape = answers[each.name].shape
             if not each.fits(shape[1:]):
@@ -109,9 +109,9 @@ class Cutter:
 def _is_close(
     alone: np.ndarray, beside: np.ndarray, open_axes: Sequence[int]
 ) -> bool:
-    """Whether a row's numbers are the same, but for how they are rounded."""
+    """Returns whether a row's numbers are equal except for rounding."""
     first = beside[:1]
-    for axis in open_axes:  # of which padding may have added some
+    for axis in open_axes:  # where padding may have added something
         most = min(first.shape[axis + 1], alone.shape[axis + 1])
         first = first.take(range(most), axis + 1)
     if first.shape != alone.shape:

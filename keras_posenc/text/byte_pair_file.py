@@ -31,14 +31,14 @@ def read_tokenizer(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not file.is_file():
         raise FileNotFoundError(
             f"`path` must be a file. Received: path={str(path)!r}, which is "
-            "none."
+            "not a file."
         )
     whole = read_json(file)
     try:
         return _arguments(whole)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(
-            f"'{path}' is no whole tokenizer.json of the kind BPE: "
+            f"'{path}' is not a complete tokenizer.json of type BPE: "
             f"{type(error).__name__}: {error}"
         ) from error
 
@@ -228,6 +228,6 @@ def _parts(part: Any, name: str) -> Sequence[Any]:
 
 def _unsupported(name: str, value: Any) -> ValueError:
     return ValueError(
-        "`path` must be a tokenizer.json of the kind BPE, of bytes, as those "
-        f"of RoBERTa are. Received: {name}={shown(value)}."
+        "`path` must be a tokenizer.json of type BPE, byte-level, such as that "
+        f"of RoBERTa. Received: {name}={shown(value)}."
     )

@@ -87,7 +87,7 @@ def pieces_of(model: bytes) -> tuple[list[str], int]:
     if not pieces or len(unknown) != 1:
         raise ValueError(
             "`model` must be a SentencePiece model, with one unknown piece. "
-            f"Received: {len(model)} bytes, which are none."
+            f"Received: {len(model)} bytes, which are not one."
         )
     spec = read.trainer_spec
     if spec.model_type not in (0, _UNIGRAM) or spec.byte_fallback:
@@ -268,6 +268,6 @@ def _parts(part: Any, name: str) -> Sequence[Any]:
 
 def _unsupported(name: str, value: Any) -> ValueError:
     return ValueError(
-        "`model` must be a tokenizer.json of the kind Unigram, as those of "
-        f"XLM-R are. Received: {name}={shown(value)}."
+        "`model` must be a tokenizer.json of type Unigram, such as that of "
+        f"XLM-R. Received: {name}={shown(value)}."
     )

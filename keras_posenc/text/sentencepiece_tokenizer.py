@@ -302,7 +302,7 @@ def _existing(
     if not file.is_file():
         raise FileNotFoundError(
             f"`{name}` must be a file. Received: {name}={str(path)!r}, "
-            "which is none."
+            "which is not a file."
         )
     return file
 

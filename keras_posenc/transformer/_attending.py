@@ -24,7 +24,7 @@ _Between = tuple[Side, Side, Any]
 
 
 def rotated(position: AttentionPosition | None, x: Any, side: Side) -> Any:
-    """Rotate queries or keys by the positions of their tokens."""
+    """Rotates queries or keys by the positions of their tokens."""
     if position is None or position.rotate is None:
         return x
     turned = _check_hook(
@@ -47,7 +47,7 @@ def attend_between(
     return_attention_scores: bool,
     training: bool | None,
 ) -> Any:
-    """Attend, and project to the layer's outputs.
+    """Attends, and project to the layer's outputs.
 
     Args:
         layer: With `attention_position`, `dropout`, `dropout_layer` and
@@ -102,7 +102,7 @@ def _attend_unseen(
     seed: Any,
     training: bool | None,
 ) -> Any:
-    """Attend without returning weights; many queries in blocks."""
+    """Attends without returning weights; many queries in blocks."""
     position = layer.attention_position
     values = []
     if position is not None and training:  # gradients need a read outside loops
@@ -160,7 +160,7 @@ def _attend_unseen(
 def _weigh(
     layer: Any, query: Any, key: Any, value: Any, between: _Between, seed: Any
 ) -> tuple[Any, Any]:
-    """Attend, and return the attention weights too."""
+    """Attends, and return the attention weights too."""
     queries, keys, mask = between
     position = layer.attention_position
     bias = _bias(position, query, key, queries, keys)
@@ -217,7 +217,7 @@ def _check_hook(
     expected: Any,
     broadcasts: bool = True,
 ) -> Any:
-    """Return a hook's result; raise `ValueError` if its shape is wrong.
+    """Returns a hook's result; raise `ValueError` if its shape is wrong.
 
     Broadcasting would often accept another shape without an error.
     """

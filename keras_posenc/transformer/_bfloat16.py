@@ -12,7 +12,7 @@ _PROCESSOR = Path("/proc/cpuinfo")
 
 @functools.cache
 def warn_of_slow_bfloat16() -> None:
-    """Warn, once in a process, where TensorFlow computes bfloat16 slowly.
+    """Warns, once in a process, where TensorFlow computes bfloat16 slowly.
 
     Slow are x86 processors without bfloat16 units, as Linux describes them,
     without a GPU: oneDNN has only slower code for them.
@@ -28,7 +28,7 @@ def warn_of_slow_bfloat16() -> None:
 
 
 def has_bfloat16() -> bool:
-    """Whether there is a GPU or a unit for bfloat16; True if unknown."""
+    """Returns whether bfloat16 is fast: a GPU or unit for it, or unknown."""
     try:
         text = _PROCESSOR.read_text()
     except OSError:  # not Linux

@@ -57,7 +57,7 @@ class Context:
         self._within: dict[int, Context] = {}
 
     def within(self, window: int | None) -> "Context":
-        """Return a context in which tokens see `window` tokens either way."""
+        """Returns a context in which tokens see `window` tokens either way."""
         if window is None:
             return self
         if window not in self._within:  # else another block has made it
@@ -85,7 +85,7 @@ class Context:
     def some(
         self, rows: Any, columns: Any, positions: tuple[Any, Any]
     ) -> tuple[Side, Side, Any]:
-        """Select queries and keys, and combine their mask.
+        """Selects queries and keys, and combine their mask.
 
         Args:
             rows: The queries to select, integers `(rows,)`.
@@ -107,7 +107,7 @@ class Context:
         return queries, keys, self._combine(queries, keys, attention_mask)
 
     def skip_padding(self, x: Any, training: bool | None) -> None:
-        """Pack the tokens, if the backend and the masks allow it.
+        """Packs the tokens, if the backend and the masks allow it.
 
         A token that an attention mask lets attend to nothing attends to all
         tokens equally, padding included: then nothing is packed. XLA has no
@@ -172,15 +172,15 @@ class Context:
         return made
 
     def pack(self, x: Any) -> Any:
-        """Pack `(batch, seq, dim)` to `(1, tokens, dim)`, to skip padding."""
+        """Packs `(batch, seq, dim)` to `(1, tokens, dim)`, to skip padding."""
         return x if self.packing is None else self.packing.pack(x)
 
     def unpack(self, x: Any) -> Any:
-        """Unpack what `pack` packed, to `(batch, seq, dim)`."""
+        """Unpacks what `pack` packed, to `(batch, seq, dim)`."""
         return x if self.packing is None else self.packing.unpack(x)
 
     def hide_padding(self, x: Any) -> Any:
-        """Replace padded queries by zeros, in `(batch, seq, dim)`."""
+        """Replaces padded queries by zeros, in `(batch, seq, dim)`."""
         tokens = self.queries.tokens
         return x if tokens is None else hide_padding(x, tokens)
 

@@ -157,7 +157,7 @@ class DecodingLayer(AttentionLayer):
     def _check_memory(
         self, inputs: Any, memory: Any, segment_ids: Any, **of_memory: Any
     ) -> None:
-        """Raise `ValueError` for a memory that does not fit, or its masks."""
+        """Raises `ValueError` for a memory that does not fit, or its masks."""
         name = f"{type(self).__name__} '{self.name}'"
         if memory is None:
             if self.use_cross_attention:
@@ -229,7 +229,7 @@ class DecodingLayer(AttentionLayer):
 def check_cross_attention_position(
     value: Any, dtype: Any, name: str = "attention_position"
 ) -> AttentionPosition | None:
-    """Return an `AttentionPosition` that makes sense between two sequences.
+    """Returns an `AttentionPosition` that makes sense between two sequences.
 
     Raises:
         ValueError: The position depends on the length of a sequence, or on
@@ -246,14 +246,14 @@ def check_cross_attention_position(
         )
     if getattr(position, "bidirectional", True) is False:
         raise ValueError(
-            f"{what} with bidirectional=False tells earlier keys from later "
-            "ones, and the tokens of a memory are neither"
+            f"{what} with bidirectional=False distinguishes earlier keys from "
+            "later ones, and the tokens of a memory are neither"
         )
     return position
 
 
 def name_of(position: AttentionPosition) -> str:
-    """Name the class of a position, and its `rope_type` if it has one."""
+    """Names the class of a position, and its `rope_type` if it has one."""
     kind = getattr(position, "rope_type", None)
     return type(position).__name__ + (f" with rope_type={kind!r}" * bool(kind))
 

@@ -61,7 +61,7 @@ class DecodingModel(StackModel):
     def call_with_cache(
         self, token_ids: Any, cache: dict[str, Any], *, mask: Any = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Compute the logits of further tokens: a whole prompt, or one token.
+        """Computes the logits of further tokens: a whole prompt, or one token.
 
         They are written to the slots from `cache["slot"]` on, the same for all
         rows. The positions of a row count its real tokens only, so that
@@ -154,7 +154,7 @@ class DecodingModel(StackModel):
     def reorder_cache(
         self, cache: dict[str, Any], rows: Any, *, memory: bool = True
     ) -> dict[str, Any]:
-        """Select rows of a cache: the beams that are continued.
+        """Selects rows of a cache: the beams that are continued.
 
         Args:
             cache: As `call_with_cache` takes it.
@@ -177,7 +177,7 @@ class DecodingModel(StackModel):
         return None
 
     def check_length(self, length: Any, received: str) -> None:
-        """Raise `ValueError` unless so many tokens have positions.
+        """Raises `ValueError` unless so many tokens have positions.
 
         Args:
             length: The number of tokens.
@@ -186,7 +186,7 @@ class DecodingModel(StackModel):
         check_table(self.target_input_position, length, received)
 
     def check_cacheable(self, max_length: Any) -> None:
-        """Raise `ValueError` unless `max_length` tokens can be cached."""
+        """Raises `ValueError` unless `max_length` tokens can be cached."""
         check_cacheable(self.target_input_position, max_length)
         within = self.decoder.attention_position
         for position in within if isinstance(within, list) else [within]:
@@ -200,7 +200,7 @@ class DecodingModel(StackModel):
     def _empty_cache(
         self, batch: Any, max_length: Any, max_tokens: Any = None
     ) -> dict[str, Any]:
-        """Make a cache without tokens, and without a memory."""
+        """Makes a cache without tokens, and without a memory."""
         max_length = check_size("max_length", max_length)
         self.check_cacheable(max_length if max_tokens is None else max_tokens)
         cache = {
@@ -272,7 +272,7 @@ class DecodingModel(StackModel):
 def check_size(
     name: str, value: Any, check: Callable[..., int] = check_positive_int
 ) -> Any:
-    """Check a number of rows or slots: an integer, or a scalar tensor."""
+    """Checks a number of rows or slots: an integer, or a scalar tensor."""
     if hasattr(value, "shape") and not isinstance(value, np.generic):
         check_shape(name, value, (), sizes={})
         check_integers(name, value)
@@ -285,12 +285,12 @@ def check_size(
 
 
 def check_embeddings(value: Any, choices: tuple[str, ...]) -> str:
-    """Check how tables of embeddings are shared."""
+    """Checks how tables of embeddings are shared."""
     return str(check_choice("embeddings", value, choices))
 
 
 def check_width(x: Any, d_model: int, embeddings: str) -> None:
-    """Raise `ValueError` unless logits can be products with embeddings."""
+    """Raises `ValueError` unless logits can be products with embeddings."""
     if x.shape[-1] != d_model:
         raise ValueError(
             f"embeddings={embeddings!r} computes logits with the embeddings, "
@@ -300,7 +300,7 @@ def check_width(x: Any, d_model: int, embeddings: str) -> None:
 
 
 def make_head(decoder: TransformerDecoder, units: int) -> keras.layers.Dense:
-    """Make a projection to logits, without biases, as the decoder's are."""
+    """Makes a projection to logits, without biases, as the decoder's are."""
     return keras.layers.Dense(
         units,
         use_bias=False,

@@ -18,7 +18,7 @@ class IdEmbedding(keras.layers.Embedding):
         input_dim: Number of ids.
         output_dim: Width of the embeddings.
         pad_id: The id of padding, which is masked.
-        **kwargs: Those of `keras.layers.Embedding`.
+        **kwargs: As for `keras.layers.Embedding`.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class IdEmbedding(keras.layers.Embedding):
         return ops.not_equal(inputs, self.pad_id)
 
     def int8_in_floats(self, inputs: Any, training: Any = None) -> Any:
-        """`quantized_call` with integers in float dtypes, for converters."""
+        """Computes `quantized_call` with integers in float dtypes."""
         ids = ops.cast(inputs, "int32")
         rows = ops.take(self.table(), ids, axis=0)
         scale = ops.take(self.embeddings_scale, ids, axis=0)

@@ -72,7 +72,7 @@ def check_input_position(
 
 
 def put_in(position: keras.Layer | None, x: Any, *, name: str) -> Any:
-    """Add positions to embeddings, `(batch, seq, dim)`."""
+    """Adds positions to embeddings, `(batch, seq, dim)`."""
     if position is None:
         return x
     x = position(x)
@@ -85,7 +85,7 @@ def put_in(position: keras.Layer | None, x: Any, *, name: str) -> Any:
 
 
 def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
-    """Raise `ValueError` unless tokens can be encoded one after another."""
+    """Raises `ValueError` unless tokens can be encoded one after another."""
     if position is None:
         return
     kind = f"{type(position).__name__} as `input_position`"
@@ -105,7 +105,7 @@ def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
 def check_table(
     position: keras.Layer | None, length: Any, received: str
 ) -> None:
-    """Raise `ValueError` for more tokens than there are positions, if known.
+    """Raises `ValueError` for more tokens than there are positions, if known.
 
     Args:
         position: The layer that encodes them, or None.
@@ -122,7 +122,7 @@ def check_table(
 
 
 def is_beyond(position: keras.Layer | None, length: Any) -> bool:
-    """Whether so many tokens, if known, are more than a table has positions."""
+    """Returns whether a table has fewer positions than `length`, if known."""
     return (
         isinstance(position, PositionEmbedding)
         and isinstance(length, int)
@@ -131,7 +131,7 @@ def is_beyond(position: keras.Layer | None, length: Any) -> bool:
 
 
 def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
-    """Compute the encodings of the first positions, `(length, ...)`.
+    """Computes the encodings of the first positions, `(length, ...)`.
 
     None for a layer without `encode`, or with a shorter table: slots of
     padding need no positions.
@@ -160,7 +160,7 @@ def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
 def put_in_at(
     position: keras.Layer | None, x: Any, *, positions: Any, table: Any
 ) -> Any:
-    """Add the encodings of `positions`, `(batch, seq)`, to embeddings."""
+    """Adds the encodings of `positions`, `(batch, seq)`, to embeddings."""
     if position is None:
         return x
     if table is None:

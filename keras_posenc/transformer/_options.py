@@ -181,12 +181,12 @@ KERAS_OPTIONS = {
 
 
 def names_in(kind: Any) -> list[str]:
-    """List the options in a typed dictionary, without those of Keras."""
+    """Lists the options in a typed dictionary, without those of Keras."""
     return [name for name in OPTIONS if name in kind.__annotations__]
 
 
 def check_options(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check those options of a constructor that are in a typed dictionary.
+    """Checks those options of a constructor that are in a typed dictionary.
 
     Returns:
         The checked options.
@@ -204,7 +204,7 @@ def check_options(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 def keep_options(
     owner: Any, kind: Any, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Check options, and keep each as an attribute of a layer."""
+    """Checks options, and keep each as an attribute of a layer."""
     checked = check_options(kind, options)
     for name, value in checked.items():
         setattr(owner, name, value)
@@ -212,12 +212,12 @@ def keep_options(
 
 
 def select(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the options in a typed dictionary, without those of Keras."""
+    """Selects the options in a typed dictionary, without those of Keras."""
     return {name: options[name] for name in names_in(kind) if name in options}
 
 
 def for_keras(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Select what the base class of Keras takes."""
+    """Selects what the base class of Keras takes."""
     return {name: x for name, x in options.items() if name not in OPTIONS}
 
 
@@ -238,7 +238,7 @@ T = TypeVar("T")
 
 
 def with_options(kind: Any, **defaults: Any) -> Callable[[type[T]], type[T]]:
-    """Complete a class whose constructor takes `**options: Unpack[kind]`.
+    """Completes a class whose constructor takes `**options: Unpack[kind]`.
 
     The constructor then receives all options, with defaults for those that
     are not given. Its signature lists them, and so does the class's docstring
@@ -310,7 +310,7 @@ def _with_texts(doc: str, kind: Any, is_layer: bool) -> str:
 
 
 def _texts_in(kind: Any) -> dict[str, str]:
-    """Split the `Args` of a docstring into entries."""
+    """Splits the `Args` of a docstring into entries."""
     _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
     entries = re.split(r"(?m)^ {4}(?=\w+: )", section)[1:]
     return {x.partition(":")[0]: f"{x.rstrip()}\n" for x in entries}

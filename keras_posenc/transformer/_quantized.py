@@ -28,7 +28,7 @@ class QuantizedWithin:
 
 
 def quantized_policies(layer: Any) -> dict[str, Any]:
-    """List the dtype policies of the quantized layers within, by paths."""
+    """Lists the dtype policies of the quantized layers within, by paths."""
     return {
         path: keras.dtype_policies.serialize(each.dtype_policy)
         for path, each in _within(layer)
@@ -37,14 +37,14 @@ def quantized_policies(layer: Any) -> dict[str, Any]:
 
 
 def quantize_again(layer: Any, policies: dict[str, Any]) -> None:
-    """Quantize the layers within that were, by the policies of the config."""
+    """Quantizes the layers within that were, by the policies of the config."""
     for path, each in list(_within(layer)):
         if path in policies and not each.quantization_mode:
             each.dtype_policy = keras.dtype_policies.deserialize(policies[path])
 
 
 def _within(layer: Any) -> Iterator[tuple[str, keras.Layer]]:
-    """Yield all built layers within, by paths that begin at the layer itself.
+    """Yields all built layers within, by paths that begin at the layer itself.
 
     Keras's paths begin where the layer was built, which changes when loaded.
     """

@@ -130,7 +130,7 @@ class Stack(AttentionLayer):
         return (x, *by_kind) if return_attention_scores else x
 
     def finish(self, x: Any, context: Context) -> Any:
-        """Apply the final norm, and unpack the tokens: (batch, seq, dim)."""
+        """Applies the final norm, and unpack the tokens: (batch, seq, dim)."""
         if self.final_norm is not None:
             x = self.final_norm(x)
         return context.hide_padding(context.unpack(x))

@@ -30,7 +30,7 @@ class StackModel(NamedArguments, keras.Model):
         return super().call(inputs, training=training, mask=mask)
 
     def keep_options_of(self, stack: Stack, embedding: keras.Layer) -> None:
-        """Keep the options of a stack and an embedding as attributes."""
+        """Keeps the options of a stack and an embedding as attributes."""
         for name in ("num_layers", *names_in(StackOptions)):
             setattr(self, name, getattr(stack, name))
         self.embeddings_initializer = embedding.embeddings_initializer

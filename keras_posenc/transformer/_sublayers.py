@@ -16,7 +16,7 @@ PARTS = 4  # of a kernel that XLA multiplies with one row
 def make_dense(
     owner: Any, units: int, name: str, activation: Any = None
 ) -> keras.layers.Dense:
-    """Make a projection with the options of its owner."""
+    """Makes a projection with the options of its owner."""
     return keras.layers.Dense(
         units,
         activation=activation,
@@ -31,7 +31,7 @@ def make_dense(
 
 
 def project(dense: keras.layers.Dense, x: Any, outer: Any = None) -> Any:
-    """Apply `dense` to rows of two axes: (..., dim) -> (*outer, units).
+    """Applies `dense` to rows of two axes: (..., dim) -> (*outer, units).
 
     Given more axes, Keras on TensorFlow makes a dozen small operators.
     """
@@ -58,7 +58,7 @@ def _is_bound_by_reading(dense: keras.layers.Dense, rows: Any) -> bool:
 
 
 def _project_in_parts(dense: keras.layers.Dense, row: Any) -> Any:
-    """Compute `dense(row)` as a sum of products, on several cores with XLA."""
+    """Computes `dense(row)` as a sum of products, on several cores with XLA."""
     kernel = ops.reshape(dense.kernel, (PARTS, -1, dense.units))
     x = ops.matmul(ops.reshape(row, (PARTS, 1, -1)), kernel)
     x = ops.sum(x, axis=0)
@@ -68,7 +68,7 @@ def _project_in_parts(dense: keras.layers.Dense, row: Any) -> Any:
 
 
 def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
-    """Make a normalization over the features of each token."""
+    """Makes a normalization over the features of each token."""
     layer = (
         keras.layers.RMSNormalization if norm == "rms" else _LayerNormalization
     )(epsilon=epsilon, dtype=dtype, name=name)
@@ -99,12 +99,12 @@ class _LayerNormalization(keras.layers.LayerNormalization):
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 def gelu_tanh(x: Any) -> Any:
-    """Compute GELU by its approximation with a hyperbolic tangent."""
+    """Computes GELU by its approximation with a hyperbolic tangent."""
     return keras.activations.gelu(x, approximate=True)
 
 
 def make_activation(activation: Any) -> Any:
-    """Return an activation by name, Keras's or `gelu_tanh`, or a callable."""
+    """Returns an activation by name, Keras's or `gelu_tanh`, or a callable."""
     if activation == "gelu_tanh":
         return gelu_tanh
     try:

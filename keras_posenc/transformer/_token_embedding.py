@@ -20,7 +20,7 @@ class TokenEmbedding(IdEmbedding):
         output_dim: Width of the embeddings.
         scale: Whether embeddings, but not logits, are multiplied by
             `sqrt(output_dim)`, as in section 3.4 of the paper.
-        **kwargs: Those of `IdEmbedding`.
+        **kwargs: As for `IdEmbedding`.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class CrossAttention(DecodingLayer):
             `"dynamic"` or `"longrope"`), and those that distinguish earlier
             keys from later ones (`bidirectional=False`).
         memory_dim: Width of the memory; by default that of the inputs.
-        **options: Those of `AttentionOptions`.
+        **options: As for `AttentionOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -80,7 +80,7 @@ class CrossAttention(DecodingLayer):
         `(batch, num_heads, seq, source)`, after their softmax.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np
@@ -217,7 +217,7 @@ class CrossAttention(DecodingLayer):
     def remember(
         self, memory: Any, keys: Side, packing: Packing | None = None
     ) -> dict[str, Any]:
-        """Compute the rotated keys and values of a memory, once for all steps.
+        """Computes the rotated keys and values of a memory, once for all steps.
 
         Args:
             memory: `(batch, source, memory_dim)`, in the compute dtype.

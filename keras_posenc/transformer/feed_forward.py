@@ -32,7 +32,7 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
 
     Args:
         intermediate_dim: Width between the two projections.
-        **options: Those of `FeedForwardOptions`.
+        **options: As for `FeedForwardOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -45,7 +45,7 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
         `(batch, seq, dim)` in the compute dtype.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np

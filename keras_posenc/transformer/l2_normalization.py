@@ -16,7 +16,7 @@ class L2Normalization(NamedArguments, keras.Layer):
     for zeros is NaN in LiteRT. Sums are computed in float32 or higher.
 
     Args:
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(..., dim)`.

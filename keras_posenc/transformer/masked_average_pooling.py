@@ -17,7 +17,7 @@ class MaskedAveragePooling1D(Pooling1D):
     Sums are computed in float32 or higher.
 
     Args:
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -28,7 +28,7 @@ class MaskedAveragePooling1D(Pooling1D):
         `(batch, dim)` in the compute dtype, without a mask.
 
     Raises:
-        ValueError: Inputs that are not of rank 3, or a mask that does not fit.
+        ValueError: Inputs are not of rank 3, or the mask does not fit.
 
     Example:
     >>> import numpy as np

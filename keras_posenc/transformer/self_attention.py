@@ -45,7 +45,7 @@ class SelfAttention(AttentionLayer):
             `"rotary"`, `"alibi"` or `"t5"`, or None.
         attention_window: How many tokens a token sees on either side of
             itself, counted in the row; None for all.
-        **options: Those of `AttentionOptions`.
+        **options: As for `AttentionOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -75,7 +75,7 @@ class SelfAttention(AttentionLayer):
         `(batch, num_heads, seq, seq)`, after their softmax.
 
     Raises:
-        ValueError: An argument that is none of the above, such as a width that
+        ValueError: An invalid argument, such as a width that
             `num_heads` does not divide.
 
     Example:
@@ -154,7 +154,7 @@ class SelfAttention(AttentionLayer):
         )
 
     def empty_cache(self, batch: Any, length: Any) -> dict[str, Any]:
-        """Make buffers for the keys and values of some tokens, all zeros."""
+        """Makes buffers for the keys and values of some tokens, all zeros."""
         head_dim = self.output_projection.units // self.num_heads
         shape = (batch, self.num_key_value_heads, length, head_dim)
         zeros = ops.zeros(shape, self.compute_dtype)
@@ -163,7 +163,7 @@ class SelfAttention(AttentionLayer):
     def attend_cached(
         self, x: Any, context: Context, cache: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Compute the outputs of further tokens, and extend the cache.
+        """Computes the outputs of further tokens, and extend the cache.
 
         Args:
             x: `(batch, query, dim)`, in the compute dtype.
@@ -191,7 +191,7 @@ class SelfAttention(AttentionLayer):
         return outputs, cache
 
     def _project(self, x: Any, context: Context) -> tuple[Any, Any, Any]:
-        """Project inputs to three of (batch, their heads, seq, head_dim)."""
+        """Projects inputs to three of (batch, their heads, seq, head_dim)."""
         head_dim = x.shape[-1] // self.num_heads
         heads, kv_heads = self.num_heads, self.num_key_value_heads
         projected = ops.reshape(

@@ -73,14 +73,14 @@ class Transformer(DecodingModel):
         scale_inputs: Whether the embeddings are multiplied by `sqrt(d_model)`,
             as in the paper.
         skip_padding: As `TransformerEncoder` takes it.
-        **options: Those of `ModelOptions`.
+        **options: As for `ModelOptions`.
 
     Returns:
         The model's output is `(batch, target, vocabulary)`, the vocabulary
         being the target's.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np
@@ -247,7 +247,7 @@ class Transformer(DecodingModel):
         self.embeddings_initializer = embeddings_initializer
 
     def encode(self, source: Any, *, source_mask: Any = None) -> Any:
-        """Compute the memory that the decoder reads: `(batch, source, width)`.
+        """Computes the memory that the decoder reads: `(batch, source, width)`.
 
         Args:
             source: Integers `(batch, source)`.
@@ -262,7 +262,7 @@ class Transformer(DecodingModel):
     def build_cache(
         self, source: Any, max_length: Any, source_mask: Any = None
     ) -> dict[str, Any]:
-        """Make a cache for `call_with_cache` from an encoded source.
+        """Makes a cache for `call_with_cache` from an encoded source.
 
         The keys and values of the source are computed here, once.
 
@@ -291,13 +291,13 @@ class Transformer(DecodingModel):
         }
 
     def check_source_length(self, length: Any) -> None:
-        """Raise `ValueError` unless so many source tokens have positions."""
+        """Raises `ValueError` unless so many source tokens have positions."""
         check_table(self.input_position, length, f"a source of length {length}")
 
     def attention_weights(
         self, source: Any, target: Any, *, source_mask: Any = None
     ) -> dict[str, list[Any]]:
-        """Compute all attention weights, in one pass without dropout.
+        """Computes all attention weights, in one pass without dropout.
 
         Args:
             source: Integers `(batch, source)`.
@@ -362,7 +362,7 @@ class Transformer(DecodingModel):
 
 
 def _placed(position: keras.Layer | None, x: Any, mask: Any) -> Any:
-    """Add positions to embeddings, with the mask if the layer takes one."""
+    """Adds positions to embeddings, with the mask if the layer takes one."""
     if position is None:
         return x
     takes_mask = "mask" in inspect.signature(position.call).parameters
@@ -370,7 +370,7 @@ def _placed(position: keras.Layer | None, x: Any, mask: Any) -> Any:
 
 
 def _another(value: Any, like: Any) -> Any:
-    """Return the value given or, for `"same"`, copies of other layers."""
+    """Returns the value given or, for `"same"`, copies of other layers."""
     if not isinstance(value, str) or value != "same":
         return value
     if isinstance(like, list):

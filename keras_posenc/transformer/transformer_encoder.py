@@ -36,7 +36,7 @@ class TransformerEncoder(Stack):
             on other backends, in a LiteRT or ONNX file, where XLA compiles
             (`jit_compile=True`), and in a call with an `attention_mask` or
             `return_attention_scores`.
-        **options: Those of `StackOptions`.
+        **options: As for `StackOptions`.
 
     Call arguments: those of `SelfAttention`.
 
@@ -46,7 +46,7 @@ class TransformerEncoder(Stack):
         each block, `(batch, num_heads, seq, seq)`.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import keras

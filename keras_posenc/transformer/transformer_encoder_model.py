@@ -52,14 +52,14 @@ class TransformerEncoderModel(StackModel):
             learned vector is added to all tokens after it, as BERT does for
             tokens of type 1. None for single texts.
         skip_padding: As `TransformerEncoder` takes it.
-        **options: Those of `ModelOptions`.
+        **options: As for `ModelOptions`.
 
     Returns:
         The model's output is `(batch, seq, d_model)`, wider if
         `input_position` concatenates.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np

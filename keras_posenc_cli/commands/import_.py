@@ -1,4 +1,4 @@
-"""`keras-posenc import`: a checkpoint of Hugging Face as a .keras model."""
+"""`keras-posenc import`: a Hugging Face checkpoint as a .keras model."""
 
 import argparse
 import json
@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--encoder-only",
         action="store_true",
-        help="leave out what is behind the encoder: pooling, or a classifier",
+        help="leave out the layers after the encoder: pooling, or a classifier",
     )
     parser.add_argument(
         "--max-length",
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _name(folder: Path) -> str:
-    """The folder's, or in a cache, models--who--name/snapshots/revision's."""
+    """Returns the folder's name, or in a cache that of the model."""
     path = folder.resolve()
     if path.parent.name == "snapshots":
         return path.parent.parent.name.split("--")[-1]
