@@ -155,7 +155,7 @@ def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
     if not console.is_terminal:
         last = began
 
-        def tell(rows: int, done: int) -> None:
+        def show(rows: int, done: int) -> None:
             nonlocal last
             if time.monotonic() - last >= 10:
                 last = time.monotonic()
@@ -166,7 +166,7 @@ def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
                     words = f"{share}%: {words}, {_clock(left)} left"
                 console.print(words, highlight=False)
 
-        yield tell
+        yield show
         return
     columns = BarColumn(), TimeRemainingColumn(), TextColumn("{task.fields[a]}")
     with Progress(*columns, console=console, transient=True) as bar:
@@ -234,10 +234,10 @@ def _native_logs_kept() -> Iterator[IO[str] | None]:
         if kept.terminal >= 0:
             _flush()
             with kept.lock:
-                said = _read(kept.file, begin)
+                written = _read(kept.file, begin)
             errors = [
                 line
-                for found in _NATIVE.findall(said)
+                for found in _NATIVE.findall(written)
                 for line in found.splitlines()
                 if line and not _CHATTER.match(line)
             ]

@@ -31,7 +31,7 @@ def load_checkpoint(path: Path, **options: Any) -> Any:
         raise UsageError(str(error)) from error
 
 
-def answers(model: Any) -> str:
+def describe_outputs(model: Any) -> str:
     """Returns words for the outputs of a checkpoint's model."""
     *each, size = model.outputs[0].shape
     inputs = model.inputs[0]

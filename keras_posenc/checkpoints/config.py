@@ -205,11 +205,11 @@ class Config:
             if key not in _OF_NO_MATTER
         }
         if unknown:
-            told = ", ".join(
+            listed = ", ".join(
                 f"{key}={shown(value)}" for key, value in unknown.items()
             )
             raise ValueError(
-                f"'{self.path}' has keys that are not supported: {told}"
+                f"'{self.path}' has keys that are not supported: {listed}"
             )
 
     def wrong(self, key: str, why: str) -> ValueError:

@@ -93,17 +93,17 @@ def scoring_of(folder: Folder, values: Mapping[str, Any]) -> str | None:
     Raises:
         ValueError: The activation is not supported.
     """
-    told, key = [], "activation_fn"
+    configs, key = [], "activation_fn"
     if folder.has(PROMPTS):
-        told.append(Config(folder.mapping(PROMPTS), folder.path / PROMPTS))
-        told[0].expect("default_prompt_name", None)
+        configs.append(Config(folder.mapping(PROMPTS), folder.path / PROMPTS))
+        configs[0].expect("default_prompt_name", None)
     config = Config(values, folder.path / "config.json")
     if "sentence_transformers" in values:
-        told.append(config.part("sentence_transformers"))
+        configs.append(config.part("sentence_transformers"))
     else:  # before version 4 of sentence-transformers
         config.rename("sbert_ce_default_activation_function", key)
-        told.append(config)
-    for each in told:
+        configs.append(config)
+    for each in configs:
         activation = each.expect(key, None, *_SCORINGS)
         if activation is not None:
             return _SCORINGS[activation]

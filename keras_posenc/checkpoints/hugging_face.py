@@ -243,7 +243,7 @@ def load_hugging_face(
             raise ValueError(f"'{path}' makes no model: {error}") from error
         family.fill(encoder, tensors)
         unused = list(family.unused)
-        behind: list[Any] = []
+        after: list[Any] = []
         architecture = labels = None
         if not encoder_only:
             architecture = architecture_of(values)
@@ -253,11 +253,11 @@ def load_hugging_face(
         elif opened.has(MODULES) and not (
             labels is not None and is_cross_encoder(opened)
         ):
-            behind = sentence_embedding(opened, encoder.d_model)
+            after = sentence_embedding(opened, encoder.d_model)
             labels = None
         elif labels is not None:
             assert architecture is not None
-            behind = classification(
+            after = classification(
                 architecture,
                 labels,
                 values,
@@ -276,7 +276,7 @@ def load_hugging_face(
             "sha256": tensors.digests(),
         }
         return PretrainedModel(
-            [*front, encoder, *behind],
+            [*front, encoder, *after],
             labels=labels,
             origin=origin,
             name=name or _name_of(opened),

@@ -164,10 +164,10 @@ class _Weights:
         """Raises `ValueError` if there are weights that were not taken."""
         left = sorted(self._left.keys() - set(of_no_matter))
         if left:
-            told = ", ".join(left[:5]) + (", …" if len(left) > 5 else "")
+            listed = ", ".join(left[:5]) + (", …" if len(left) > 5 else "")
             raise ValueError(
                 f"'{self._owner}' has {len(left)} weights that its config does "
-                f"not account for: {told}"
+                f"not account for: {listed}"
             )
 
 

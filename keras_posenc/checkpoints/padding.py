@@ -43,33 +43,33 @@ def padding_of_ids(
         ValueError: The files contradict each other, so that ids from the
             tokenizer would be masked wrongly.
     """
-    said = options["pad_id"]
+    stated = options["pad_id"]
     counts_tokens = getattr(options["input_position"], "skip_masked", False)
     path = folder.path / CONFIG
     if given is not None:
         check_index("pad_id", given, options["vocabulary_size"])
-        if counts_tokens and given != said:
+        if counts_tokens and given != stated:
             raise ValueError(
-                f"`pad_id` must be {said}, the pad_token_id of '{path}', for "
+                f"`pad_id` must be {stated}, the pad_token_id of '{path}', for "
                 "this model counts positions from it. "
                 f"Received: pad_id={given}"
             )
         return given
     ids = vocabulary_of(folder)
     token = padding_token(folder, ids)
-    found = said if token is None else ids.get(token)
+    found = stated if token is None else ids.get(token)
     if found is None:
         raise ValueError(
             f"'{folder.path}': the tokenizer pads with {token!r}, which is in "
             "none of its files. Give the id that your ids are padded with as "
             "`pad_id`"
         )
-    if counts_tokens and found != said:
+    if counts_tokens and found != stated:
         raise ValueError(
-            f"'{path}' says pad_token_id={said}, which this model counts "
+            f"'{path}' says pad_token_id={stated}, which this model counts "
             f"positions from, and the folder's tokenizer pads with {token!r}, "
             f"id {found}. Correct the one that is wrong; or pad your ids with "
-            f"{said}, and give that as `pad_id`"
+            f"{stated}, and give that as `pad_id`"
         )
     if found >= options["vocabulary_size"]:
         raise ValueError(

@@ -96,11 +96,11 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         """What the model card of an export says of the checkpoint."""
         origin = dict(self.origin)
         files = origin.pop("sha256", {})
-        told = [f"{key} {value}" for key, value in origin.items() if value]
-        told += [
+        parts = [f"{key} {value}" for key, value in origin.items() if value]
+        parts += [
             f"{name} of SHA-256 {digest}" for name, digest in files.items()
         ]
-        return {"signature": f"From a checkpoint: {', '.join(told)}."}
+        return {"signature": f"From a checkpoint: {', '.join(parts)}."}
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -83,10 +83,10 @@ def save_hugging_face(
         PosixPath('mine')
     """
     path = Path(folder).expanduser()
-    tokenizer, encoder, behind = _parts_of(model)
+    tokenizer, encoder, after = _parts_of(model)
     kind = "modernbert" if encoder.normalize_first else "bert"
     family: Family = ModernBert() if encoder.normalize_first else Bert()
-    head = _head_of(behind, type(family).__name__)
+    head = _head_of(after, type(family).__name__)
     values = family.describe(encoder)
     if head.projection is not None:
         values |= family.describe_pooler(head.pooling, head.projection)
@@ -99,8 +99,8 @@ def save_hugging_face(
     if family.pooler is None or not (
         head.logits is None or _is_of(head, family.pooler)
     ):
-        raise _unknown_head(behind, kind=type(family).__name__)
-    parts = WrittenParts(family, family.prefix if behind else "")
+        raise _unknown_head(after, kind=type(family).__name__)
+    parts = WrittenParts(family, family.prefix if after else "")
     family.match(encoder, parts)
     values = {
         "model_type": kind,
@@ -127,14 +127,14 @@ def _parts_of(
             f"Received: model of type {type(model).__name__}"
         )
     match model.layers:
-        case [TransformerEncoderModel() as encoder, *behind]:
-            return None, encoder, behind
+        case [TransformerEncoderModel() as encoder, *after]:
+            return None, encoder, after
         case [
             WordpieceTokenizer() as tokenizer,
             TransformerEncoderModel() as encoder,
-            *behind,
+            *after,
         ]:
-            return tokenizer, encoder, behind
+            return tokenizer, encoder, after
     raise ValueError(
         "`model` must begin with a TransformerEncoderModel, or with a "
         "WordpieceTokenizer and one. Received: "
@@ -177,7 +177,7 @@ def _of_layer(value: Any) -> Any:
     if not isinstance(value, keras.Layer):
         return value
     config = value.get_config().items()
-    matter = {key: said for key, said in config if key not in _OF_NO_MATTER}
+    matter = {key: value for key, value in config if key not in _OF_NO_MATTER}
     return type(value).__name__, matter
 
 
@@ -287,13 +287,13 @@ def _describe_head(
 
 
 def _unknown_head(layers: Sequence[Any], *, kind: str) -> ValueError:
-    told = ", ".join(
+    received = ", ".join(
         f"{type(layer).__name__} '{layer.name}'" for layer in layers
     )
     return ValueError(
         f"After the encoder there must be {kind}'s classifier of texts or of "
         "tokens. A sentence encoder cannot be saved; save its encoder: "
-        f"save_hugging_face(model.encoder, folder). Received: {told}"
+        f"save_hugging_face(model.encoder, folder). Received: {received}"
     )
 
 

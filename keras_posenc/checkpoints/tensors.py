@@ -128,18 +128,18 @@ class Tensors:
             if not any(pattern.fullmatch(name) for pattern in known)
         )
         if left:
-            told = ", ".join(left[:5]) + (", …" if len(left) > 5 else "")
+            listed = ", ".join(left[:5]) + (", …" if len(left) > 5 else "")
             raise ValueError(
                 f"'{self._folder.path}' has {len(left)} tensors that its "
-                f"config.json does not account for: {told}"
+                f"config.json does not account for: {listed}"
             )
         if self._not_finite:
             names = self._not_finite[:5]
-            told = ", ".join(names) + (", …" if self._not_finite[5:] else "")
+            listed = ", ".join(names) + (", …" if self._not_finite[5:] else "")
             warnings.warn(
                 printable(
                     f"'{self._folder.path}': {len(self._not_finite)} tensors "
-                    f"hold NaN or infinity, as float32: {told}. The model's "
+                    f"hold NaN or infinity, as float32: {listed}. The model's "
                     "outputs will not be finite"
                 ),
                 stacklevel=2,

@@ -102,8 +102,8 @@ def pairing_of(folder: Folder) -> tuple[int, bool]:
                 _, _, (end, _) = first
                 for count, second in itertools.product((1, 2), (0, 1)):
                     between = [(end, 0)] * (count - 1)
-                    behind = [("B", second), (end, second)]
-                    if found == [*first, *between, *behind]:
+                    after = [("B", second), (end, second)]
+                    if found == [*first, *between, *after]:
                         return count, is_typed and second == 1
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
@@ -116,9 +116,9 @@ def pairing_of(folder: Folder) -> tuple[int, bool]:
 def _types(template: Sequence[Any]) -> list[tuple[str, int]]:
     """Returns the name and the type of each part that a template joins."""
     return [
-        (said["id"], said["type_id"])
+        (setting["id"], setting["type_id"])
         for each in template
-        for said in each.values()
+        for setting in each.values()
     ]
 
 
@@ -159,8 +159,8 @@ def tokenizer_of(
     try:
         if whole is not None:
             for key in ("truncation", "padding"):
-                said = whole.take(key, None, dict, type(None)) or {}
-                Config(said, f"{whole.path}', '{key}").expect(
+                setting = whole.take(key, None, dict, type(None)) or {}
+                Config(setting, f"{whole.path}', '{key}").expect(
                     "direction", "Right"
                 )
         if whole is not None and _kind(whole) == UNIGRAM:
@@ -189,8 +189,8 @@ def tokenizer_of(
         ) from error
     if layer.pad_id in (layer.start_id, layer.end_id):
         raise ValueError(
-            f"'{folder.path}' pads with id {layer.pad_id}, which is also at the "
-            "start or end of each text, where it would be masked as padding: "
+            f"'{folder.path}' pads with id {layer.pad_id}, which also starts "
+            "or ends each text, where it would be masked as padding: "
             "from_ids=True, with the id of another token as pad_id, makes a "
             "model that needs no tokenizer"
         )
@@ -317,12 +317,12 @@ def _byte_pairs(
     family = _opened(folder, CONFIG).values.get("model_type")
     # The class where the settings name none.
     usual_class = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
-    said = settings.values.get("tokenizer_class")
-    said = str(said or usual_class.get(str(family), ""))
+    setting = settings.values.get("tokenizer_class")
+    setting = str(setting or usual_class.get(str(family), ""))
     # This class takes only the tokens from the file, and adds the rest itself.
-    is_roberta = said.startswith("Roberta")
-    if said and not is_roberta and said not in _AS_THE_FILE_SAYS:
-        raise settings.wrong("tokenizer_class", f"{said} is no BPE of bytes")
+    is_roberta = setting.startswith("Roberta")
+    if setting and not is_roberta and setting not in _AS_THE_FILE_SAYS:
+        raise settings.wrong("tokenizer_class", f"{setting} is no BPE of bytes")
     if is_roberta:
         for key, usual_token, token in (
             ("cls_token", "<s>", options["start_token"]),
@@ -336,7 +336,7 @@ def _byte_pairs(
             if options[key] != value:
                 raise settings.wrong(
                     "tokenizer_class",
-                    f"{said} has {key}={value!r}, and {WHOLE} says "
+                    f"{setting} has {key}={value!r}, and {WHOLE} says "
                     f"{key}={options[key]!r}",
                 )
     settings.expect("split_special_tokens", False)
@@ -391,21 +391,21 @@ def _named(
     folder: Folder, settings: Config, key: str, usual: str | None
 ) -> Config:
     """Returns a special token by its name, with the most settings known."""
-    said = [
+    setting = [
         each if isinstance(each, dict) else {"content": each}
         for values in (settings.values, _opened(folder, SPECIAL).values)
         if (each := values.get(key)) is not None
     ] or [{"content": usual}]
-    content = said[0].get("content")
+    content = setting[0].get("content")
     # Only this list has objects; other keys may have the token's text alone.
     listed = Config(settings.values, settings.path).part(DECODER, {}).values
     same = [
         each
-        for each in (*listed.values(), *said)
+        for each in (*listed.values(), *setting)
         if isinstance(each, dict) and each.get("content") == content
     ]
-    told = next((each for each in same if len(each) > 1), same[0])
-    return Config(told, f"{settings.path}', '{key}")
+    entries = next((each for each in same if len(each) > 1), same[0])
+    return Config(entries, f"{settings.path}', '{key}")
 
 
 def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
@@ -414,10 +414,10 @@ def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
     Some versions of transformers read these settings, others the template in
     the tokenizer's own file.
     """
-    told = {"add_bos_token", "add_eos_token"} & {*settings.values}
-    if told and layer.num_separators is not None:
+    entries = {"add_bos_token", "add_eos_token"} & {*settings.values}
+    if entries and layer.num_separators is not None:
         raise settings.wrong(
-            min(told), f"pairs of texts get other special tokens by {WHOLE}"
+            min(entries), f"pairs of texts get other special tokens by {WHOLE}"
         )
     # Whether the class adds tokens of its own.
     is_own = not isinstance(layer, BytePairTokenizer) and (
@@ -428,16 +428,16 @@ def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
         ("bos", "cls", layer.start_token),
         ("eos", "sep", layer.end_token),
     ):
-        said = {}
-        if told:
+        setting = {}
+        if entries:
             key, usual = f"add_{added}_token", None if is_bert else token
             found = _named(folder, settings, f"{added}_token", usual)
             adds = settings.take(key, False, *_PERHAPS)
-            said[key] = found.take("content") if adds else None
+            setting[key] = found.take("content") if adds else None
         if is_own:
             key = f"{other}_token"
-            said[key] = _named(folder, settings, key, token).take("content")
-        for key, content in said.items():
+            setting[key] = _named(folder, settings, key, token).take("content")
+        for key, content in setting.items():
             if content != token:
                 raise settings.wrong(
                     key,
@@ -457,12 +457,12 @@ def _check_added(
     flags = ["id", "lstrip", "rstrip", "single_word"]
     flags += ["normalized"] * is_normalized
 
-    def check(file: Config, key: str, said: Any) -> None:
-        said = said if isinstance(said, dict) else {"content": said}
-        content = said.get("content")
+    def check(file: Config, key: str, setting: Any) -> None:
+        setting = setting if isinstance(setting, dict) else {"content": setting}
+        content = setting.get("content")
         token = known.get(content) if isinstance(content, str) else None
         if token is None or any(
-            said.get(flag, token.get(flag, False)) != token.get(flag, False)
+            setting.get(flag, token.get(flag, False)) != token.get(flag, False)
             for flag in flags
         ):
             raise file.wrong(
@@ -472,19 +472,19 @@ def _check_added(
             )
 
     decoder = Config(settings.values, settings.path).part(DECODER, {})
-    told: Any
+    entries: Any
     for number, each in decoder.values.items():
-        told = each if isinstance(each, dict) else {"content": each}
-        check(settings, DECODER, {**told, "id": _number(number)})
+        entries = each if isinstance(each, dict) else {"content": each}
+        check(settings, DECODER, {**entries, "id": _number(number)})
     file = _opened(folder, ADDED)
     for content, number in file.values.items():
         check(file, content, {"content": content, "id": number})
     for file in (settings, _opened(folder, SPECIAL)):
         for key in _NAMES:
-            told = file.values.get(key)
-            if isinstance(told, dict) and "content" not in told:
-                told = [*told.values()]  # the names do not matter
-            for each in told if isinstance(told, list) else [told]:
+            entries = file.values.get(key)
+            if isinstance(entries, dict) and "content" not in entries:
+                entries = [*entries.values()]  # the names do not matter
+            for each in entries if isinstance(entries, list) else [entries]:
                 # The token has this name, whatever the object says.
                 name = each.get("content") if isinstance(each, dict) else each
                 if each is not None:
@@ -577,14 +577,14 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
     """Returns arguments from a list of tokens, and the files next to it."""
     vocabulary = folder.lines(VOCABULARY)
     added = _opened(folder, ADDED)
-    told: list[tuple[Config, Any, Any]] = [
+    entries: list[tuple[Config, Any, Any]] = [
         (added, *each) for each in added.values.items()
     ]
     for number, each in settings.part(DECODER, {}).values.items():
         content = each.get("content") if isinstance(each, dict) else each
-        told.append((settings, content, _number(number)))
+        entries.append((settings, content, _number(number)))
     known = {token: index for index, token in enumerate(vocabulary)}
-    for file, content, index in told:
+    for file, content, index in entries:
         if not isinstance(content, str) or known.get(content) != index:
             raise ValueError(
                 f"'{file.path}' has the token {shown(content)} with the id "
@@ -615,14 +615,14 @@ def _longest(folder: Folder, settings: Config, encoder: Any) -> int | None:
     name = next((name for name in LENGTHS if folder.has(name)), LENGTHS[0])
     lengths = _opened(folder, name)
     lengths.expect("do_lower_case", False)
-    said = [(lengths, "max_seq_length")]
+    setting = [(lengths, "max_seq_length")]
     if lengths.values.get("max_seq_length") is None:
-        said = [(settings, "model_max_length")]
+        setting = [(settings, "model_max_length")]
         if folder.has(MODULES):
-            said.append((_opened(folder, CONFIG), "max_position_embeddings"))
+            setting.append((_opened(folder, CONFIG), "max_position_embeddings"))
     limits = [
         config.checked(key, check_positive)
-        for config, key in said
+        for config, key in setting
         if config.values.get(key) is not None
     ]
     if isinstance(encoder.input_position, PositionEmbedding):

@@ -89,8 +89,8 @@ class Generator(NamedArguments, keras.Model):
         >>> generator = kp.Generator(
         ...     model, max_length=8, beams=4, start_id=2, end_ids=3
         ... )
-        >>> answer = generator.predict([[5, 6, 7, 3]], verbose=0)
-        >>> answer["ids"].shape, answer["score"].shape
+        >>> outputs = generator.predict([[5, 6, 7, 3]], verbose=0)
+        >>> outputs["ids"].shape, outputs["score"].shape
         ((1, 8), (1,))
 
     References:
@@ -595,8 +595,8 @@ class Generator(NamedArguments, keras.Model):
 
 def _of_texts(detokenize: Any, found: dict[str, Any]) -> dict[str, Any]:
     """Returns the same outputs with a text in place of ids."""
-    said = {name: found[name] for name in found if name in {"score", "ended"}}
-    return {"text": detokenize(found["ids"]), **said}
+    rest = {name: found[name] for name in found if name in {"score", "ended"}}
+    return {"text": detokenize(found["ids"]), **rest}
 
 
 def _tokens(tokenizer: keras.Layer, texts: Any) -> Any:

@@ -83,7 +83,7 @@ def _shift_right(prompt: Any, columns: Any) -> Any:
     """Moves the padding after the tokens to before them."""
     real = ops.where(ops.not_equal(prompt, 0), columns + 1, 0)
     length = ops.shape(prompt)[1]
-    behind = length - largest(real, axis=1, keepdims=True)  # (batch, 1)
-    source = columns - behind
+    padding = length - largest(real, axis=1, keepdims=True)  # (batch, 1)
+    source = columns - padding
     source = ops.where(source < 0, source + length, source)
     return ops.take_along_axis(prompt, source, axis=1)

@@ -177,7 +177,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
             )
         self.model.check_length(length, what)
 
-    def _logits(self, ids: Any, ask: Callable[[Any], Any]) -> Any:
+    def _logits(self, ids: Any, compute: Callable[[Any], Any]) -> Any:
         """Returns logits `(batch, seq, vocabulary)`; NaN beyond positions.
 
         A table of positions raises for a static length beyond it, even where
@@ -185,9 +185,9 @@ class Scoring(NamedArguments, keras.layers.Layer):
         """
         size, length = self.model.max_positions, ids.shape[1]
         if size is None or not isinstance(length, int) or length <= size:
-            return ask(ids)
+            return compute(ids)
         beyond = ((0, 0), (0, length - size), (0, 0))
-        return ops.pad(ask(ids[:, :size]), beyond, constant_values=np.nan)
+        return ops.pad(compute(ids[:, :size]), beyond, constant_values=np.nan)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         return None

@@ -226,7 +226,7 @@ class Search(NamedArguments, keras.layers.Layer):
         self.check_inputs(inputs)
         found, trace = self._beams(inputs, traced_beam_search)
         steps, *rest = trace
-        rest = (self._behind_prompt(x) for x in rest)
+        rest = (self._after_prompt(x) for x in rest)
         return self._outputs(found), BeamTrace(steps, *rest)
 
     def _beams(
@@ -266,11 +266,11 @@ class Search(NamedArguments, keras.layers.Layer):
         }
 
     def _outputs(self, found: Generated) -> dict[str, Any]:
-        ids = self._behind_prompt(found.ids)
+        ids = self._after_prompt(found.ids)
         outputs = {
             "ids": ids,
             "score": found.score,
-            "token_score": self._behind_prompt(found.token_score),
+            "token_score": self._after_prompt(found.token_score),
         }
         if self.end_ids:
             outputs["ended"] = ops.any(is_any(ids, self.end_ids), axis=-1)
@@ -289,7 +289,7 @@ class Search(NamedArguments, keras.layers.Layer):
             return start
         return (*start, *range(self.generated_ids, self.vocabulary))
 
-    def _behind_prompt(self, x: Any) -> Any:
+    def _after_prompt(self, x: Any) -> Any:
         if len(x.shape) == 3:
             return x[:, :, -self.max_length :]
         return x[:, -self.max_length :]

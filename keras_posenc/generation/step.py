@@ -70,8 +70,8 @@ class Step(keras.Model):
         logits = found.pop("logits")
         if search.repetition_penalty != 1:
             length = ops.shape(seen)[1]
-            said = seen_ids(seen, logits.shape[-1], before=length)
-            logits = penalize(logits, said, search.repetition_penalty)
+            repeated = seen_ids(seen, logits.shape[-1], before=length)
+            logits = penalize(logits, repeated, search.repetition_penalty)
         if search.draw is None:
             token = ops.squeeze(ops.top_k(logits, 1)[1], 1)
         else:

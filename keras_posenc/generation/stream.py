@@ -60,9 +60,9 @@ class Stream(Iterator[Any]):
                 seed=search.seed_generator,
             )
             noise = ops.convert_to_numpy(noise)
-        said = ops.convert_to_numpy(search.prompt(source)[:1])
+        prompt = ops.convert_to_numpy(search.prompt(source)[:1])
         # Of one length: for another, each step would be compiled again.
-        seen = np.pad(said, ((0, 0), (0, room)))
+        seen = np.pad(prompt, ((0, 0), (0, room)))
         first, step = self._steps
         state = first.predict_on_batch(source)
         for token in search.prefix_ids:
@@ -76,7 +76,7 @@ class Stream(Iterator[Any]):
             if found.pop("ended")[0]:
                 self.ended = True
                 return
-            seen[0, said.shape[1] + index] = found["token"][0]
+            seen[0, prompt.shape[1] + index] = found["token"][0]
             self.ids.append(int(found["token"][0]))
             yield self.ids[-1]
             state.update(found)
@@ -86,15 +86,15 @@ class Stream(Iterator[Any]):
         self, texts: Callable[[Any], Any], tokens: Iterator[int]
     ) -> Iterator[str]:
         """Yields the texts that tokens add, each once it is certain."""
-        said = ""
+        sent = ""
         for _ in tokens:
             text = texts(np.array([self.ids], "int32"))[0]
             # A character of several tokens is complete with the last.
-            if text.startswith(said) and not text.endswith("\ufffd"):
-                if text != said:
-                    yield text[len(said) :]
-                said = text
+            if text.startswith(sent) and not text.endswith("\ufffd"):
+                if text != sent:
+                    yield text[len(sent) :]
+                sent = text
         if self.ids:
             text = texts(np.array([self.ids], "int32"))[0]
-            if text != said:
-                yield text[len(said) :]
+            if text != sent:
+                yield text[len(sent) :]

@@ -24,11 +24,11 @@ def recomputed(
             gradients.
     """
     given = [*args, *(value for _, value in values)]
-    reals = [i for i, x in enumerate(given) if x is not None and _is_real(x)]
+    floats = [i for i, x in enumerate(given) if x is not None and _is_float(x)]
 
     def run(*tensors: Any) -> Any:
         filled = list(given)
-        for i, tensor in zip(reals, tensors, strict=True):
+        for i, tensor in zip(floats, tensors, strict=True):
             filled[i] = tensor
         held = [
             (variable, tensor)
@@ -39,8 +39,8 @@ def recomputed(
         with keras.StatelessScope(held):
             return function(*filled[: len(args)])
 
-    return keras.remat(run)(*(given[i] for i in reals))
+    return keras.remat(run)(*(given[i] for i in floats))
 
 
-def _is_real(x: Any) -> bool:
+def _is_float(x: Any) -> bool:
     return keras.backend.is_float_dtype(x.dtype)

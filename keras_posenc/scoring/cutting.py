@@ -7,7 +7,7 @@ import numpy as np
 from keras_posenc.export.errors import ExportError
 from keras_posenc.scoring.schema import Output
 
-Answer = Mapping[str, np.ndarray]
+Outputs = Mapping[str, np.ndarray]
 # An axis of an output, without the batch.
 Axis = tuple[str, int]
 # How far float32 sums may change with their order, relative to the largest.
@@ -36,23 +36,23 @@ class Cutter:
 
     def cut(
         self,
-        answers: Answer,
+        outputs: Outputs,
         lengths: Sequence[int] | None,
         padded: int,
-        alone: Callable[[int], tuple[Answer, int]],
+        alone: Callable[[int], tuple[Outputs, int]],
     ) -> list[dict[str, np.ndarray]] | None:
         """Returns the outputs of each row; None if each must be run alone.
 
         Args:
-            answers: The outputs for a batch.
+            outputs: The outputs for a batch.
             lengths: The length of each row, if known.
             padded: Their length with padding.
             alone: Runs a row alone; returns its outputs and its length then.
         """
-        self._check(answers)
-        count = len(next(iter(answers.values())))
+        self._check(outputs)
+        count = len(next(iter(outputs.values())))
         rows = [
-            {name: value[index] for name, value in answers.items()}
+            {name: value[index] for name, value in outputs.items()}
             for index in range(count)
         ]
         if count == 1 or not self._open or {*(lengths or [])} == {padded}:
@@ -69,17 +69,17 @@ class Cutter:
                 row[name] = row[name].take(range(length), axis)
         return rows
 
-    def are_alike(self, alone: Answer, beside: Answer) -> bool:
+    def are_alike(self, alone: Outputs, batched: Outputs) -> bool:
         """Returns whether a row has the same outputs alone and in a batch."""
         return all(
-            _is_close(alone[each.name], beside[each.name], each.open_axes)
+            _is_close(alone[each.name], batched[each.name], each.open_axes)
             for each in self._outputs
         )
 
     def _compare(
         self,
         lengths: Sequence[int],
-        alone: Callable[[int], tuple[Answer, int]],
+        alone: Callable[[int], tuple[Outputs, int]],
     ) -> None:
         """Finds the axes that follow the length, from two rows of a batch."""
         ends = int(np.argmin(lengths)), int(np.argmax(lengths))
@@ -94,10 +94,10 @@ class Cutter:
         }
         self.is_alone = self._following != self._open
 
-    def _check(self, answers: Answer) -> None:
+    def _check(self, outputs: Outputs) -> None:
         """Raises `ExportError` if outputs are not as the signature says."""
         for each in self._outputs:
-            shape = answers[each.name].shape
+            shape = outputs[each.name].shape
             if not each.fits(shape[1:]):
                 raise ExportError(
                     f"Output '{each.name}' of '{self._artifact}' is of shape "
@@ -107,10 +107,10 @@ class Cutter:
 
 
 def _is_close(
-    alone: np.ndarray, beside: np.ndarray, open_axes: Sequence[int]
+    alone: np.ndarray, batched: np.ndarray, open_axes: Sequence[int]
 ) -> bool:
     """Returns whether a row's numbers are equal except for rounding."""
-    first = beside[:1]
+    first = batched[:1]
     for axis in open_axes:  # where padding may have added something
         most = min(first.shape[axis + 1], alone.shape[axis + 1])
         first = first.take(range(most), axis + 1)
@@ -118,7 +118,7 @@ def _is_close(
         return False
     if alone.dtype.kind != "f":
         return np.array_equal(alone, first)
-    finite = beside[np.isfinite(beside)]
+    finite = batched[np.isfinite(batched)]
     scale = float(np.abs(finite).max(initial=0))
     return np.allclose(
         alone, first, rtol=0, atol=_ROUNDING * scale, equal_nan=True

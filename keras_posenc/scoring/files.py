@@ -75,13 +75,13 @@ class ScoringReport:
         line = f"{self.out}: {done}; {self.good:,} rows good, {self.bad:,} bad"
         if self.rows:
             line += f"; {self.rows / max(self.seconds, 1e-9):,.0f} rows/s"
-        told = [f"{path}: {reason}" for path, reason in self.failed.items()]
-        told += [
+        lines = [f"{path}: {reason}" for path, reason in self.failed.items()]
+        lines += [
             f"{path}: none of its rows is good" for path in self.unanswered
         ]
         # Names of files and columns may be invalid Unicode.
         return (
-            "\n".join([line, *told]).encode(errors="backslashreplace").decode()
+            "\n".join([line, *lines]).encode(errors="backslashreplace").decode()
         )
 
 

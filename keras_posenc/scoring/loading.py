@@ -114,8 +114,8 @@ def _load(
 def _in_turn(
     run: Runner, turn: contextlib.AbstractContextManager[Any]
 ) -> Runner:
-    def ask(inputs: dict[str, Any]) -> dict[str, Any]:
+    def run_in_turn(inputs: dict[str, Any]) -> dict[str, Any]:
         with turn:
             return run(inputs)
 
-    return ask
+    return run_in_turn

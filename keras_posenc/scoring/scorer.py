@@ -18,7 +18,7 @@ from keras_posenc.export.inspect import (
 from keras_posenc.export.publish import stamp
 from keras_posenc.export.record import check_record, digests
 from keras_posenc.scoring.arrow import require_pyarrow
-from keras_posenc.scoring.cutting import Answer, Cutter
+from keras_posenc.scoring.cutting import Cutter, Outputs
 from keras_posenc.scoring.inputs import Input
 from keras_posenc.scoring.loading import digest_of, load
 from keras_posenc.scoring.packing import pack
@@ -257,57 +257,57 @@ class Scorer:
                 table[each.column], self.max_bytes
             )
             reasons = {**wrong, **reasons}
-        asked = [i for i in range(table.num_rows) if i not in reasons]
-        answers: dict[int, Any] = {}
-        if asked:
+        indices = [i for i in range(table.num_rows) if i not in reasons]
+        outputs: dict[int, Any] = {}
+        if indices:
             run = load(
                 *(self.path, self.kind, self.digest, [self.signature]),
                 self.threads,
             )[self.signature]
-            for batch in self._batches(run, rows, asked, answers, reasons):
-                self._answer(run, rows, batch, answers, reasons)
-            self._check_takes_some(asked, answers, reasons)
+            for batch in self._batches(run, rows, indices, outputs, reasons):
+                self._run_batch(run, rows, batch, outputs, reasons)
+            self._check_takes_some(indices, outputs, reasons)
         kept = table.select(self.keep)
         kept = kept.cast(pa.schema([schemas[0].field(n) for n in self.keep]))
-        good, bad = sorted(answers), sorted(reasons)
+        good, bad = sorted(outputs), sorted(reasons)
         columns = [*kept.take(pa.array(good, pa.int64())).columns]
         columns += (
             [
-                each.column([answers[index][each.name] for index in good])
+                each.column([outputs[index][each.name] for index in good])
                 for each in self.outputs
             ]
             if good
             else [pa.array([], each.type) for each in self.outputs]
         )
-        told = [
+        records = [
             pa.array([begin + index for index in bad], pa.int64()),
             pa.array([reasons[index] for index in bad], pa.string()),
             *kept.take(pa.array(bad, pa.int64())).columns,
         ]
         return (
             pa.table(columns, schema=schemas[0]),
-            pa.table(told, schema=schemas[1]),
+            pa.table(records, schema=schemas[1]),
         )
 
     def _batches(
         self,
         run: Runner,
         rows: Rows,
-        asked: Sequence[int],
-        answers: dict[int, Any],
+        indices: Sequence[int],
+        outputs: dict[int, Any],
         reasons: dict[int, str],
     ) -> Iterator[list[int]]:
         """Yields batches, once it is known whether padding matters."""
         most = 1 if self._cutter.is_alone else self._batch or _MOST
         lengths = {
             index: tuple(len(rows[each.name][index]) for each in self._padded)
-            for index in asked
+            for index in indices
         }
         if most > 1:
-            self._see_padding(run, rows, lengths, answers, reasons)
+            self._see_padding(run, rows, lengths, outputs, reasons)
         if self._matters and any(e.kind == "text" for e in self._padded):
             most = 1  # their length in ids is unknown outside the model
-        left = [index for index in asked if index not in reasons]
+        left = [index for index in indices if index not in reasons]
         costs = [
             sum(each.cost(rows[each.name][index]) for each in self.inputs)
             for index in left
@@ -325,7 +325,7 @@ class Scorer:
         run: Runner,
         rows: Rows,
         lengths: Mapping[int, tuple[int, ...]],
-        answers: dict[int, Any],
+        outputs: dict[int, Any],
         reasons: dict[int, str],
     ) -> None:
         """Tests whether the shortest row has the same outputs with the longest.
@@ -344,32 +344,32 @@ class Scorer:
                     break
                 try:
                     alone, *_ = self._run(run, rows, ends[:1])
-                    beside, *_ = self._run(run, rows, ends)
+                    batched, *_ = self._run(run, rows, ends)
                 except ExportError:
                     raise
                 except Exception as error:  # whatever the runtime raises
                     self._check_memory(error)
                     for index in ends:
-                        self._answer(run, rows, [index], answers, reasons)
+                        self._run_batch(run, rows, [index], outputs, reasons)
                     count = len(full)
                     full = [index for index in full if index not in reasons]
                     self._matters = len(full) == count
                     continue
-                self._matters = not self._cutter.are_alike(alone, beside)
+                self._matters = not self._cutter.are_alike(alone, batched)
                 self._seen[each.name] = min(low, least), max(high, most)
 
-    def _answer(
+    def _run_batch(
         self,
         run: Runner,
         rows: Rows,
         batch: Sequence[int],
-        answers: dict[int, Any],
+        outputs: dict[int, Any],
         reasons: dict[int, str],
     ) -> None:
         """Adds the outputs of a batch, or why a row of it has none."""
         parts = [[index] for index in batch]
         try:
-            found = self._ask(run, rows, batch)
+            found = self._run_rows(run, rows, batch)
         except ExportError:
             raise
         except Exception as error:  # whatever the runtime raises
@@ -381,10 +381,10 @@ class Scorer:
             half, found = len(batch) // 2, None
             parts = [[*batch[:half]], [*batch[half:]]]
         if found is not None:
-            answers.update(zip(batch, found, strict=True))
+            outputs.update(zip(batch, found, strict=True))
             return
         for part in parts:
-            self._answer(run, rows, part, answers, reasons)
+            self._run_batch(run, rows, part, outputs, reasons)
 
     def _check_memory(self, error: Exception) -> None:
         """Raises `ExportError` if memory is full: no row is the cause."""
@@ -396,34 +396,34 @@ class Scorer:
             ) from error
 
     def _check_takes_some(
-        self, asked: Sequence[int], answers: Mapping[int, Any], reasons: Any
+        self, indices: Sequence[int], outputs: Mapping[int, Any], reasons: Any
     ) -> None:
         """Raises `ExportError` if the model takes none of the first rows.
 
         Only for more than one, all with the same reason: else they are bad.
         """
-        self._takes_some = self._takes_some or bool(answers)
-        why = {reasons.get(index) for index in asked}
-        if not self._takes_some and len(asked) > 1 and len(why) == 1:
+        self._takes_some = self._takes_some or bool(outputs)
+        why = {reasons.get(index) for index in indices}
+        if not self._takes_some and len(indices) > 1 and len(why) == 1:
             raise ExportError(
-                f"'{self.path}' fails for each of the first {len(asked)} rows: "
-                f"{why.pop()}"
+                f"'{self.path}' fails for each of the first {len(indices)} "
+                f"rows: {why.pop()}"
             )
 
-    def _ask(
+    def _run_rows(
         self, run: Runner, rows: Rows, batch: Sequence[int]
     ) -> list[dict[str, np.ndarray]] | None:
         """Returns the outputs of each row; None if each must be run alone."""
 
-        def alone(place: int) -> tuple[Answer, int]:
-            answers, _, padded = self._run(run, rows, [batch[place]])
-            return answers, padded
+        def alone(place: int) -> tuple[Outputs, int]:
+            outputs, _, padded = self._run(run, rows, [batch[place]])
+            return outputs, padded
 
         return self._cutter.cut(*self._run(run, rows, batch), alone)
 
     def _run(
         self, run: Runner, rows: Rows, batch: Sequence[int]
-    ) -> tuple[Answer, list[int] | None, int]:
+    ) -> tuple[Outputs, list[int] | None, int]:
         """Returns outputs of a batch, lengths of its rows, and padded length.
 
         Lengths are None where they are unknown.
@@ -444,20 +444,20 @@ class Scorer:
             if self._counts_lengths:
                 given[LENGTHS] = np.zeros((count,), "int32")
                 given[LENGTHS][: len(batch)] = real
-        answers = {}
+        outputs = {}
         for name, value in run(given).items():
             if value.shape[:1] != (count,):
                 raise ExportError(
                     f"Output '{name}' of '{self.path}' is of shape "
                     f"{value.shape} for {count} rows"
                 )
-            answers[name] = value[: len(batch)]
-        mask = answers.get(MASK)
+            outputs[name] = value[: len(batch)]
+        mask = outputs.get(MASK)
         if not self._sequences and mask is not None and mask.ndim == 2:
             places = np.arange(1, mask.shape[1] + 1)
             lengths = np.max(mask * places, axis=1, initial=1).tolist()
             padded = mask.shape[1]
-        return answers, lengths, padded
+        return outputs, lengths, padded
 
 
 def _without_views(field: Any) -> Any:

@@ -134,10 +134,10 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         return texts
 
     def _check_inputs(self, dtype: str, shape: Sequence[int | None]) -> None:
-        behind, known = [], "strings of shape (batch,)"
+        axes, known = [], "strings of shape (batch,)"
         if self.num_separators is not None:
-            behind, known = [2], "pairs of strings, of shape (batch, 2)"
-        if dtype != "string" or not len(shape) or [*shape[1:]] != behind:
+            axes, known = [2], "pairs of strings, of shape (batch, 2)"
+        if dtype != "string" or not len(shape) or [*shape[1:]] != axes:
             raise ValueError(
                 f"Layer '{self.name}' expects {known}. "
                 f"Received: dtype={dtype}, shape={tuple(shape)}."

@@ -209,12 +209,12 @@ def _is_meant(part: Any, special: Any, ids: Mapping[str, int]) -> bool:
 
 
 def _padding(whole: Mapping[str, Any], ids: Mapping[str, int]) -> str | None:
-    if said := whole.get("padding"):
-        name = str(said["pad_token"])
-        if said.get("direction", "Right") != "Right" or (
-            said.get("pad_id", ids[name]) != ids[name]
+    if setting := whole.get("padding"):
+        name = str(setting["pad_token"])
+        if setting.get("direction", "Right") != "Right" or (
+            setting.get("pad_id", ids[name]) != ids[name]
         ):
-            raise _unsupported("padding", said)
+            raise _unsupported("padding", setting)
         return name
     known = ("<pad>", "[PAD]", "<|padding|>", "<|pad|>")
     return next((name for name in known if name in ids), None)

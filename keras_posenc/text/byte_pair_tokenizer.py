@@ -142,8 +142,8 @@ class BytePairTokenizer(Tokenizer):
         places = sum(map(len, self.vocabulary))
         if len(self.merges) > places:
             raise ValueError(
-                "`merges` must be at most as many as the places where tokens of "
-                f"the vocabulary can be split, fewer than {places}. "
+                "`merges` must be at most as many as the places where tokens "
+                f"can be split, fewer than {places}. "
                 f"Received: {len(self.merges)} merges."
             )
         self._ids = {token: i for i, token in enumerate(self.vocabulary)}

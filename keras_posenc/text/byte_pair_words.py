@@ -64,8 +64,8 @@ PATTERNS = tuple(_EXPRESSIONS)
 
 def pattern_of(expression: str) -> str | None:
     """Returns the pattern of an expression of "tokenizers", or None."""
-    said = {known: name for name, (known, *_) in _EXPRESSIONS.items()}
-    return said.get(expression)
+    names = {known: name for name, (known, *_) in _EXPRESSIONS.items()}
+    return names.get(expression)
 
 
 def byte_pair_words(texts: Any, pattern: str) -> Any:

@@ -225,8 +225,8 @@ def _normalization(tokenizer: Mapping[str, Any]) -> tuple[bytes, str]:
 
 
 def _padding(tokenizer: Mapping[str, Any], names: Collection[str]) -> str:
-    if said := tokenizer.get("padding"):
-        return said["pad_token"]
+    if setting := tokenizer.get("padding"):
+        return setting["pad_token"]
     return "[PAD]" if "[PAD]" in names else "<pad>"
 
 

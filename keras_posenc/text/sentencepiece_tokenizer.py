@@ -192,7 +192,7 @@ class SentencepieceTokenizer(Tokenizer):
         """
         whole = read_json(_existing(path, "path"))
         try:
-            model, said = convert_tokenizer(whole)
+            model, options = convert_tokenizer(whole)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(
                 f"'{path}' is not a complete tokenizer.json of type Unigram: "
@@ -202,7 +202,7 @@ class SentencepieceTokenizer(Tokenizer):
             model,
             sequence_length=sequence_length,
             max_length=max_length,
-            **{**said, **kwargs},
+            **{**options, **kwargs},
         )
 
     @property

@@ -346,7 +346,7 @@ class WordpieceTokenizer(Tokenizer):
 
         tails = [token.startswith(SUFFIX) for token in self.vocabulary]
         alone = tf.constant(self.vocabulary)
-        behind = tf.constant(
+        continued = tf.constant(
             [
                 token.removeprefix(SUFFIX) if tail else f" {token}"
                 for token, tail in zip(self.vocabulary, tails, strict=True)
@@ -355,7 +355,7 @@ class WordpieceTokenizer(Tokenizer):
         counts = tf.cumsum(tf.cast(kept, "int32"), axis=-1)
         # At the start of a text a piece has nothing to continue.
         pieces = tf.where(
-            counts == 1, tf.gather(alone, ids), tf.gather(behind, ids)
+            counts == 1, tf.gather(alone, ids), tf.gather(continued, ids)
         )
         return tf.strings.reduce_join(tf.where(kept, pieces, ""), axis=-1)
 

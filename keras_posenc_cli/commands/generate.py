@@ -106,10 +106,10 @@ def run(options: argparse.Namespace) -> int:
         _tell_cut_off(_stream(options, given, names), len(given))
         return EXIT_OK
     if options.artifact.suffix == ".keras":
-        answers = _of_model(options, given, names)
+        outputs = _of_model(options, given, names)
     else:
-        answers = _of_artifact(options, given, names)
-    found = _listed(answers)
+        outputs = _of_artifact(options, given, names)
+    found = _listed(outputs)
     _check_scores(found, names, options.artifact)
     if options.json:
         source = "ids" if options.ids else "text"
@@ -117,11 +117,11 @@ def run(options: argparse.Namespace) -> int:
         result = [{source: each, "answers": its} for each, its in pairs]
         print(json.dumps(result, indent=2, ensure_ascii=False))
         return EXIT_OK
-    every = [answer for each in found for answer in each]
-    for answer in every:
-        score = f"{answer['score']:.4f}\t" if options.scores else ""
-        print(f"{score}{_line(answer)}")
-    cut = sum(not answer.get("ended", True) for answer in every)
+    every = [output for each in found for output in each]
+    for output in every:
+        score = f"{output['score']:.4f}\t" if options.scores else ""
+        print(f"{score}{_line(output)}")
+    cut = sum(not output.get("ended", True) for output in every)
     _tell_cut_off(cut, len(every))
     return EXIT_OK
 
@@ -191,14 +191,14 @@ def _of_model(
         ids = [ids, draw_noise(len(rows), length, options.seed)]
     try:
         generator.search.check_lengths(checked)
-        answers = dict(model.predict(ids, batch_size=BATCH, verbose=0))
+        outputs = dict(model.predict(ids, batch_size=BATCH, verbose=0))
     except Exception as error:  # of any layer that does not take them
         longest = max(range(len(rows)), key=lambda index: len(rows[index]))
         raise UsageError(
             f"'{options.artifact}' fails for these texts. The longest, "
             f"{names[longest]}, has {len(rows[longest])} ids: {_said(error)}"
         ) from error
-    return answers if options.ids else _detokenized(generator, answers)
+    return outputs if options.ids else _detokenized(generator, outputs)
 
 
 def _said(error: Exception) -> str:
@@ -300,18 +300,18 @@ def _of_artifact(
     if not options.ids and not artifact.takes_texts:
         if options.tokenizer is None:
             raise UsageError(
-                f"'{options.artifact}' takes ids, and has no tokenizer. Give the "
-                ".keras file of the generator that it was exported from: "
+                f"'{options.artifact}' takes ids, and has no tokenizer. Give "
+                "the .keras file of the generator that it was exported from: "
                 '--tokenizer FILE.keras. Or give ids: --ids "5 7 3"'
             )
         generator = load_generator(options.tokenizer, options.imports)
         rows = _tokenize(generator, given, options.tokenizer)
     with progress(True) as step:
         step(f"Running {options.artifact} in a fresh process")
-        answers = artifact.run(rows, names, seed=options.seed)
+        outputs = artifact.run(rows, names, seed=options.seed)
     if generator is None:
-        return answers
-    return _detokenized(generator, answers)
+        return outputs
+    return _detokenized(generator, outputs)
 
 
 def _tokenize(
@@ -342,24 +342,24 @@ def _padded(rows: Sequence[Sequence[int]]) -> Any:
     return ids
 
 
-def _detokenized(generator: Any, answers: dict[str, Any]) -> dict[str, Any]:
+def _detokenized(generator: Any, outputs: dict[str, Any]) -> dict[str, Any]:
     """Returns the same with texts, if the generator has a tokenizer."""
     if generator.detokenize is None:
-        return answers
+        return outputs
     import numpy as np
 
-    texts = np.asarray(generator.detokenize(answers["ids"]))
+    texts = np.asarray(generator.detokenize(outputs["ids"]))
     decoded = [text.decode(errors="replace") for text in texts.reshape(-1)]
-    return {**answers, "text": np.array(decoded, object).reshape(texts.shape)}
+    return {**outputs, "text": np.array(decoded, object).reshape(texts.shape)}
 
 
-def _listed(answers: dict[str, Any]) -> list[list[dict[str, Any]]]:
+def _listed(outputs: dict[str, Any]) -> list[list[dict[str, Any]]]:
     """Returns the outputs of each text, the best first, ready for JSON."""
-    kind = "text" if "text" in answers else "ids"
-    scores, values = answers["score"], answers[kind]
+    kind = "text" if "text" in outputs else "ids"
+    scores, values = outputs["score"], outputs[kind]
     columns = [values, scores]
-    if "ended" in answers:
-        columns.append(answers["ended"])
+    if "ended" in outputs:
+        columns.append(outputs["ended"])
     if scores.ndim == 1:  # only one sequence for each text
         columns = [column[:, None] for column in columns]
     return [
@@ -388,8 +388,8 @@ def _check_scores(
     Beyond the last position, encodings are NaN, and so is the score of what
     follows; with beams there is no sequence then.
     """
-    for name, answers in zip(names, found, strict=True):
-        scores = [answer["score"] for answer in answers]
+    for name, outputs in zip(names, found, strict=True):
+        scores = [output["score"] for output in outputs]
         if not scores or not all(map(math.isfinite, scores)):
             raise UsageError(
                 f"{name} has no output: '{path}' gives NaN for it. It may be "
@@ -397,8 +397,8 @@ def _check_scores(
             )
 
 
-def _line(answer: dict[str, Any]) -> str:
+def _line(output: dict[str, Any]) -> str:
     """Returns an output in one line."""
-    if "ids" in answer:
-        return " ".join(map(str, answer["ids"]))
-    return answer["text"].replace("\r", "\\r").replace("\n", "\\n")
+    if "ids" in output:
+        return " ".join(map(str, output["ids"]))
+    return output["text"].replace("\r", "\\r").replace("\n", "\\n")

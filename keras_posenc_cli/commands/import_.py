@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.checkpoints import answers, load_checkpoint
+from keras_posenc_cli.checkpoints import describe_outputs, load_checkpoint
 from keras_posenc_cli.loading import check_exists, check_out
 from keras_posenc_cli.options import Commands, add_command, add_options
 from keras_posenc_cli.process import EXIT_OK
@@ -99,17 +99,17 @@ def run(options: argparse.Namespace) -> int:
         whole = staged / out.name
         model.save(whole)
         whole.replace(out)
-    told = {
+    result = {
         "path": str(out),
-        "answers": answers(model),
+        "answers": describe_outputs(model),
         "labels": model.labels,
         **model.origin,
     }
     size = units.size(out.stat().st_size)
     print(
-        json.dumps(told, indent=2)
+        json.dumps(result, indent=2)
         if options.json
-        else f"{out}: {told['model_type']}, {told['answers']}, {size}"
+        else f"{out}: {result['model_type']}, {result['answers']}, {size}"
     )
     return EXIT_OK
 

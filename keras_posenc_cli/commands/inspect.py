@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc_cli.checkpoints import (
-    answers,
+    describe_outputs,
     is_checkpoint,
     load_checkpoint,
 )
@@ -75,8 +75,8 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         unusable = str(error)
     if options.json:
-        told = {**dataclasses.asdict(inspection), "changed": changed}
-        print(json.dumps(told, default=str, indent=2))
+        result = {**dataclasses.asdict(inspection), "changed": changed}
+        print(json.dumps(result, default=str, indent=2))
     else:
         print(inspection.details() if options.details else inspection)
         print(unusable or _since_verified(changed))
@@ -137,23 +137,24 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         model.summary(expand_nested=True, print_fn=print)
         return EXIT_OK
     sizes = [(folder / name).stat().st_size for name in model.origin["sha256"]]
-    told = {
+    result = {
         "path": str(folder),
         **model.origin,
         "size_bytes": sum(sizes),
         "parameters": model.count_params(),
-        "answers": answers(model),
+        "answers": describe_outputs(model),
         "labels": model.labels,
     }
     first = model.layers[0]
     tokenizer: Any = first if isinstance(first, Tokenizer) else None
     if options.json:
-        told["tokenizer"] = tokenizer and tokenizer.get_config()
-        print(json.dumps(told, indent=2))
+        result["tokenizer"] = tokenizer and tokenizer.get_config()
+        print(json.dumps(result, indent=2))
         return EXIT_OK
     print(
-        f"{folder}: checkpoint of {told['model_type']}, {told['answers']}, "
-        f"{told['parameters']:,} parameters, {units.size(told['size_bytes'])}"
+        f"{folder}: checkpoint of {result['model_type']}, {result['answers']}, "
+        f"{result['parameters']:,} parameters, "
+        f"{units.size(result['size_bytes'])}"
     )
     if lacking:
         print(f"no tokenizer: {lacking}")
