@@ -322,7 +322,9 @@ def _byte_pairs(
     # This class takes only the tokens from the file, and adds the rest itself.
     is_roberta = setting.startswith("Roberta")
     if setting and not is_roberta and setting not in _AS_THE_FILE_SAYS:
-        raise settings.wrong("tokenizer_class", f"{setting} is no BPE of bytes")
+        raise settings.wrong(
+            "tokenizer_class", f"{setting} is not byte-level BPE"
+        )
     if is_roberta:
         for key, usual_token, token in (
             ("cls_token", "<s>", options["start_token"]),

@@ -269,13 +269,17 @@ class TestTensors:
     def test_torn_file(self, copy, size):
         folder = copy("bert_sharded")
         (folder / SHARD).write_bytes((folder / SHARD).read_bytes()[:size])
-        refused(lambda: load(folder), SHARD, "no whole safetensors file")
+        refused(lambda: load(folder), SHARD, "not a complete safetensors file")
 
     @pytest.mark.parametrize("length", [2**64 - 1, 2**40, 10**8, 7])
     def test_length_of_a_header(self, copy, length):
         path = copy() / WEIGHTS
         path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
-        refused(lambda: load(path.parent), WEIGHTS, "no whole safetensors file")
+        refused(
+            lambda: load(path.parent),
+            WEIGHTS,
+            "not a complete safetensors file",
+        )
 
     @pytest.mark.parametrize(
         "forged",
@@ -295,7 +299,11 @@ class TestTensors:
         header[NORM].update(forged)
         new = json.dumps(header).encode()
         path.write_bytes(len(new).to_bytes(8, "little") + new + whole[end:])
-        refused(lambda: load(path.parent), WEIGHTS, "no whole safetensors file")
+        refused(
+            lambda: load(path.parent),
+            WEIGHTS,
+            "not a complete safetensors file",
+        )
 
     def test_no_weights(self, copy):
         folder = copy()
@@ -442,7 +450,7 @@ class TestTokenizer:
             ("model", GONE, "'model'"),
             ("model", "x", "'model'"),
             ("model type", "WordLevel", "only WordPiece, Unigram and BPE"),
-            ("model type", "BPE", "a tokenizer.json of the kind BPE"),
+            ("model type", "BPE", "a tokenizer.json of type BPE"),
             ("model type", [], "'type'"),
             ("model vocab", [], "'vocab'"),
             ("model vocab", {"a": "b"}, "ids of the vocabulary"),
@@ -543,18 +551,18 @@ class TestTokenizer:
     @pytest.mark.parametrize(
         ("settings", "word"),
         [
-            ({"cls_token": "[UNK]"}, "'cls_token': '[UNK]' would stand"),
+            ({"cls_token": "[UNK]"}, "'cls_token': '[UNK]' would be added"),
             ({"sep_token": {"content": "[PAD]"}}, "'sep_token': '[PAD]'"),
             # Of which BERT has none, and then none around a text.
-            ({"add_bos_token": True}, "'add_bos_token': None would stand"),
-            ({"add_eos_token": True}, "'add_bos_token': None would stand"),
+            ({"add_bos_token": True}, "'add_bos_token': None would be added"),
+            ({"add_eos_token": True}, "'add_bos_token': None would be added"),
             (
                 {"add_bos_token": True, "bos_token": "[CLS]"},
-                "'add_eos_token': None would stand",
+                "'add_eos_token': None would be added",
             ),
             (
                 {"add_bos_token": True, "bos_token": "[MASK]"},
-                "'add_bos_token': '[MASK]' would stand",
+                "'add_bos_token': '[MASK]' would be added",
             ),
             ({"add_bos_token": 3}, "'add_bos_token'"),
         ],

@@ -445,7 +445,9 @@ def test_scaling_of_a_config():
 
 
 def test_refuses_odd_widths():
-    message = r"turns features in pairs.*Received: width 7 .*turns 7 features"
+    message = (
+        r"rotates features in pairs.*Received: width 7 .*rotates 7 features"
+    )
     with pytest.raises(ValueError, match=message):
         kp.RotaryEmbedding()(np.ones((1, 2, 7), "float32"))
     with pytest.raises(ValueError, match=r"width 3"):

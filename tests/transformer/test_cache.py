@@ -367,7 +367,7 @@ def test_loop_in_litert_of_any_batch_and_length(looped):
                     scaling={**YARN, "rope_type": "dynamic"}
                 )
             },
-            "rope_type='dynamic' cannot be cached: how it treats a token",
+            "rope_type='dynamic' cannot be cached: how it encodes a token",
         ),
         (
             {"input_position": lambda: kp.IndexEncoding(normalize=True)},
