@@ -518,8 +518,9 @@ def _wordpieces(
         options = _of_vocabulary(folder, settings)
     else:
         raise FileNotFoundError(
-            f"'{folder.path}' has none of {WHOLE}, {VOCABULARY} and {PAIRED}, "
-            "and so no tokenizer: from_ids=True makes a model that needs none"
+            f"'{folder.path}' has neither {WHOLE} nor {VOCABULARY} nor "
+            f"{PAIRED}, and so no tokenizer: from_ids=True makes a model that "
+            "needs none"
         )
     return WordpieceTokenizer(
         **options,
