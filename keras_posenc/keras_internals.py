@@ -71,7 +71,7 @@ def is_compiled_by_xla(tensor: Any) -> bool:
 def is_exported_by_keras() -> bool:
     """Returns whether `model.export` is tracing, to ONNX or OpenVINO.
 
-    Layers cannot ask Keras: but its functions are on the stack then.
+    Keras does not tell layers, but its functions are on the stack then.
     """
     frame = sys._getframe(1)
     while frame is not None:

@@ -289,7 +289,7 @@ def text_padding(folder: Folder, pad_id: int) -> int:
 def _kind(whole: Config) -> str:
     """Returns the type of tokenizer of a file, if it is supported."""
     model = Config(whole.values, whole.path).part("model")
-    # Older files have no type: other keys tell it.
+    # Older files have no type: other keys show it.
     usual = WORDPIECE if "unk_token" in model.values else ""
     usual = BYTE_PAIRS if "merges" in model.values else usual
     kind = model.take("type", usual, str)

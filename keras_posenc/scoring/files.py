@@ -387,5 +387,5 @@ class _Run:
 def _size(fragment: Fragment) -> int:
     try:
         return fragment.path.stat().st_size
-    except OSError:  # which is told when its turn comes
+    except OSError:  # reported when the file is scored
         return 0

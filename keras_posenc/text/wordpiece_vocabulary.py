@@ -66,7 +66,7 @@ def check_vocabulary(
         if not token.isascii() and _HALF.search(token):
             raise ValueError(
                 "`vocabulary` must hold text, and half of a character, a lone "
-                f"surrogate, is none. Received at index {index}: {token!r}."
+                f"surrogate, is not. Received at index {index}: {token!r}."
             )
     counts = collections.Counter(vocabulary)
     if repeated := [token for token, count in counts.items() if count > 1]:

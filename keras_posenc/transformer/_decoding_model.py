@@ -177,7 +177,7 @@ class DecodingModel(StackModel):
         return None
 
     def check_length(self, length: Any, received: str) -> None:
-        """Raises `ValueError` unless so many tokens have positions.
+        """Raises `ValueError` unless `length` tokens have positions.
 
         Args:
             length: The number of tokens.

@@ -291,7 +291,7 @@ class Transformer(DecodingModel):
         }
 
     def check_source_length(self, length: Any) -> None:
-        """Raises `ValueError` unless so many source tokens have positions."""
+        """Raises `ValueError` unless `length` source tokens have positions."""
         check_table(self.input_position, length, f"a source of length {length}")
 
     def attention_weights(
