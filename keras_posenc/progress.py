@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO
 
-# Log lines of absl and TensorFlow, native or Python's, and of LiteRT; and what
-# MLIR prints of a graph, up to an empty line.
+# Lines of absl's and TensorFlow's loggers, native or Python's, and of LiteRT;
+# and what MLIR says of a graph, up to an empty line.
 _NATIVE = re.compile(
     r"""^(?:
         [IWEF]\d{4}\ \d\d:\d\d:.*\n
@@ -70,9 +70,9 @@ def printable_errors() -> Iterator[None]:
 def progress(verbose: int) -> Iterator[Callable[[str], None]]:
     """Yields a function that shows the current step on standard error.
 
-    Logs of native code are not shown meanwhile, unless `verbose` is 2: see
-    `_native_logs_kept`. Errors among them become a note of the exception that
-    ends the work, if one does.
+    What native code logs meanwhile is not shown, unless `verbose` is 2: see
+    `_native_logs_kept`. The errors among it become a note of the exception
+    that ends the work, if one does.
 
     Args:
         verbose: 0 or False shows nothing, 1 or True the steps, and 2 also the
@@ -181,7 +181,7 @@ def _clock(seconds: float) -> str:
 
 
 class _Kept:
-    """The original file descriptor 2, and how many contexts redirect it."""
+    """Where file descriptor 2 leads, for as many as want it elsewhere."""
 
     lock = threading.Lock()
     users = 0
@@ -194,15 +194,15 @@ def _native_logs_kept() -> Iterator[IO[str] | None]:
     """Keeps what native code logs off standard error.
 
     TensorFlow and LiteRT's converter log to file descriptor 2, whatever
-    TF_CPP_MIN_LOG_LEVEL is. Meanwhile it leads to a temporary file, in the
-    whole process: all threads share it, the first to enter redirects it, the
-    last to leave restores it. At the end, everything else that was written
-    there, by other threads or by processes that they started, is passed on:
-    all lines that do not look like native logs. If native code ends the
-    process, its last lines are lost. `sys.stderr` itself is not changed.
+    TF_CPP_MIN_LOG_LEVEL says. It leads to a temporary file meanwhile, for the
+    whole process: threads share it, the first to come redirects it and the
+    last to go restores it. What others write there, other threads and processes
+    that they start among them, is passed on then, all but the lines that are
+    native logs by their form. If native code ends the process, its last words
+    are lost with the file. Python's own `sys.stderr` stays as it is.
 
     Yields:
-        A file for what must be shown at once, where `sys.stderr` itself writes
+        A file for what is to be seen at once, where `sys.stderr` itself writes
         to the descriptor; else None.
     """
     kept, terminal = _Kept, None
@@ -214,7 +214,7 @@ def _native_logs_kept() -> Iterator[IO[str] | None]:
                 kept.terminal = -1
             if kept.terminal >= 0:  # there is a standard error
                 _flush()
-                # Appending: writes go to the end, wherever it is read.
+                # Each write goes to its end, wherever it is read.
                 kept.file = tempfile.TemporaryFile("a+b", buffering=0)
                 os.dup2(kept.file.fileno(), 2)
         kept.users += 1
@@ -234,10 +234,10 @@ def _native_logs_kept() -> Iterator[IO[str] | None]:
         if kept.terminal >= 0:
             _flush()
             with kept.lock:
-                written = _read(kept.file, begin)
+                said = _read(kept.file, begin)
             errors = [
                 line
-                for found in _NATIVE.findall(written)
+                for found in _NATIVE.findall(said)
                 for line in found.splitlines()
                 if line and not _CHATTER.match(line)
             ]
@@ -265,7 +265,7 @@ def _flush() -> None:
 
 
 def _is_descriptor(stream: IO[str] | None) -> bool:
-    """Returns whether a stream writes to file descriptor 2, as in terminals."""
+    """Whether a stream writes to file descriptor 2; a notebook's does not."""
     try:
         return stream is not None and stream.fileno() == 2
     except (AttributeError, OSError, ValueError):
