@@ -107,7 +107,7 @@ class ExportedGenerator:
         batch: Sequence[int],
         noise: Any,
     ) -> Case:
-        """Makes the request for some rows, filled up to its batch size.
+        """The request of some rows, with as many more as its batch must have.
 
         Raises:
             ValueError: A row is longer than the signature takes.

@@ -350,7 +350,7 @@ class Generator(NamedArguments, keras.Model):
         self, inputs: Any, outputs: Any, name: str
     ) -> keras.Model:
         model = keras.Model(inputs, outputs, name=f"{self.name}_{name}")
-        model.autocast = False  # as in `Search`: noise stays float32
+        model.autocast = False  # as in `Search`, of noise
         model.answer_scales = self.answer_scales
         model.card = OF_SCORES if name.startswith("scorer") else self.card
         return model

@@ -136,7 +136,7 @@ def step_models(search: Search, name: str) -> dict[str, keras.Model]:
         # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         model.supports_masking = True
     if search.has_encoder:
-        # Empty buffers, or those with a prefix, do not depend on the inputs.
+        # The buffers are empty, or hold a prefix. Verification would wonder.
         encode.constant_answers = tuple(
             name for name in state if name.startswith(("key_", "value_"))
         )

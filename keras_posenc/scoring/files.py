@@ -317,7 +317,7 @@ class _Run:
             time.sleep(0.05)
 
     def _serve(self) -> None:
-        """Scores files one after another, in one thread."""
+        """What a thread does."""
         process: Worker | None = None
         try:
             while not self._is_over:

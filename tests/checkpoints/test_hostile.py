@@ -273,7 +273,7 @@ class TestText:
     )
     def test_half_a_character(self, folder, name):
         (folder / name).write_text(r'{"smile": "\ud83d\ude00", "a": "\ud83d"}')
-        refused(folder, name, r"'\ud83d', which is no text")
+        refused(folder, name, r"'\ud83d', which is not text")
         (folder / name).write_text(r'{"smile": "\ud83d\ude00"}')
         assert Folder(folder).json(name) == {"smile": "\U0001f600"}
 

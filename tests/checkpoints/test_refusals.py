@@ -92,7 +92,7 @@ NOT_NUMBERS = (None, "12", -1, [], float("nan"))
         ("hidden_size", 10**6, ["d_model"]),
         ("intermediate_size", 10**9, ["intermediate_dim"]),
         ("max_position_embeddings", 10**9, ["positions"]),
-        ("num_hidden_layers", 10**30, ["blocks, and "]),
+        ("num_hidden_layers", 10**30, ["blocks, but "]),
         ("num_attention_heads", 3, ["`num_heads` must divide"]),
         *(
             ("pad_token_id", value, ["integer in [0, 48)"])
@@ -123,7 +123,7 @@ NTK = {"type": "ntk", "factor": 2.0}
         ("modernbert", "layer_types", ["full_attention"], ["each of 3 blocks"]),
         ("modernbert", "layer_types", [[]] * 3, ["each of 3 blocks"]),
         ("modernbert", "layer_types", "full", ["must be a list"]),
-        ("modernbert", "num_hidden_layers", 10**12, ["blocks, and "]),
+        ("modernbert", "num_hidden_layers", 10**12, ["blocks, but "]),
         ("modernbert", "rope_parameters", {"full_attention": 3}, ["an object"]),
         ("deberta_v2", "pos_att_type", 3, ["p2c and c2p"]),
         ("deberta_v2", "pos_att_type", ["c2p"], ["p2c and c2p"]),
@@ -140,7 +140,7 @@ NTK = {"type": "ntk", "factor": 2.0}
         ("gte_of_hub", "pack_qkv", False, ["False is not supported"]),
         ("gte_of_hub", "layer_norm_type", "rms_norm", ["'rms_norm'"]),
         ("gte_of_hub", "position_embedding_type", "absolute", ["'absolute'"]),
-        ("nomic_bert_of_hub", "hidden_size", 17, ["n_embd", "16 is not"]),
+        ("nomic_bert_of_hub", "hidden_size", 17, ["n_embd", "16 differs from"]),
         ("nomic_bert_of_hub", "activation_function", "gelu", ["'gelu' is not"]),
         ("nomic_bert_of_hub", "activation_function", GONE, ["has no key"]),
         ("nomic_bert_of_hub", "layer_norm_epsilon", GONE, ["has no key"]),
