@@ -474,8 +474,8 @@ class TestTokenizer:
             (
                 "post_processor special_tokens [SEP] ids",
                 [4],
-                "'post_processor': a text must stand between one token and "
-                "another, each with the id",
+                "'post_processor': a text must be between one token and "
+                "another, each with its id",
             ),
             (
                 "post_processor",
@@ -489,7 +489,7 @@ class TestTokenizer:
                     "cls": ["[CLS]", 4],
                     "sep": ["[SEP]", 3],
                 },
-                "each with the id",
+                "each with its id",
             ),
             ("added_tokens", 3, "'added_tokens'"),
             ("added_tokens", [None], "'added_tokens', '0'"),

@@ -249,8 +249,8 @@ def with_tokenizer(**options):
             lambda: classifier(keras.layers.Dense(8), keras.layers.Dense(3)),
             "After the encoder there must be Bert's classifier",
         ),
-        (lambda: modern_classifier(scale=False), "behind the encoder must be"),
-        (lambda: modern_classifier(center=False), "behind the encoder must be"),
+        (lambda: modern_classifier(scale=False), "the encoder there must be"),
+        (lambda: modern_classifier(center=False), "the encoder there must be"),
         (
             lambda: modern_classifier("elu"),
             "`activation` of the classifier must be",
