@@ -393,21 +393,21 @@ def _named(
     folder: Folder, settings: Config, key: str, usual: str | None
 ) -> Config:
     """Returns a special token by its name, with the most settings known."""
-    setting = [
+    candidates = [
         each if isinstance(each, dict) else {"content": each}
         for values in (settings.values, _opened(folder, SPECIAL).values)
         if (each := values.get(key)) is not None
     ] or [{"content": usual}]
-    content = setting[0].get("content")
+    content = candidates[0].get("content")
     # Only this list has objects; other keys may have the token's text alone.
     listed = Config(settings.values, settings.path).part(DECODER, {}).values
     same = [
         each
-        for each in (*listed.values(), *setting)
+        for each in (*listed.values(), *candidates)
         if isinstance(each, dict) and each.get("content") == content
     ]
-    entries = next((each for each in same if len(each) > 1), same[0])
-    return Config(entries, f"{settings.path}', '{key}")
+    best = next((each for each in same if len(each) > 1), same[0])
+    return Config(best, f"{settings.path}', '{key}")
 
 
 def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
@@ -416,10 +416,10 @@ def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
     Some versions of transformers read these settings, others the template in
     the tokenizer's own file.
     """
-    entries = {"add_bos_token", "add_eos_token"} & {*settings.values}
-    if entries and layer.num_separators is not None:
+    flags = {"add_bos_token", "add_eos_token"} & {*settings.values}
+    if flags and layer.num_separators is not None:
         raise settings.wrong(
-            min(entries), f"pairs of texts get other special tokens by {WHOLE}"
+            min(flags), f"pairs of texts get other special tokens by {WHOLE}"
         )
     # Whether the class adds tokens of its own.
     is_own = not isinstance(layer, BytePairTokenizer) and (
@@ -430,16 +430,16 @@ def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
         ("bos", "cls", layer.start_token),
         ("eos", "sep", layer.end_token),
     ):
-        setting = {}
-        if entries:
+        contents = {}
+        if flags:
             key, usual = f"add_{added}_token", None if is_bert else token
             found = _named(folder, settings, f"{added}_token", usual)
             adds = settings.take(key, False, *_PERHAPS)
-            setting[key] = found.take("content") if adds else None
+            contents[key] = found.take("content") if adds else None
         if is_own:
             key = f"{other}_token"
-            setting[key] = _named(folder, settings, key, token).take("content")
-        for key, content in setting.items():
+            contents[key] = _named(folder, settings, key, token).take("content")
+        for key, content in contents.items():
             if content != token:
                 raise settings.wrong(
                     key,
@@ -618,14 +618,14 @@ def _longest(folder: Folder, settings: Config, encoder: Any) -> int | None:
     name = next((name for name in LENGTHS if folder.has(name)), LENGTHS[0])
     lengths = _opened(folder, name)
     lengths.expect("do_lower_case", False)
-    setting = [(lengths, "max_seq_length")]
+    keys = [(lengths, "max_seq_length")]
     if lengths.values.get("max_seq_length") is None:
-        setting = [(settings, "model_max_length")]
+        keys = [(settings, "model_max_length")]
         if folder.has(MODULES):
-            setting.append((_opened(folder, CONFIG), "max_position_embeddings"))
+            keys.append((_opened(folder, CONFIG), "max_position_embeddings"))
     limits = [
         config.checked(key, check_positive)
-        for config, key in setting
+        for config, key in keys
         if config.values.get(key) is not None
     ]
     if isinstance(encoder.input_position, PositionEmbedding):
