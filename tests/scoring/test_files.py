@@ -25,8 +25,8 @@ from keras_posenc.scoring.processes import Worker
 
 pytestmark = pytest.mark.tensorflow
 EMPTY = (
-    "it has 0 bytes, so perhaps it was not written whole: write it again, or "
-    "take it away"
+    "it has 0 bytes, so perhaps writing it was interrupted: write it again, or "
+    "move it away"
 )
 TEXTS = ["ab", None, "abc", "a" * 50, "", "hea"]
 
@@ -109,7 +109,7 @@ def test_another_run_is_refused(files, scorer, data, tmp_path):
     out = tmp_path / "out"
     kp.score_files(scorer, data, out=out, verbose=False)
     other = kp.Scorer(files.vectors, window=4)
-    with pytest.raises(ValueError, match=r"its keep is \['id'\], and not \[\]"):
+    with pytest.raises(ValueError, match=r"its keep is \['id'\], not \[\]"):
         kp.score_files(other, data, out=out, verbose=False)
     copy = tmp_path / "other.tflite"
     kp.export_litert(files.numbers, copy, verify=False, verbose=False)
@@ -360,7 +360,7 @@ def test_formats_agree(files, tmp_path):
             1: "'text' is null",
             3: long,
             6: bad["j.jsonl"][6],
-            7: "'id' is no string, as in the first rows",
+            7: "'id' is not string, as in the first rows",
             8: "the line is not a JSON object",
             9: "'text' is not text: strings",
         },

@@ -117,7 +117,7 @@ def test_ids_and_the_rows_that_they_are_wrong_in(files, alone):
         3: "the model does not take it: indices[0,1] = 999 is not in [0, 14)",
         4: "'tokens' is null",
         5: "'tokens' holds a null",
-        6: f"'tokens' holds {2**40}, which is no int32",
+        6: f"'tokens' has {2**40}, which is not int32",
     }
     right = [rows[place] for place in (0, 1, 2, 7)]
     for row, scores in zip(right, good["scores"].to_pylist(), strict=True):
@@ -321,7 +321,7 @@ def test_vectors(files):
     far = pa.table({"vector": [[1e300, 2.0, 3.0], [float("inf"), 2.0, 3.0]]})
     good, bad = scorer(far)
     assert good.num_rows == 1
-    assert "holds 1e+300, which is no float32" in bad["reason"][0].as_py()
+    assert "has 1e+300, which is not float32" in bad["reason"][0].as_py()
     good, _ = scorer(pa.table({"vector": rows}))
     fixed = pa.array(rows[:1], pa.list_(pa.float64(), 3))
     assert scorer(pa.table({"vector": fixed}))[0].equals(good.slice(0, 1))
