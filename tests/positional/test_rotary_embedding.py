@@ -454,7 +454,7 @@ def test_refuses_odd_widths():
         kp.SelfAttention(2, attention_position=kp.RotaryEmbedding()).build(
             (None, None, 6)
         )
-    with pytest.raises(ValueError, match=r"width 6 .*turns 3 features"):
+    with pytest.raises(ValueError, match=r"width 6 .*rotates 3 features"):
         kp.RotaryEmbedding(partial_rotary_factor=0.5).build((2, 3, 6))
 
 
