@@ -1,4 +1,4 @@
-"""Progress on standard error, without the logs of native code."""
+"""Shows the steps of long work, and not the logs of native code."""
 
 import contextlib
 import datetime
