@@ -1,4 +1,4 @@
-"""Exact positional encodings and Transformers for Keras 3."""
+"""Positional encodings and Transformer layers for Keras 3, and exports."""
 
 __version__ = "0.1.0"
 
@@ -7,15 +7,15 @@ import pkgutil
 import re
 from typing import Any
 
-# Public names by module are listed in the stub alone, which type checkers read
+# The stub lists the public names by module: one list, which type checkers read
 # too.
 _STUB = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
 _MODULES = {
     name: module
     for module, name in re.findall(r"from (\S+) import (\w+) as", _STUB)
 }
-# Imported when a name of theirs is first used. No `.keras` file holds any of
-# these, and they take longer to import than all the layers.
+# Imported when one of their names is first used: no `.keras` file needs them,
+# and they take longer to import than all layers.
 _LATE = (
     "keras_posenc.checkpoints.hugging_face",
     "keras_posenc.checkpoints.keras_hub",

@@ -1,6 +1,6 @@
-"""Checks of arguments, in one voice; without Keras.
+"""Checks of arguments with uniform messages; imports no Keras.
 
-Every message names the argument, what it must be, and what came.
+Every message names the argument, what it must be, and what it was.
 """
 
 import inspect
@@ -11,14 +11,14 @@ from typing import Any
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is one number, NumPy's too, and no bool."""
+    """Returns whether `value` is one number, NumPy's included, and no bool."""
     return not isinstance(value, bool | str | bytes) and (
         hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
     )
 
 
 def as_integer(value: Any) -> int | None:
-    """Returns an integer, NumPy's too, as an `int`; None for all else."""
+    """Returns an integer, NumPy's included, as an `int`; None for all else."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -106,7 +106,7 @@ def check_bool(name: str, value: Any) -> bool:
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     """Returns `value` if it is one of `choices`, else raises `ValueError`."""
-    # Keras reads "add" in a `.h5` file as its function of that name.
+    # Keras turns "add" from an `.h5` file into its function of that name.
     if inspect.isfunction(value):
         value = value.__name__
     if isinstance(value, str | None) and value in choices:

@@ -1,4 +1,4 @@
-"""Models on meshes of devices: layouts, files of what is sharded, resuming."""
+"""Models on several devices: sharding layouts, saving, resuming."""
 
 import os
 import re
@@ -22,50 +22,50 @@ from keras_posenc.transformer.self_attention import SelfAttention
 def layout_map(
     model: Any, mesh: Any, *, axis: str = "model"
 ) -> keras.distribution.LayoutMap:
-    """Which variables of a model are sharded over a mesh, and how.
+    """Returns which variables of a model are sharded over a mesh, and how.
 
-    It is read off the layers, by their types and not by names. Of each pair of
-    projections the first is sharded by its columns and the second by its rows,
-    so that what is between them is sharded too:
+    The layout is derived from the types of layers, not from names. Of each
+    pair of projections the first is sharded by columns and the second by rows,
+    so that the activations between them are sharded too:
 
     - `SelfAttention`: `query_key_value`, then `output_projection`. One matrix
-      holds the queries, keys and values of all heads, and is sharded wherever
-      the axis divides its columns, whether or not it divides its heads; behind
-      it XLA moves each head to where it belongs.
+      holds the queries, keys and values of all heads. It is sharded wherever
+      the axis divides its columns, whether or not it divides its heads; XLA
+      then moves each head to its device.
     - `CrossAttention`: `query`, then `output_projection`. Keys and values of
-      grouped heads that the axis does not divide are replicated, and the
-      queries alone are sharded.
+      grouped heads that the axis does not divide are replicated, and only the
+      queries are sharded.
     - `FeedForward`: `intermediate` and its gate, then `output_projection`.
-    - Embeddings of ids, Keras's own included, by their columns; the logits of
-      the package's models by theirs.
+    - Embeddings of ids, Keras's own included, by columns; the logits of the
+      package's models by columns.
     - The matrix of `TransformerXLBias`, and its biases, by heads.
 
-    What LoRA or int8 adds to them is sharded as they are. All else is
-    replicated: norms, tables of positions and of distances, layers that are
-    not of this package, such as a head, what a class of another's adds to an
-    embedding, and whatever the axis does not divide. Numbers depend on none of
-    this, but for the order of sums. An optimizer's variables follow those that
-    they are for.
+    LoRA and int8 variables are sharded as their kernels are. Everything else
+    is replicated: norms, tables of positions and of distances, layers that are
+    not of this package, such as a head, variables that a subclass adds to an
+    embedding, and whatever the axis does not divide. The results do not depend
+    on the layout, except for rounding. An optimizer's variables are sharded as
+    the variables that they belong to.
 
     Args:
-        model: A built model, or layer. Its values are not read: one that is
-            made in `keras.StatelessScope(initialize_variables=False)` has none
-            and takes no memory, if `keras.utils.clear_session()` comes behind:
-            else Keras makes up for it with the next model.
+        model: A built model, or layer. Its values are not read: a model made
+            in `keras.StatelessScope(initialize_variables=False)` has none and
+            takes no memory. Call `keras.utils.clear_session()` after it, or
+            Keras initializes its variables with the next model.
         mesh: A `keras.distribution.DeviceMesh`.
         axis: The axis of the mesh to shard over.
 
     Returns:
         A `keras.distribution.LayoutMap` with an entry for the path of each
-        variable, for `keras.distribution.ModelParallel`. Make the model once
-        more within that, with the same names, as `keras.models.clone_model`
-        does: a variable that is like one to shard, under another path, is an
-        error there and not replicated in silence.
+        variable, for `keras.distribution.ModelParallel`. Make the model again
+        within that, with the same names, as `keras.models.clone_model` does: a
+        variable that looks like a sharded one, but has another path, is an
+        error there instead of being replicated silently.
 
     Raises:
         ValueError: The mesh is not Keras's or has no such axis, a layer is not
-            built, a variable is of a quantization other than int8, or two have
-            one path.
+            built, a variable has a quantization other than int8, or two
+            variables have the same path.
 
     Example:
     >>> import keras
@@ -123,14 +123,14 @@ def layout_map(
 
 
 def _sharded_within(layer: Any, size: int) -> Iterator[tuple[Any, str]]:
-    """The parts of a layer that an axis of this size divides, and which way."""
+    """Yields the parts of a layer that an axis of this size divides."""
     for part, way, count in _parts_of(layer):
         if part is not None and count % size == 0:
             yield part, way
 
 
 def _parts_of(layer: Any) -> Iterator[tuple[Any, str, int]]:
-    """The parts to shard, by rows or columns, and into how many at most."""
+    """Yields parts, by rows or columns, and how many pieces they can have."""
     match layer:
         case SelfAttention():
             units = layer.query_key_value.units
@@ -153,9 +153,9 @@ def _parts_of(layer: Any) -> Iterator[tuple[Any, str, int]]:
 
 
 def _axes_of(variable: Any, layer: Any, way: str, axis: str) -> tuple[Any, ...]:
-    """The axes of a variable of a layer that is sharded by rows or columns."""
+    """Returns the axes of a variable of a layer sharded by rows or columns."""
     rows, columns = (axis, None) if way == "rows" else (None, axis)
-    # The names are those of Keras's attributes; int8 and LoRA included.
+    # Attribute names of Keras, with those of int8 and LoRA.
     known = {
         "kernel": (rows, columns),
         "bias": (columns,),
@@ -168,13 +168,13 @@ def _axes_of(variable: Any, layer: Any, way: str, axis: str) -> tuple[Any, ...]:
     mode = layer.quantization_mode
     axes = known.get(variable.name)
     if isinstance(layer, keras.layers.Embedding):
-        # Of which others make classes: what they add is replicated.
+        # A subclass may have more variables: those are replicated.
         by_columns = variable.name in ("embeddings", "lora_embeddings_b")
         axes = (None,) * (len(variable.shape) - by_columns)
         axes = (*axes, columns) if by_columns else axes
     if axes is None or mode not in (None, "int8"):
         raise ValueError(
-            "`model` has a variable of which nobody said how it is sharded: "
+            "`model` has a variable without a known sharding: "
             f"'{variable.path}' of a {type(layer).__name__}"
             + (f" quantized to {mode}" if mode else "")
         )
@@ -182,7 +182,7 @@ def _axes_of(variable: Any, layer: Any, way: str, axis: str) -> tuple[Any, ...]:
 
 
 class _LayoutMap(keras.distribution.LayoutMap):
-    """As Keras's, which has no layout for what it knows under another name."""
+    """Keras's layout map, with an error for variables under another path."""
 
     def __getitem__(self, path: str) -> Any:
         layout = super().__getitem__(path)
@@ -191,7 +191,7 @@ class _LayoutMap(keras.distribution.LayoutMap):
         return layout
 
     def _check(self, path: str) -> None:
-        """Raises `ValueError` for what would be sharded at another path."""
+        """Raises `ValueError` if a variable is sharded at another path."""
         for known, layout in self.items():
             if any(layout.axes) and _tail(known) == _tail(path):
                 raise ValueError(
@@ -204,7 +204,7 @@ class _LayoutMap(keras.distribution.LayoutMap):
 
 
 def _tail(path: str) -> list[str]:
-    """The layer and the variable of a path, without the numbers of names."""
+    """Returns names of layer and variable, without the numbers at the end."""
     return [re.sub(r"_\d+$", "", name) for name in path.split("/")[-2:]]
 
 
@@ -214,26 +214,26 @@ def _tail(path: str) -> list[str]:
 def save_gathered(model: Any, path: Any) -> Path:
     """Saves a model whose variables are sharded over several processes.
 
-    Every process calls it, at the same point. One variable after another is
-    gathered: each device holds one as a whole for a moment, and the host of
-    process 0 all of them. Process 0 writes the file beside its place and
-    renames it, so that there is all of it or what was there before; the others
-    wait. It is an ordinary file, which loads on every backend, on one device,
-    with the optimizer's state.
+    Every process calls it, at the same point. Variables are gathered one after
+    another: each device holds one of them completely for a moment, and the
+    host of process 0 all of them. Process 0 writes a temporary file and renames
+    it, so that there is always a complete file, the old or the new; the others
+    wait. It is an ordinary file, with the optimizer's state, that loads on
+    every backend and on one device.
 
     With one process, or without JAX, it writes what `model.save` writes.
 
     Args:
         model: A Keras model.
-        path: A path that ends in `.keras`. Process 0 alone writes there.
+        path: A path that ends in `.keras`. Only process 0 writes there.
 
     Returns:
         The path.
 
     Raises:
         ValueError: The path has another ending.
-        Exception: What writing raised, on process 0.
-        RuntimeError: Writing failed there, on every other process.
+        Exception: On process 0, whatever writing raised.
+        RuntimeError: On every other process: writing failed on process 0.
 
     Example:
     >>> import tempfile
@@ -265,7 +265,7 @@ def save_gathered(model: Any, path: Any) -> Path:
     if is_first:
         distribution = keras.distribution.distribution()
         try:
-            # What Keras makes while it writes is of this process alone.
+            # Variables that Keras makes while it writes are on this process.
             keras.distribution.set_distribution(None)
             with lent_values(values):
                 _write(model, path)
@@ -273,7 +273,7 @@ def save_gathered(model: Any, path: Any) -> Path:
             failure = error
         finally:
             keras.distribution.set_distribution(distribution)
-    # What the others wait for, and hear of.
+    # Here the other processes wait, and learn whether it failed.
     failed = multihost_utils.broadcast_one_to_all(np.int32(failure is not None))
     if failure is not None:
         raise failure
@@ -291,7 +291,7 @@ def _process_count() -> int:
 
 
 def _variables(model: Any) -> list[Any]:
-    """All that a file of a model holds."""
+    """Returns all variables that a file of a model holds."""
     optimizer = getattr(model, "optimizer", None)
     return [
         *model.variables,
@@ -318,28 +318,28 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     """Loads the latest checkpoint of `keras.callbacks.OrbaxCheckpoint`.
 
     Weights, the optimizer's state and the states of seed generators, such as
-    those of dropouts, come back as they were, on whatever devices and processes
-    the model is on now. Keras's own `model.load_weights` leaves out what it
-    finds under no path, without a word, and says nothing of the epoch.
+    those of dropouts, are restored on whatever devices and processes the model
+    is on now. Keras's own `model.load_weights` silently leaves out what it
+    does not find at its path, and does not return the epoch.
 
     Args:
-        model: The model that was trained, made and compiled again, as the
-            first of a process if layers go without names: Keras counts them.
-        directory: That of the callback, which saves at the end of each epoch
-            (`save_freq="epoch"`) all there is (not `save_weights_only`). All
-            processes see it.
+        model: The model that was trained, made and compiled again. If layers
+            have no names, it must be the first model of the process: Keras
+            numbers them.
+        directory: The folder of the callback, which saves all (not
+            `save_weights_only`) at the end of each epoch
+            (`save_freq="epoch"`). All processes must see it.
 
     Returns:
-        The epoch to go on from, for `fit(initial_epoch=...)`; 0 where there is
+        The epoch to continue from, for `fit(initial_epoch=...)`; 0 where there
         no checkpoint yet.
 
     Raises:
         ImportError: The library `orbax-checkpoint` is missing.
-        ValueError: There is a file in place of the folder, or it is itself a
-            checkpoint, the backend is not JAX, the model is not built or not
-            compiled, processes see different checkpoints, or the latest is not
-            whole, of another model, whose variables are named, or within an
-            epoch.
+        ValueError: `directory` is a file or itself a checkpoint, the backend
+            is not JAX, the model is not built or not compiled, processes see
+            different checkpoints, or the latest one is incomplete, of another
+            model (the message names the variables), or within an epoch.
 
     Example:
     >>> import keras
@@ -352,7 +352,7 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     directory = _folder(directory)
     if keras.config.backend() != "jax":
         raise ValueError(
-            "`restore_checkpoint` takes the backend JAX. "
+            "`restore_checkpoint` needs the backend JAX. "
             f"Received: backend {keras.config.backend()!r}"
         )
     if getattr(model, "optimizer", None) is None:
@@ -375,22 +375,22 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     if step is None:
         return 0
     path = os.path.join(directory, str(step))
-    if not model.optimizer.built:  # some would be built twice
+    if not model.optimizer.built:  # building twice fails for some
         model.optimizer.build(model.trainable_variables)
     state = model.get_state_tree()
-    # Those of metrics begin anew with each epoch, or come with the first.
+    # Metrics start again with each epoch, or are not built yet.
     del state["metrics_variables"]
     try:
         found = ocp.pytree_metadata(path, checkpointable_name="pytree")
     except ocp.errors.InvalidLayoutError as error:
         raise ValueError(
-            f"'{path}' is no checkpoint of `OrbaxCheckpoint`, or parts of it "
-            "are missing. Remove it to go on from the one before"
+            f"'{path}' is not a checkpoint of `OrbaxCheckpoint`, or is "
+            "incomplete. Remove it to resume from the one before"
         ) from error
     saved = dict(found.metadata)
     metrics = saved.pop("metrics_variables", {})
     _check_same(state, saved, path)
-    # Each to where it is to lie now, whatever lay where when it was saved.
+    # To the current sharding, whatever it was when the state was saved.
     wanted = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
         state,
@@ -405,32 +405,32 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
 
 
 def _folder(directory: Any) -> str:
-    """An absolute path.
+    """Returns an absolute path.
 
     Raises:
-        ValueError: A file is in the way, where Orbax would wait without an end,
-            or it is one of the checkpoints, in which Orbax would find none.
+        ValueError: It is a file, for which Orbax would wait without end, or it
+            is itself a checkpoint, in which Orbax would find none.
     """
     given = os.path.expanduser(os.fspath(directory))
-    if "://" in given:  # of a cloud, which Orbax knows
+    if "://" in given:  # cloud storage, which Orbax supports
         return given
     path = Path(given).absolute()
     there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir():
         raise ValueError(
-            "`directory` must be a folder, or the path of one to come. "
+            "`directory` must be a folder, or a path that does not exist yet. "
             f"Received: directory='{given}', and '{there}' is a file"
         )
     if (path / "_CHECKPOINT_METADATA").exists():
         raise ValueError(
-            "`directory` must be that of the callback, which holds the "
-            f"checkpoints. Received: directory='{given}', one of them"
+            "`directory` must be the folder of the callback, which holds the "
+            f"checkpoints. Received: directory='{given}', which is one of them"
         )
     return str(path)
 
 
 def _check_shared(step: int | None, directory: str) -> None:
-    """Raises `ValueError`, on all processes, unless they see the same."""
+    """Raises `ValueError`, on all processes, if they see different ones."""
     if _process_count() == 1:
         return
     from jax.experimental import multihost_utils
@@ -440,24 +440,24 @@ def _check_shared(step: int | None, directory: str) -> None:
     if len(set(found)) > 1:
         raise ValueError(
             "`directory` must be one that all processes see. Received: "
-            f"directory={directory!r}, whose latest checkpoint is, by the "
-            f"number of the process, {[None if x < 0 else x for x in found]}"
+            f"directory={directory!r}, whose latest checkpoint is, for each "
+            f"process, {[None if x < 0 else x for x in found]}"
         )
 
 
 def _check_epoch(step: int, variables: Any, path: str) -> None:
-    """Raises `ValueError` for what `save_freq` of some batches has saved."""
+    """Raises `ValueError` for a checkpoint saved within an epoch."""
     for place, value in _leaves(variables):
         if place.endswith("iteration") and int(value) == step:
             raise ValueError(
-                f"The checkpoint '{path}' was saved behind {step} batches, and "
-                "not behind an epoch. `OrbaxCheckpoint` must have "
+                f"The checkpoint '{path}' was saved after {step} batches, not "
+                "after an epoch. Give `OrbaxCheckpoint` the argument "
                 "`save_freq='epoch'`"
             )
 
 
 def _check_same(state: Any, saved: Any, path: str) -> None:
-    """Raises `ValueError` unless two trees have the same shapes by paths."""
+    """Raises `ValueError` unless two trees have equal paths and shapes."""
     own, other = (
         {
             f"{place}: {tuple(value.shape)} {value.dtype}"
@@ -469,7 +469,7 @@ def _check_same(state: Any, saved: Any, path: str) -> None:
         raise ValueError(
             f"The checkpoint '{path}' is of another model. "
             f"Missing there: {sorted(own - other) or None}; "
-            f"in excess: {sorted(other - own) or None}"
+            f"not in the model: {sorted(other - own) or None}"
         )
 
 

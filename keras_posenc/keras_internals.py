@@ -1,12 +1,9 @@
-"""What is private to Keras and used all the same. Nothing else may name it.
+"""Everything that uses what is private to Keras or TensorFlow.
 
-Nor what is private to the TensorFlow below it.
-
-Keras says neither of a tensor's mask where it is written or read behind a
-layer, nor of a graph which layer made a tensor from what, nor who compiles it,
-and lets no variable of several processes have a value of one. Each function
-here has a test of its own, which says what breaks when Keras, or TensorFlow
-below it, changes the name.
+No other file may. Keras has no public way to read or write a tensor's mask
+outside a layer, to learn which layer made a symbolic tensor and who compiles
+it, or to give a variable of several processes a value of one. Each function
+here has its own test, which fails when Keras or TensorFlow changes the name.
 """
 
 import contextlib
@@ -22,46 +19,46 @@ _EXPORTERS = ("keras.src.export.onnx", "keras.src.export.openvino")
 
 
 def carried_mask(tensor: Any) -> Any:
-    """The mask that a tensor carries from layer to layer, or None."""
+    """Returns the mask that a tensor carries between layers, or None."""
     return getattr(tensor, "_keras_mask", None)
 
 
 def carry_mask(tensor: Any, mask: Any) -> None:
-    """Has a tensor carry a mask, as a layer's `compute_mask` would."""
+    """Attaches a mask to a tensor, as a layer's `compute_mask` would."""
     tensor._keras_mask = mask
 
 
 def layer_behind(tensor: Any) -> Any:
-    """The layer, or other operation, that made a symbolic tensor."""
+    """Returns the layer, or other operation, that made a symbolic tensor."""
     return tensor._keras_history.operation
 
 
 def tensors_behind(tensor: Any) -> list[Any]:
-    """The symbolic tensors of which that operation made it."""
+    """Returns the symbolic tensors that this operation made it from."""
     history = tensor._keras_history
     node = history.operation._inbound_nodes[history.node_index]
     return list(node.input_tensors)
 
 
 def layers_within(layer: Any) -> Iterator[Any]:
-    """A layer or model and all layers inside it, at any depth."""
+    """Yields a layer or model and all layers inside it, at any depth."""
     yield from layer._flatten_layers()
 
 
 def recomputing_mode(layer: Any) -> tuple[str | None, list[str]]:
-    """The mode, and the names, of the `keras.RematScope` of a layer."""
+    """Returns the mode and the layer names of a layer's `keras.RematScope`."""
     mode = layer._remat_mode
     return (None, []) if mode is None else (mode.mode, mode.layer_names)
 
 
 def recompute_within_others(layer: Any) -> None:
-    """Has a layer computed again with those around it, and not by itself."""
+    """Has a layer recomputed as a part of others, not by itself."""
     layer._remat_mode = None
 
 
 def is_compiled_by_xla(tensor: Any) -> bool:
-    """Whether TensorFlow has XLA compile what is made of a tensor."""
-    graph = getattr(tensor, "graph", None)  # that of a loop, and those around
+    """Returns whether XLA compiles the graph that a tensor belongs to."""
+    graph = getattr(tensor, "graph", None)  # of a loop; then those around it
     while graph is not None:
         flow = graph._get_control_flow_context()
         while flow is not None:
@@ -73,9 +70,9 @@ def is_compiled_by_xla(tensor: Any) -> bool:
 
 
 def is_exported_by_keras() -> bool:
-    """Whether `model.export` is tracing, to ONNX or OpenVINO.
+    """Returns whether `model.export` is tracing, to ONNX or OpenVINO.
 
-    Keras says nothing of that to layers: its functions are on the stack.
+    Keras does not tell layers, but its functions are on the stack then.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -90,16 +87,17 @@ def unread_converter(
     signatures: Sequence[str],
     is_compact: Callable[[bytes], bool] = lambda content: False,
 ) -> Any:
-    """A converter of a SavedModel to LiteRT that does not read it in Python.
+    """Returns a converter from SavedModel to LiteRT that skips Python's steps.
 
-    TensorFlow's public one loads it twice and imports its graph once more, to
-    look for fake quantization and for notes. A file that is not quantized
-    needs neither.
+    TensorFlow's public converter loads the SavedModel twice and imports its
+    graph once more, to look for fake quantization and for debug information.
+    Without quantization neither is needed.
 
     Args:
         folder: The SavedModel.
         signatures: Their names.
-        is_compact: Whether a file need not be packed anew, with equal constants
+        is_compact: Takes the file's bytes; returns whether equal constants are
+            stored once already, so that the file need not be packed again.
             once.
     """
     import tensorflow as tf
@@ -125,10 +123,10 @@ def unread_converter(
 
 @contextlib.contextmanager
 def lent_values(pairs: Sequence[tuple[Any, Any]]) -> Iterator[None]:
-    """Lends each variable a value, wherever that lies, and takes it back.
+    """Gives each variable another value, wherever it is, and takes it back.
 
     Args:
-        pairs: Variables, and what they hold meanwhile.
+        pairs: Variables, with their values within the context.
     """
     own = [variable._value for variable, _ in pairs]
     try:
@@ -141,18 +139,18 @@ def lent_values(pairs: Sequence[tuple[Any, Any]]) -> Iterator[None]:
 
 
 def variable_within(variable: Any) -> Any:
-    """The backend's variable of a Keras variable; None before it has one.
+    """Returns the backend's variable of a Keras variable, or None before it.
 
-    `variable.value` is what a `keras.StatelessScope` has in its place.
+    Within a `keras.StatelessScope`, `variable.value` is another one.
     """
     return variable._value
 
 
 @contextlib.contextmanager
 def forgotten_calls(operations: Sequence[Any]) -> Iterator[None]:
-    """Has layers, and other operations, forget how they are called within.
+    """Restores, at the end, whether and how operations were called.
 
-    That is, whether they were, and the nodes that each new graph adds.
+    Calling a layer adds nodes to it; each graph that is traced adds some.
     """
     nodes = [
         (found, len(found))
@@ -174,10 +172,10 @@ def forgotten_calls(operations: Sequence[Any]) -> Iterator[None]:
 
 
 def set_policy(layer: Any, policy: Any) -> Any:
-    """Sets a layer's dtype policy, and nothing else; returns the former one.
+    """Sets a layer's dtype policy, and nothing else; returns the old one.
 
-    The public setter writes into a `DTypePolicyMap`, which the layers of a
-    model share, and runs what a class has for a `__setattr__`.
+    The public setter would write into a `DTypePolicyMap`, which the layers of
+    a model share, and run the class's own `__setattr__`.
     """
     former = vars(layer)["_dtype_policy"]
     vars(layer)["_dtype_policy"] = policy
@@ -186,11 +184,11 @@ def set_policy(layer: Any, policy: Any) -> Any:
 
 @contextlib.contextmanager
 def separate_traces() -> Iterator[None]:
-    """Has every `tf.function` traced again in this thread, for this context.
+    """Has every `tf.function` traced again in this thread, within the context.
 
-    As it ends, each function forgets these traces, and has those of before.
-    TensorFlow keeps traces by, among others, the policy for variables of the
-    SavedModel that is being written. A policy of our own makes ours ours.
+    At the end each function forgets these traces and has its former ones.
+    TensorFlow looks traces up by, among others, the variable policy of the
+    SavedModel that is being written: a policy of our own keeps them apart.
     """
     options = types.SimpleNamespace(experimental_variable_policy=_Policy())
     policy = weakref.ref(options.experimental_variable_policy)
@@ -234,7 +232,7 @@ def _saving(options: Any) -> Any:
 def _forget_traces(policy: Any) -> None:
     from tensorflow.core.function.polymorphism import function_cache
 
-    # Nothing lists them: any layer, closure or module may hold a function.
+    # There is no list of them: any layer, closure or module may hold one.
     caches = [
         each
         for each in gc.get_objects()

@@ -1,4 +1,4 @@
-"""What whoever waits is shown: steps, and not the logs of native code."""
+"""Shows the steps of long work, and not the logs of native code."""
 
 import contextlib
 import datetime
@@ -37,9 +37,9 @@ _CHATTER = re.compile(
 
 
 def printable(text: str) -> str:
-    """A text with what a terminal would obey, or not show, as escapes.
+    """Returns a text with escapes for what a terminal obeys or cannot show.
 
-    What files hold may be in it, and so may be anything.
+    A text from a file may contain anything, terminal commands included.
     """
     return _UNPRINTABLE.sub(
         lambda found: (
@@ -53,12 +53,12 @@ def printable(text: str) -> str:
 
 @contextlib.contextmanager
 def printable_errors() -> Iterator[None]:
-    """Makes what is said of files a line that can be shown: see `printable`."""
+    """Makes messages about files printable and short: see `printable`."""
     try:
         yield
     except (ValueError, FileNotFoundError) as error:
         shown = printable(str(error)[: _LONGEST + 1])
-        if len(shown) > _LONGEST:  # a name in a file may have any length
+        if len(shown) > _LONGEST:  # names in files may have any length
             shown = f"{shown[:_LONGEST]}…"
         if shown == str(error):
             raise
@@ -68,18 +68,18 @@ def printable_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress(verbose: int) -> Iterator[Callable[[str], None]]:
-    """A function that shows a step of long work on standard error.
+    """Yields a function that shows the current step on standard error.
 
     What native code logs meanwhile is not shown, unless `verbose` is 2: see
     `_native_logs_kept`. The errors among it become a note of the exception
     that ends the work, if one does.
 
     Args:
-        verbose: 0 or False shows nothing, 1 or True the steps, and 2 also what
-            native code logs.
+        verbose: 0 or False shows nothing, 1 or True the steps, and 2 also the
+            logs of native code.
 
     Yields:
-        A function that takes what is being done now.
+        A function that takes the name of the step that starts.
     """
     with contextlib.ExitStack() as stack:
         stderr = None
@@ -94,7 +94,7 @@ def progress(verbose: int) -> Iterator[Callable[[str], None]]:
 
         console = Console(file=stderr, stderr=True)
         if not console.is_terminal:
-            # As it is: a path has no markup, and is not broken in two.
+            # Unchanged: a path has no markup, and is not broken in two.
             yield lambda message: console.print(
                 Text(f"{message} ..."), soft_wrap=True
             )
@@ -105,7 +105,7 @@ def progress(verbose: int) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def _tensorflow_only_warns() -> Iterator[None]:
-    """In notebooks TensorFlow tells standard output what it writes."""
+    """Drops TensorFlow's logs below warnings: a notebook would show them."""
     logger = logging.getLogger("tensorflow")
 
     def is_warning(record: logging.LogRecord) -> bool:
@@ -120,18 +120,18 @@ def _tensorflow_only_warns() -> Iterator[None]:
 
 @contextlib.contextmanager
 def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
-    """A function that shows on standard error how many rows are done.
+    """Yields a function that shows on standard error how many rows are done.
 
-    On a terminal by a bar, with rows per second and the time left; elsewhere
-    by a line, at most every ten seconds. Before there are any, the model is
-    being loaded.
+    On a terminal it shows a bar, with rows per second and the time left;
+    elsewhere a line, at most every ten seconds. Before the first rows it shows
+    that the model is being loaded.
 
     Args:
         verbose: Whether to show anything.
         total: How many bytes there are to read.
 
     Yields:
-        A function that takes the rows and the bytes that are done.
+        A function that takes the numbers of rows and of bytes done so far.
     """
     if not verbose:
         yield lambda rows, done: None
@@ -155,7 +155,7 @@ def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
     if not console.is_terminal:
         last = began
 
-        def tell(rows: int, done: int) -> None:
+        def show(rows: int, done: int) -> None:
             nonlocal last
             if time.monotonic() - last >= 10:
                 last = time.monotonic()
@@ -166,7 +166,7 @@ def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
                     words = f"{share}%: {words}, {_clock(left)} left"
                 console.print(words, highlight=False)
 
-        yield tell
+        yield show
         return
     columns = BarColumn(), TimeRemainingColumn(), TextColumn("{task.fields[a]}")
     with Progress(*columns, console=console, transient=True) as bar:

@@ -1,4 +1,4 @@
-"""`python -m keras_posenc_cli`, which is `keras-posenc`."""
+"""`python -m keras_posenc_cli`: the same as `keras-posenc`."""
 
 import sys
 

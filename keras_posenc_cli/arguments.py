@@ -1,7 +1,7 @@
-"""Kinds of values that the command's options take.
+"""Types of the values of the command's options.
 
-Each takes a text, and raises `argparse.ArgumentTypeError`, or
-`ValueError`, which argparse explains by the kind's name.
+Each is a function of a text that raises `argparse.ArgumentTypeError`, or
+`ValueError`, whose message argparse makes from the function's name.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _DTYPES = (
 
 
 def path(text: str) -> Path:
-    """A path; a shell leaves `~` in --out=~/models as it is."""
+    """Returns a path; a shell does not expand `~` in --out=~/models."""
     return Path(os.path.expanduser(text))
 
 
@@ -36,7 +36,7 @@ def length(text: str) -> int:
 
 
 def ids(text: str) -> list[int]:
-    """Ids of tokens, with spaces or commas between."""
+    """Returns ids of tokens, separated by spaces or commas."""
     found = [int(part) for part in text.replace(",", " ").split()]
     if not found or not all(0 < each < 2**31 for each in found):
         raise ValueError("ids are integers above 0")
@@ -63,7 +63,7 @@ def share(text: str) -> float:
     return value
 
 
-# What argparse calls them: "invalid int value".
+# Their names in argparse's messages: "invalid int value".
 length.__name__ = lengths.__name__ = "int"
 tolerance.__name__ = share.__name__ = "float"
 
@@ -87,7 +87,7 @@ def input_spec(text: str) -> tuple[str, tuple[str, Shape]]:
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME:int32:?x?")
     if found[2] not in _DTYPES:
         raise argparse.ArgumentTypeError(
-            f"'{found[2]}' of '{text}' is no dtype. There are: "
+            f"'{found[2]}' of '{text}' is not a dtype. Dtypes are: "
             f"{', '.join(_DTYPES)}"
         )
     return found[1], (found[2], _shape(found[3]))
@@ -103,7 +103,7 @@ def labels(text: str) -> list[str]:
     if "," in text or not (file.suffix or file.name != text or file.is_file()):
         return text.split(",")
     try:
-        # Some editors begin a file by a mark of its encoding.
+        # Some editors start a file with a byte order mark.
         with file.open(encoding="utf-8-sig") as opened:
             content = opened.read(_MOST_OF_LABELS + 1)
     except (OSError, UnicodeDecodeError) as error:
@@ -111,7 +111,7 @@ def labels(text: str) -> list[str]:
             f"'{text}' cannot be read: "
             f"{getattr(error, 'strerror', None) or error}"
         ) from error
-    if len(content) > _MOST_OF_LABELS:  # or it has no end
+    if len(content) > _MOST_OF_LABELS:  # or it has no end, as a device
         raise argparse.ArgumentTypeError(
             f"'{text}' has more than {_MOST_OF_LABELS:,} characters, and must "
             "have one label on each line"
@@ -123,10 +123,10 @@ def sizes(text: str) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for item in text.split(","):
         name, equals, value = item.partition("=")
-        if not equals:  # what stands behind an option without a value
+        if not equals:  # an argument after an option without a value
             raise argparse.ArgumentTypeError(
-                f"'{item}' is not NAME=N. Without NAME=N the option comes "
-                "last, behind the model"
+                f"'{item}' is not NAME=N. Without NAME=N the option must come "
+                "last, after the model"
             )
         if name in found:
             raise argparse.ArgumentTypeError(f"'{name}' is given twice")

@@ -1,27 +1,27 @@
-"""Checkpoints of Hugging Face, in the place of .keras files."""
+"""Checkpoints of Hugging Face, in place of .keras files."""
 
 from pathlib import Path
 from typing import Any
 
 from keras_posenc_cli.process import UsageError
 
-_MOST_LABELS = 5  # in a line
+_MOST_LABELS = 5  # in one line
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a path is the folder of a checkpoint, or a cache of them."""
+    """Returns whether a path is a checkpoint's folder, or a cache of them."""
     return any((path / name).exists() for name in ("config.json", "snapshots"))
 
 
 def load_checkpoint(path: Path, **options: Any) -> Any:
-    """The model of a checkpoint.
+    """Returns the model of a checkpoint.
 
     Args:
         path: Its folder.
-        **options: Those of `keras_posenc.load_hugging_face`.
+        **options: As for `keras_posenc.load_hugging_face`.
 
     Raises:
-        UsageError: What is wrong with it.
+        UsageError: The checkpoint cannot be loaded.
     """
     import keras_posenc as kp
 
@@ -31,8 +31,8 @@ def load_checkpoint(path: Path, **options: Any) -> Any:
         raise UsageError(str(error)) from error
 
 
-def answers(model: Any) -> str:
-    """What a model of a checkpoint answers, in a few words."""
+def describe_outputs(model: Any) -> str:
+    """Returns words for the outputs of a checkpoint's model."""
     *each, size = model.outputs[0].shape
     inputs = model.inputs[0]
     of_pairs = inputs.dtype == "string" and len(inputs.shape) == 2

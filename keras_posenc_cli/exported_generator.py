@@ -1,4 +1,4 @@
-"""Runs an exported generator, in a process of its own."""
+"""Runs an exported generator in a separate process."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,21 +19,21 @@ from keras_posenc_worker.codec import decode, to_bytes
 BATCH = 32
 NOISE = "noise"
 _SECONDS = 600
-# What each output is. In ONNX no output has an input's name.
+# The meaning of each output. In ONNX no output has an input's name.
 _OUTPUTS = {name: name for name in ("text", "ids", "score", "ended")}
 _OUTPUTS["output_ids"] = "ids"
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportedGenerator:
-    """An exported generator, which has been read, and not run.
+    """An exported generator that has been inspected, but not run.
 
     Attributes:
-        inspection: What it holds.
-        signature: Name of the signature that is run.
+        inspection: The result of the inspection.
+        signature: Name of the signature to run.
         takes: Name of its input of texts or ids.
-        noise_length: How many numbers draw a row's samples; None where it
-            draws none.
+        noise_length: How many numbers sample one row; None if it does not
+            sample.
     """
 
     inspection: Inspection
@@ -43,7 +43,7 @@ class ExportedGenerator:
 
     @property
     def takes_texts(self) -> bool:
-        """Whether its input is strings, and not ids."""
+        """Whether its input is strings instead of ids."""
         return self._input.dtype == "string"
 
     @property
@@ -58,20 +58,19 @@ class ExportedGenerator:
         *,
         seed: int | None = None,
     ) -> dict[str, np.ndarray]:
-        """Runs it, in a process with limits and without Keras.
+        """Runs it in a process with limits and without Keras.
 
         Args:
             rows: Strings, or lists of ids.
-            names: What errors call each row.
-            seed: Where the noise begins that draws samples; None for another
-                place each time.
+            names: Names of the rows in errors.
+            seed: Seed of the noise that samples; None for a random one.
 
         Returns:
             Its outputs by name, a row for each; texts are Python strings.
 
         Raises:
-            ValueError: A row that is longer than the signature takes.
-            RuntimeError: The artifact does not load, or does not answer.
+            ValueError: A row is longer than the signature takes.
+            RuntimeError: The file does not load, or cannot be run.
         """
         noise = None
         if self.noise_length is not None:
@@ -111,7 +110,7 @@ class ExportedGenerator:
         """The request of some rows, with as many more as its batch must have.
 
         Raises:
-            ValueError: A row that is longer than the signature takes.
+            ValueError: A row is longer than the signature takes.
         """
         count = self._batch or len(batch)
         given: Any
@@ -121,7 +120,7 @@ class ExportedGenerator:
         else:
             shape = self._input.shape or (None, None)
             length = shape[1]
-            # Never without a column, which some runtimes cannot have.
+            # At least one column: some runtimes cannot have none.
             longest = max(1, *(len(rows[index]) for index in batch))
             given = np.zeros((count, length or longest), self._input.dtype)
             for place, index in enumerate(batch):
@@ -147,13 +146,13 @@ class ExportedGenerator:
     def _outputs_of(
         self, cases: Sequence[Case], rows: Sequence[Any]
     ) -> list[dict[str, Any] | str]:
-        """The outputs for each case, or why there are none."""
+        """Returns the outputs for each case, or why there are none."""
         inspection = self.inspection
         kind = inspection.kind
         if kind == "litert" and inspection.foreign_operators:
             kind = "litert_flex"
         limits = Limits(
-            # What its loop needs, nobody knows here.
+            # The memory that its loop needs is unknown here.
             memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
             seconds=_SECONDS,
             file=1024 * MIB,
@@ -188,7 +187,7 @@ class ExportedGenerator:
         noise: Any,
         reason: str,
     ) -> None:
-        """Raises what an artifact says of the first row that it cannot do."""
+        """Raises an error for the first row that the file cannot run."""
         who = f"{names[batch[0]]} to {names[batch[-1]]}"
         alone = [
             self._case(rows, names, range(index, index + 1), noise)
@@ -206,7 +205,7 @@ class ExportedGenerator:
                 "or a tokenizer, of another model"
             )
         raise RuntimeError(
-            f"'{self.inspection.path}' has no answer to {who}: {reason}"
+            f"'{self.inspection.path}' fails for {who}: {reason}"
         )
 
 
@@ -216,7 +215,7 @@ def read_generator(
     signature: str | None = None,
     allow_operators: Sequence[str] = (),
 ) -> ExportedGenerator:
-    """Reads an artifact, and finds the signature that generates.
+    """Inspects an exported file, and finds the signature that generates.
 
     Args:
         artifact: A `.tflite` or `.onnx` file, a SavedModel's folder, or the
@@ -253,8 +252,8 @@ def read_generator(
     ):
         raise ValueError(
             f"Signature '{signature}' of '{inspection.path}' is not that of a "
-            "kp.Generator, which takes 'text' or 'ids', and gives 'text' or "
-            f"'ids' and 'score'. It takes {_listed(inputs)}, and gives "
+            "kp.Generator, which takes 'text' or 'ids', and returns 'text' or "
+            f"'ids' and 'score'. It takes {_listed(inputs)}, and returns "
             f"{_listed(outputs)}"
         )
     return ExportedGenerator(
@@ -266,7 +265,7 @@ def read_generator(
 
 
 def draw_noise(rows: int, length: int, seed: int | None) -> np.ndarray:
-    """Numbers in [0, 1), `(rows, length)`, the same wherever they are drawn."""
+    """Returns numbers in [0, 1), `(rows, length)`, equal on all machines."""
     return np.random.default_rng(seed).random((rows, length), "float32")
 
 
@@ -286,7 +285,7 @@ def _listed(tensors: dict[str, Tensor]) -> str:
 
 
 def _decoded(array: Any) -> Any:
-    """Arrays of bytes as arrays of strings."""
+    """Returns arrays of bytes as arrays of strings; others unchanged."""
     if array.dtype != object:
         return array
     texts = [text.decode(errors="replace") for text in array.ravel()]

@@ -1,4 +1,4 @@
-"""Models and samples from the files that users name."""
+"""Loads models and samples from files."""
 
 import importlib
 import os
@@ -19,17 +19,17 @@ def load_model(
     imports: Sequence[str] = (),
     inputs: Mapping[str, tuple[str, Shape]] | None = None,
 ) -> Any:
-    """The Keras model in a file, once its own layers are registered.
+    """Returns the Keras model in a file, after registering its own layers.
 
     Args:
         path: The .keras file, or the folder of a checkpoint.
         imports: Modules that register layers, in the working directory or
             installed.
-        inputs: dtypes and shapes by the names that `--input` gave, for a model
-            that does not know its own; a `Sequential` then begins with them.
+        inputs: dtypes and shapes by the names given with `--input`, for a
+            model without known inputs; a `Sequential` then starts with them.
 
     Raises:
-        UsageError: What is wrong with any of them.
+        UsageError: One of these is invalid.
     """
     if is_checkpoint(path):
         if imports:
@@ -46,10 +46,10 @@ def load_model(
         )
     check_exists(path)
     if not path.is_file():
-        raise UsageError(f"'{path}' is no regular file")
+        raise UsageError(f"'{path}' is not a regular file")
     if path.suffix != ".keras":
-        raise UsageError(f"'{path}' is no .keras file")
-    # Else nothing of this folder is to run.
+        raise UsageError(f"'{path}' is not a .keras file")
+    # Without this folder in the path: nothing in it may run.
     folders = [os.getcwd()] if imports else []
     for name in imports:
         _check_module(name, folders)
@@ -69,11 +69,11 @@ def load_model(
         for name in imports:
             try:
                 importlib.import_module(name)
-            except Exception as error:  # whatever the module does
+            except Exception as error:  # any error of the module
                 raise UsageError(f"--import {name}: {error}") from error
         try:
             model = load(path)
-        except Exception as error:  # Keras raises whatever it met
+        except Exception as error:  # any error that Keras met
             raise UsageError(
                 f"'{path}' cannot be loaded: {_reason(error)}"
             ) from error
@@ -81,37 +81,37 @@ def load_model(
 
 
 def load_generator(path: Path, imports: Sequence[str] = ()) -> Any:
-    """The `Generator` in a file, likewise."""
+    """Returns the `Generator` in a file, as `load_model` does."""
     model = load_model(path, imports)
     from keras_posenc import Generator
 
     if not isinstance(model, Generator):
         raise UsageError(
-            f"'{path}' is a {type(model).__name__}, and no Generator. Save "
+            f"'{path}' is a {type(model).__name__}, not a Generator. Save "
             "kp.Generator(model, source_tokenizer=..., target_tokenizer=...)"
         )
     return model
 
 
 def parse_ids(text: str, what: str) -> list[int]:
-    """The ids that a text spells; raises `UsageError` for another text."""
+    """Returns the ids in a text; raises `UsageError` for another text."""
     try:
         return ids(text)
     except ValueError as error:
         raise UsageError(
-            f"{what} must be ids, integers above 0 with spaces or commas "
-            f"between. Received: '{text}'"
+            f"{what} must be ids, integers above 0 separated by spaces or "
+            f"commas. Received: '{text}'"
         ) from error
 
 
 def check_exists(path: Path) -> None:
-    """Raises `UsageError` at once, and not seconds later, without a file."""
+    """Raises `UsageError` without a file: now, not seconds later."""
     if not os.path.exists(path):  # unlike Path's, for any name
         raise UsageError(f"'{path}' does not exist")
 
 
 def check_out(out: Path, ending: str = "") -> None:
-    """Raises `UsageError` for what can be no file of this ending."""
+    """Raises `UsageError` for a path that cannot be a file of this ending."""
     if ending and out.suffix != ending:
         raise UsageError(f"--out must end in '{ending}'. Received: '{out}'")
     if os.path.isdir(out):
@@ -119,7 +119,7 @@ def check_out(out: Path, ending: str = "") -> None:
 
 
 def _check_module(name: str, folders: Sequence[str]) -> None:
-    """The same for a module, without running anything of it."""
+    """Raises `UsageError` without a module; runs nothing of it."""
     package = name.partition(".")[0]
     try:
         is_there = util.find_spec(package) or machinery.PathFinder.find_spec(
@@ -134,7 +134,7 @@ def _check_module(name: str, folders: Sequence[str]) -> None:
 def _with_inputs(
     model: Any, path: Path, inputs: Mapping[str, tuple[str, Shape]]
 ) -> Any:
-    """A `Sequential` that begins with what `--input` says, if it is one."""
+    """Returns a `Sequential` with the inputs of `--input`; others unchanged."""
     if not getattr(model, "inputs", None):
         return model
     import keras
@@ -151,7 +151,7 @@ def _with_inputs(
     begin = keras.Input(batch_shape=shape, dtype=dtype, name=name)
     try:
         return keras.Sequential([begin, *model.layers], name=model.name)
-    except Exception as error:  # of whatever layer does not take it
+    except Exception as error:  # of any layer that does not take it
         raise UsageError(
             f"--input: '{path}' does not take {name} of shape "
             f"{shape} and dtype {dtype}: {_reason(error)}"
@@ -159,7 +159,7 @@ def _with_inputs(
 
 
 def _reason(error: Exception) -> str:
-    """Why Keras does not load a file, in one line."""
+    """Returns why Keras does not load a file, in one line."""
     unknown = re.search(r"Could not locate \w+ '([^']+)'", str(error))
     if unknown:
         return (
@@ -168,20 +168,20 @@ def _reason(error: Exception) -> str:
         )
     if "Lambda" in str(error) and "arbitrary code" in str(error):
         return (
-            "its Lambda layer is arbitrary code, and the command runs none "
-            "that comes in a file. Export the model in Python, where it was "
-            "made, or after keras.saving.load_model(path, safe_mode=False) if "
-            "you trust the file; or make the layer a registered class"
+            "its Lambda layer is arbitrary code, which the command does not "
+            "run. Export the model in Python, where it was made, or after "
+            "keras.saving.load_model(path, safe_mode=False) if you trust the "
+            "file; or make the layer a registered class"
         )
-    # What Keras says of each layer whose variables are not those expected.
+    # Keras's list of layers whose variables do not fit.
     lost = re.match(r"A total of \d+ objects could not be loaded", str(error))
     if lost:
         return (
-            f"{lost[0]}. A model that Keras quantizes is to be saved before "
-            "`quantize()`, and quantized once it is loaded"
+            f"{lost[0]}. Save a model that Keras quantizes before "
+            "`quantize()`, and quantize it after loading"
         )
-    # Around an error of a layer Keras says where that was, with all of its
-    # configuration; the reason comes last.
+    # Keras puts a layer's error after where it was, with the layer's whole
+    # configuration.
     *_, reason = str(error).split("Exception encountered: ")
     return next(iter(reason.strip().splitlines()), type(error).__name__)
 
@@ -191,7 +191,7 @@ def make_signatures(
     given: Mapping[str, Mapping[str, Shape]] | None,
     inputs: Mapping[str, tuple[str, Shape]] | None,
 ) -> Any:
-    """What `--signature` and `--input` say, as exports and `verify` take it."""
+    """Returns `--signature` and `--input` as exports and `verify` take them."""
     given = given or {}
     if not inputs or getattr(model, "inputs", None):
         return {
@@ -216,21 +216,21 @@ def make_signatures(
 
 
 def load_arrays(option: str, path: Path | None) -> Any:
-    """The arrays by name in the .npz file that an option gives, if it does."""
+    """Returns the arrays in the .npz file of an option, or None without it."""
     if path is None:
         return None
     if path.suffix != ".npz":
-        raise UsageError(f"{option}: '{path}' is no .npz file")
+        raise UsageError(f"{option}: '{path}' is not an .npz file")
     import numpy as np
 
     from keras_posenc.export.regular_files import open_regular
 
     try:
-        # Opened here: NumPy does not close a file that is a torn zip.
+        # Opened here: NumPy does not close a file that is a damaged zip.
         with open_regular(path) as file:
             arrays = np.load(file)
             if not isinstance(arrays, np.lib.npyio.NpzFile):
-                raise ValueError(f"'{path}' is no .npz file")
+                raise ValueError(f"'{path}' is not an .npz file")
             return dict(arrays)
     except Exception as error:  # also those of zip files, and of empty ones
         if "Object arrays cannot be loaded" in str(error):

@@ -1,4 +1,4 @@
-"""The parsers of commands, and the table of the options that several have."""
+"""Parsers of commands, and the options that several commands have."""
 
 import argparse
 import textwrap
@@ -9,7 +9,7 @@ from keras_posenc_cli import arguments
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-# What `add_argument` is given, by name.
+# The arguments of `add_argument`, by option.
 _SHARED: dict[str, dict[str, Any]] = {
     "model": {
         "type": arguments.path,
@@ -25,7 +25,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--out": {"type": arguments.path},
     "--signature": {
         "metavar": "NAME",
-        "help": "signature of the artifact (default: serving_default)",
+        "help": "signature to run (default: serving_default)",
     },
     "--labels": {"type": arguments.labels, "metavar": "A,B|FILE"},
     "--compiled": {
@@ -59,7 +59,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--details": {"action": "store_true"},
     "--json": {"action": "store_true", "help": "print the result as JSON"},
 }
-# The signatures of an exported model, and what it is verified with.
+# Signatures of an exported model, and inputs of its verification.
 _VERIFICATION: dict[str, dict[str, Any]] = {
     "--signature": {
         "dest": "signatures",
@@ -111,14 +111,13 @@ def add_command(
     """Adds the parser of a command.
 
     Args:
-        commands: Those that it is one of.
-        name: What it is called by.
-        run: Does it, and gives the exit code; None where commands of its own
-            do.
-        summary: What it does, among the other commands.
-        description: The same in its own help.
-        usage: What follows its name: what it needs. By default what argparse
-            makes of all that it takes.
+        commands: The commands to add it to.
+        name: Its name.
+        run: Runs it, and returns the exit code; None if it has commands of
+            its own.
+        summary: What it does, in the list of commands.
+        description: What it does, in its own help.
+        usage: Its arguments, after its name. By default argparse's list.
         example: A command line, from `keras-posenc` on.
     """
     parser = commands.add_parser(
@@ -137,22 +136,22 @@ def add_command(
 def add_options(
     parser: argparse._ActionsContainer, *names: str, **own: Any
 ) -> None:
-    """Adds options of the table, with what a command has of its `own`."""
+    """Adds options of the table, changed by those in `own`."""
     for name in names:
         parser.add_argument(name, **{**_SHARED[name], **own})
 
 
 def add_details_or_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds the longer forms of a result."""
+    """Adds options for longer forms of a result."""
     forms = parser.add_mutually_exclusive_group()
     add_options(forms, "--details", help=f"print {what}")
     add_options(forms, "--json")
 
 
 def add_verification(parser: argparse.ArgumentParser) -> None:
-    """Adds the signatures of an artifact, and what it is verified with."""
-    # Else oneDNN keeps all memory that it ever had, which is more than the
-    # weights. What computes for longer is a sixth faster with that.
+    """Adds options for signatures of a file, and for its verification."""
+    # Without this, oneDNN keeps all memory that it ever used: more than the
+    # weights. Long computations are a sixth faster with it.
     environment = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
     parser.set_defaults(environment=environment)
     for name, given in _VERIFICATION.items():
@@ -160,12 +159,12 @@ def add_verification(parser: argparse.ArgumentParser) -> None:
 
 
 def option_names(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """What a command calls the arguments of Python that it gives on."""
+    """Returns the command's names of arguments that it passes to Python."""
     names = {
         action.dest: action.option_strings[-1]
         for action in parser._actions
         if action.option_strings
     }
-    if "out" in names:  # which exports call so
+    if "out" in names:  # exports use it for their path
         names["path"] = names["base_path"] = names["out"]
     return names

@@ -1,7 +1,7 @@
-"""The command `keras-posenc`: its parser, and what it does once it has parsed.
+"""The command `keras-posenc`: its parser, and running what was parsed.
 
-Imports no Keras and no TensorFlow, which take seconds: the command that was
-chosen does, once its arguments are known to be right.
+Imports no Keras and no TensorFlow, which take seconds: commands import them,
+after their arguments have been checked.
 """
 
 import argparse
@@ -32,11 +32,11 @@ def run_command(arguments: Sequence[str] | None) -> int:
 
     def run() -> int:
         options, unknown = make_parser().parse_known_args(arguments)
-        if unknown:  # as parse_args, but by the usage of the command
+        if unknown:  # as parse_args, but with the usage of the command
             options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         # All before Keras is imported. Exports need TensorFlow, whatever
-        # backend the model was trained on. It leaves oneDNN off on processors
-        # without AVX-512, where products are a third faster with it.
+        # backend the model was trained on. TensorFlow turns oneDNN off on
+        # processors without AVX-512, where products are a third faster with it.
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -54,16 +54,16 @@ def run_command(arguments: Sequence[str] | None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; the one chosen is `run` of its result."""
+    """Returns the parser of all commands; the result's `run` is the chosen."""
     parser = argparse.ArgumentParser(
         prog="keras-posenc",
         description="Keras models as verified SavedModel, LiteRT and ONNX "
-        "artifacts.",
+        "files.",
         epilog="""\
 example:
   keras-posenc export litert judge.keras --out judge.tflite
 
-exit codes: 0 done; 1 the artifact is wrong, or could not be made; 2 the
+exit codes: 0 done; 1 the exported file is wrong, or could not be made; 2 the
 arguments are wrong, or a package is missing; 130 interrupted by Ctrl-C; 143
 ended by SIGTERM; 129 ended by SIGHUP.
 """,

@@ -13,11 +13,11 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
 class UsageError(Exception):
-    """Input of the user's that the user can mend."""
+    """The user's input is wrong, and the user can correct it."""
 
 
 def run_on_streams(work: Callable[[], int]) -> int:
-    """Does `work`, and gives its exit code, whatever streams there are."""
+    """Runs `work`; returns its exit code, whatever streams there are."""
     if sys.stderr is None:  # closed by the shell: 2>&-
         sys.stderr = open(os.devnull, "w")
     try:
@@ -26,8 +26,8 @@ def run_on_streams(work: Callable[[], int]) -> int:
         finally:  # after --help, too, which raises SystemExit
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except BrokenPipeError:  # the reader has enough: | head
-        # Python flushes once more when it ends.
+    except BrokenPipeError:  # the reader has ended: | head
+        # Python flushes again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
 
@@ -35,20 +35,20 @@ def run_on_streams(work: Callable[[], int]) -> int:
 def run_in_order(
     work: Callable[[], int], is_last: bool, options: Mapping[str, str]
 ) -> int:
-    """Does `work`, and gives its exit code, or that of its error or signal.
+    """Runs `work`; returns its exit code, or that of its error or signal.
 
     Args:
-        work: Does what the command is for.
+        work: The function that does what the command is for.
         is_last: Whether the process ends after this.
-        options: What the command calls the arguments of Python that an error
-            may name.
+        options: The command's names of arguments of Python that an error may
+            name.
     """
     try:
         with _ended_in_order(is_last), native_logs_silenced():
             return work()
     except BrokenPipeError:
         raise
-    except (UsageError, ImportError) as error:  # which names the extra
+    except (UsageError, ImportError) as error:  # ImportError names the extra
         return _report_error(error, EXIT_USAGE, options)
     except Exception as error:
         if not _is_expected(error):
@@ -88,15 +88,15 @@ def native_logs_silenced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_in_order(is_last: bool) -> Iterator[None]:
-    """Makes signals an exit, after which nothing half made is left.
+    """Turns signals into an exit that leaves no partial files.
 
-    What is raised while TensorFlow's native code calls Python may come out as
-    any other error, or as none: hence it is kept which signal there was.
+    An exception raised while TensorFlow's native code calls Python may become
+    any other error, or none. So the signal is remembered.
 
     Args:
         is_last: Whether the process ends after this. Then signals are ignored
             from here on: Python and TensorFlow take a while to end, and the
-            exit code is to tell what was done.
+            exit code must say what was done.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -132,7 +132,7 @@ def _ended_in_order(is_last: bool) -> Iterator[None]:
         sys.exit(128 + received[0])
     finally:
         for number, handler in earlier.items():
-            # Not a function: Python takes its own away as it ends.
+            # A constant: Python removes handlers that are functions at exit.
             signal.signal(number, signal.SIG_IGN if is_last else handler)
 
 
@@ -159,7 +159,7 @@ def _report_error(
     if not plain.replace("\n", "").isprintable():
         from keras_posenc.progress import printable
 
-        # What a file holds may be in it, and be what a terminal obeys.
+        # It may contain text from a file, and so commands to the terminal.
         plain = "\n".join(map(printable, plain.split("\n")))
     print(f"keras-posenc: {plain}", file=sys.stderr)
     return code

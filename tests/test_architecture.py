@@ -1,4 +1,4 @@
-"""Holds the imports of the package to its map (CONTRIBUTING.md)."""
+"""Imports between subpackages are those that CONTRIBUTING.md allows."""
 
 import ast
 import importlib

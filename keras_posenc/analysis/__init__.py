@@ -1,4 +1,4 @@
-"""What positional schemes and generators do, as numbers and as pictures.
+"""Positional encodings and generators, as numbers and as pictures.
 
     from keras_posenc import analysis
 

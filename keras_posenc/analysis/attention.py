@@ -1,4 +1,4 @@
-"""What a Transformer attends to while it writes."""
+"""Attention weights of a Transformer while it writes."""
 
 import dataclasses
 from typing import Any
@@ -16,15 +16,15 @@ KINDS = ("cross", "source", "target")
 
 @dataclasses.dataclass(frozen=True)
 class AttentionMap:
-    """How much each token of a text attends to each of the same or another.
+    """How much each token of a text attends to each token of a text.
 
     Attributes:
         kind: `"cross"`, `"source"` or `"target"`: see `attention_map`.
         weights: float64 `(layers, heads, queries, keys)`; sums to 1 along the
             keys.
-        queries: The tokens that attend, as labels. Those of a target are the
-            tokens that are written there, the end symbol the last.
-        keys: Those that are attended to.
+        queries: The attending tokens, as labels. For a target these are the
+            tokens written at each position; the last is the end symbol.
+        keys: The tokens attended to, as labels.
     """
 
     kind: str
@@ -35,17 +35,17 @@ class AttentionMap:
     def mean(
         self, *, layer: int | None = None, head: int | None = None
     ) -> npt.NDArray[np.float64]:
-        """The weights of one layer and head, or the mean of all of them.
+        """Returns the weights of one layer and head, or a mean.
 
         Args:
             layer: Which layer, from 0 on; None for the mean of all.
-            head: Which head, likewise.
+            head: Which head, from 0 on; None for the mean of all.
 
         Returns:
             `(queries, keys)`.
 
         Raises:
-            ValueError: A layer or a head that is not there.
+            ValueError: There is no such layer or head.
         """
         chosen = self.weights
         given = {"layer": layer, "head": head}
@@ -70,12 +70,13 @@ def attention_map(
     *,
     kind: str = "cross",
 ) -> AttentionMap:
-    """What a Transformer attends to, for a source and a target.
+    """Returns what a Transformer attends to, for a source and a target.
 
     Args:
         generator: A `Generator` of a `Transformer`.
         source: A text, or ids `(seq,)` where there is no source tokenizer.
-        target: Likewise; by default what the generator writes, its best.
+        target: A text, or ids `(seq,)` where there is no target tokenizer; by
+            default the best that the generator writes.
         kind: `"cross"`, from the target's tokens to the source's; `"source"`,
             within the source; `"target"`, within the target.
 
@@ -83,7 +84,7 @@ def attention_map(
         An `AttentionMap`, for `plot_attention`.
 
     Raises:
-        ValueError: Another model, an empty text, or another kind.
+        ValueError: Another model, an empty text, or an unknown kind.
 
     Example:
         >>> import keras_posenc as kp
@@ -118,7 +119,7 @@ def attention_map(
             generator.target_tokenizer, target, "target", side="target"
         )
         written = _ended([i for i in written if i != search.start_id], search)
-    # Each token is written by the place of the one before it.
+    # The decoder writes each token at the position of the one before it.
     read = [search.start_id, *written[:-1]]
     search.check_inputs(np.array([source_ids]))
     _check_target(written, search.vocabulary)
@@ -144,7 +145,7 @@ def attention_map(
 
 
 def _ended(ids: list[int], search: Any) -> list[int]:
-    """Ids up to an end symbol, which they are given where they lack it."""
+    """Returns ids up to the first end symbol, which is added if missing."""
     for place, each in enumerate(ids):
         if each in search.end_ids:
             return ids[: place + 1]

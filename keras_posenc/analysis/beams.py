@@ -9,20 +9,20 @@ from keras import ops
 
 from keras_posenc.analysis.tokens import ids_of, token_labels
 
-# The trace of a search has it where there were not as many beams.
+# What the search's trace has in the places of beams that do not exist.
 _NO_SCORE = np.finfo("float32").min
 
 
 @dataclasses.dataclass(frozen=True)
 class Beam:
-    """One beginning that a search kept after a step.
+    """One partial sequence that a search kept after a step.
 
     Attributes:
-        id: The token that it came to; 0 where it had ended before.
-        token: The same as a label; empty where it had ended before.
-        parent: At which place among the beams of the step before it stood; 0
-            after the first step.
-        score: Its log-likelihood up to there, over the length penalty.
+        id: Its last token; 0 where it had ended before.
+        token: That token as a label; empty where it had ended before.
+        parent: The index, among the beams of the step before, of the one that
+            it continues; 0 after the first step.
+        score: Its log-likelihood so far, divided by the length penalty.
         ended: Whether it has ended.
     """
 
@@ -35,11 +35,11 @@ class Beam:
 
 @dataclasses.dataclass(frozen=True)
 class BeamTree:
-    """What a search kept at each step, and what became of it.
+    """The beams that a search kept at each step.
 
     Attributes:
         steps: The beams after each step, the best first.
-        n_best: How many of the last are the answer.
+        n_best: How many beams of the last step are returned.
         length_penalty: The power of the scores' divisor; see `beam_search`.
     """
 
@@ -53,10 +53,10 @@ class BeamTree:
         return self.steps[-1]
 
     def path(self, place: int) -> list[int]:
-        """At which place a leaf stood after each step, itself the last.
+        """Returns the index of a leaf's beam after each step.
 
         Args:
-            place: That of the leaf, from 0 on.
+            place: Index of the leaf, which is also the last one returned.
         """
         places = [place]
         for beams in reversed(self.steps[1:]):
@@ -64,7 +64,7 @@ class BeamTree:
         return places
 
     def beams_to(self, place: int) -> list[Beam]:
-        """The beams of `path`, up to the one that ended."""
+        """Returns the beams of `path`, up to the one that ended."""
         pairs = zip(self.steps, self.path(place), strict=True)
         return [beam for beams, at in pairs if (beam := beams[at]).id]
 
@@ -72,19 +72,19 @@ class BeamTree:
 def beam_tree(
     generator: keras.Model, source: Any, *, beams: int | None = None
 ) -> BeamTree:
-    """The beams that a generator keeps for one text.
+    """Returns the beams that a generator keeps for one text.
 
     Args:
         generator: A `Generator`.
         source: A text, or ids `(seq,)` where there is no source tokenizer.
-        beams: How many beams, if not as many as the generator has.
+        beams: How many beams; by default as many as the generator has.
 
     Returns:
-        A `BeamTree`, for `plot_beams`. Its first leaves are the answer.
+        A `BeamTree`, for `plot_beams`. Its first leaves are the output.
 
     Raises:
-        ValueError: A generator that keeps one beam alone where `beams` names
-            no other number, another model, or an empty text.
+        ValueError: The generator keeps only one beam and `beams` gives no
+            other number, it has another model, or the text is empty.
 
     Example:
         >>> import keras_posenc as kp

@@ -1,4 +1,4 @@
-"""Every scheme beside the others, as numbers."""
+"""A table of all kinds of position, measured in the same way."""
 
 import dataclasses
 import math
@@ -15,14 +15,14 @@ _WIDTH = 80
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What every scheme does with the same positions.
+    """The properties of each kind of position, for the same positions.
 
-    As a string it is a table of at most 80 columns, in two digits and more.
+    `str` gives a table of at most 80 columns, with two digits or more.
 
     Attributes:
         length: How many positions.
         dim: Width of the encodings, and of a head.
-        schemes: The `Properties` of each scheme by its name.
+        schemes: `Properties` by the name of the kind.
     """
 
     length: int
@@ -30,7 +30,7 @@ class Comparison:
     schemes: Mapping[str, Properties]
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers as what JSON can hold, by the name of the scheme."""
+        """Returns the numbers by kind of position, ready for JSON."""
         return {name: found.to_dict() for name, found in self.schemes.items()}
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Comparison:
                 [getattr(found, field.name) for found in self.schemes.values()]
             ]
         ]
-        # Digits are never cut: what is too wide becomes several tables.
+        # A table that is too wide is split: digits are never cut.
         for tables in range(1, len(columns) + 1):
             size = math.ceil(len(columns) / tables)
             texts = [
@@ -58,10 +58,10 @@ class Comparison:
 def compare(
     length: int = 128, dim: int = 64, *, verbose: int = True
 ) -> Comparison:
-    """Measures every scheme against the conditions of a good encoding.
+    """Measures every kind of position against the conditions of a good one.
 
-    Those that learn are measured as they begin, which is random: seed Keras
-    for the same numbers again.
+    Learned positions are measured with their random initial weights: seed
+    Keras to get the same numbers again.
 
     Args:
         length: How many positions; at least 2.
@@ -69,10 +69,10 @@ def compare(
         verbose: Whether to show progress.
 
     Returns:
-        A `Comparison`: print it, or ask it for `to_dict()`.
+        A `Comparison`: print it, or call its `to_dict()`.
 
     Raises:
-        ValueError: A length or a width that some scheme cannot have.
+        ValueError: A length or a width that some kind of position cannot have.
 
     Example:
     >>> from keras_posenc import analysis
@@ -107,7 +107,7 @@ def _number(value: float) -> str:
 
 
 def _table(names: list[str], columns: list[list[str]]) -> list[str]:
-    """The lines of a table: names to the left, numbers to the right."""
+    """Returns the lines of a table: names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in columns]
     left = max(map(len, names))
     return [

@@ -1,23 +1,23 @@
-"""Fonts for texts of any script, as far as the machine has them."""
+"""Fonts for texts in any script, among those that are installed."""
 
 import functools
 from collections.abc import Iterable
 
-# Fonts whose characters are boxes that say what is missing.
+# These fonts have a box for every character, and no letters.
 _NO_FONTS = ("last resort", ".lastresort", "lastresort")
 
 
 def readable(texts: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Font families that together have what texts are made of, and the texts.
+    """Returns font families that cover the texts, and the texts.
 
-    A character that no installed font has would be a box and a warning each
-    time that it is drawn: in the texts it is written as U+C6D4, say.
+    A character that no installed font has would be drawn as a box, with a
+    warning each time. The texts returned have its code point instead: U+C6D4.
 
     Args:
-        texts: What is to be drawn.
+        texts: The texts to draw.
 
     Returns:
-        For matplotlib's `fontfamily`, matplotlib's own first, and the texts.
+        Families for matplotlib's `fontfamily`, its default first; the texts.
     """
     from matplotlib import font_manager
 
@@ -26,7 +26,7 @@ def readable(texts: Iterable[str]) -> tuple[list[str], list[str]]:
     families = [font_manager.FontProperties(fname=own).get_name()]
     missing = {ord(c) for text in texts for c in text} - _characters(own)
     if missing:
-        # Those of one font look alike: first the font that has the most.
+        # Few fonts look better: take the one that covers the most first.
         entries = [
             entry
             for entry in font_manager.fontManager.ttflist
@@ -49,7 +49,7 @@ def readable(texts: Iterable[str]) -> tuple[list[str], list[str]]:
 
 @functools.cache
 def _characters(path: str) -> frozenset[int]:
-    """The code points that a font has; none of what is no readable font."""
+    """Returns the code points that a font has; none if it is unreadable."""
     from matplotlib import font_manager
 
     try:

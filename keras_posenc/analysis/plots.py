@@ -1,7 +1,7 @@
-"""Pictures of positional schemes, and of generators, for matplotlib.
+"""Pictures of positional encodings and of generators, with matplotlib.
 
-Each takes the axes to draw on, or makes some, and returns them. Figures are
-made without a window, so that all of it works on a machine without a screen.
+Each function draws on the axes given, or on new ones, and returns them. Figures
+are made without a window, and so also on machines without a screen.
 """
 
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 _POSITION = "position (tokens)"
 _DIMENSION = "dimension (column)"
-_LARGEST = 40.0  # inches, of a side of a picture of tokens
-# Of beams: of the answer, others of the last step, and what was dropped.
+_LARGEST = 40.0  # inches: the longest side of a picture of tokens
+# Beams that are returned, others of the last step, and dropped ones.
 _ANSWER, _LAST, _DROPPED = "tab:blue", "0.35", "0.75"
 
 
 def plot_heatmap(
     encoding: Any, length: int = 128, dim: int = 64, *, ax: Any = None
 ) -> Any:
-    """Value by position and dimension: low dimensions change fast.
+    """Draws the encoding by position and dimension: low ones change fast.
 
     Args:
         encoding: As for `encoding_vectors`.
@@ -66,7 +66,7 @@ def plot_waves(
     dimensions: Any = None,
     ax: Any = None,
 ) -> Any:
-    """Value over position, a curve for each of some dimensions.
+    """Draws the encoding over the position, one curve for each dimension.
 
     Args:
         encoding: As for `encoding_vectors`.
@@ -109,7 +109,7 @@ def plot_waves(
 def plot_circle(
     encoding: Any, length: int = 32, dim: int = 2, *, ax: Any = None
 ) -> Any:
-    """Positions as points of the first two dimensions: on a circle.
+    """Draws positions in the first two dimensions: points on a circle.
 
     Args:
         encoding: As for `encoding_vectors`; at least two wide.
@@ -122,7 +122,7 @@ def plot_circle(
 
     Raises:
         ImportError: Without matplotlib, naming the extra.
-        ValueError: As `encoding_vectors`, or one dimension alone.
+        ValueError: As `encoding_vectors`, or only one dimension.
     """
     vectors = _at_least(2, encoding_vectors(encoding, length, dim))
     ax = _axes(ax)
@@ -139,7 +139,7 @@ def plot_circle(
 def plot_winding(
     encoding: Any, length: int = 500, dim: int = 3, *, ax: Any = None
 ) -> Any:
-    """Positions as a curve of the first three dimensions: round a cylinder.
+    """Draws positions in the first three dimensions: a curve on a cylinder.
 
     Args:
         encoding: As for `encoding_vectors`; at least three wide.
@@ -152,8 +152,8 @@ def plot_winding(
 
     Raises:
         ImportError: Without matplotlib, naming the extra.
-        ValueError: As `encoding_vectors`, or fewer dimensions, or axes that
-            are flat.
+        ValueError: As `encoding_vectors`, fewer than three dimensions, or
+            axes that are not 3D.
     """
     vectors = _at_least(3, encoding_vectors(encoding, length, dim))
     ax = _axes(ax, projection="3d")
@@ -183,7 +183,7 @@ def plot_similarity(
     num_heads: int = 8,
     ax: Any = None,
 ) -> Any:
-    """How alike any two positions look.
+    """Draws how similar the encodings of any two positions are.
 
     Args:
         encoding: A layer that encodes its input, an array `(length, dim)`, or
@@ -222,10 +222,10 @@ def plot_bias(
     head: int = 0,
     ax: Any = None,
 ) -> Any:
-    """The scores that one head gives positions, of tokens all the same.
+    """Draws the scores that positions give one head, for identical tokens.
 
     Args:
-        position: The scheme inside attention.
+        position: The kind of position inside attention.
         length: How many positions.
         dim: Width of a head.
         num_heads: How many heads.
@@ -258,7 +258,7 @@ def plot_bias(
 def plot_wavelengths(
     dim: int = 64, *, max_wavelength: float = 10000, ax: Any = None
 ) -> Any:
-    """The wavelength of each pair of dimensions of the sinusoid.
+    """Draws the wavelength of each pair of dimensions of the sinusoid.
 
     Args:
         dim: Width of the encoding.
@@ -270,7 +270,7 @@ def plot_wavelengths(
 
     Raises:
         ImportError: Without matplotlib, naming the extra.
-        ValueError: A width or a base that is none.
+        ValueError: A width or a base is invalid.
     """
     dim = check_positive_int("dim", dim)
     max_wavelength = check_max_wavelength(max_wavelength)
@@ -288,15 +288,16 @@ def plot_attention(
     head: int | None = None,
     ax: Any = None,
 ) -> Any:
-    """How much each token attends to each: keys to the right, queries down.
+    """Draws how much each token attends to each: keys right, queries down.
 
-    Of cross-attention the source is to the right, and the target, as it is
-    written, down. Characters that no installed font has stand as code points.
+    For cross-attention the source is to the right, and the target, as it is
+    written, down. Characters that no installed font has are shown as code
+    points.
 
     Args:
-        attention: What `attention_map` found.
+        attention: The output of `attention_map`.
         layer: Which layer, from 0 on; None for the mean of all.
-        head: Which head, likewise.
+        head: Which head, from 0 on; None for the mean of all.
         ax: Where to draw; by default a new figure, as large as the texts need.
 
     Returns:
@@ -304,7 +305,7 @@ def plot_attention(
 
     Raises:
         ImportError: Without matplotlib, naming the extra.
-        ValueError: A layer or a head that is not there; no `AttentionMap`.
+        ValueError: No such layer or head, or not an `AttentionMap`.
     """
     _check_kind("attention", attention, AttentionMap, "attention_map")
     weights = attention.mean(layer=layer, head=head)
@@ -331,22 +332,22 @@ def plot_attention(
         ylabel=f"{of_queries} (tokens)",
         title=", ".join(which),
     )
-    # As wide in each picture, however long the texts are.
+    # The same width in inches, however many tokens there are.
     width = 0.7 / ax.figure.get_figwidth()
     ax.figure.colorbar(image, ax=ax, label="weight", fraction=width, pad=0.02)
     return ax
 
 
 def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
-    """The beams of a search: a step to the right, the best at the top.
+    """Draws the beams of a search: steps to the right, the best at the top.
 
-    Each box is a token, and its line comes from the beginning that it goes on
-    with. Blue is the answer, black what else was kept to the last, grey what
-    was dropped. A filled box has ended; below each stands its score, and what
-    scores are stands above all.
+    Each box is a token, and its line comes from the beam that it continues.
+    Blue beams are returned, black ones were kept to the last step, grey ones
+    were dropped. A filled box has ended. Below each box is its score; the
+    title says what scores are.
 
     Args:
-        tree: What `beam_tree` found.
+        tree: The output of `beam_tree`.
         ax: Where to draw; by default a new figure, as large as the tree needs.
 
     Returns:
@@ -354,7 +355,7 @@ def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
 
     Raises:
         ImportError: Without matplotlib, naming the extra.
-        ValueError: No `BeamTree`.
+        ValueError: Not a `BeamTree`.
     """
     _check_kind("tree", tree, BeamTree, "beam_tree")
     steps, beams = len(tree.steps), max(map(len, tree.steps))
@@ -389,7 +390,7 @@ def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
     families, texts = readable(texts)
     for place, (beam, text) in enumerate(zip(tree.leaves, texts, strict=True)):
         ax.text(
-            steps + 0.5,  # behind the axes, which leave it room
+            steps + 0.5,  # outside the axes, which leave space for it
             place,
             f"{beam.score:.3g}  {text}" + " ..." * (not beam.ended),
             color=colors[-1][place],
@@ -413,7 +414,7 @@ def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
 
 
 def _meaning_of_scores(length_penalty: float) -> str:
-    """In lines that the smallest tree has room for."""
+    """Returns words for scores, in lines that fit the smallest tree."""
     total = "scores: sums of log-probabilities"
     if not length_penalty:
         return total
@@ -460,7 +461,7 @@ def _which(name: str, index: int | None, count: int) -> str:
 
 
 def _tokens_along(axis: Any, tokens: Sequence[str]) -> None:
-    """Labels an axis by tokens: all of them, as long as they have room."""
+    """Labels an axis with tokens: with all of them, as long as they fit."""
     families, labels = readable(tokens)
     every = -(-len(labels) // 160)
     axis.set_ticks(
@@ -480,7 +481,7 @@ def _axes(
         raise ImportError(
             "Pictures need matplotlib: pip install 'keras-posenc[plot]'"
         ) from error
-    # Not by pyplot, which may open windows and keeps every figure.
+    # Without pyplot, which may open windows and keeps every figure in memory.
     size = min(size[0], _LARGEST), min(size[1], _LARGEST)
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)

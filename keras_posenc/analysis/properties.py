@@ -1,4 +1,4 @@
-"""The conditions of a good encoding, as numbers."""
+"""The conditions of a good positional encoding, as numbers."""
 
 import dataclasses
 import math
@@ -14,11 +14,11 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 @dataclasses.dataclass(frozen=True)
 class Properties:
-    """What a scheme does with positions 0 ... length - 1.
+    """Measurements of an encoding of positions 0 ... length - 1.
 
-    The vector of a position is its encoding; of a scheme inside attention, it
-    is the row of scores that the position gives all others, over all heads.
-    Spreads are the largest less the smallest, relative to the mean.
+    The vector of a position is its encoding; for positions inside attention,
+    it is the row of scores that the position gives all others, over all heads.
+    Spreads are the largest minus the smallest, relative to the mean.
 
     Attributes:
         smallest_distance: Between the vectors of any two positions: 0 where
@@ -28,14 +28,14 @@ class Properties:
             are equally far apart).
         norm: Mean norm of the vectors.
         norm_spread: Spread of the norms (bounded values, for condition 2).
-        shift_residual: What the best linear map from each vector to the one
-            `shift` positions on leaves over, relative to the vectors
-            (condition 4). NaN where there are too few positions to tell, as
+        shift_residual: The error of the best linear map from each vector to
+            the one `shift` positions further, relative to the vectors
+            (condition 4). NaN where there are too few positions to tell, and
             always inside attention.
-        difference_residual: What of the similarities is not a function of the
-            distance and direction alone, relative to what varies of them; 0
-            where nothing does. For a scheme inside attention, whose
-            similarities are its scores, this is condition 4.
+        difference_residual: The part of the variation of the similarities
+            that is not a function of distance and direction, 0 to 1; 0 where
+            nothing varies. Inside attention, where similarities are the
+            scores, this is condition 4.
         similarity: Mean similarity, `(length,)`, of positions 0, 1, 2, ...
             apart: the scalar product, or the score.
     """
@@ -50,7 +50,7 @@ class Properties:
     similarity: npt.NDArray[np.float64]
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers as what JSON can hold: NaN is None."""
+        """Returns the numbers, ready for JSON: NaN becomes None."""
         numbers = dataclasses.asdict(self)
         similarity = numbers.pop("similarity").tolist()
         return {
@@ -70,21 +70,21 @@ def properties(
     shift: int = 1,
     num_heads: int = 8,
 ) -> Properties:
-    """Measures a scheme against the conditions of a good encoding.
+    """Measures an encoding against the conditions of a good one.
 
     Args:
         encoding: A layer that encodes its input, such as `PositionalEncoding`;
             an `AttentionPosition`; or an array `(length, dim)`.
         length: How many positions; at least 2.
         dim: Width of the inputs, or of a head.
-        shift: How far the linear map of `shift_residual` goes.
-        num_heads: How many heads, for a scheme inside attention.
+        shift: The shift in positions of `shift_residual`.
+        num_heads: How many heads, for positions inside attention.
 
     Returns:
         `Properties`.
 
     Raises:
-        ValueError: An argument that is none of these.
+        ValueError: An invalid argument.
 
     Example:
     >>> import keras_posenc as kp
@@ -141,7 +141,7 @@ def _smallest_distance(vectors: npt.NDArray[np.float64]) -> float:
 def _shift_residual(vectors: npt.NDArray[np.float64], shift: int) -> float:
     before, after = vectors[:-shift], vectors[shift:]
     if len(before) <= vectors.shape[1]:
-        return math.nan  # some map fits any vectors, if they are so few
+        return math.nan  # so few vectors always have a map that fits
     fitted, *_ = np.linalg.lstsq(before, after)
     rest, scale = np.linalg.norm(before @ fitted - after), np.linalg.norm(after)
     return float(rest / scale) if scale else 0.0
@@ -156,7 +156,7 @@ def _difference_residual(scores: npt.NDArray[np.float64]) -> float:
             diagonal = np.diagonal(matrix, offset)
             rest += np.sum(np.square(diagonal - np.mean(diagonal)))
             varied += np.sum(np.square(diagonal - mean))
-    # Where nothing varies, what is left is rounding.
+    # Where the scores vary by no more than rounding, nothing varies.
     if varied <= scores.size * (2.0**-22 * np.max(np.abs(scores))) ** 2:
         return 0.0
     return math.sqrt(rest / varied)

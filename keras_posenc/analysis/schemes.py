@@ -1,4 +1,4 @@
-"""Every scheme by its name, with arguments that suit a length and a width."""
+"""Every kind of position by name, with arguments for a given length."""
 
 from collections.abc import Callable
 
@@ -19,8 +19,8 @@ from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.positional.time_encoding import TimeEncoding
 from keras_posenc.positional.transformer_xl_bias import TransformerXLBias
 
-#: Makes each scheme for sequences of a length. Those that learn are as they
-#: begin.
+#: Makes each kind of position for sequences of a length. Learned ones have
+#: their random initial weights.
 SCHEMES: dict[str, Callable[[int], keras.Layer]] = {
     "sinusoidal": lambda length: PositionalEncoding(),
     "index": lambda length: IndexEncoding(),
@@ -38,11 +38,11 @@ SCHEMES: dict[str, Callable[[int], keras.Layer]] = {
 
 
 def make_scheme(name: str, length: int) -> keras.Layer:
-    """A scheme by its name.
+    """Returns a layer of a kind of position.
 
     Args:
         name: One of `SCHEMES`.
-        length: The longest sequence, where a scheme needs to know.
+        length: The longest sequence, for kinds that need to know.
 
     Raises:
         ValueError: An unknown name.

@@ -18,10 +18,10 @@ def shift_matrix(
     max_wavelength: float = 10000,
     layout: str = "interleaved",
 ) -> npt.NDArray[np.float64]:
-    """The matrix `M_k` with `PE(p + k) = M_k @ PE(p)` for every position `p`.
+    """Returns the matrix `M_k` with `PE(p + k) = M_k @ PE(p)` for every `p`.
 
-    One rotation by the angle `k w_j` for each pair of a sine and a cosine,
-    whatever the position: the fourth condition of a good encoding.
+    It rotates each pair of a sine and a cosine by the angle `k w_j`, which
+    does not depend on the position: condition 4 of a good encoding.
 
     Args:
         k: The shift in positions; any real number.
@@ -34,7 +34,7 @@ def shift_matrix(
         float64 array of shape `(d_model, d_model)`.
 
     Raises:
-        ValueError: An odd width, or another argument that is none of these.
+        ValueError: An odd width, or another invalid argument.
 
     Example:
     >>> from keras_posenc.analysis import shift_matrix

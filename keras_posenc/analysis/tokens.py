@@ -1,4 +1,4 @@
-"""Tokens as labels: what a reader of a picture sees of an id."""
+"""Tokens as labels in pictures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,22 +7,22 @@ import numpy as np
 from keras import ops
 
 _NAMES = ("start", "end", "unknown")
-# What would leave no mark.
+# Characters that would be invisible.
 _BLANKS = str.maketrans({" ": "␣", "\n": "⏎", "\r": "⏎", "\t": "⇥"})
 
 
 def token_labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """What each id stands for.
+    """Returns the label of each id.
 
     Args:
-        tokenizer: One of this package, or a layer that has its `detokenize`
+        tokenizer: A tokenizer of this package, or a layer with `detokenize`
             and `vocabulary_size`; None gives the numbers.
         ids: The ids.
 
     Returns:
-        The text of each id, `<start>`, `<end>` and `<unknown>` for those that
-        have none, and `#7` for what is no text alone, such as a byte of a
-        longer character, or is not in the vocabulary.
+        The text of each id; `<start>`, `<end>` and `<unknown>` for those; and
+        `#7` for an id that is not a text by itself, such as one byte of a
+        longer character, or that is not in the vocabulary.
 
     Example:
         >>> import keras_posenc as kp
@@ -38,7 +38,7 @@ def token_labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:
         if (each := getattr(tokenizer, f"{name}_id", None)) is not None
     }
     size = tokenizer.vocabulary_size()
-    # A model may write ids that its tokenizer does not have.
+    # A model may have more ids than its tokenizer.
     rows = np.array([each if each < size else 0 for each in ids], "int32")
     rows = rows.reshape(-1, 1)
     texts = [
@@ -57,11 +57,11 @@ def token_labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 def ids_of(
     tokenizer: Any, text: Any, argument: str, *, side: str = "source"
 ) -> list[int]:
-    """The ids of one text, or those given, without padding.
+    """Returns the ids of a text, or the ids given, without padding.
 
     Raises:
-        ValueError: No text where there is a tokenizer, no ids where there is
-            none, or nothing.
+        ValueError: No text although there is a tokenizer, no ids although
+            there is none, or an empty text.
     """
     if tokenizer is None:
         ids = np.asarray(ops.convert_to_numpy(text))

@@ -1,4 +1,4 @@
-"""A scheme as arrays: a vector for each position, or a score for each pair."""
+"""Encodings as arrays: a vector for each position, or a score for each pair."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def encoding_vectors(encoding: Any, length: int, dim: int) -> FloatArray:
-    """The vectors that an encoding of the input gives positions 0, 1, ...
+    """Returns the vectors that an encoding of the input gives positions.
 
     Args:
         encoding: A layer of the input, such as `PositionalEncoding`, whatever
@@ -26,7 +26,7 @@ def encoding_vectors(encoding: Any, length: int, dim: int) -> FloatArray:
         float64 array of shape `(length, width)`.
 
     Raises:
-        ValueError: An encoding that is neither.
+        ValueError: Neither a layer that encodes its input nor such an array.
 
     Example:
     >>> import keras_posenc as kp
@@ -39,7 +39,7 @@ def encoding_vectors(encoding: Any, length: int, dim: int) -> FloatArray:
     if isinstance(encoding, keras.Layer) and not isinstance(
         encoding, AttentionPosition
     ):
-        # What is added to zeros, or stands behind them, is the encoding.
+        # Added to zeros, or concatenated to them: the rest is the encoding.
         inputs = np.zeros((1, length, dim), "float32")
         vectors = _to_numpy(encoding(inputs))
         if getattr(encoding, "merge_mode", None) == "concat":
@@ -65,14 +65,14 @@ def encoding_vectors(encoding: Any, length: int, dim: int) -> FloatArray:
 def score_matrix(
     position: AttentionPosition, length: int, dim: int, num_heads: int = 8
 ) -> FloatArray:
-    """What a scheme inside attention makes of tokens that are all the same.
+    """Returns the scores of positions inside attention for identical tokens.
 
-    Queries and keys are ones, so that all a score tells is where they stand:
-    it is `sqrt(dim)` without positions.
+    Queries and keys are ones, so that scores depend on positions only; without
+    positions all are `sqrt(dim)`.
 
     Args:
-        position: The scheme. Its `values` hook, which adds to the outcome and
-            not to the scores, plays no part.
+        position: The positions. Their `values` hook is not used: it changes
+            the outputs of attention, not the scores.
         length: How many positions.
         dim: Width of a head.
         num_heads: How many heads.
@@ -82,7 +82,7 @@ def score_matrix(
         query's position with each key's.
 
     Raises:
-        ValueError: A position that is no `AttentionPosition`.
+        ValueError: Not an `AttentionPosition`.
 
     Example:
     >>> import keras_posenc as kp

@@ -1,1 +1,1 @@
-"""Models that others trained, from the files that they are published in."""
+"""Pretrained encoders: reading and writing the files they are published in."""

@@ -1,16 +1,16 @@
-"""Positions of a grid of patches, for a grid of another size."""
+"""Bicubic interpolation of the position embeddings of a grid of patches."""
 
 import numpy as np
 
-# How far a point overshoots its neighbours; PyTorch's choice, and OpenCV's.
+# Keys's parameter, as in PyTorch and OpenCV: how far values overshoot.
 _SHARPNESS = -0.75
 
 
 def resized(grid: np.ndarray, height: int, width: int) -> np.ndarray:
-    """A grid of vectors, by cubic convolution where the size is another one.
+    """Returns a grid of vectors resized by cubic convolution.
 
-    As PyTorch's `interpolate` does with `mode="bicubic"`: without corners that
-    stay where they are, and without a filter where the grid becomes smaller.
+    The same as PyTorch's `interpolate` with `mode="bicubic"`,
+    `align_corners=False` and `antialias=False`.
 
     Args:
         grid: `(rows, columns, dim)`.
@@ -33,14 +33,14 @@ def resized(grid: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def _weights(before: int, after: int) -> np.ndarray:
-    """What each new place takes of each old one, `(after, before)`."""
+    """Returns the weight of each old place for each new, `(after, before)`."""
     places = (np.arange(after) + 0.5) * before / after - 0.5
     first = np.floor(places).astype(int)
     weights = np.zeros((after, before))
     for step in range(-1, 3):  # the four that are next to a place
         neighbour = first + step
         share = _kernel(np.abs(places - neighbour))
-        at = np.clip(neighbour, 0, before - 1)  # the edge goes on and on
+        at = np.clip(neighbour, 0, before - 1)  # repeats the edge
         np.add.at(weights, (np.arange(after), at), share)
     return weights
 

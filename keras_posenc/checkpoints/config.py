@@ -1,4 +1,4 @@
-"""What a checkpoint says of its model, of which nothing is passed over."""
+"""The configuration of a checkpoint, of which every key must be understood."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from keras_posenc.checks import (
 from keras_posenc.text.files import shown
 
 REQUIRED = object()
-# What JSON calls them.
+# How messages name these types: in the words of JSON.
 _KINDS = {
     bool: "true or false",
     dict: "an object",
@@ -21,8 +21,8 @@ _KINDS = {
     type(None): "null",
 }
 
-# What says nothing of an encoder's answers: who wrote the file and how, how
-# it was trained, and what only decoders and generation need.
+# Keys without effect on an encoder's outputs: who wrote the file and how, how
+# the model was trained, and options of decoders and generation.
 _OF_NO_MATTER = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _commit_hash
@@ -45,7 +45,7 @@ _OF_NO_MATTER = frozenset(
     use_cache
     """.split()
 )
-# What must have one value, where it is said at all.
+# Keys that must have this value if they are present.
 _FIXED: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,),
     "chunk_size_feed_forward": (0,),
@@ -58,13 +58,13 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 
 
 class Config:
-    """The keys of a JSON object, each taken once; `finish` refuses the rest.
+    """The keys of a JSON object, each taken once; `finish` rejects the rest.
 
     Args:
         values: The keys with their values.
         path: The file, for messages.
-        most_blocks: How many blocks the model can have at most, as many as
-            there are tensors; None where there are none yet.
+        most_blocks: The most blocks that the model can have: one for each
+            tensor. None where tensors are not known yet.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class Config:
         self._most_blocks = most_blocks
 
     def take(self, key: str, default: Any = REQUIRED, *kinds: type) -> Any:
-        """The value of a key; raises `ValueError` if there is none.
+        """Returns the value of a key; raises `ValueError` if it is missing.
 
         Args:
             key: Its name.
-            default: What it is where it is not said.
-            *kinds: What it must be one of: `str`, `type(None)`, ...
+            default: The value where the key is missing.
+            *kinds: The types it may have: `str`, `type(None)`, ...
         """
         value = self._left.pop(key, default)
         if value is REQUIRED:
@@ -95,7 +95,7 @@ class Config:
         return value
 
     def part(self, key: str, default: Any = REQUIRED) -> "Config":
-        """The object that is the value of a key."""
+        """Returns the object that is the value of a key, as a `Config`."""
         value = self.take(key, default, dict)
         return Config(value, f"{self.path}', '{key}")
 
@@ -106,7 +106,7 @@ class Config:
         default: Any = REQUIRED,
         *more: Any,
     ) -> Any:
-        """What a function of `checks` makes of the value of a key."""
+        """Returns what a function of `checks` makes of the value of a key."""
         value = self.take(key, default)
         try:
             return check(key, value, *more)
@@ -114,34 +114,36 @@ class Config:
             raise self.wrong(key, str(error)) from None
 
     def size(self, key: str, default: Any = REQUIRED) -> int:
-        """The value of a key that must be an integer above 0."""
+        """Returns the value of a key that must be a positive integer."""
         return int(self.checked(key, check_positive_int, default))
 
     def blocks(self, key: str) -> int:
-        """The number of blocks."""
+        """Returns the number of blocks; at most one for each tensor."""
         count = self.size(key)
         if self._most_blocks is not None and count > self._most_blocks:
             raise self.wrong(
-                key, f"{count} blocks, and {self._most_blocks} tensors"
+                key,
+                f"{count} blocks, but there are only {self._most_blocks} "
+                "tensors",
             )
         return count
 
     def index(self, key: str, size: int, default: Any = REQUIRED) -> int:
-        """The value of a key that must be one of that many ids."""
+        """Returns the value of a key that must be in [0, size)."""
         return int(self.checked(key, check_index, default, size))
 
     def rate(self, key: str, default: Any = REQUIRED) -> float:
-        """The value of a key that must be in [0, 1)."""
+        """Returns the value of a key that must be in [0, 1)."""
         return float(self.checked(key, check_rate, default))
 
     def positive(self, key: str, default: Any = REQUIRED) -> float:
-        """The value of a key that must be a finite number above 0."""
+        """Returns the value of a key that must be a finite number above 0."""
         return float(self.checked(key, check_positive, default))
 
     def expect(self, key: str, *known: Any) -> Any:
-        """The value of a key that must be one of those known, if it is said.
+        """Returns the value of a key that must be one of `known`.
 
-        The first one is what it is where it is not said.
+        Where the key is missing, it is the first of them.
         """
         value = self._left.pop(key, known[0])
         if value not in known:
@@ -155,14 +157,14 @@ class Config:
     def rename(
         self, older: str, key: str, known: Mapping[str, str] | None = None
     ) -> None:
-        """Gives a key the name that it has today.
+        """Gives a key its current name.
 
-        Where both are said, they must say the same.
+        Where both names are present, their values must be equal.
 
         Args:
-            older: What it is called in other configs.
-            key: What it is called today.
-            known: What its values are called today, where they have others.
+            older: Its name in other configs.
+            key: Its current name.
+            known: The current values by the older ones, where they differ.
         """
         if older in self._left:
             value = (
@@ -173,27 +175,28 @@ class Config:
             if self._left.setdefault(key, value) != value:
                 raise self.wrong(
                     older,
-                    f"{shown(value)} is not {key}, " + shown(self._left[key]),
+                    f"{shown(value)} differs from '{key}', "
+                    + shown(self._left[key]),
                 )
 
     def need(self, *keys: str) -> None:
-        """Raises `ValueError` unless all keys are said."""
+        """Raises `ValueError` unless all keys are present."""
         for key in keys:
             if key not in self.values:
                 raise ValueError(f"'{self.path}' has no key '{key}'")
 
     def require(self, key: str, value: Any) -> None:
-        """Raises `ValueError` unless a key is said and has one value."""
+        """Raises `ValueError` unless a key is present and has this value."""
         self._left[key] = self.take(key)
         self.expect(key, value)
 
     def choose(self, key: str, known: Mapping[str, Any], default: Any) -> Any:
-        """What the value of a key stands for."""
+        """Returns what `known` gives for the value of a key."""
         others = (each for each in known if each != default)
         return known[self.expect(key, default, *others)]
 
     def finish(self) -> None:
-        """Raises `ValueError` for keys that nothing has asked for."""
+        """Raises `ValueError` if there are keys that were not taken."""
         for key, values in _FIXED.items():
             self.expect(key, *values)
         unknown = {
@@ -202,13 +205,13 @@ class Config:
             if key not in _OF_NO_MATTER
         }
         if unknown:
-            told = ", ".join(
+            listed = ", ".join(
                 f"{key}={shown(value)}" for key, value in unknown.items()
             )
             raise ValueError(
-                f"'{self.path}' has keys that are not known here: {told}"
+                f"'{self.path}' has keys that are not supported: {listed}"
             )
 
     def wrong(self, key: str, why: str) -> ValueError:
-        """The error that names a key."""
+        """Returns a `ValueError` that names a key."""
         return ValueError(f"'{self.path}', key '{key}': {why}")

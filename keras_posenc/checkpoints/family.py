@@ -1,4 +1,4 @@
-"""What a family of encoders is, and how its tensors fill a model."""
+"""The base of all families of encoders, and how tensors fill a model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
 
-# By the names that Hugging Face gives them, of which the first one is written;
-# its "gelu" is the exact one.
+# Our activations by Hugging Face's names; the first name is the one written.
+# Hugging Face's "gelu" is the exact one.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -29,7 +29,7 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-# What the sizes of an encoder are called that say it as BERT does.
+# The keys of these options in the configs of BERT and many others.
 SIZES = {
     "vocabulary_size": "vocab_size",
     "d_model": "hidden_size",
@@ -40,7 +40,7 @@ SIZES = {
 
 
 def said_sizes(config: Config, names: Iterable[str] = SIZES) -> dict[str, int]:
-    """Those sizes of an encoder, from a config that says them as BERT does."""
+    """Returns these options of an encoder, by the keys that BERT has."""
     return {
         name: config.blocks(SIZES[name])
         if name == "num_layers"
@@ -51,19 +51,19 @@ def said_sizes(config: Config, names: Iterable[str] = SIZES) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Pooler:
-    """What a classifier of texts has before its last projection.
+    """The layers of a text classifier before its last projection.
 
     Attributes:
-        part: What its own projection is called; `{prefix}` is the encoder's.
-        activation: That of the projection.
-        pooling: Where a text is read: `"first"`, at its first token, `"mean"`,
-            over all tokens, or `"late"`, over what the activation makes of
-            each.
+        part: Name of its projection; `{prefix}` is the encoder's.
+        activation: Of the projection.
+        pooling: How a text becomes one vector: `"first"`, its first token;
+            `"mean"`, the mean of all tokens; `"late"`, the mean after the
+            activation.
         use_bias: Whether the projection has biases.
-        norm: What the norm behind the activation is called, or None.
+        norm: Name of the norm after the activation, or None.
         norm_epsilon: Added to the variance there.
-        of_tokens: Whether a classifier of tokens has it all, but for the
-            pooling; else it has nothing of it.
+        of_tokens: Whether a token classifier has these layers too, without
+            the pooling; else it has none of them.
     """
 
     part: str
@@ -76,25 +76,26 @@ class Pooler:
 
 
 class Family:
-    """Base of the families: one for each architecture, by its `model_type`.
+    """Base of the families: one for each architecture, by `model_type`.
 
     Attributes:
-        prefix: What the names of an encoder's tensors begin with where the
+        prefix: What the names of an encoder's tensors start with where the
             checkpoint has more than the encoder.
-        names: What the tensors are called, without `.weight` and `.bias`, by
-            the part of the model that they fill; `{}` is the block's number.
-        without_bias: Parts whose biases stay 0, for they have none on disk.
-        unused: Regular expressions of tensors that an encoder has no use for:
-            what it was trained with, and what follows from the rest.
-        pooler: What a classifier of texts has before its last projection;
+        names: Names of tensors, without `.weight` and `.bias`, by the part of
+            the model that they fill; `{}` is the block's number.
+        without_bias: Parts whose biases stay 0: the checkpoint has none.
+        unused: Regular expressions of tensors that an encoder does not need:
+            of training heads, or computed from the others.
+        pooler: The layers of a text classifier before its last projection;
             None for images.
-        classifier: The last projection of a classifier of texts.
-        pooling: The layer behind which a classifier of images stands, or None.
+        classifier: Name of the last projection of a text classifier.
+        pooling: The layer before the projection of an image classifier, or
+            None.
         model: The class of the model.
     """
 
     prefix: str = ""
-    prefix_of_hub: str = ""  # where it is another one
+    prefix_of_hub: str = ""  # of the Hub's custom code, where it differs
     model: type[TransformerEncoderModel | VisionTransformerModel] = (
         TransformerEncoderModel
     )
@@ -104,47 +105,47 @@ class Family:
     pooler: Pooler | None = None
     classifier: str = "classifier"
     pooling: Any = None
-    # How many rows of the table of positions stand before that of the first.
+    # How many rows of the table of positions no token uses.
     first_position: int = 0
     # What embeddings are multiplied by.
     embedding_scale: float = 1.0
-    # How many types of tokens there are, where `names` has their embeddings.
+    # How many token types there are, where `names` has their embeddings.
     token_types: int | None = None
 
     @property
     def tells_texts_apart(self) -> bool:
-        """Whether the tokens of a pair's second text have their own type."""
+        """Whether the second text of a pair has its own token type."""
         return "token_type" in self.names and (self.token_types or 0) > 1
 
     def options(self, config: Config) -> dict[str, Any]:
-        """The arguments of the model."""
+        """Returns the arguments of the model for a config."""
         raise NotImplementedError
 
     def describe(self, model: TransformerEncoderModel) -> dict[str, Any]:
-        """The keys of a `config.json` whose `options` a model has.
+        """Returns the keys of a `config.json` whose `options` a model has.
 
-        A model that is of another family need not have them.
+        A model of another family may differ from them: the caller checks.
         """
         raise NotImplementedError
 
     def describe_pooler(
         self, pooling: str | None, projection: Any
     ) -> dict[str, Any]:
-        """The keys that say which `pooler` a classifier of texts has.
+        """Returns the keys that say which `pooler` a text classifier has.
 
         Args:
-            pooling: As `Pooler` names them; None for a classifier of tokens.
-            projection: That of the pooler.
+            pooling: As in `Pooler`; None for a token classifier.
+            projection: Of the pooler.
         """
         return {}
 
     def check(
         self, options: Mapping[str, Any], tensors: Tensors, path: Any
     ) -> None:
-        """Raises `ValueError` for sizes that no tensor has.
+        """Raises `ValueError` for sizes larger than any tensor.
 
-        Tensors are compared with a model that is made, and a damaged
-        `config.json` may ask for one of any size.
+        Tensors are compared with a model that is made first, and a damaged
+        `config.json` could ask for one of any size.
         """
         width = options["d_model"]
         position = options.get("input_position")
@@ -177,7 +178,7 @@ class Family:
         self.match(model, Parts(self, tensors, self.prefix_in(tensors)))
 
     def match(self, model: Any, parts: Any) -> None:
-        """Brings every weight of the model together with its tensor.
+        """Matches every weight of the model with its tensor.
 
         Args:
             model: The model.
@@ -192,9 +193,10 @@ class Family:
             parts.norm(model.encoder.final_norm, "final_norm")
 
     def fill_embeddings(self, model: Any, parts: "Parts") -> None:
-        """Those of ids, positions and token types.
+        """Matches the embeddings of ids, positions and token types.
 
-        Type 0 becomes part of what all tokens have.
+        Every token has the embedding of type 0: it is added to the positions
+        (or to the ids, where there is no table of positions).
         """
         embedding, position = model.embedding, model.input_position
         width = embedding.embeddings.shape[1]
@@ -219,7 +221,7 @@ class Family:
             )
 
     def fill_block(self, block: Any, parts: "Parts", number: int) -> None:
-        """One block."""
+        """Matches one block."""
         attention, feed_forward = block.attention, block.feed_forward
         fused = "query_key_value" in self.names
         parts.dense(
@@ -231,7 +233,7 @@ class Family:
         parts.dense(attention.output_projection, ["attention_output"], number)
         if block.attention_norm is not None:
             parts.norm(block.attention_norm, "attention_norm", number)
-        # A gate may lie in one tensor with what it multiplies.
+        # Gate and intermediate projection may be halves of one tensor.
         for both in ("gate_intermediate", "intermediate_gate"):
             if both in self.names:
                 layers = [getattr(feed_forward, p) for p in both.split("_")]
@@ -247,7 +249,7 @@ class Family:
         parts.norm(block.feed_forward_norm, "feed_forward_norm", number)
 
     def prefix_in(self, tensors: Tensors) -> str:
-        """What the names of the encoder's tensors begin with."""
+        """Returns what the names of the encoder's tensors start with."""
         for prefix in (self.prefix, self.prefix_of_hub):
             if any(name.startswith(prefix) for name in tensors.names):
                 return prefix
@@ -255,7 +257,11 @@ class Family:
 
 
 def name_of(activation: Any, owner: str = "encoder") -> str:
-    """What Hugging Face calls an activation of the encoder, or of a head."""
+    """Returns Hugging Face's name of an activation.
+
+    Raises:
+        ValueError: Hugging Face has none for it.
+    """
     for name, ours in ACTIVATIONS.items():
         if make_activation(ours) is activation:
             return name
@@ -267,13 +273,12 @@ def name_of(activation: Any, owner: str = "encoder") -> str:
 
 
 def sizes_of(layer: Any, count: int, heads: Any) -> list[int]:
-    """How wide the parts of a projection are that lie behind another.
+    """Returns the widths of the projections that one projection joins.
 
     Args:
         layer: The projection.
-        count: How many parts it has: one, or those of queries, keys and
-            values.
-        heads: How many of queries, and of keys and values.
+        count: How many it joins: 1, or 3 for queries, keys and values.
+        heads: How many heads of queries, and of keys and values.
     """
     units = layer.kernel.shape[1]
     if count == 1:
@@ -283,12 +288,12 @@ def sizes_of(layer: Any, count: int, heads: Any) -> list[int]:
 
 
 class Parts:
-    """The tensors of a checkpoint by the parts of a model that they fill.
+    """The tensors of a checkpoint, by the parts of a model that they fill.
 
     Args:
-        family: Which names them.
-        tensors: All of them.
-        prefix: What the encoder's begin with.
+        family: Has the names of the parts.
+        tensors: All tensors.
+        prefix: What the names of the encoder's tensors start with.
     """
 
     def __init__(self, family: Family, tensors: Any, prefix: str) -> None:
@@ -298,15 +303,15 @@ class Parts:
         self.types = family.token_types
 
     def name(self, part: str, number: int | None = None) -> str:
-        """What a part is called, of the block of that number."""
+        """Returns the name of a part, of the block of that number."""
         return self._prefix + self._family.names[part].format(number)
 
     def first_type(self, width: int, second: Any) -> Any:
-        """The embedding of token type 0, or 0 where there are no types.
+        """Returns the embedding of token type 0; 0 where there are no types.
 
         Args:
-            width: That of the embeddings.
-            second: The layer that holds what type 1 adds to it, or None.
+            width: Of the embeddings.
+            second: The layer for type 1 minus type 0, or None.
         """
         if "token_type" not in self._family.names:
             return 0.0
@@ -329,15 +334,15 @@ class Parts:
         """Fills a table of embeddings.
 
         Args:
-            layer: What has it.
-            part: What it is called.
-            skip: How many rows stand before those of the table.
-            scale: What they are multiplied by.
-            offset: What is added to each.
+            layer: The layer that has the table.
+            part: Name of the part.
+            skip: How many rows come before those of the table.
+            scale: Factor of all rows.
+            offset: Added to each row, after scaling.
         """
         length, width = layer.embeddings.shape
         rows = self.take(part, (skip + length, width))[skip:]
-        rows *= scale  # in place: of all tensors it is the largest
+        rows *= scale  # in place: this is the largest of all tensors
         rows += offset
         layer.embeddings.assign(rows)
 
@@ -349,7 +354,7 @@ class Parts:
         *,
         of: str | None = "weight",
     ) -> np.ndarray:
-        """A tensor as it is: the weight, by default, of what a part names."""
+        """Returns a tensor unchanged: by default the weight of a part."""
         name = self.name(part, number)
         return self._tensors.take(f"{name}.{of}" if of else name, shape)
 
@@ -360,14 +365,14 @@ class Parts:
         number: int | None = None,
         heads: tuple[int, int] | None = None,
     ) -> None:
-        """Fills a projection with one tensor, or with several behind another.
+        """Fills a projection from one tensor, or from several, concatenated.
 
         Args:
             layer: The projection.
-            parts: What it is made of.
-            number: That of the block.
-            heads: Of queries, and of keys and values, where there are three
-                parts.
+            parts: Names of the parts.
+            number: Of the block.
+            heads: How many of queries, and of keys and values, where there are
+                three parts.
         """
         dim, _ = layer.kernel.shape
         sizes = sizes_of(layer, len(parts), heads)
@@ -386,7 +391,7 @@ class Parts:
         )
 
     def halves(self, layers: Sequence[Any], part: str, number: int) -> None:
-        """Fills two projections of the same width with one tensor's halves."""
+        """Fills two projections of one width from the halves of a tensor."""
         dim, units = layers[0].kernel.shape
         name = self.name(part, number)
         kernels = np.split(
@@ -399,7 +404,7 @@ class Parts:
             self._fill(layer, [kernel], [bias])
 
     def norm(self, layer: Any, part: str, number: int | None = None) -> None:
-        """Fills a norm, by the names of today or by `gamma` and `beta`."""
+        """Fills a norm, by its current names or by `gamma` and `beta`."""
         name = self.name(part, number)
         is_old = f"{name}.gamma" in self._tensors
         scale, offset = ("gamma", "beta") if is_old else ("weight", "bias")

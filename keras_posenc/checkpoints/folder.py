@@ -1,4 +1,4 @@
-"""The files of a checkpoint, of which none may lead elsewhere."""
+"""The files of a checkpoint, none outside its folder."""
 
 import os
 from pathlib import Path, PurePosixPath
@@ -8,14 +8,14 @@ from keras_posenc.text.files import lines_of, read_json, read_text
 
 
 class Folder:
-    """A local folder, as Hugging Face's libraries save and cache one.
+    """A local folder, laid out as Hugging Face's libraries save or cache one.
 
     Args:
-        path: Where it is. `~` is the home folder.
+        path: The folder; `~` is the home folder.
 
     Raises:
         FileNotFoundError: There is no such folder.
-        ValueError: It is no folder, or a cache of several revisions.
+        ValueError: It is not a folder, or is a cache of several revisions.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -53,17 +53,17 @@ class Folder:
 
     @property
     def revision(self) -> str | None:
-        """The revision, where the folder is one of a cache."""
+        """The revision, where the folder is one in a cache."""
         is_cached = self.path.parent.name == "snapshots"
         return self.path.name if is_cached else None
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of that name.
+        """Returns whether there is a file of that name.
 
         Raises:
-            ValueError: What is there cannot be read as one, such as a pipe or
-                a link that leads nowhere: without it the rest of the folder
-                would mean something else.
+            ValueError: There is something that is not a regular file, such as
+                a pipe or a broken link. Treated as missing, it would change
+                what the rest of the folder means.
         """
         path = self.path / name
         if not os.path.lexists(path):  # unlike Path's, for any name
@@ -72,21 +72,21 @@ class Folder:
             is_lost = os.path.islink(path) and not os.path.exists(path)
             raise ValueError(
                 f"'{path}' must be a regular file, and is "
-                + ("a link that leads nowhere" if is_lost else "none")
+                + ("a broken link" if is_lost else "not")
             )
         return True
 
     def file(self, name: str) -> Path:
-        """The path of a file in the folder.
+        """Returns the path of a file in the folder.
 
         Args:
             name: Relative to the folder, with `/` between its parts.
 
         Raises:
-            FileNotFoundError: There is none.
-            ValueError: It is no regular file; or the name, or a link, leads
-                out of the folder. Links to the blobs of the cache that the
-                folder is in are followed.
+            FileNotFoundError: There is no such file.
+            ValueError: It is not a regular file; or the name, or a link, leads
+                out of the folder. Links to the blobs of the cache around the
+                folder are followed.
         """
         parts = PurePosixPath(name).parts
         if not parts or "\\" in name or parts[0] == "/" or ".." in parts:
@@ -106,33 +106,33 @@ class Folder:
         return path
 
     def inner(self, name: str) -> "Folder":
-        """A folder within, whose links may lead where this one's may."""
+        """Returns a folder inside, with the same rule for links."""
         found = Folder(self.path / name)
         found._allowed = self._allowed
         return found
 
     def json(self, name: str) -> Any:
-        """What a JSON file holds, which is read once.
+        """Returns the content of a JSON file, which is read once.
 
         Raises:
-            FileNotFoundError: There is none.
-            ValueError: It is no JSON, or larger than 256 MB.
+            FileNotFoundError: There is no such file.
+            ValueError: It is not JSON, or larger than 256 MB.
         """
         if name not in self._values:
             self._values[name] = read_json(self.file(name))
         return self._values[name]
 
     def lines(self, name: str) -> list[str]:
-        """The lines of a text.
+        """Returns the lines of a text file.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: There is no such file.
             ValueError: It is not UTF-8, or larger than 256 MB.
         """
         return lines_of(read_text(self.file(name)))
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """What a JSON file holds that must be an object."""
+        """Returns the content of a JSON file that must be an object."""
         found = self.json(name)
         if not isinstance(found, dict):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What is behind an encoder: labels, or the vector of a sentence."""
+"""The layers after an encoder: classification, or a sentence embedding."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ _SEVERAL = "multi_label_classification"
 _SEQUENCE, _TOKEN = "ForSequenceClassification", "ForTokenClassification"
 _IMAGE = "ForImageClassification"
 _TASKS = (_SEQUENCE, _TOKEN, _IMAGE)
-# What encoders are published with that nothing behind them has a use for.
+# Endings of class names whose heads, if any, are not loaded.
 _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
 _POOLINGS = {
     "pooling_mode_cls_token": FirstTokenPooling1D,
@@ -36,7 +36,7 @@ _CLASSIFIER_POOLINGS = {
     "late": MaskedAveragePooling1D,
 }
 _IDENTITY = "torch.nn.modules.linear.Identity"
-# What a cross-encoder makes of its logits.
+# Last activations of cross-encoders: Keras's names by PyTorch's.
 _SCORINGS = {
     _IDENTITY: "linear",
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -53,7 +53,7 @@ _ACTIVATIONS = {
 def labels_of(
     architecture: str | None, values: Mapping[str, Any]
 ) -> list[str] | None:
-    """The names of the classes that a checkpoint tells apart, or None."""
+    """Returns the names of a checkpoint's classes, or None without any."""
     if architecture is None or not architecture.endswith(_TASKS):
         return None
     config = Config(values, "config.json")
@@ -62,17 +62,15 @@ def labels_of(
         return [f"LABEL_{i}" for i in range(config.size("num_labels", 2))]
     labels = [names.get(str(i)) for i in range(len(names))]
     if not all(isinstance(label, str | int) for label in labels):
-        raise config.wrong(
-            "id2label", "it must give the numbers from 0 on names"
-        )
+        raise config.wrong("id2label", "it must name each number from 0 on")
     return [str(label) for label in labels]
 
 
 def architecture_of(values: Mapping[str, Any]) -> str | None:
-    """The class that the checkpoint was saved from, if it is said.
+    """Returns the class that the checkpoint was saved from, or None.
 
     Raises:
-        ValueError: It answers something that is not supported.
+        ValueError: That class is not supported.
     """
     config = Config(values, "config.json")
     names = config.take("architectures", None, list, type(None))
@@ -81,31 +79,31 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
         return name
     raise config.wrong(
         "architectures",
-        f"'{name}' is not supported. An encoder ends in "
+        f"'{name}' is not supported. Supported names end in "
         f"{', '.join((*_ENCODERS, *_TASKS))}",
     )
 
 
 def scoring_of(folder: Folder, values: Mapping[str, Any]) -> str | None:
-    """The activation that a cross-encoder of sentence-transformers has.
+    """Returns the activation of a cross-encoder of sentence-transformers.
 
     Returns:
-        A name of Keras's, or None where the folder is no such model's.
+        Keras's name of it, or None where the folder is not of such a model.
 
     Raises:
-        ValueError: One that is not known here.
+        ValueError: The activation is not supported.
     """
-    told, key = [], "activation_fn"
+    configs, key = [], "activation_fn"
     if folder.has(PROMPTS):
-        told.append(Config(folder.mapping(PROMPTS), folder.path / PROMPTS))
-        told[0].expect("default_prompt_name", None)
+        configs.append(Config(folder.mapping(PROMPTS), folder.path / PROMPTS))
+        configs[0].expect("default_prompt_name", None)
     config = Config(values, folder.path / "config.json")
     if "sentence_transformers" in values:
-        told.append(config.part("sentence_transformers"))
-    else:  # before version 4
+        configs.append(config.part("sentence_transformers"))
+    else:  # before version 4 of sentence-transformers
         config.rename("sbert_ce_default_activation_function", key)
-        told.append(config)
-    for each in told:
+        configs.append(config)
+    for each in configs:
         activation = each.expect(key, None, *_SCORINGS)
         if activation is not None:
             return _SCORINGS[activation]
@@ -113,9 +111,9 @@ def scoring_of(folder: Folder, values: Mapping[str, Any]) -> str | None:
 
 
 def is_cross_encoder(folder: Folder) -> bool:
-    """Whether `modules.json` has nothing behind a classifier.
+    """Returns whether `modules.json` is that of a cross-encoder.
 
-    As sentence-transformers writes it from version 5.4 on.
+    sentence-transformers writes it so from version 5.4 on.
     """
     if not folder.has(MODULES):
         return False
@@ -138,9 +136,9 @@ def classification(
     width: int,
     scoring: str | None = None,
 ) -> list[Any]:
-    """Layers from contextual embeddings to the scores of labels.
+    """Returns the layers from contextual embeddings to the scores of labels.
 
-    `scoring` is the last activation, where another one is told than usual.
+    `scoring` is the last activation; None for the usual one.
     """
     is_image = architecture.endswith(_IMAGE)
     pooler = family.pooler
@@ -156,7 +154,7 @@ def classification(
         part = pooler.part.format(prefix=family.prefix_in(tensors))
         layers = _pooler(pooler, part, tensors, width)
     if pooler is not None and is_sequence:
-        # The mean of scores, which "late" is, is the score of the mean.
+        # "late" is the mean of logits, which are linear: those of the mean.
         place = len(layers) if pooler.pooling == "late" else 0
         layers.insert(
             place, _CLASSIFIER_POOLINGS[pooler.pooling](name="pooling")
@@ -186,7 +184,7 @@ def classification(
 def _pooler(
     pooler: Pooler, part: str, tensors: Tensors, width: int
 ) -> list[Any]:
-    """The projection in front of a classifier, and its norm."""
+    """Returns the projection before a classifier, and its norm if any."""
     layers: list[Any] = [
         _filled(
             tensors,
@@ -207,10 +205,10 @@ def _pooler(
 
 
 def sentence_embedding(folder: Folder, width: int) -> list[Any]:
-    """Layers of `sentence_transformers` behind its first one, the encoder.
+    """Returns the layers of `sentence_transformers` after the encoder.
 
     Raises:
-        ValueError: One that is not known here.
+        ValueError: A module is not supported.
     """
     modules = folder.json(MODULES)
     if not isinstance(modules, list) or not all(
@@ -239,8 +237,8 @@ def sentence_embedding(folder: Folder, width: int) -> list[Any]:
     ):
         raise ValueError(
             f"'{folder.path / MODULES}': the modules {', '.join(kinds)} are "
-            "not supported. First comes Transformer, in the folder itself, "
-            "then Pooling, and behind it Normalize and Dense may follow"
+            "not supported. Supported are Transformer, in the folder itself, "
+            "then Pooling, then any of Normalize and Dense"
         )
     if folder.has(PROMPTS):
         prompts = Config(folder.mapping(PROMPTS), folder.path / PROMPTS)
@@ -317,8 +315,8 @@ def _filled(
     *,
     name: str,
 ) -> keras.layers.Dense:
-    """A projection with the weights of a checkpoint."""
-    # First of all, for a size that the tensors do not have may be any.
+    """Returns a projection with the weights of a checkpoint."""
+    # Read first, so that a wrong size raises before such a layer is made.
     kernel = tensors.take(f"{part}.weight", (units, width)).T
     layer = keras.layers.Dense(
         units,

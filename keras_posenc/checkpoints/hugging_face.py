@@ -1,4 +1,4 @@
-"""From a folder as Hugging Face's libraries save it to a Keras model."""
+"""Loads a folder that Hugging Face's libraries saved, as a Keras model."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -100,59 +100,62 @@ def load_hugging_face(
     name: str | None = None,
     verbose: bool = True,
 ) -> PretrainedModel:
-    """A Keras model from a checkpoint of Hugging Face or sentence-transformers.
+    """Returns a Keras model from a checkpoint of Hugging Face.
 
-    Strings or images in; out comes what the checkpoint was saved to answer:
+    The model takes strings or images, and returns what the checkpoint was
+    trained for:
 
     - a folder with `modules.json` (sentence-transformers): one vector for each
       text, `(batch, dim)`, pooled and normalised as it says;
     - `...ForSequenceClassification`: scores of `labels`, `(batch, labels)`,
-      after softmax (sigmoid with several labels at once, or one);
-    - `...ForTokenClassification`: the same of each token;
-    - `...ForImageClassification`: scores of `labels` of an image;
-    - any other encoder: contextual embeddings, `(batch, seq, dim)`; of images
+      after softmax (sigmoid for several labels at once, or for one label);
+    - `...ForTokenClassification`: scores of `labels` for each token,
+      `(batch, seq, labels)`;
+    - `...ForImageClassification`: scores of `labels` of an image,
+      `(batch, labels)`;
+    - any other encoder: contextual embeddings, `(batch, seq, dim)`; for images
       those of class tokens, then of patches.
 
-    Texts are cut at the length that the checkpoint says, or at `max_length`.
+    Texts are cut at the length in the checkpoint, or at `max_length`.
 
     Images are `(batch, height, width, channels)`, float32, of the size that
-    the checkpoint has positions for, or of `image_size`, which its positions
-    are then interpolated for, once and as transformers does
-    (`interpolate_pos_encoding`): images are neither scaled nor cut. With a
-    `preprocessor_config.json` they are numbers from 0 to 255, which the model
-    normalises as it says; without one, what the encoder was trained on.
+    the checkpoint has positions for, or of `image_size`: then the positions
+    are interpolated once, as transformers does (`interpolate_pos_encoding`).
+    Images are neither scaled nor cropped. With a `preprocessor_config.json`
+    pixels are numbers from 0 to 255, which the model normalises as it says;
+    without one, pixels must be as in the encoder's training.
 
     Nothing is downloaded and no code of the folder is run. Every key of its
-    config and every tensor is used, or known not to matter to the answers;
-    another one is an error that names it. Dropout has one rate, the hidden
-    one's.
+    config and every tensor is used, or known not to affect the outputs; any
+    other one is an error that names it. Dropout has one rate: that of the
+    hidden states.
 
-    With `pairs` a row is two texts, `(batch, 2)`, as cross-encoders and models
-    of entailment take them, framed and cut as the checkpoint's tokenizer does;
-    tokens behind the first end token are of type 1, where BERT and its like
-    have types. A cross-encoder of sentence-transformers scores a pair as its
-    `CrossEncoder.predict` does, by the activation that the folder says.
+    With `pairs` an example is two texts, `(batch, 2)`, as cross-encoders and
+    entailment models take them, framed and cut as the checkpoint's tokenizer
+    does; tokens after the first end token have type 1, in models with token
+    types. A cross-encoder of sentence-transformers scores a pair as its
+    `CrossEncoder.predict` does, with the activation that the folder names.
 
     Args:
         folder: A local folder with `config.json`, `*.safetensors` and the
             files of its tokenizer, or a revision in Hugging Face's cache.
-        from_ids: Whether the model begins with ids, `(batch, seq)`, int32, and
-            needs no tokenizer; but pairs of BERT and its like do, to find
-            the second text.
-        pad_id: The id that ids are padded with, for a model that begins with
-            them; that of the folder's tokenizer by default, or of the config
-            where its files do not say.
-        pairs: Whether the model is of pairs of texts, and not of single ones.
-        encoder_only: Whether to leave out what is behind the encoder.
-        max_length: The most ids of a text, or of a pair, with those that frame
-            it; at most as many as the checkpoint has positions for. What the
-            checkpoint says by default.
+        from_ids: Whether the model takes ids, `(batch, seq)`, int32, instead
+            of texts, and needs no tokenizer. Pairs for BERT and its
+            descendants still need one, to find the second text.
+        pad_id: The id of padding, for a model that takes ids. By default that
+            of the folder's tokenizer, or of the config where the tokenizer's
+            files do not say.
+        pairs: Whether the model takes pairs of texts instead of single ones.
+        encoder_only: Whether to leave out the layers after the encoder.
+        max_length: The most ids of a text, or of a pair, special tokens
+            included; at most as many as the checkpoint has positions for. By
+            default the length in the checkpoint.
         image_size: Height and width of the images, or a pair of them, for a
-            model of images: multiples of its patches. The checkpoint's own by
-            default.
+            model of images: multiples of its patch size. By default the
+            checkpoint's own.
         dtype: Dtype or dtype policy of the encoder; Keras's by default.
         name: Name of the model; the folder's by default.
-        verbose: Whether to say on standard error what takes long.
+        verbose: Whether to show slow steps on standard error.
 
     Returns:
         A `PretrainedModel`, a `Sequential` with the attributes `encoder`,
@@ -161,12 +164,12 @@ def load_hugging_face(
     Raises:
         FileNotFoundError: The folder, or a file that it must have, is missing.
         ImportError: The library `safetensors` is missing.
-        ValueError: A `model_type`, a key, a tensor or a tokenizer that is not
-            supported; a damaged file; or, with `from_ids`, padding that cannot
-            be told from tokens by its id.
+        ValueError: A `model_type`, a key, a tensor or a tokenizer is not
+            supported; a file is damaged; or, with `from_ids`, the id of
+            padding is also that of a token.
 
     Warns:
-        UserWarning: Weights that are not finite, by the names of their tensors.
+        UserWarning: Weights are not finite; names their tensors.
 
     Example:
     >>> import numpy as np
@@ -192,7 +195,7 @@ def load_hugging_face(
         step(f"Loading {opened.path}")
         tensors = Tensors(opened)
         path = opened.path / CONFIG
-        # Blocks may share their tensors, but not more than a few.
+        # Blocks may share their tensors, but at most a few do.
         config = Config(values, path, 4 * len(tensors.names))
         options = family.options(config)
         config.finish()
@@ -240,7 +243,7 @@ def load_hugging_face(
             raise ValueError(f"'{path}' makes no model: {error}") from error
         family.fill(encoder, tensors)
         unused = list(family.unused)
-        behind: list[Any] = []
+        after: list[Any] = []
         architecture = labels = None
         if not encoder_only:
             architecture = architecture_of(values)
@@ -250,11 +253,11 @@ def load_hugging_face(
         elif opened.has(MODULES) and not (
             labels is not None and is_cross_encoder(opened)
         ):
-            behind = sentence_embedding(opened, encoder.d_model)
+            after = sentence_embedding(opened, encoder.d_model)
             labels = None
         elif labels is not None:
             assert architecture is not None
-            behind = classification(
+            after = classification(
                 architecture,
                 labels,
                 values,
@@ -273,7 +276,7 @@ def load_hugging_face(
             "sha256": tensors.digests(),
         }
         return PretrainedModel(
-            [*front, encoder, *behind],
+            [*front, encoder, *after],
             labels=labels,
             origin=origin,
             name=name or _name_of(opened),
@@ -281,13 +284,13 @@ def load_hugging_face(
 
 
 class _Awaited(keras.initializers.Zeros):
-    """Zeros, where a checkpoint's numbers are going to be."""
+    """Zeros, until the checkpoint's numbers are assigned."""
 
 
 def _blank(family: Family, **options: Any) -> Any:
-    """A family's model without random numbers, which take long to draw.
+    """Returns a family's model without random weights, which are slow to draw.
 
-    Its layers have the usual initializers again, for whoever makes others of
+    Its layers get their usual initializers back, for models that are made from
     their configs.
     """
     awaited = dict.fromkeys(_INITIALIZERS, _Awaited())
@@ -313,7 +316,7 @@ def _check_dtype(dtype: Any) -> None:
 
 
 def _check_is_checkpoint(folder: Folder) -> None:
-    """Says what a folder is that has no config."""
+    """Says what kind of folder it is where there is no config."""
     if folder.has(CONFIG):
         return
     saved = "saved_model.pb"
@@ -329,7 +332,7 @@ def _check_is_checkpoint(folder: Folder) -> None:
 
 
 def _limit(tokenizer: Any, max_length: int, encoder: Any) -> None:
-    """Gives a tokenizer, before it is called, another `max_length`."""
+    """Sets another `max_length` of a tokenizer that was not called yet."""
     check_positive_int("max_length", max_length)
     position = encoder.input_position
     if (
@@ -358,7 +361,7 @@ def _family_of(values: Mapping[str, Any], folder: Folder) -> Family:
 def _front(
     folder: Folder, encoder: Any, from_ids: bool, of_pairs: Any
 ) -> list[Any]:
-    """The input, and what is between it and the encoder.
+    """Returns the input, and the layers between it and the encoder.
 
     `of_pairs` is the tokenizer of a model of pairs of texts.
     """

@@ -1,4 +1,4 @@
-"""What is in front of a model of images."""
+"""The layer before a model of images."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ PREPROCESSOR = "preprocessor_config.json"
 
 
 def preprocessing(folder: Folder) -> list[Any]:
-    """The layer that brings pixels to the range that a model was trained on.
+    """Returns the layer that normalises pixels, in a list.
 
-    Nothing where the checkpoint does not say which. Sizes are left alone.
+    The list is empty where the checkpoint does not say how. Sizes stay.
     """
     if not folder.has(PREPROCESSOR):
         return []

@@ -1,4 +1,4 @@
-"""From a backbone of keras-hub to a model of ours."""
+"""Turns a backbone of keras-hub into a model of this package."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +16,8 @@ from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
 
-# By class: where its embeddings of ids and positions are, and the padding's id
-# of its published checkpoints, which a backbone does not say.
+# By class: the path of its embeddings of ids and positions, and the padding id
+# of its published checkpoints, which a backbone does not know.
 _TEXTS = {
     "BertBackbone": ("", 0),
     "DistilBertBackbone": ("token_and_position_embedding/", 0),
@@ -35,27 +35,27 @@ def from_keras_hub(
     dtype: Any = None,
     name: str | None = None,
 ) -> TransformerEncoderModel | VisionTransformerModel:
-    """The model of a keras-hub backbone, with its weights and its answers.
+    """Returns a model with the weights and outputs of a keras-hub backbone.
 
-    Of `BertBackbone`, `DistilBertBackbone`, `RobertaBackbone`,
+    For `BertBackbone`, `DistilBertBackbone`, `RobertaBackbone`,
     `XLMRobertaBackbone` and `ViTBackbone`. Every value of the backbone's
-    config is used or must have one value, and so is every weight but those of
-    BERT's pooler, and of token types other than 0.
+    config is used or must have one value. Every weight is used, except those
+    of BERT's pooler, and of token types other than 0.
 
-    What keras-hub takes as `padding_mask` are here the ids that are `pad_id`.
-    The answer is `sequence_output`, where there are several. Dropout has one
-    rate, that of the hidden states.
+    keras-hub takes a `padding_mask`; here, ids that are `pad_id` are padding.
+    Where the backbone has several outputs, the model's is `sequence_output`.
+    Dropout has one rate: that of the hidden states.
 
     Args:
         backbone: The backbone; `task.backbone` of a task.
-        pad_id: The id of padding, of which a backbone does not know; by
-            default that of the published checkpoints: 1 for RoBERTa and XLM-R,
-            else 0. None for images.
+        pad_id: The id of padding, which a backbone does not know. By default
+            that of the published checkpoints: 1 for RoBERTa and XLM-R, else 0.
+            None for images.
         dtype: Dtype or dtype policy of the model; Keras's by default.
         name: Name of the model.
 
     Raises:
-        ValueError: A backbone of another class, or one with a value or a
+        ValueError: The backbone is of another class, or has a value or a
             weight that is not supported, such as those of LoRA.
 
     Example:
@@ -111,7 +111,7 @@ class _Weights:
         return path in self._left
 
     def take(self, path: str) -> np.ndarray:
-        """A weight, as float32."""
+        """Returns a weight, as float32."""
         if path not in self._left:
             raise ValueError(
                 f"'{self._owner}' has no weight '{path}', which the model needs"
@@ -122,7 +122,7 @@ class _Weights:
     def dense(self, layer: Any, *paths: str) -> None:
         """Fills a projection with one of theirs, or with several side by side.
 
-        Those without biases have zeros. Heads are axes of their own there.
+        Where they have no biases, ours are zeros. Their heads are axes.
         """
         dim, _ = layer.kernel.shape
         kernels = [
@@ -144,7 +144,7 @@ class _Weights:
         layer.beta.assign(self.take(f"{path}/beta"))
 
     def block(self, block: Any, path: str, names: Sequence[str]) -> None:
-        """Fills a block, of which `names` are the parts."""
+        """Fills a block; `names` are its parts in the backbone."""
         attention, attention_norm, inner, outer, feed_forward_norm = (
             f"{path}/{name}" for name in names
         )
@@ -161,19 +161,19 @@ class _Weights:
         self.norm(block.feed_forward_norm, feed_forward_norm)
 
     def finish(self, of_no_matter: Sequence[str]) -> None:
-        """Raises `ValueError` for weights that nothing has asked for."""
+        """Raises `ValueError` if there are weights that were not taken."""
         left = sorted(self._left.keys() - set(of_no_matter))
         if left:
-            told = ", ".join(left[:5]) + (", …" if len(left) > 5 else "")
+            listed = ", ".join(left[:5]) + (", …" if len(left) > 5 else "")
             raise ValueError(
                 f"'{self._owner}' has {len(left)} weights that its config does "
-                f"not account for: {told}"
+                f"not account for: {listed}"
             )
 
 
 def _text_options(backbone: Any, config: Config) -> dict[str, Any]:
-    """The arguments of the model, from the config and what it leaves out."""
-    config.take("num_segments", None)  # all tokens are of the first type
+    """Returns the arguments of a model of texts, for a backbone."""
+    config.take("num_segments", None)  # all tokens have the first type
     num_layers = config.size("num_layers")
     blocks = backbone.transformer_layers
     epsilon, activation, first = (
@@ -184,9 +184,9 @@ def _text_options(backbone: Any, config: Config) -> dict[str, Any]:
     norm = backbone.get_layer("embeddings_layer_norm")
     if known is None or first or norm.epsilon != epsilon:
         raise ValueError(
-            f"'{config.path}' must have GELU, norms behind its parts and one "
-            f"epsilon. Received: {activation!r}, normalize_first={first} and "
-            f"{norm.epsilon} beside {epsilon}"
+            f"'{config.path}' must have GELU, norms after its sublayers and "
+            f"one epsilon. Received: {activation!r}, normalize_first={first}, "
+            f"epsilons {norm.epsilon} and {epsilon}"
         )
     return {
         "vocabulary_size": config.size("vocabulary_size"),
@@ -205,7 +205,7 @@ def _text_options(backbone: Any, config: Config) -> dict[str, Any]:
 
 
 def _shared(values: Sequence[Any], of: str, config: Config) -> Any:
-    """What all blocks have."""
+    """Returns the value that all blocks have."""
     if any(value != values[0] for value in values):
         raise ValueError(
             f"'{config.path}' must have one `{of}` for all blocks. "
@@ -220,7 +220,7 @@ def _fill_texts(
     tokens = weights.take(f"{place}token_embedding/embeddings")
     model.embedding.embeddings.assign(tokens)
     positions = weights.take(f"{place}position_embedding/embeddings")
-    if is_bert:  # every token is of type 0
+    if is_bert:  # every token has type 0
         positions = positions + weights.take("segment_embedding/embeddings")[0]
     model.input_position.embeddings.assign(positions)
     weights.norm(model.get_layer("embedding_norm"), "embeddings_layer_norm")
@@ -236,7 +236,7 @@ def _fill_texts(
 
 
 def _image_options(backbone: Any, config: Config) -> dict[str, Any]:
-    # It says `data_format` in an attribute alone.
+    # The config lacks `data_format`: only an attribute has it.
     if backbone.data_format != "channels_last":
         raise config.wrong(
             "data_format",

@@ -1,8 +1,8 @@
 """The id of padding: that of the config, or that of the tokenizer.
 
-A model here masks the ids that are padding; transformers masks the places that
+A model here masks ids that are padding; transformers masks the positions that
 the tokenizer has padded. The two agree if the id is the tokenizer's. Some
-configs have another one: multilingual E5 has BERT's 0, and XLM-R's tokenizer.
+configs have another one: multilingual E5 has BERT's 0 with XLM-R's tokenizer.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from keras_posenc.checkpoints.tokenizers import (
 )
 from keras_posenc.checks import check_index
 
-# What stands around a text, by the name that the files have for it.
+# Special tokens around a text, by their names in the files.
 _FRAME = ("bos", "cls", "eos", "sep")
 _USUAL = ("[PAD]", "<pad>")
 
@@ -31,45 +31,45 @@ def padding_of_ids(
     values: Mapping[str, Any],
     given: int | None,
 ) -> int:
-    """The id of padding of a model that begins with ids.
+    """Returns the id of padding of a model that takes ids.
 
     Args:
-        folder: Where the tokenizer's files are, if there are any.
-        options: The arguments of the model, by the config.
+        folder: The folder with the tokenizer's files, if there are any.
+        options: The arguments of the model, from the config.
         values: The config.
         given: The argument `pad_id`, or None.
 
     Raises:
-        ValueError: The files contradict each other so that ids as the
-            tokenizer makes them would be masked wrongly.
+        ValueError: The files contradict each other, so that ids from the
+            tokenizer would be masked wrongly.
     """
-    said = options["pad_id"]
+    stated = options["pad_id"]
     counts_tokens = getattr(options["input_position"], "skip_masked", False)
     path = folder.path / CONFIG
     if given is not None:
         check_index("pad_id", given, options["vocabulary_size"])
-        if counts_tokens and given != said:
+        if counts_tokens and given != stated:
             raise ValueError(
-                f"`pad_id` must be {said}, the pad_token_id of '{path}', for "
+                f"`pad_id` must be {stated}, the pad_token_id of '{path}', for "
                 "this model counts positions from it. "
                 f"Received: pad_id={given}"
             )
         return given
     ids = vocabulary_of(folder)
     token = padding_token(folder, ids)
-    found = said if token is None else ids.get(token)
+    found = stated if token is None else ids.get(token)
     if found is None:
         raise ValueError(
             f"'{folder.path}': the tokenizer pads with {token!r}, which is in "
             "none of its files. Give the id that your ids are padded with as "
             "`pad_id`"
         )
-    if counts_tokens and found != said:
+    if counts_tokens and found != stated:
         raise ValueError(
-            f"'{path}' says pad_token_id={said}, which this model counts "
+            f"'{path}' says pad_token_id={stated}, which this model counts "
             f"positions from, and the folder's tokenizer pads with {token!r}, "
             f"id {found}. Correct the one that is wrong; or pad your ids with "
-            f"{said}, and give that as `pad_id`"
+            f"{stated}, and give that as `pad_id`"
         )
     if found >= options["vocabulary_size"]:
         raise ValueError(
@@ -87,10 +87,10 @@ def padding_of_ids(
 
 
 def padding_of_texts(folder: Folder, options: Mapping[str, Any]) -> int:
-    """The id that the model itself pads texts with.
+    """Returns the id that the model's own tokenizer layer pads with.
 
-    Any token will do that no text has. It is the tokenizer's, but where the
-    model counts positions from that of the config.
+    Any token that no text has would do. It is the tokenizer's, or, where the
+    model counts positions from it, that of the config.
 
     Raises:
         ValueError: The tokenizer has more tokens than the model, or none that
@@ -108,7 +108,7 @@ def padding_of_texts(folder: Folder, options: Mapping[str, Any]) -> int:
 
 
 def padding_token(folder: Folder, ids: Mapping[str, int]) -> str | None:
-    """What the tokenizer pads with, or None where nothing says so."""
+    """Returns the token that the tokenizer pads with, or None if unknown."""
     for name in (SETTINGS, SPECIAL):
         if folder.has(name):
             token = _content(folder.mapping(name).get("pad_token"))
@@ -134,7 +134,7 @@ def _is_around_texts(
     values: Mapping[str, Any],
     pad_id: int,
 ) -> bool:
-    """Whether texts start or end with that id, by whatever file says so."""
+    """Returns whether texts start or end with that id, by any of the files."""
     if not ids:
         return pad_id in [values.get(f"{name}_token_id") for name in _FRAME]
     tokens = [
@@ -151,7 +151,7 @@ def _is_around_texts(
 
 
 def _reserved(folder: Folder, pad_id: int) -> str:
-    """Which id is reserved and can pad instead, if there is one."""
+    """Returns words that name another reserved id to pad with, or ""."""
     try:
         found = text_padding(folder, pad_id)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A model from a checkpoint, which knows where it is from."""
+"""A model from a checkpoint, with its labels and origin."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -14,19 +14,19 @@ from keras_posenc.ops.named import NamedArguments
 class PretrainedModel(NamedArguments, keras.Sequential):
     """A `Sequential` that keeps its labels and its origin.
 
-    `load_hugging_face` makes it: of a tokenizer, unless the model begins with
-    ids, or of what normalises images; `encoder`, a `TransformerEncoderModel`
-    or `VisionTransformerModel`; and what is behind it.
+    `load_hugging_face` makes it from a tokenizer, unless the model takes ids,
+    or from what normalises images; `encoder`, a `TransformerEncoderModel` or
+    `VisionTransformerModel`; and the layers after it.
 
-    A model of texts takes them, called or by `predict`, as a list or an array
-    of strings, and pairs of texts as a list of pairs.
+    A model of texts takes a list or an array of strings, called or by
+    `predict`; a model of pairs, a list of pairs.
 
     Args:
-        layers: Those of a `Sequential`.
+        layers: The layers, as for a `Sequential`.
         labels: The names of the classes, in the order of the scores, or None.
-        origin: What the checkpoint was: its `model_type`, its `revision` where
-            that is known, and the SHA-256 of each file of weights.
-        **kwargs: Those of `keras.Sequential`: `name`, `trainable`.
+        origin: The checkpoint: its `model_type`, its `revision` where known,
+            and the SHA-256 of each file of weights.
+        **kwargs: As for `keras.Sequential`: `name`, `trainable`.
     """
 
     takes_vectors = False
@@ -52,15 +52,15 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         texts = self._texts_of(x)
         if texts is None:
             return super().predict(x, *args, **kwargs)
-        if not len(texts):  # which Keras does not take
+        if not len(texts):  # Keras does not take an empty array
             (output,) = self.outputs
             sizes = [size or 0 for size in output.shape]
             return np.zeros(sizes, output.dtype)
-        # Of arrays of strings Keras takes those of one axis alone.
+        # Keras takes arrays of strings only if they have one axis.
         return super().predict(ops.convert_to_tensor(texts), *args, **kwargs)
 
     def _texts_of(self, inputs: Any) -> np.ndarray | None:
-        """An array of texts, or None for other inputs, such as tensors."""
+        """Returns an array of texts; None for other inputs, such as tensors."""
         expected = (getattr(self, "inputs", None) or [None])[0]
         if getattr(expected, "dtype", None) != "string":
             return None
@@ -93,14 +93,14 @@ class PretrainedModel(NamedArguments, keras.Sequential):
 
     @property
     def card(self) -> dict[str, Any]:
-        """What the page beside an export says of it."""
+        """What the model card of an export says of the checkpoint."""
         origin = dict(self.origin)
         files = origin.pop("sha256", {})
-        told = [f"{key} {value}" for key, value in origin.items() if value]
-        told += [
+        parts = [f"{key} {value}" for key, value in origin.items() if value]
+        parts += [
             f"{name} of SHA-256 {digest}" for name, digest in files.items()
         ]
-        return {"signature": f"From a checkpoint: {', '.join(told)}."}
+        return {"signature": f"From a checkpoint: {', '.join(parts)}."}
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Rotary positions, as configs say them, of before and after transformers 5."""
+"""Rotary positions in configs, of before and after transformers 5."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,20 +12,20 @@ from keras_posenc.text.files import shown
 def rotary_of(
     config: Config, theta: Any, head_dim: int | None = None
 ) -> RotaryEmbedding:
-    """The positions of a model that has one kind of them.
+    """Returns the rotary positions of a model whose blocks all have the same.
 
     Args:
-        config: What says so.
-        theta: The base where nothing is said.
-        head_dim: How many features turn, for a model that may have the `"ntk"`
-            scaling of older configs.
+        config: The config.
+        theta: The base where the config has none.
+        head_dim: How many features are rotated, for a model that may have the
+            `"ntk"` scaling of older configs.
     """
-    # No table ends: how long the model was trained on is all that it says.
+    # There is no table that ends: this is only the length in training.
     config.take("max_position_embeddings", None)
     given = config.take("rope_parameters", None)
     if given is not None:
         rotary = _rotary(config.part("rope_parameters", given), theta)
-        config.expect("rope_theta", rotary.max_wavelength)  # said once more
+        config.expect("rope_theta", rotary.max_wavelength)  # repeated
         return rotary
     scaling = config.take("rope_scaling", None)
     rotary = _of_base(config, "rope_theta", theta)
@@ -39,7 +39,7 @@ def rotary_of(
 def _ntk(
     scaling: Config, rotary: RotaryEmbedding, head_dim: int
 ) -> RotaryEmbedding:
-    """A larger base, and no pair left as it was.
+    """Returns rotary positions with a larger base and all pairs slower.
 
     Pair `j` turns by `(base * factor) ** (-2 j / dim) / factor ** (2 / dim)`,
     at any length: [Su, 2023](https://kexue.fm/archives/9706).
@@ -61,12 +61,12 @@ def _ntk(
 def rotary_by_kind(
     config: Config, kinds: Mapping[str, tuple[str, float]]
 ) -> dict[str, RotaryEmbedding]:
-    """Those of a model whose blocks differ in them.
+    """Returns rotary positions by kind of block.
 
     Args:
-        config: What says so.
-        kinds: By the name of each kind, the key that its base has in older
-            configs, and the base where nothing is said.
+        config: The config.
+        kinds: For each kind, the key of its base in older configs, and the
+            base where the config has none.
     """
     parameters = config.part("rope_parameters", {})
     found = {}

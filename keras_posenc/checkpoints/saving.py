@@ -1,4 +1,4 @@
-"""From a Keras model to a folder as Hugging Face's libraries load it."""
+"""Saves a Keras model to a folder that Hugging Face's libraries load."""
 
 import inspect
 import json
@@ -30,7 +30,7 @@ from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
 
-# What an encoder has that says nothing of its answers, dropout included.
+# Options of an encoder without effect on its outputs, dropout included.
 _OF_NO_MATTER = frozenset(
     f"{of}_{what}"
     for of in ("kernel", "bias", "embeddings")
@@ -47,33 +47,34 @@ _PROBLEMS = {
 def save_hugging_face(
     model: keras.Model, folder: str | os.PathLike[str]
 ) -> Path:
-    """Writes a model that `transformers` loads, with the same answers.
+    """Writes a model that `transformers` loads, with the same outputs.
 
-    What computes as BERT does is saved as BERT, whatever it was loaded as, and
-    what computes as ModernBERT does as that: `config.json`,
-    `model.safetensors`, and `vocab.txt` with `tokenizer_config.json` where the
-    model begins with a tokenizer. `load_hugging_face` reads the folder too.
+    A model that computes what BERT does is saved as BERT, whatever it was
+    loaded as; one that computes what ModernBERT does is saved as ModernBERT:
+    `config.json`, `model.safetensors`, and, where the model starts with a
+    tokenizer, `vocab.txt` and `tokenizer_config.json`. `load_hugging_face`
+    reads the folder too.
 
-    A model of ours has no pooler but in a classifier: that of the `BertModel`
-    which `transformers` makes is drawn at random. Kernels with LoRA are
-    written as what both are together. Of token types, which only a model
-    of pairs tells apart, type 0 is zeros.
+    Our models have a pooler only in a classifier: for other models the pooler
+    of `transformers`'s `BertModel` gets random weights. LoRA is merged into
+    its kernels. Only models of pairs have token types; else the embedding of
+    type 0 is written as zeros.
 
     Args:
         model: A `TransformerEncoderModel`; or a `PretrainedModel` of a
-            `WordpieceTokenizer` or none, an encoder, and a classifier of texts
-            or tokens, as `load_hugging_face` makes one, or nothing.
-        folder: A folder that does not exist or is empty. It appears whole or
-            not at all.
+            `WordpieceTokenizer` or none, an encoder, and nothing or a
+            classifier of texts or tokens, as `load_hugging_face` makes one.
+        folder: A folder that does not exist or is empty. It appears complete
+            or not at all.
 
     Returns:
-        The folder.
+        The path of the folder.
 
     Raises:
-        FileExistsError: The folder holds something.
+        FileExistsError: The folder is not empty.
         ImportError: The library `safetensors` is missing.
-        ValueError: The model has what such a checkpoint cannot say, which is
-            named.
+        ValueError: Such a checkpoint cannot hold a part of the model, which
+            the message names.
 
     Example:
         >>> import keras_posenc as kp
@@ -82,10 +83,10 @@ def save_hugging_face(
         PosixPath('mine')
     """
     path = Path(folder).expanduser()
-    tokenizer, encoder, behind = _parts_of(model)
+    tokenizer, encoder, after = _parts_of(model)
     kind = "modernbert" if encoder.normalize_first else "bert"
     family: Family = ModernBert() if encoder.normalize_first else Bert()
-    head = _head_of(behind, type(family).__name__)
+    head = _head_of(after, type(family).__name__)
     values = family.describe(encoder)
     if head.projection is not None:
         values |= family.describe_pooler(head.pooling, head.projection)
@@ -98,8 +99,8 @@ def save_hugging_face(
     if family.pooler is None or not (
         head.logits is None or _is_of(head, family.pooler)
     ):
-        raise _unknown_head(behind, kind=type(family).__name__)
-    parts = WrittenParts(family, family.prefix if behind else "")
+        raise _unknown_head(after, kind=type(family).__name__)
+    parts = WrittenParts(family, family.prefix if after else "")
     family.match(encoder, parts)
     values = {
         "model_type": kind,
@@ -117,7 +118,7 @@ def save_hugging_face(
 def _parts_of(
     model: Any,
 ) -> tuple[Any, TransformerEncoderModel, Sequence[Any]]:
-    """The tokenizer, or None, the encoder, and what is behind it."""
+    """Returns the tokenizer or None, the encoder, and the layers after it."""
     if isinstance(model, TransformerEncoderModel):
         return None, model, []
     if not isinstance(model, PretrainedModel):
@@ -126,14 +127,14 @@ def _parts_of(
             f"Received: model of type {type(model).__name__}"
         )
     match model.layers:
-        case [TransformerEncoderModel() as encoder, *behind]:
-            return None, encoder, behind
+        case [TransformerEncoderModel() as encoder, *after]:
+            return None, encoder, after
         case [
             WordpieceTokenizer() as tokenizer,
             TransformerEncoderModel() as encoder,
-            *behind,
+            *after,
         ]:
-            return tokenizer, encoder, behind
+            return tokenizer, encoder, after
     raise ValueError(
         "`model` must begin with a TransformerEncoderModel, or with a "
         "WordpieceTokenizer and one. Received: "
@@ -160,7 +161,7 @@ def _check(
 
 
 def _comparable(name: str, value: Any, encoder: TransformerEncoderModel) -> Any:
-    """An option as what tells it from others, however it was said."""
+    """Returns a value in which equal options are equal, however written."""
     if name == "activation":
         return make_activation(value)
     if name == "num_key_value_heads":
@@ -176,20 +177,20 @@ def _of_layer(value: Any) -> Any:
     if not isinstance(value, keras.Layer):
         return value
     config = value.get_config().items()
-    matter = {key: said for key, said in config if key not in _OF_NO_MATTER}
+    matter = {key: value for key, value in config if key not in _OF_NO_MATTER}
     return type(value).__name__, matter
 
 
 @dataclass(frozen=True)
 class _Head:
-    """What is behind an encoder: layers of a classifier, as `heads` has them.
+    """The layers after an encoder: of a classifier, as `heads` makes them.
 
     Attributes:
-        pooling: As `Pooler` names them; None for a classifier of tokens.
-        projection: That of the pooler, or None.
-        norm: The norm behind it, or None.
-        logits: The last projection; None where nothing is behind.
-        problem: What the scores are, as the config says it.
+        pooling: As in `Pooler`; None for a token classifier.
+        projection: Of the pooler, or None.
+        norm: The norm after it, or None.
+        logits: The last projection; None where no layer follows the encoder.
+        problem: The kind of scores, as the config names it.
     """
 
     pooling: str | None = None
@@ -235,7 +236,7 @@ def _head_of(layers: Sequence[Any], kind: str) -> _Head:
 
 
 def _is_of(head: _Head, pooler: Pooler) -> bool:
-    """Whether a classifier has what its family's have."""
+    """Returns whether a classifier has the layers of its family."""
     if head.pooling is None and not pooler.of_tokens:
         return head.projection is None
     norm = head.norm
@@ -263,7 +264,7 @@ def _describe_head(
     parts: WrittenParts,
     labels: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """Writes what is behind the encoder; returns what the config says of it."""
+    """Writes the layers after the encoder; returns their keys of the config."""
     name = type(family).__name__
     if head.logits is None:
         return {"architectures": [f"{name}Model"]}
@@ -286,20 +287,20 @@ def _describe_head(
 
 
 def _unknown_head(layers: Sequence[Any], *, kind: str) -> ValueError:
-    told = ", ".join(
+    received = ", ".join(
         f"{type(layer).__name__} '{layer.name}'" for layer in layers
     )
     return ValueError(
-        f"What is behind the encoder must be {kind}'s classifier of texts or "
-        "of tokens. Sentence encoders are not written; save the encoder: "
-        f"save_hugging_face(model.encoder, folder). Received: {told}"
+        f"After the encoder there must be {kind}'s classifier of texts or of "
+        "tokens. A sentence encoder cannot be saved; save its encoder: "
+        f"save_hugging_face(model.encoder, folder). Received: {received}"
     )
 
 
 def _describe_tokenizer(
     tokenizer: WordpieceTokenizer, encoder: TransformerEncoderModel
 ) -> dict[str, str]:
-    """The files of a tokenizer, by name."""
+    """Returns the files of a tokenizer, by name."""
     vocabulary = tokenizer.vocabulary
     framing = {
         "pad_token": tokenizer.pad_token,
@@ -356,7 +357,7 @@ def _describe_tokenizer(
 def _write(
     folder: Path, files: Mapping[str, str], tensors: Mapping[str, Any]
 ) -> None:
-    """Makes a folder of files, all of them or none."""
+    """Writes a folder of files: all of them or none."""
     try:
         from safetensors.numpy import save_file
     except ImportError as error:
@@ -366,7 +367,7 @@ def _write(
         ) from error
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(
-            f"'{folder}' exists, and holds what is never written over: "
+            f"'{folder}' is not empty, and nothing is overwritten: "
             "`folder` must be new or empty"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -375,7 +376,7 @@ def _write(
         staged.mkdir()
         for name, text in files.items():
             (staged / name).write_text(text, encoding="utf-8", newline="\n")
-        # By this word transformers knows whose layout it is.
+        # This tells transformers whose axis order the tensors have.
         save_file(dict(tensors), staged / WHOLE, metadata={"format": "pt"})
         shutil.copymode(staged / "config.json", staged / WHOLE)  # not 0600
         if folder.exists():

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint, each taken once and none passed over."""
+"""The tensors of a checkpoint; each must be used, or known not to matter."""
 
 import hashlib
 import math
@@ -8,16 +8,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401 (tells NumPy of bfloat16)
+import ml_dtypes  # noqa: F401 (registers bfloat16 with NumPy)
 import numpy as np
 
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.progress import printable
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-# Written by a class of weights of its own, in files that run code when loaded.
+# Formats of weights that can run code when they are loaded.
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-# Run in the folder: only tensors are read, and those that share are parted.
+# To run in the folder. Reads tensors only; clones those that share memory.
 CONVERSION = (
     'python -c "import glob, torch; from safetensors.torch import save_file; '
     "save_file({k: v.contiguous().clone() for f in "
@@ -33,13 +33,14 @@ class Tensors:
     """The tensors in the safetensors files of a folder, read one at a time.
 
     Args:
-        folder: Where `model.safetensors` is, or several files and their index.
+        folder: The folder with `model.safetensors`, or with several files and
+            their index.
 
     Raises:
         ImportError: The library `safetensors` is missing.
         FileNotFoundError: There are no such files.
-        ValueError: One of them is damaged, or the index names others than
-            there are.
+        ValueError: A file is damaged, or does not have the tensors that the
+            index names.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -76,11 +77,11 @@ class Tensors:
         return name in self._places
 
     def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """A tensor of floats, as float32 (or float64 where it is kept so).
+        """Returns a tensor of floats, as float32 (float64 stays float64).
 
         Raises:
-            ValueError: There is none, it was taken, it is not of that shape,
-                or not of floats.
+            ValueError: There is no such tensor, it was taken already, it has
+                another shape, or it is not of floats.
         """
         if name not in self._left:
             raise ValueError(
@@ -100,25 +101,25 @@ class Tensors:
                 f"'{self._folder.path / file}': tensor '{name}' must be of "
                 f"{', '.join(_DTYPES)}, and is of {dtype}"
             )
-        # Of its own: what a mapped file was read of stays in memory with it.
+        # A copy: pages of a mapped file would stay in memory with the view.
         tensor = _opened(self._folder.file(file)).get_tensor(name)
         if dtype != "F64":
             tensor = tensor.astype("float32", copy=False)
-        # Not `isfinite` of each, which takes memory; and the model is float32.
+        # Not `isfinite` of each number: needs memory. The model is float32.
         ends = (tensor.min(), tensor.max()) if tensor.size else ()
         if not all(abs(float(end)) <= _LARGEST for end in ends):
             self._not_finite.append(name)
-            with np.errstate(over="ignore"):  # of what is told in the end
+            with np.errstate(over="ignore"):  # `finish` warns of them
                 return tensor.astype("float32", copy=False)
         return tensor
 
     def finish(self, of_no_matter: Iterable[str]) -> None:
-        """Raises `ValueError` for tensors that nothing has asked for.
+        """Raises `ValueError` if there are tensors that were not taken.
 
-        Warns of those that were taken and hold NaN or infinity.
+        Warns of taken ones that hold NaN or infinity.
 
         Args:
-            of_no_matter: Regular expressions of names that may be left.
+            of_no_matter: Regular expressions of names that may be left over.
         """
         known = [re.compile(pattern) for pattern in of_no_matter]
         left = sorted(
@@ -127,25 +128,25 @@ class Tensors:
             if not any(pattern.fullmatch(name) for pattern in known)
         )
         if left:
-            told = ", ".join(left[:5]) + (", …" if len(left) > 5 else "")
+            listed = ", ".join(left[:5]) + (", …" if len(left) > 5 else "")
             raise ValueError(
                 f"'{self._folder.path}' has {len(left)} tensors that its "
-                f"config.json does not account for: {told}"
+                f"config.json does not account for: {listed}"
             )
         if self._not_finite:
             names = self._not_finite[:5]
-            told = ", ".join(names) + (", …" if self._not_finite[5:] else "")
+            listed = ", ".join(names) + (", …" if self._not_finite[5:] else "")
             warnings.warn(
                 printable(
                     f"'{self._folder.path}': {len(self._not_finite)} tensors "
-                    f"hold NaN or infinity, as float32: {told}. The model's "
+                    f"hold NaN or infinity, as float32: {listed}. The model's "
                     "outputs will not be finite"
                 ),
                 stacklevel=2,
             )
 
     def digests(self) -> dict[str, str]:
-        """The SHA-256 of each file, by its name."""
+        """Returns the SHA-256 of each file, by its name."""
         return dict(self._digests())
 
     def _digests(self) -> Iterator[tuple[str, str]]:
@@ -168,7 +169,7 @@ def _files_of(folder: Folder) -> list[str]:
         )
     raise FileNotFoundError(
         f"'{folder.path}' has neither {WHOLE} nor {INDEX}. Is its download "
-        "complete? `hf download NAME --local-dir FOLDER` goes on with one"
+        "complete? `hf download NAME --local-dir FOLDER` resumes one"
     )
 
 
@@ -185,7 +186,7 @@ def _weight_map(folder: Folder) -> dict[str, str]:
 
 
 def _check_index(folder: Folder, places: dict[str, str]) -> None:
-    """Holds the index, if there is one that counts, to what is there."""
+    """Raises `ValueError` unless the files have the index's tensors."""
     if folder.has(WHOLE):
         return
     wrong = set(_weight_map(folder).items()) ^ set(places.items())
@@ -209,5 +210,5 @@ def _opened(path: Path) -> Any:
         return safe_open(path, framework="numpy")
     except (SafetensorError, OSError) as error:
         raise ValueError(
-            f"'{path}' is no whole safetensors file: {error}"
+            f"'{path}' is not a complete safetensors file: {error}"
         ) from error

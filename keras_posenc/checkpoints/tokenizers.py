@@ -1,4 +1,4 @@
-"""The tokenizer of a checkpoint, as a layer with the same ids."""
+"""The tokenizer of a checkpoint, as a layer that gives the same ids."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 WHOLE, VOCABULARY = "tokenizer.json", "vocab.txt"
 PAIRED, MERGES, SPECIAL = "vocab.json", "merges.txt", "special_tokens_map.json"
 SETTINGS, ADDED = "tokenizer_config.json", "added_tokens.json"
-# A SentencePiece model that XLM-R and CamemBERT renumber the pieces of.
+# A SentencePiece model whose pieces XLM-R and CamemBERT renumber.
 _PIECES = "sentencepiece.bpe.model"
 DECODER = "added_tokens_decoder"  # in the settings: tokens by their ids
-# Where sentence-transformers keeps the length; which file depends on who wrote.
+# Where sentence-transformers writes the length: the name depends on the model.
 LENGTHS = tuple(
     f"sentence_{kind}_config.json"
     for kind in (
@@ -36,7 +36,7 @@ LENGTHS = tuple(
 )
 MODULES = "modules.json"
 _AS_THE_FILE_SAYS = {"PreTrainedTokenizerFast", "TokenizersBackend"}
-# Classes that do what their files say, and nothing more.
+# Classes of tokenizers that follow their files, and add nothing.
 _CLASSES = {
     f"{name}Tokenizer{fast}"
     for name in (
@@ -52,7 +52,7 @@ _CLASSES = {
     )
     for fast in ("", "Fast")
 } | _AS_THE_FILE_SAYS
-# What names tokens that texts may spell, wherever they are listed.
+# Names of special tokens, which texts may spell, in all files.
 _NAMES = (
     *(f"{name}_token" for name in "bos eos unk sep pad cls mask".split()),
     "additional_special_tokens",
@@ -60,23 +60,23 @@ _NAMES = (
 )
 CONFIG = "config.json"
 BYTE_PAIRS, WORDPIECE, UNIGRAM = "BPE", "WordPiece", "Unigram"
-# Of which all tokens of a pair have one type.
+# Families in whose pairs all tokens have one type.
 _UNTYPED = ("Camembert", "DistilBert", "MPNet", "Roberta", "XLMRoberta")
-# What a file says that sets no length.
+# Lengths from here on mean that there is no limit.
 _NO_LENGTH = 10**6
-# Defaults and kinds of values: one that must be there, and one that may be.
+# Defaults and types of values: of a required string, and an optional bool.
 _TEXT, _PERHAPS = (REQUIRED, str), (bool, type(None))
 
 
 def pairing_of(folder: Folder) -> tuple[int, bool]:
-    """How a checkpoint's tokenizer makes a row of two texts.
+    """Returns how a checkpoint's tokenizer joins two texts.
 
     Returns:
-        How many end tokens stand between the two, and whether the tokens of
-        the second one are of another type.
+        How many end tokens are between the two, and whether the tokens of the
+        second one have another type.
 
     Raises:
-        ValueError: Something else stands there.
+        ValueError: They are joined in another way.
     """
     settings = _opened(folder, SETTINGS)
     kind = settings.values.get("tokenizer_class") or ""
@@ -102,44 +102,44 @@ def pairing_of(folder: Folder) -> tuple[int, bool]:
                 _, _, (end, _) = first
                 for count, second in itertools.product((1, 2), (0, 1)):
                     between = [(end, 0)] * (count - 1)
-                    behind = [("B", second), (end, second)]
-                    if found == [*first, *between, *behind]:
+                    after = [("B", second), (end, second)]
+                    if found == [*first, *between, *after]:
                         return count, is_typed and second == 1
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
     raise ValueError(
-        f"'{processor.path}': of a pair of texts, as of one, each must stand "
-        "before the same token, and the first one behind another"
+        f"'{processor.path}': a pair of texts must be the first text with its "
+        "special tokens, perhaps one more end token, the second, and an end"
     )
 
 
 def _types(template: Sequence[Any]) -> list[tuple[str, int]]:
-    """The names of what a template puts together, and of which type it is."""
+    """Returns the name and the type of each part that a template joins."""
     return [
-        (said["id"], said["type_id"])
+        (setting["id"], setting["type_id"])
         for each in template
-        for said in each.values()
+        for setting in each.values()
     ]
 
 
 def tokenizer_of(
     folder: Folder, encoder: Any, *, num_separators: int | None = None
 ) -> Tokenizer:
-    """The layer that gives the encoder the ids that it was trained on.
+    """Returns a layer that gives the ids that the encoder was trained on.
 
-    Texts are cut where the checkpoint says so, and never beyond the encoder's
-    table of positions.
+    Texts are cut at the length in the checkpoint, and never beyond the
+    encoder's table of positions.
 
     Args:
-        folder: Where its files are.
-        encoder: A `TransformerEncoderModel`, or what has of its attributes
+        folder: The folder with the tokenizer's files.
+        encoder: A `TransformerEncoderModel`, or an object with its attributes
             `pad_id`, `vocabulary_size` and `input_position`.
-        num_separators: That of the layer.
+        num_separators: As for the layer.
 
     Raises:
         FileNotFoundError: The folder has no tokenizer.
-        ValueError: One of another kind than WordPiece, Unigram or BPE of bytes,
-            of other settings than are supported, or with more tokens than the
+        ValueError: The tokenizer is not WordPiece, Unigram or byte-level BPE,
+            has settings that are not supported, or has more tokens than the
             encoder.
     """
     check_size(folder, encoder.vocabulary_size)
@@ -159,8 +159,8 @@ def tokenizer_of(
     try:
         if whole is not None:
             for key in ("truncation", "padding"):
-                said = whole.take(key, None, dict, type(None)) or {}
-                Config(said, f"{whole.path}', '{key}").expect(
+                setting = whole.take(key, None, dict, type(None)) or {}
+                Config(setting, f"{whole.path}', '{key}").expect(
                     "direction", "Right"
                 )
         if whole is not None and _kind(whole) == UNIGRAM:
@@ -189,8 +189,8 @@ def tokenizer_of(
         ) from error
     if layer.pad_id in (layer.start_id, layer.end_id):
         raise ValueError(
-            f"'{folder.path}' pads with id {layer.pad_id}, which stands around "
-            "each text too, so that it would be masked with the padding: "
+            f"'{folder.path}' pads with id {layer.pad_id}, which also starts "
+            "or ends each text, where it would be masked as padding: "
             "from_ids=True, with the id of another token as pad_id, makes a "
             "model that needs no tokenizer"
         )
@@ -198,10 +198,10 @@ def tokenizer_of(
 
 
 def vocabulary_of(folder: Folder) -> dict[str, int]:
-    """The ids of tokens, by the files of a tokenizer of whatever kind.
+    """Returns the ids of tokens, by the files of a tokenizer of any kind.
 
-    None where no file says them. What is no token with an id is left out here:
-    whoever reads more of the file says what is wrong with it.
+    Empty where no file lists them. Entries that are not a token with an id are
+    left out here: the functions that read the whole file report them.
     """
     _, ids = _vocabulary(folder)
     return {
@@ -212,9 +212,9 @@ def vocabulary_of(folder: Folder) -> dict[str, int]:
 
 
 def check_size(folder: Folder, vocabulary_size: int) -> None:
-    """Raises `ValueError` for more tokens than the encoder has.
+    """Raises `ValueError` if there are more tokens than the encoder has.
 
-    Before any of them is looked at: making a tokenizer of them takes long.
+    Called before a tokenizer is made from them, which takes long.
     """
     count, _ = _vocabulary(folder)
     if count <= vocabulary_size:
@@ -227,7 +227,7 @@ def check_size(folder: Folder, vocabulary_size: int) -> None:
 
 
 def _vocabulary(folder: Folder) -> tuple[int, Iterable[tuple[Any, Any]]]:
-    """How many tokens the longest list has, and all with their ids."""
+    """Returns how many tokens the longest list has, and all with their ids."""
     tokens: Any = {}
     added: Any = []
     if folder.has(WHOLE):
@@ -246,7 +246,7 @@ def _vocabulary(folder: Folder) -> tuple[int, Iterable[tuple[Any, Any]]]:
     pairs = (
         tokens.items()
         if isinstance(tokens, dict)
-        else (  # Unigram has its pieces with their scores
+        else (  # Unigram: pieces with their scores
             (piece[0], index)
             for index, piece in enumerate(tokens)
             if isinstance(piece, list) and piece
@@ -262,10 +262,10 @@ def _vocabulary(folder: Folder) -> tuple[int, Iterable[tuple[Any, Any]]]:
 
 
 def text_padding(folder: Folder, pad_id: int) -> int:
-    """The id that texts are padded with, where it is to be that one.
+    """Returns the id that texts are padded with: `pad_id` where possible.
 
-    Another one where that stands around each text too, as in EuroBERT: what is
-    padding is known by its id alone.
+    Where that id is also at the start or end of each text, as in EuroBERT,
+    another one is returned: a model recognises padding by its id alone.
 
     Raises:
         ValueError: There is no other token to pad with.
@@ -279,7 +279,7 @@ def text_padding(folder: Folder, pad_id: int) -> int:
         return padding_of(whole.values, pad_id)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(
-            f"'{whole.path}' is no whole tokenizer.json of the kind BPE: "
+            f"'{whole.path}' is not a complete tokenizer.json of type BPE: "
             f"{type(error).__name__}: {error}"
         ) from error
     except ValueError as error:
@@ -287,9 +287,9 @@ def text_padding(folder: Folder, pad_id: int) -> int:
 
 
 def _kind(whole: Config) -> str:
-    """What kind of tokenizer a file has, of those that are supported."""
+    """Returns the type of tokenizer of a file, if it is supported."""
     model = Config(whole.values, whole.path).part("model")
-    # Older files leave it to what else there is.
+    # Older files have no type: other keys show it.
     usual = WORDPIECE if "unk_token" in model.values else ""
     usual = BYTE_PAIRS if "merges" in model.values else usual
     kind = model.take("type", usual, str)
@@ -309,20 +309,22 @@ def _byte_pairs(
     encoder: Any,
     named: Mapping[str, Any],
 ) -> BytePairTokenizer:
-    """A tokenizer from `tokenizer.json`, or `vocab.json` and `merges.txt`."""
+    """Returns a tokenizer from `tokenizer.json`, or from its older files."""
     if folder.has(WHOLE):
         options = read_tokenizer(folder.file(WHOLE))
     else:
         options = _of_pairs(folder, settings)
     family = _opened(folder, CONFIG).values.get("model_type")
-    # Which class it is where none is said.
+    # The class where the settings name none.
     usual_class = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
-    said = settings.values.get("tokenizer_class")
-    said = str(said or usual_class.get(str(family), ""))
-    # This class reads the tokens of the file alone, and is itself the rest.
-    is_roberta = said.startswith("Roberta")
-    if said and not is_roberta and said not in _AS_THE_FILE_SAYS:
-        raise settings.wrong("tokenizer_class", f"{said} is no BPE of bytes")
+    setting = settings.values.get("tokenizer_class")
+    setting = str(setting or usual_class.get(str(family), ""))
+    # This class takes only the tokens from the file, and adds the rest itself.
+    is_roberta = setting.startswith("Roberta")
+    if setting and not is_roberta and setting not in _AS_THE_FILE_SAYS:
+        raise settings.wrong(
+            "tokenizer_class", f"{setting} is not byte-level BPE"
+        )
     if is_roberta:
         for key, usual_token, token in (
             ("cls_token", "<s>", options["start_token"]),
@@ -336,7 +338,7 @@ def _byte_pairs(
             if options[key] != value:
                 raise settings.wrong(
                     "tokenizer_class",
-                    f"{said} has {key}={value!r}, and {WHOLE} says "
+                    f"{setting} has {key}={value!r}, and {WHOLE} says "
                     f"{key}={options[key]!r}",
                 )
     settings.expect("split_special_tokens", False)
@@ -349,7 +351,7 @@ def _byte_pairs(
 
 
 def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
-    """Arguments from the older files of RoBERTa."""
+    """Returns arguments from the older files of RoBERTa."""
     settings.expect("tokenizer_class", "RobertaTokenizer", None)
     ids = folder.mapping(PAIRED)
     framing = []
@@ -390,36 +392,36 @@ def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
 def _named(
     folder: Folder, settings: Config, key: str, usual: str | None
 ) -> Config:
-    """A token that has a name, as the file says that says most of it."""
-    said = [
+    """Returns a special token by its name, with the most settings known."""
+    candidates = [
         each if isinstance(each, dict) else {"content": each}
         for values in (settings.values, _opened(folder, SPECIAL).values)
         if (each := values.get(key)) is not None
     ] or [{"content": usual}]
-    content = said[0].get("content")
-    # Beside this list of objects the settings have names alone.
+    content = candidates[0].get("content")
+    # Only this list has objects; other keys may have the token's text alone.
     listed = Config(settings.values, settings.path).part(DECODER, {}).values
     same = [
         each
-        for each in (*listed.values(), *said)
+        for each in (*listed.values(), *candidates)
         if isinstance(each, dict) and each.get("content") == content
     ]
-    told = next((each for each in same if len(each) > 1), same[0])
-    return Config(told, f"{settings.path}', '{key}")
+    best = next((each for each in same if len(each) > 1), same[0])
+    return Config(best, f"{settings.path}', '{key}")
 
 
 def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
-    """Refuses settings that put other tokens around a text than the layer.
+    """Raises `ValueError` if settings add other tokens to a text than `layer`.
 
-    Some versions of transformers read these, and others the frame that stands
-    in the tokenizer's own file.
+    Some versions of transformers read these settings, others the template in
+    the tokenizer's own file.
     """
-    told = {"add_bos_token", "add_eos_token"} & {*settings.values}
-    if told and layer.num_separators is not None:
+    flags = {"add_bos_token", "add_eos_token"} & {*settings.values}
+    if flags and layer.num_separators is not None:
         raise settings.wrong(
-            min(told), f"pairs of texts stand in another frame than in {WHOLE}"
+            min(flags), f"pairs of texts get other special tokens by {WHOLE}"
         )
-    # What classes are that build a frame of their own.
+    # Whether the class adds tokens of its own.
     is_own = not isinstance(layer, BytePairTokenizer) and (
         settings.values.get("tokenizer_class") not in _AS_THE_FILE_SAYS
     )
@@ -428,21 +430,21 @@ def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
         ("bos", "cls", layer.start_token),
         ("eos", "sep", layer.end_token),
     ):
-        said = {}
-        if told:
+        contents = {}
+        if flags:
             key, usual = f"add_{added}_token", None if is_bert else token
             found = _named(folder, settings, f"{added}_token", usual)
             adds = settings.take(key, False, *_PERHAPS)
-            said[key] = found.take("content") if adds else None
+            contents[key] = found.take("content") if adds else None
         if is_own:
             key = f"{other}_token"
-            said[key] = _named(folder, settings, key, token).take("content")
-        for key, content in said.items():
+            contents[key] = _named(folder, settings, key, token).take("content")
+        for key, content in contents.items():
             if content != token:
                 raise settings.wrong(
                     key,
-                    f"{shown(content)} would stand around each text, where "
-                    f"{token!r} does by the tokenizer's own file",
+                    f"{shown(content)} would be added to each text, but the "
+                    f"tokenizer's own file adds {token!r}",
                 )
 
 
@@ -452,47 +454,47 @@ def _check_added(
     listed: Sequence[Mapping[str, Any]],
     is_normalized: bool = True,
 ) -> None:
-    """Refuses tokens that other files than the one that was read add."""
+    """Raises `ValueError` if other files add tokens to those of the file."""
     known = {each["content"]: each for each in listed}
     flags = ["id", "lstrip", "rstrip", "single_word"]
     flags += ["normalized"] * is_normalized
 
-    def check(file: Config, key: str, said: Any) -> None:
-        said = said if isinstance(said, dict) else {"content": said}
-        content = said.get("content")
+    def check(file: Config, key: str, setting: Any) -> None:
+        setting = setting if isinstance(setting, dict) else {"content": setting}
+        content = setting.get("content")
         token = known.get(content) if isinstance(content, str) else None
         if token is None or any(
-            said.get(flag, token.get(flag, False)) != token.get(flag, False)
+            setting.get(flag, token.get(flag, False)) != token.get(flag, False)
             for flag in flags
         ):
             raise file.wrong(
                 key,
-                f"the token {shown(content)} is not among those of the file "
-                "that the tokenizer is made of, or another one there",
+                f"the token {shown(content)} is not in the file that the "
+                "tokenizer is made of, or has other settings there",
             )
 
     decoder = Config(settings.values, settings.path).part(DECODER, {})
-    told: Any
+    entries: Any
     for number, each in decoder.values.items():
-        told = each if isinstance(each, dict) else {"content": each}
-        check(settings, DECODER, {**told, "id": _number(number)})
+        entries = each if isinstance(each, dict) else {"content": each}
+        check(settings, DECODER, {**entries, "id": _number(number)})
     file = _opened(folder, ADDED)
     for content, number in file.values.items():
         check(file, content, {"content": content, "id": number})
     for file in (settings, _opened(folder, SPECIAL)):
         for key in _NAMES:
-            told = file.values.get(key)
-            if isinstance(told, dict) and "content" not in told:
-                told = [*told.values()]  # by names of its own
-            for each in told if isinstance(told, list) else [told]:
-                # Whatever an object says, the token is the one of that name.
+            entries = file.values.get(key)
+            if isinstance(entries, dict) and "content" not in entries:
+                entries = [*entries.values()]  # the names do not matter
+            for each in entries if isinstance(entries, list) else [entries]:
+                # The token has this name, whatever the object says.
                 name = each.get("content") if isinstance(each, dict) else each
                 if each is not None:
                     check(file, key, name)
 
 
 def _padding(tokens: Mapping[int, str] | Sequence[str], pad_id: int) -> str:
-    """The token of the encoder's padding."""
+    """Returns the token of the encoder's padding."""
     try:
         return tokens[pad_id]
     except LookupError:
@@ -509,7 +511,7 @@ def _wordpieces(
     encoder: Any,
     named: Mapping[str, Any],
 ) -> WordpieceTokenizer:
-    """A tokenizer from `tokenizer.json`, or from `vocab.txt` without one."""
+    """Returns a tokenizer from `tokenizer.json`, or else from `vocab.txt`."""
     if whole is not None:
         options = _of_whole(whole, settings)
     elif folder.has(VOCABULARY):
@@ -529,13 +531,13 @@ def _wordpieces(
 
 
 def _opened(folder: Folder, name: str) -> Config:
-    """What a file says, or an empty one where there is none."""
+    """Returns what a file holds; an empty config where there is none."""
     values = folder.mapping(name) if folder.has(name) else {}
     return Config(values, folder.path / name)
 
 
 def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
-    """Arguments from the file of the library "tokenizers"."""
+    """Returns arguments from the file of the library "tokenizers"."""
     model = whole.part("model")
     model.expect("continuing_subword_prefix", "##")
     model.expect("max_input_chars_per_word", 100)
@@ -546,7 +548,7 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
         ("lowercase", "do_lower_case", True),
         ("strip_accents", "strip_accents", None),
         ("handle_chinese_chars", "tokenize_chinese_chars", True),
-    ):  # said twice, and some read the one, some the other
+    ):  # present twice: some libraries read one, some the other
         settings.expect(other, normalizer.values.get(key, usual))
     whole.part("pre_tokenizer").require("type", "BertPreTokenizer")
     ids = dict(model.part("vocab").values)
@@ -575,17 +577,17 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
 
 
 def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
-    """Arguments from a list of tokens, and what is said beside it."""
+    """Returns arguments from a list of tokens, and the files next to it."""
     vocabulary = folder.lines(VOCABULARY)
     added = _opened(folder, ADDED)
-    told: list[tuple[Config, Any, Any]] = [
+    entries: list[tuple[Config, Any, Any]] = [
         (added, *each) for each in added.values.items()
     ]
     for number, each in settings.part(DECODER, {}).values.items():
         content = each.get("content") if isinstance(each, dict) else each
-        told.append((settings, content, _number(number)))
+        entries.append((settings, content, _number(number)))
     known = {token: index for index, token in enumerate(vocabulary)}
-    for file, content, index in told:
+    for file, content, index in entries:
         if not isinstance(content, str) or known.get(content) != index:
             raise ValueError(
                 f"'{file.path}' has the token {shown(content)} with the id "
@@ -595,7 +597,7 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
 
     def named(key: str, usual: str) -> str:
         token = settings.take(key, usual, str, dict)
-        # Older files have an object with the token as its content.
+        # Older files have an object whose "content" is the token.
         if isinstance(token, dict):
             token = settings.part(key, token).take("content", *_TEXT)
         return str(token)
@@ -612,18 +614,18 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
 
 
 def _longest(folder: Folder, settings: Config, encoder: Any) -> int | None:
-    """How many ids a text may have, or None for any number."""
+    """Returns how many ids a text may have; None for any number."""
     name = next((name for name in LENGTHS if folder.has(name)), LENGTHS[0])
     lengths = _opened(folder, name)
     lengths.expect("do_lower_case", False)
-    said = [(lengths, "max_seq_length")]
+    keys = [(lengths, "max_seq_length")]
     if lengths.values.get("max_seq_length") is None:
-        said = [(settings, "model_max_length")]
+        keys = [(settings, "model_max_length")]
         if folder.has(MODULES):
-            said.append((_opened(folder, CONFIG), "max_position_embeddings"))
+            keys.append((_opened(folder, CONFIG), "max_position_embeddings"))
     limits = [
         config.checked(key, check_positive)
-        for config, key in said
+        for config, key in keys
         if config.values.get(key) is not None
     ]
     if isinstance(encoder.input_position, PositionEmbedding):
@@ -633,10 +635,9 @@ def _longest(folder: Folder, settings: Config, encoder: Any) -> int | None:
 
 
 def _frame(processor: Config, ids: Mapping[str, Any]) -> tuple[str, str]:
-    """The tokens that stand before and behind those of a text.
+    """Returns the tokens before and after those of a text.
 
-    The file numbers them once more, and its numbers must be those of the
-    vocabulary.
+    The file repeats their ids, which must be those of the vocabulary.
     """
     kinds = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
     try:
@@ -657,13 +658,13 @@ def _frame(processor: Config, ids: Mapping[str, Any]) -> tuple[str, str]:
     except (IndexError, KeyError, TypeError, ValueError):
         pass
     raise ValueError(
-        f"'{processor.path}': a text must stand between one token and another, "
-        "each with the id that the vocabulary gives it"
+        f"'{processor.path}': a text must be between one token and another, "
+        "each with its id in the vocabulary"
     )
 
 
 def _number(text: str) -> int:
-    """The id that a key of JSON is, or one that there is not."""
+    """Returns the id that a key of JSON is, or -1."""
     return int(text) if text.isdecimal() else -1
 
 

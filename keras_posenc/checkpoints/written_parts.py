@@ -1,4 +1,4 @@
-"""How a model gives the tensors of a checkpoint."""
+"""Writes the weights of a model as the tensors of a checkpoint."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,18 +10,18 @@ from keras_posenc.checkpoints.family import Family, Parts, sizes_of
 
 
 class WrittenParts(Parts):
-    """`Parts` the other way round: each method makes the tensors it would take.
+    """The reverse of `Parts`: each method writes the tensors that it reads.
 
     Args:
-        family: Which names them.
-        prefix: What the encoder's begin with.
+        family: Has the names of the parts.
+        prefix: What the names of the encoder's tensors start with.
 
     Attributes:
-        tensors: All of them, by name.
+        tensors: All tensors, by name.
 
     Raises:
-        ValueError: From every method, where a layer is quantized, or has an
-            offset that the family has no tensor for.
+        ValueError: From every method: a layer is quantized, or has an offset
+            that the family has no tensor for.
     """
 
     def __init__(self, family: Family, prefix: str) -> None:
@@ -29,7 +29,10 @@ class WrittenParts(Parts):
         super().__init__(family, self.tensors, prefix)
 
     def first_type(self, width: int, second: Any) -> Any:
-        """Nothing: that of a model is in its positions already."""
+        """Writes token types, with zeros for type 0; returns 0.
+
+        The positions (or ids) of a model include its type 0 already.
+        """
         if "token_type" in self._family.names:
             name = f"{self.name('token_type')}.weight"
             rows = np.zeros((self.types or 1, width), "float32")
@@ -39,7 +42,7 @@ class WrittenParts(Parts):
         return 0.0
 
     def table(self, layer: Any, part: str, **how: Any) -> None:
-        """Writes a table; families that change theirs are not written."""
+        """Writes a table; families that scale theirs are not supported."""
         self._put(layer, part, f"{self.name(part)}.weight", layer.embeddings)
 
     def dense(
@@ -49,7 +52,7 @@ class WrittenParts(Parts):
         number: int | None = None,
         heads: tuple[int, int] | None = None,
     ) -> None:
-        """Writes a projection as one tensor or as several."""
+        """Writes a projection as one tensor or several."""
         ends = np.cumsum(sizes_of(layer, len(parts), heads))[:-1]
         weights = {"weight": np.split(_array(layer.kernel).T, ends)}
         if layer.bias is not None:
@@ -77,12 +80,12 @@ class WrittenParts(Parts):
         self._put(layer, part, f"{name}.bias", layer.beta)
 
     def norm_called(self, layer: Any, name: str) -> None:
-        """Writes a norm that is not the encoder's under its own name."""
+        """Writes a norm after the encoder, under this name."""
         self._put(layer, name, f"{name}.weight", layer.gamma)
         self._put(layer, name, f"{name}.bias", layer.beta)
 
     def projection(self, layer: keras.layers.Dense, name: str) -> None:
-        """Writes a projection that is not the encoder's under its own name."""
+        """Writes a projection after the encoder, under this name."""
         self._put(layer, name, f"{name}.weight", _array(layer.kernel).T)
         if layer.bias is not None:
             self._put(layer, name, f"{name}.bias", layer.bias)
@@ -103,11 +106,11 @@ class WrittenParts(Parts):
                     f"{np.abs(values).max():g}"
                 )
             return
-        # Transposed arrays are written in the order of their memory.
+        # safetensors writes arrays in memory order: transposed ones wrongly.
         self.tensors[name] = np.ascontiguousarray(values)
 
 
 def _array(values: Any) -> np.ndarray:
-    """Floats of at least 32 bits."""
+    """Returns an array of floats of at least 32 bits."""
     array = keras.ops.convert_to_numpy(values)
     return array if array.dtype == "float64" else array.astype("float32")

@@ -1,1 +1,1 @@
-"""From a model of the next token to sequences, and from texts to texts."""
+"""Generating sequences with models of the next token, and texts from texts."""

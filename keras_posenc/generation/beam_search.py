@@ -1,4 +1,4 @@
-"""The likeliest sequences among those that begin likely."""
+"""Beam search."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -37,24 +37,24 @@ def beam_search(
     forbidden_ids: Sequence[int] = (),
     claim: Claim | None = None,
 ) -> Generated:
-    """Keeps the `beams` best beginnings of each row, and returns the best.
+    """Keeps the `beams` best partial sequences of each prompt, step by step.
 
-    Beginnings are ranked by their log-likelihood divided by
+    Partial sequences ("beams") are ranked by their log-likelihood divided by
     ((5 + n) / 6) ** length_penalty, with n the tokens after the prompt, the
-    end symbol among them. One that has ended stays as it is and costs nothing
-    more, for as long as no other is better. The search ends when none that is
-    still open can reach the best that have ended.
+    end symbol included. One that has ended keeps its score, and stays as long
+    as no other is better. The search ends when no open beam can still exceed
+    the best that have ended.
 
     Args:
-        next: As for `greedy_search`, called on `batch * beams` rows.
+        next: As for `greedy_search`, called with `batch * beams` rows.
         prompt: As for `greedy_search`.
-        beams: How many beginnings are kept for each row.
-        n_best: How many sequences are returned for each row.
-        length_penalty: At least 0, which is none; the paper has 0.6.
+        beams: How many beams are kept for each prompt.
+        n_best: How many sequences are returned for each prompt.
+        length_penalty: At least 0, which is none; the paper uses 0.6.
         cache: As for `greedy_search`, of `batch` rows.
-        reorder: `reorder(cache, rows)` gives a cache of these rows, which are
-            integers `(batch * beams,)`; by default the rows of all tensors in
-            it that have any axes.
+        reorder: `reorder(cache, rows)` returns a cache of these rows, integers
+            `(batch * beams,)`; by default it takes the rows of all tensors in
+            the cache that have any axes.
         index: As for `greedy_search`.
         end_ids: As for `greedy_search`.
         pad_id: As for `greedy_search`.
@@ -63,12 +63,11 @@ def beam_search(
         claim: As for `greedy_search`.
 
     Returns:
-        Sequences `(batch, n_best, length)`, the best first. Where fewer exist
-        than were asked for, those that do not are padding, and score the lowest
-        float32.
+        Sequences `(batch, n_best, length)`, the best first. If fewer exist,
+        the missing ones are padding, and their score is the lowest float32.
 
     Raises:
-        ValueError: A prompt without room, or an argument that does not fit.
+        ValueError: A prompt without free columns, or an invalid argument.
 
     References:
         - Wu et al. 2016, [Google's Neural Machine Translation System](
@@ -98,16 +97,16 @@ class BeamTrace(NamedTuple):
     """The beams that a search kept after each step, the best first.
 
     Attributes:
-        steps: int32 `()`: how many steps there were. What the others hold
-            beyond them is nothing.
-        ids: int32 `(batch, beams, length)`: the token that each came to at a
-            place of the prompt; padding for one that had ended before.
-        parents: int32, likewise: at which place among the beams of the step
-            before it stood.
-        scores: float32, likewise: its log-likelihood up to there, over the
-            length penalty; the lowest float32, or NaN of a model that is
-            broken, where there were not as many beams.
-        ended: bool, likewise: whether it has ended.
+        steps: int32 `()`: how many steps there were. The other attributes have
+            no meaning beyond them.
+        ids: int32 `(batch, beams, length)`: the last token of each beam, by
+            column of the prompt; padding for one that had ended before.
+        parents: int32 `(batch, beams, length)`: the index, among the beams of
+            the step before, of the one that each continues.
+        scores: float32 `(batch, beams, length)`: the log-likelihood so far,
+            divided by the length penalty; the lowest float32 for beams that do
+            not exist, or NaN if the model's logits are NaN.
+        ended: bool `(batch, beams, length)`: whether the beam has ended.
     """
 
     steps: Any
@@ -120,12 +119,12 @@ class BeamTrace(NamedTuple):
 def traced_beam_search(
     next: Next, prompt: Any, **options: Any
 ) -> tuple[Generated, BeamTrace]:
-    """`beam_search`, and what it kept on the way.
+    """Runs `beam_search`; returns its output and a `BeamTrace`.
 
     Args:
         next: As for `beam_search`.
         prompt: As for `beam_search`.
-        **options: The others of `beam_search`.
+        **options: The other arguments of `beam_search`.
     """
     return _search(next, prompt, is_traced=True, **options)
 
@@ -147,7 +146,7 @@ def _search(
     forbidden_ids: Sequence[int] = (),
     claim: Claim | None = None,
 ) -> tuple[Generated, Any]:
-    """The best sequences, and a `BeamTrace` or None."""
+    """Returns the best sequences, and a `BeamTrace` or None."""
     check_positive_int("beams", beams)
     check_n_best(n_best, beams)
     check_length_penalty(length_penalty)
@@ -161,7 +160,7 @@ def _search(
     length = prompt.shape[1] or ops.shape(prompt)[1]
     start = ops.cast(index, "int32")
 
-    # TensorFlow's loops ask for a size that is known to stay so.
+    # TensorFlow's loops need a size that is known not to change.
     size = batch if isinstance(batch, int) else -1
 
     def by_beam(x: Any) -> Any:  # (batch * beams, ...) -> (batch, beams, ...)
@@ -184,7 +183,7 @@ def _search(
         cache: Any,
     ) -> Any:
         totals, counts, ended = state  # (batch, beams) each, the best first
-        # An open one gains nothing by growing, but a milder penalty.
+        # An open beam's score only falls, but its penalty may become milder.
         reach = totals / penalty(length - start)
         reach = largest(ops.where(ended, IMPOSSIBLE, reach), axis=1)
         worst = ops.where(ended, totals / penalty(counts), IMPOSSIBLE)
@@ -204,10 +203,10 @@ def _search(
         totals, counts, ended = state
         logits, _, cache = next(prompt, cache, index)
         vocabulary = logits.shape[-1]
-        # What is kept of them from step to step is float32.
+        # Scores that are kept from step to step are float32.
         gains = ops.cast(log_probabilities(logits), "float32")
         gains = by_beam(forbidden(gains, index - start))
-        # What has ended goes on with padding, for nothing.
+        # A beam that has ended continues with padding, at no cost.
         is_pad = ops.equal(ops.arange(vocabulary, dtype="int32"), pad_id)
         free = ops.cast(
             ops.where(is_pad, 0.0, IMPOSSIBLE), "float32"
@@ -219,7 +218,7 @@ def _search(
         lengths = counts + ops.cast(ops.logical_not(ended), "int32")
         ranks = candidates / ops.expand_dims(penalty(lengths), 2)
         if claim is not None:
-            # A penalty makes more of what is impossible.
+            # A penalty would raise the score of what is impossible.
             ranks = ops.where(candidates > IMPOSSIBLE, ranks, IMPOSSIBLE)
             ranks = claim.favored_beams(ranks, prompt, index)
         # (batch, beams, vocabulary) -> (batch, beams * vocabulary)
@@ -264,7 +263,7 @@ def _search(
     # (batch, beams) -> (batch * beams,)
     rows = ops.repeat(ops.arange(batch, dtype="int32"), beams)
     prompt = ops.take(prompt, rows, axis=0)
-    # All beams begin alike, and all but one of them do not count.
+    # All beams are equal at first: all except one must not count.
     alive = ops.equal(ops.arange(beams, dtype="int32"), 0)
     totals = ops.broadcast_to(
         ops.expand_dims(ops.where(alive, 0.0, IMPOSSIBLE), 0), (batch, beams)
@@ -287,7 +286,7 @@ def _search(
             () if cache is None else reorder(cache, rows),
         ),
     )
-    # False for NaN, of a model that is broken.
+    # False for NaN, which a broken model gives.
     exists = totals > IMPOSSIBLE
     ranks = ops.where(exists, totals / penalty(counts), IMPOSSIBLE)
     exists = ops.reshape(exists, (-1, 1))  # (batch * beams, 1)
@@ -306,7 +305,7 @@ def _search(
 
 
 def take_rows(cache: Any, rows: Any) -> Any:
-    """The given rows of all tensors in a structure that have any axes."""
+    """Returns these rows of all tensors in a structure that have any axes."""
     return keras.tree.map_structure(
         lambda x: ops.take(x, rows, axis=0) if len(x.shape) else x, cache
     )

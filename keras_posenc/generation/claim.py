@@ -1,4 +1,4 @@
-"""What another run of the same search has found, or says so."""
+"""Deciding near-ties of a search as another run of it did."""
 
 from typing import Any
 
@@ -9,23 +9,23 @@ from keras_posenc.ops.reductions import largest
 
 
 class Claim:
-    """Sequences by which a search decides its ties.
+    """Sequences that a search prefers where its choices are nearly equal.
 
-    Where choices are all but equal, rounding decides. To tell whether others,
-    such as an exported file, may have found some sequences, the search is run
-    again, and theirs are given preference by no more than a tolerance, at each
-    choice anew. What it finds is theirs then, or they are wrong. Scores are
-    never touched.
+    Where two choices are nearly equal, rounding decides. To find out whether
+    sequences of another run, such as that of an exported file, are right, the
+    search is run again and prefers theirs, at each choice by no more than a
+    tolerance. If it finds the same sequences, they are right. Scores are not
+    changed.
 
     Args:
         ids: Integers `(batch, length)`, or `(batch, n_best, length)`: the
-            sequences behind the prompts, whatever they may be.
-        tolerance: A scalar: of logits in a greedy search, of probabilities
-            where tokens are drawn; with beams, of ranks, relative to the best
-            where that is beyond 1. Of several sequences the first is preferred
-            most, since their order, too, may be a tie. From 1e6 on all choices
-            are taken as they are.
-        offset: In which column of the search's buffer they begin.
+            sequences after the prompts, with any values.
+        tolerance: A scalar: of logits in a greedy search, of probabilities in
+            sampling; with beams, of scores, relative to the best one where
+            that is above 1. Of several sequences the first is preferred most,
+            since their order may be a tie too. From 1e6 on all choices are
+            taken from `ids`.
+        offset: The column of the search's buffer where they start.
     """
 
     def __init__(self, ids: Any, tolerance: Any, offset: Any) -> None:
@@ -38,14 +38,14 @@ class Claim:
         self.is_forced = self.tolerance >= 1e6
 
     def tokens(self, index: Any) -> Any:
-        """Those of the first sequence in this column, `(batch,)`."""
+        """Returns the tokens of the first sequence in a column, `(batch,)`."""
         return ops.take(self.ids[:, 0], index - self.offset, axis=1)
 
     def favored(self, logits: Any, index: Any) -> Any:
-        """Logits `(batch, vocabulary)` of the token in this column."""
+        """Returns logits `(batch, vocabulary)` that prefer the token."""
         is_claimed = _one_hot(self.tokens(index), logits.shape[-1])
         possible = logits > IMPOSSIBLE
-        # However far apart logits are.
+        # Beyond any logit: the choice is taken as it is.
         more = ops.where(self.is_forced, float("inf"), self.tolerance)
         return ops.where(
             ops.logical_and(is_claimed, possible),
@@ -54,13 +54,13 @@ class Claim:
         )
 
     def favored_beams(self, ranks: Any, prompt: Any, index: Any) -> Any:
-        """Ranks `(batch, beams, vocabulary)` of what may follow the beams.
+        """Returns scores `(batch, beams, vocabulary)` that prefer the tokens.
 
         Args:
-            ranks: The ranks.
-            prompt: Integers `(batch * beams, columns)`, of which those before
+            ranks: The scores.
+            prompt: Integers `(batch * beams, columns)`; the columns before
                 `index` are filled.
-            index: The column that is filled next.
+            index: The column to be filled next.
         """
         _, beams, vocabulary = ranks.shape
         count, length = self.ids.shape[1], self.ids.shape[2]
@@ -84,6 +84,6 @@ class Claim:
 
 
 def _one_hot(tokens: Any, vocabulary: int) -> Any:
-    """Bool `(..., vocabulary)`; False throughout for what is no id."""
+    """Returns bool `(..., vocabulary)`: all False where a token is no id."""
     ids = ops.arange(vocabulary, dtype="int32")
     return ops.equal(ops.expand_dims(tokens, -1), ids)

@@ -1,4 +1,4 @@
-"""A tokenizer's way back as a layer, for the end of a model."""
+"""Ids to texts, as the last layer of a model."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from keras_posenc.ops.named import NamedArguments
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class Detokenizing(NamedArguments, keras.layers.Layer):
-    """Ids to texts, by the `detokenize` of a tokenizer.
+    """Turns ids into texts with the `detokenize` of a tokenizer.
 
     Args:
         tokenizer: A tokenizer of this package, or a layer with `detokenize`.
-        end_ids: End symbols: a text goes up to the first, whatever the
-            tokenizer's own is.
+        end_ids: End symbols: a text goes up to the first of them, whatever the
+            tokenizer's own end symbol is.
         **kwargs: Keras's `name` and the like.
 
     Call arguments:

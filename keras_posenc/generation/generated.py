@@ -1,4 +1,4 @@
-"""What every search returns, and what every loop asks of its tokens."""
+"""The output of every search, and what all searches share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,27 +10,28 @@ from keras import ops
 from keras_posenc.ops.cache import of_shape
 
 # The logit, or log-likelihood, of what is impossible: below all others. Not
-# -inf: LiteRT's converter makes this number of that, and a file would differ.
+# -inf: LiteRT's converter replaces that by this number, and outputs would
+# differ.
 IMPOSSIBLE = float(np.finfo("float32").min)
 
-# `next(prompt, cache, index) -> (logits, hidden, cache)`, as keras-hub's
-# samplers call it: logits `(batch, vocabulary)` for the token at `index`, from
-# those of `prompt` before it.
+# `next(prompt, cache, index) -> (logits, hidden, cache)`, the same as for
+# keras-hub's samplers: logits `(batch, vocabulary)` of the token at `index`,
+# from the tokens of `prompt` before it.
 Next = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
 
 
 class Generated(NamedTuple):
-    """Sequences and what the model makes of them.
+    """Generated sequences with their log-likelihoods.
 
-    Beam search has one more axis, `n_best`, after the batch.
+    For beam search, `n_best` is one more axis, after the batch.
 
     Attributes:
-        ids: int32 `(batch, length)`: the prompt, what follows it up to and
-            with an end symbol, then padding.
-        score: float32 `(batch,)`: the log-likelihood of what follows the
-            prompt, under the model as it is, whatever restricted the choice;
-            beam search divides it by the length penalty, and gives the lowest
-            float32, -3.4e38, where it found no sequence.
+        ids: int32 `(batch, length)`: the prompt, the tokens after it up to and
+            including an end symbol, then padding.
+        score: float32 `(batch,)`: the log-likelihood of the tokens after the
+            prompt under the unrestricted model. Beam search divides it by the
+            length penalty, and gives the lowest float32, -3.4e38, where it
+            found no sequence.
         token_score: float32 `(batch, length)`: the log-likelihood of each
             token; 0 for the prompt and for padding.
     """
@@ -43,7 +44,7 @@ class Generated(NamedTuple):
 def check_search(
     prompt: Any, index: Any, end_ids: Sequence[int], pad_id: int
 ) -> None:
-    """Raises `ValueError` unless there is a prompt, and room behind it."""
+    """Raises `ValueError` unless there is a prompt with free columns."""
     if len(prompt.shape) != 2:
         raise ValueError(
             "`prompt` must have shape (batch, length). "
@@ -71,18 +72,18 @@ def check_search(
 
 
 def log_probabilities(logits: Any) -> Any:
-    """Logits as log-probabilities, never in a low dtype."""
+    """Returns logits as log-probabilities, in float32 or higher."""
     return ops.log_softmax(in_full(logits), axis=-1)
 
 
 def in_full(logits: Any) -> Any:
-    """Logits of a low dtype as float32."""
+    """Returns logits of a low dtype as float32."""
     dtype = keras.backend.standardize_dtype(logits.dtype)
     return logits if dtype == "float64" else ops.cast(logits, "float32")
 
 
 def is_any(tokens: Any, ids: Sequence[int]) -> Any:
-    """Bool of the tokens' shape: which are one of the ids."""
+    """Returns bool of the tokens' shape: which of them are one of the ids."""
     found = ops.zeros_like(tokens, dtype="bool")
     for each in ids:
         found = ops.logical_or(found, ops.equal(tokens, each))
@@ -90,10 +91,10 @@ def is_any(tokens: Any, ids: Sequence[int]) -> Any:
 
 
 def with_column(buffer: Any, index: Any, values: Any) -> Any:
-    """`(rows, length)` with `values`, `(rows,)`, in the column `index`.
+    """Returns `(rows, length)` with `values`, `(rows,)`, in column `index`.
 
-    A choice and no update in place: of the operators for that, some servers
-    and converters have none.
+    By `where`, not by an update in place: some servers and converters lack the
+    operators for that.
     """
     columns = ops.arange(ops.shape(buffer)[1], dtype="int32")
     here = ops.expand_dims(ops.equal(columns, index), 0)
@@ -102,13 +103,13 @@ def with_column(buffer: Any, index: Any, values: Any) -> Any:
 
 
 class Forbidden:
-    """Forbids some ids always, and end symbols until `min_length` tokens.
+    """Makes some ids impossible, and end symbols before `min_length` tokens.
 
     Args:
         end_ids: The end symbols.
-        pad_id: The id of padding, which is forbidden.
-        min_length: How many tokens come before an end symbol, at least.
-        ids: Others that are forbidden, such as the start symbol.
+        pad_id: The id of padding, which is impossible too.
+        min_length: How many tokens at least come before an end symbol.
+        ids: Other impossible ids, such as the start symbol.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class Forbidden:
         self.ids = (pad_id, *ids)
 
     def __call__(self, scores: Any, count: Any) -> Any:
-        """`(rows, vocabulary)`, of the token after `count` generated ones."""
+        """Returns scores, `(rows, vocabulary)`, after `count` tokens."""
         ids = np.arange(scores.shape[-1])
         forbidden = ops.convert_to_tensor(np.isin(ids, self.ids))
         if self.min_length > 0 and self.end_ids:

@@ -1,4 +1,4 @@
-"""Texts in, texts out."""
+"""A model from texts to texts."""
 
 import functools
 from collections.abc import Mapping
@@ -18,65 +18,67 @@ from keras_posenc.generation.stream import Stream
 from keras_posenc.generation.tokenizing import Tokenizing
 from keras_posenc.ops.named import NamedArguments
 
-# What else has a name in the graph.
+# Other names that the graph uses.
 _NAMES = ("text", "noise", "search", "detokenize")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class Generator(NamedArguments, keras.Model):
-    """A model of sequences as a model from texts to texts.
+    """Generates texts from texts, with a model of the next token.
 
     A Functional model. With tokenizers it takes `text`, strings `(batch,)`,
-    and gives a dict of `text`, strings `(batch,)`, and `score`, float32
-    `(batch,)`. Without, it is what `from_ids` is: `ids` `(batch, seq)` to a
-    dict of `ids`, int32 `(batch, max_length)`, `score`, and `token_score`,
-    float32 `(batch, max_length)`. Where there are end symbols both give
-    `ended`, bool `(batch,)`: False for what was cut off at `max_length`. Where
-    `n_best` is above 1, a second axis has as many sequences, the best first.
+    and returns a dict of `text`, strings `(batch,)`, and `score`, float32
+    `(batch,)`. Without, it is the same as `from_ids`: from `ids` `(batch, seq)`
+    to a dict of `ids`, int32 `(batch, max_length)`, `score`, and `token_score`,
+    float32 `(batch, max_length)`. If there are end symbols both also return
+    `ended`, bool `(batch,)`: False for a sequence that was cut off at
+    `max_length`. If `n_best` is above 1, the second axis has that many
+    sequences, the best first.
 
-    A score is the log-likelihood of what was generated, the end symbol among
-    it, under the model as it is, whatever restricted the choice; with `beams`,
-    over the length penalty. Padding, the start symbol and ids that the target
-    tokenizer has not are never generated. An empty source, or an empty prompt,
-    is answered like any other; without a start symbol, all ids are as likely
-    to begin what follows an empty prompt.
+    A score is the log-likelihood of the generated tokens, the end symbol
+    included, under the unrestricted model; with `beams` it is divided by the
+    length penalty. Padding, the start symbol and ids that the target tokenizer
+    does not have are never generated. An empty source or an empty prompt is
+    valid; without a start symbol, all ids are equally likely as the first
+    token after an empty prompt.
 
     Args:
         model: A `Transformer`, from sources to targets, or a
             `TransformerDecoderModel`, from prompts to what follows them.
-        source_tokenizer: The layer that makes ids of the texts, such as a
-            `CharacterTokenizer`; None takes ids.
-        target_tokenizer: The one whose `detokenize` makes texts of ids; by
-            default the source's for a model without an encoder. None gives
+        source_tokenizer: The layer from texts to ids, such as a
+            `CharacterTokenizer`; None if inputs are ids.
+        target_tokenizer: The layer whose `detokenize` turns ids into texts; by
+            default the source's for a model without an encoder. None returns
             ids.
-        max_length: How many tokens are generated at most, an end symbol and
-            the prefix among them.
-        beams: How many beginnings are kept at each step; 1 takes the likeliest
-            token each time.
+        max_length: How many tokens are generated at most, the end symbol and
+            the prefix included.
+        beams: How many partial sequences are kept at each step; 1 takes the
+            most likely token each time.
         n_best: How many sequences are returned for each text, up to `beams`.
-        length_penalty: See `beam_search`; the paper has 0.6.
-        temperature: Given, tokens are drawn, as with the next three: see
-            `Sampling`.
-        top_k: How many of the likeliest tokens may be drawn.
-        top_p: The probability that the tokens hold which may be drawn.
-        min_p: The least share of the likeliest token's probability.
-        seed: Where drawing begins: two generators of one seed draw the same
+        length_penalty: See `beam_search`; the paper uses 0.6.
+        temperature: If this or one of the next three is given, tokens are
+            sampled: see `Sampling`.
+        top_k: Samples among this number of the most likely tokens.
+        top_p: Samples among the fewest tokens with this probability together.
+        min_p: Samples among tokens with at least this share of the most likely
+            token's probability.
+        seed: Seed of sampling: two generators with one seed sample the same
             sequences, call by call.
-        repetition_penalty: Above 1, makes tokens that were there less likely.
-        min_length: How many tokens come before an end symbol, at least, those
-            of the prefix counted.
-        start_id: With which a `Transformer`'s targets begin, and of a decoder
-            alone an empty prompt, and no other; by default the target
+        repetition_penalty: Above 1, makes tokens that occurred less likely.
+        min_length: How many tokens at least come before an end symbol, those
+            of the prefix included.
+        start_id: The first id of a `Transformer`'s targets; for a decoder
+            alone, of an empty prompt only. By default the target tokenizer's.
+        end_ids: The id, or several, that end a sequence; by default the target
             tokenizer's.
-        end_ids: The id, or several, after which a sequence has ended; by
-            default the target tokenizer's.
-        prefix_ids: With what each generated sequence begins: the id of a
-            language, say. It has no score.
+        prefix_ids: The ids that each generated sequence starts with: for
+            example that of a language. They have no score.
         name: Name of the model.
         trainable: Whether its weights train.
 
     Raises:
-        ValueError: An argument that is none of the above, or two that exclude
+        ValueError: An invalid argument, or two that exclude each other; a
+            model whose positions cannot be cached.
             each other; a model with positions that cannot be cached.
 
     Example:
@@ -87,8 +89,8 @@ class Generator(NamedArguments, keras.Model):
         >>> generator = kp.Generator(
         ...     model, max_length=8, beams=4, start_id=2, end_ids=3
         ... )
-        >>> answer = generator.predict([[5, 6, 7, 3]], verbose=0)
-        >>> answer["ids"].shape, answer["score"].shape
+        >>> outputs = generator.predict([[5, 6, 7, 3]], verbose=0)
+        >>> outputs["ids"].shape, outputs["score"].shape
         ((1, 8), (1,))
 
     References:
@@ -169,7 +171,7 @@ class Generator(NamedArguments, keras.Model):
         super().__init__(
             inputs=inputs, outputs=outputs, name=name, trainable=trainable
         )
-        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.answer_scales = LogitSize(model)
         self.card = described(search)
@@ -186,12 +188,12 @@ class Generator(NamedArguments, keras.Model):
         self, inputs: Any, *, training: Any = None, mask: Any = None
     ) -> Any:
         inputs = _dense(self._by_name("inputs", inputs))
-        # A Functional model takes any other argument too, and ignores it.
+        # A Functional model would accept, and ignore, any other argument.
         return super().call(inputs, training=training, mask=mask)
 
     @functools.cached_property
     def from_ids(self) -> keras.Model:
-        """The same from ids to ids: a Functional model of the same weights."""
+        """The same generator from ids to ids: a Functional model."""
         ids = keras.Input((None,), dtype="int32", name="ids")
         model = self._model_of_scores(ids, self.search(ids), "from_ids")
         model.retrace = self.retrace
@@ -199,10 +201,10 @@ class Generator(NamedArguments, keras.Model):
         return model
 
     def offered_signatures(self) -> dict[str, keras.Model]:
-        """What exports of this model can be asked, by name.
+        """Returns the models that exports of this model offer, by name.
 
-        Samples are drawn by `noise`, one more input, floats in [0, 1) of shape
-        `(batch, max_length)`: an answer can be asked for again, and proven.
+        Samples are drawn with `noise`, one more input, floats in [0, 1) of
+        shape `(batch, max_length)`: so outputs can be reproduced and verified.
         """
         if self.search.draw is None:
             default, from_ids = self, self.from_ids
@@ -217,23 +219,23 @@ class Generator(NamedArguments, keras.Model):
     def retrace(
         self, inputs: dict[str, Any], answers: dict[str, Any], tolerance: Any
     ) -> dict[str, Any]:
-        """What is generated where ties fall as in other answers.
+        """Generates again, with near-ties decided as in other outputs.
 
-        Exports are verified by it: where two tokens are all but equally likely,
-        rounding decides which is chosen, and all that follows is another
-        sequence. What was chosen by an export is right if the model would
-        choose so, too, where its choices hang on no more than a tolerance.
+        Exports are verified with this: where two tokens are nearly equally
+        likely, rounding decides between them, and every later token may then
+        differ. The tokens of an export are right if the model would choose
+        them too when its scores change by no more than a tolerance.
 
         Args:
-            inputs: Tensors by the names of the inputs of any of the models that
-                `offered_signatures` has, but `score`.
-            answers: Those of an export, by the names of its outputs.
+            inputs: Tensors by the names of the inputs of any of the models of
+                `offered_signatures`, except `score`.
+            answers: The outputs of an export, by their names.
             tolerance: See `Claim`.
 
         Returns:
-            The model's answers, by the same names. `ids`, or `text`, are those
-            given where they are right; scores are the model's own, of what was
-            chosen.
+            The model's outputs, by the same names. `ids`, or `text`, are those
+            given where they are right; scores are the model's own, of the
+            tokens chosen.
         """
         ids = inputs.get("ids")
         if ids is None:
@@ -249,7 +251,7 @@ class Generator(NamedArguments, keras.Model):
         return _of_texts(self.detokenize, found)
 
     def _claimed(self, texts: Any) -> Any:
-        """The ids of generated texts, `(..., max_length)`."""
+        """Returns the ids of generated texts, `(..., max_length)`."""
         shape = texts.shape
         ids = self.target_tokenizer(ops.reshape(texts, (-1,)))
         ids = self._scoring.tokens(ops.cast(ids, "int32"))
@@ -258,19 +260,19 @@ class Generator(NamedArguments, keras.Model):
         return ops.reshape(ids, (-1, *shape[1:], length))
 
     def step_signatures(self) -> dict[str, keras.Model]:
-        """Two models to export, for an app that chooses token by token.
+        """Returns two models to export, for an app that chooses tokens itself.
 
-        `encode`, from `ids` to all that the first step takes, and `decode`,
-        from that to `logits`, float32 `(batch, vocabulary)`, of the next token,
-        and to what the next step takes in place of it, but for its `token`,
-        which the app chooses. What makes the choice here, from `beams` to
-        `repetition_penalty`, is the app's: logits are the model's own, with
-        what is never generated made impossible. The likeliest each time, up to
-        an end symbol or `max_length`, are what a generator without any of these
-        generates.
+        `encode` turns `ids` into everything that the first step takes.
+        `decode` turns that into `logits`, float32 `(batch, vocabulary)`, of
+        the next token, and the state that the next step takes, except its
+        `token`, which the app chooses. The app also does what `beams` to
+        `repetition_penalty` do here: logits are the model's own, with ids that
+        are never generated made impossible. With the most likely token each
+        time, up to an end symbol or `max_length`, the app generates what a
+        generator without these arguments does.
 
         Returns:
-            A dict of Functional models, for `signatures` of an export.
+            A dict of Functional models, for the `signatures` of an export.
 
         Example:
             >>> import numpy as np
@@ -306,11 +308,11 @@ class Generator(NamedArguments, keras.Model):
 
     @functools.cached_property
     def scorer(self) -> keras.Model:
-        """From `source` and `target` to the log-likelihood of the target.
+        """The model from `source` and `target` to the target's log-likelihood.
 
-        A Functional model of the same weights, of texts where the generator
-        has tokenizers. Targets end: an end symbol that a text's ids lack is
-        scored too. Its outputs are a dict of `score`, float32 `(batch,)`, and
+        A Functional model with the same weights, of texts where the generator
+        has tokenizers. If a text's ids lack an end symbol, it is added and
+        scored. The outputs are a dict of `score`, float32 `(batch,)`, and
         `token_score`, float32 `(batch, tokens)`.
         """
         inputs, ids = {}, {}
@@ -359,21 +361,21 @@ class Generator(NamedArguments, keras.Model):
         """Generates, by Keras's `predict`, on every backend.
 
         `generator.from_ids.compile(jit_compile=True)` has XLA compile it on
-        TensorFlow too, which pays where lengths and batches repeat.
+        TensorFlow too, which is faster where lengths and batches repeat.
 
         Args:
             x: Texts, as a list, an array or a tensor; ids, `(batch, seq)`,
                 where there is no source tokenizer, also as a ragged tensor; a
                 dict of these by the name of the model's input, `text` or `ids`;
                 or a `tf.data.Dataset` of batches of texts or ids.
-            batch_size: How many go at once.
+            batch_size: How many texts are processed at once.
             verbose: As for Keras's `predict`.
 
         Returns:
             A dict of arrays, as the model's outputs; texts are Python strings.
 
         Raises:
-            ValueError: Something that is none of these, or a model of NaN.
+            ValueError: `x` is none of these, or the model's logits are NaN.
         """
         tokenizer = self.source_tokenizer
         x = self._by_name("x", x)
@@ -393,28 +395,28 @@ class Generator(NamedArguments, keras.Model):
         return _of_texts(self._texts, found)
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Keras's `quantize`, of the model within and all that runs it."""
+        """Quantizes the model as Keras does, and recompiles what runs it."""
         super().quantize(*args, **kwargs)
         for each in (*vars(self).values(), *vars(self).get("_steps", ())):
-            if isinstance(each, keras.Model):  # compiled as it was before
+            if isinstance(each, keras.Model):  # compiled with the old weights
                 each.predict_function = None
 
     def score(
         self, source: Any, target: Any, *, batch_size: int = 32
     ) -> np.ndarray:
-        """The log-likelihood of each target, given its source.
+        """Returns the log-likelihood of each target, given its source.
 
         Args:
             source: Texts, or ids, `(batch, seq)`, without a tokenizer.
-            target: The same of targets, as many.
-            batch_size: How many go at once.
+            target: Texts, or ids, `(batch, seq)`, one for each source.
+            batch_size: How many pairs are processed at once.
 
         Returns:
             float32 `(batch,)`.
 
         Raises:
-            ValueError: Something that is none of these, another number of
-                targets than of sources, or a model of NaN.
+            ValueError: Something else is given, there are more or fewer
+                targets than sources, or the model's logits are NaN.
         """
         given = {"source": source, "target": target}
         ids = {
@@ -423,7 +425,7 @@ class Generator(NamedArguments, keras.Model):
         }
         if len(ids["source"]) != len(ids["target"]):
             raise ValueError(
-                "`target` must be as many as `source`. Received: "
+                "`target` must have as many texts as `source`. Received: "
                 f"{len(ids['target'])} targets, {len(ids['source'])} sources"
             )
         self._scoring.check_lengths(**ids)
@@ -434,24 +436,24 @@ class Generator(NamedArguments, keras.Model):
         return found["score"]
 
     def stream(self, text: Any, *, noise: Any = None) -> Stream:
-        """Generates for one text, and hands tokens on as they come.
+        """Generates for one text, and yields tokens as they are chosen.
 
         Args:
             text: A text, or ids `(seq,)` where there is no source tokenizer.
-            noise: Floats in [0, 1), `(max_length,)`, that draw the sample; by
-                default of the generator's own seed.
+            noise: Floats in [0, 1), `(max_length,)`, to sample with; by
+                default from the generator's seed.
 
         Returns:
-            An iterator of pieces of text that together are the text, or of ids
-            without a target tokenizer, the end symbol left out. It has `ids`,
-            a list of those so far, and `ended`: None for as long as there may
-            be more; then whether an end symbol came, False for what was cut
-            off at `max_length`.
+            An iterator of pieces that together are the text, or of ids without
+            a target tokenizer, without the end symbol. It has the attributes
+            `ids`, a list of those so far, and `ended`: None while there may be
+            more; then whether an end symbol came, False for a text that was
+            cut off at `max_length`.
 
         Raises:
-            ValueError: A generator with beams, which has no text before it
-                has all of it; what is no text, or no ids, or no noise for it; a
-                model of NaN.
+            ValueError: The generator has beams, whose text is known only at
+                the end; `text` or `noise` is invalid; or the model's logits
+                are NaN.
 
         Example:
             >>> import keras_posenc as kp
@@ -465,7 +467,7 @@ class Generator(NamedArguments, keras.Model):
         """
         if self.search.beams > 1:
             raise ValueError(
-                "A stream takes one token after the other. Received: a "
+                "A stream generates one token at a time. Received: a "
                 f"generator with beams={self.search.beams}; make one of the "
                 "same model with beams=1"
             )
@@ -502,7 +504,7 @@ class Generator(NamedArguments, keras.Model):
         return First(self.search), Step(self.search)
 
     def _by_name(self, name: str, x: Any) -> Any:
-        """What a dict has for the one input; anything else as it is."""
+        """Returns the value of a dict's one key; anything else unchanged."""
         if not isinstance(x, Mapping):
             return x
         wanted = "ids" if self.source_tokenizer is None else "text"
@@ -514,7 +516,7 @@ class Generator(NamedArguments, keras.Model):
         return x[wanted]
 
     def _ids(self, name: str, x: Any, tokenizer: Any) -> np.ndarray:
-        """The ids of texts, or those given: int `(batch, seq)`, of a row."""
+        """Returns the ids of texts, or those given: int `(batch, seq)`."""
         if tokenizer is not None:
             if isinstance(x, str | bytes):
                 raise ValueError(
@@ -527,7 +529,7 @@ class Generator(NamedArguments, keras.Model):
             try:
                 ids = np.asarray(ops.convert_to_numpy(x))
             except (TypeError, ValueError):
-                ids = np.array(None)  # rows of several lengths, say
+                ids = np.array(None)  # examples of several lengths, say
             if ids.dtype.kind not in "biuf" or not ids.ndim:
                 raise ValueError(
                     f"`{name}` must be ids of shape (batch, seq), padded with "
@@ -538,14 +540,14 @@ class Generator(NamedArguments, keras.Model):
             raise ValueError(
                 f"`{name}` must hold at least one text. It is empty"
             )
-        if not ids.size:  # of rows without a token, which have no dtype
+        if not ids.size:  # no tokens at all, and so no integer dtype
             ids = ids.astype("int32")
         size = vocabulary_of(self.model) if name == "target" else None
         self.search.check_inputs(ids, name=name, size=size)
         return ids
 
     def _texts(self, ids: Any) -> np.ndarray:
-        """Python strings of ids `(..., seq)`."""
+        """Returns the Python strings of ids `(..., seq)`."""
         assert self.detokenize is not None
         for each in self.search.end_ids:
             ids = np.where(ids == each, 0, ids)
@@ -557,7 +559,7 @@ class Generator(NamedArguments, keras.Model):
         return np.array(decoded, object).reshape(texts.shape)
 
     def _tokenizers(self) -> dict[str, Any]:
-        """What makes ids of a source, and of a target."""
+        """Returns the tokenizers of sources and targets, by their names."""
         return {
             "source": self.source_tokenizer,
             "target": self.target_tokenizer,
@@ -592,25 +594,25 @@ class Generator(NamedArguments, keras.Model):
 
 
 def _of_texts(detokenize: Any, found: dict[str, Any]) -> dict[str, Any]:
-    """The same answers with a text in place of ids."""
-    said = {name: found[name] for name in found if name in {"score", "ended"}}
-    return {"text": detokenize(found["ids"]), **said}
+    """Returns the same outputs with a text in place of ids."""
+    rest = {name: found[name] for name in found if name in {"score", "ended"}}
+    return {"text": detokenize(found["ids"]), **rest}
 
 
 def _tokens(tokenizer: keras.Layer, texts: Any) -> Any:
-    """The ids of symbolic texts, however the tokenizer is called."""
+    """Returns the ids of symbolic texts, whatever the tokenizer's name is."""
     if tokenizer.name in _NAMES:
         tokenizer = Tokenizing(tokenizer, name=f"{tokenizer.name}_ids")
     return tokenizer(texts)
 
 
 def _dense(ids: Any) -> Any:
-    """Ids that TensorFlow has as ragged rows, padded with 0; else as given."""
+    """Returns ragged ids padded with 0 to one length; others unchanged."""
     return ids.to_tensor() if hasattr(ids, "to_tensor") else ids
 
 
 def _check_batches(spec: Any, tokenizer: Any) -> None:
-    """Raises `ValueError` unless a dataset holds batches of texts, or ids."""
+    """Raises `ValueError` unless a dataset has batches of texts, or ids."""
     rank = getattr(getattr(spec, "shape", None), "rank", None)
     if rank != (2 if tokenizer is None else 1):
         wanted = "ids, (batch, seq)" if tokenizer is None else "texts, (batch,)"
@@ -621,7 +623,7 @@ def _check_batches(spec: Any, tokenizer: Any) -> None:
 
 
 def _check_texts(name: str, x: Any) -> None:
-    """Raises `ValueError` for what no tokenizer takes, and says so by codes."""
+    """Raises `ValueError` for what is not Unicode text."""
     if not isinstance(x, list | tuple | np.ndarray):
         return
     for each in np.asarray(x, object).ravel():
@@ -640,14 +642,14 @@ def _check_texts(name: str, x: Any) -> None:
 
 
 def _size_of(tokenizer: Any) -> int | None:
-    """How many ids a tokenizer has, if it says so."""
+    """Returns how many ids a tokenizer has, or None if unknown."""
     size = getattr(tokenizer, "vocabulary_size", None)
     size = size() if callable(size) else size
     return size if isinstance(size, int) else None
 
 
 def _check_vocabulary(name: str, tokenizer: Any, vocabulary: int) -> None:
-    """Raises `ValueError` for a tokenizer of ids that the model has not."""
+    """Raises `ValueError` for a tokenizer with more ids than the model."""
     if tokenizer is None:
         return
     if name == "target_tokenizer" and not hasattr(tokenizer, "detokenize"):
@@ -675,5 +677,5 @@ def _id_of(tokenizer: Any, name: str) -> Any:
 def _is_row(ids: Any) -> bool:
     try:
         return np.ndim(ops.convert_to_numpy(ids)) == 1
-    except (TypeError, ValueError):  # rows of several lengths, say
+    except (TypeError, ValueError):  # examples of several lengths, say
         return False

@@ -1,4 +1,4 @@
-"""How large the numbers are that log-likelihoods are made of."""
+"""The size of the numbers that log-likelihoods are computed from."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,18 +9,19 @@ from keras import ops
 from keras_posenc.generation.search import vocabulary_of
 
 _SCORES = ("score", "token_score")
-_PROBE = 4  # tokens, which any table of positions has room for
+_PROBE = 4  # tokens, which any table of positions is large enough for
 
 
 class LogitSize(Mapping[str, float]):
-    """The size of logits, by the names of what is made of them.
+    """The size of logits, by the names of outputs computed from them.
 
     A log-likelihood is a difference of logits, and rounding moves it as far as
-    it moves these: by more the larger they are, also where the log-likelihood
-    is next to 0. Exports are verified by this size.
+    it moves them: more, the larger they are, even if the log-likelihood is
+    nearly 0. Exports are verified relative to this size.
 
     Args:
-        model: A model of logits, asked anew each time: its weights may train.
+        model: A model of logits. It is run for each look-up: its weights may
+            change.
     """
 
     def __init__(self, model: keras.Model) -> None:

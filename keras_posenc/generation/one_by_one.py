@@ -1,4 +1,4 @@
-"""One token after the other: the likeliest, or one that is drawn."""
+"""Greedy search, and sampling."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,29 +35,29 @@ def greedy_search(
     repetition_penalty: float = 1.0,
     claim: Claim | None = None,
 ) -> Generated:
-    """Always the likeliest token, until all rows have ended.
+    """Generates the most likely token each time, until all rows have ended.
 
     Args:
         next: `next(prompt, cache, index) -> (logits, hidden, cache)`, logits
-            `(batch, vocabulary)` for the token at `index`, as for the samplers
-            of keras-hub. What is hidden is not asked for, and may be None.
-        prompt: Integers `(batch, length)`: the tokens before `index`, and room
-            for those to come.
+            `(batch, vocabulary)` of the token at `index`, the same as for
+            keras-hub's samplers. `hidden` is not used, and may be None.
+        prompt: Integers `(batch, length)`: the tokens before `index`, and free
+            columns for those to come.
         cache: What `next` keeps from step to step: tensors in any structure,
-            of shapes that stay.
-        index: Where the first token goes, an integer or a scalar tensor.
-        end_ids: After any of these a row has ended, and padding follows.
+            whose shapes do not change.
+        index: The column of the first token, an integer or a scalar tensor.
+        end_ids: Ids that end a row; padding follows.
         pad_id: The id of padding, which is never chosen.
-        min_length: How many tokens come before an end symbol, at least.
-        forbidden_ids: What else is never chosen, such as the start symbol.
+        min_length: How many tokens at least come before an end symbol.
+        forbidden_ids: Other ids that are never chosen, such as the start's.
         repetition_penalty: See `penalize`; above 0.
-        claim: What ties are decided by; see `Claim`.
+        claim: Sequences that decide near-ties; see `Claim`.
 
     Returns:
         The sequences, each of the prompt's length.
 
     Raises:
-        ValueError: A prompt without room, or an argument that does not fit.
+        ValueError: A prompt without free columns, or an invalid argument.
 
     Example:
         >>> import numpy as np
@@ -76,7 +76,7 @@ def greedy_search(
     def choose(logits: Any, index: Any) -> Any:
         if claim is not None:
             logits = claim.favored(logits, index)
-        # Not argmax, which converters have no operator of their own for.
+        # Not argmax: some converters have no operator of its own for it.
         return ops.squeeze(ops.top_k(logits, 1)[1], 1)
 
     return _one_by_one(
@@ -108,13 +108,14 @@ def sample(
     repetition_penalty: float = 1.0,
     claim: Claim | None = None,
 ) -> Generated:
-    """Tokens drawn from what the model holds likely, until all have ended.
+    """Samples tokens from the model's distribution, until all have ended.
 
     Args:
         next: As for `greedy_search`.
         prompt: As for `greedy_search`.
         noise: Floats in [0, 1), `(batch, steps)`, with a column for each
-            place from `index` on. The same noise draws the same tokens.
+            column of the prompt from `index` on. The same noise samples the
+            same tokens.
         temperature: See `Sampling`.
         top_k: See `Sampling`.
         top_p: See `Sampling`.
@@ -129,7 +130,7 @@ def sample(
         claim: As for `greedy_search`.
 
     Returns:
-        The sequences. Their scores are of the model's own distribution.
+        The sequences. Their scores are of the unrestricted distribution.
 
     Raises:
         ValueError: As `greedy_search`, and for noise of another shape.
@@ -167,11 +168,11 @@ def sample(
 
 
 class Chooser:
-    """From the logits of one step to its tokens and their scores.
+    """Chooses the tokens of one step; computes their scores.
 
     Args:
         choose: From logits `(batch, vocabulary)` and the index to ids.
-        forbidden: What may not be chosen.
+        forbidden: The ids that may not be chosen.
         repetition_penalty: See `penalize`.
     """
 
@@ -189,7 +190,7 @@ class Chooser:
     def __call__(
         self, logits: Any, *, prompt: Any, index: Any, start: Any
     ) -> tuple[Any, Any]:
-        """The tokens at `index`, int32 `(batch,)`, and their scores."""
+        """Returns the tokens at `index`, int32 `(batch,)`, and their scores."""
         scores = log_probabilities(logits)
         logits = in_full(logits)
         if self.repetition_penalty != 1:
@@ -239,7 +240,7 @@ def _one_by_one(
         ended = ops.logical_or(ended, is_any(tokens, forbidden.end_ids))
         return index + 1, prompt, scores, ended, cache
 
-    # What comes in behind `index` is room, whatever it holds.
+    # The columns from `index` on are free, whatever they contain.
     room = ops.expand_dims(ops.arange(length, dtype="int32") >= start, 0)
     prompt = ops.where(room, forbidden.pad_id, prompt)
     has_cache = cache is not None

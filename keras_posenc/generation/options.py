@@ -1,4 +1,4 @@
-"""What a generator may be asked, checked as a whole."""
+"""Checks of a generator's arguments, alone and together."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from keras_posenc.generation.beam_search import (
 )
 from keras_posenc.generation.sampling import Sampling
 
-# Any of these, given, asks for samples.
+# If any of these is given, tokens are sampled.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 
 
@@ -33,10 +33,10 @@ def check_options(
     end_ids: Sequence[int],
     prefix_ids: Sequence[int],
 ) -> Sampling | None:
-    """Returns how tokens are drawn, None where the likeliest are looked for.
+    """Returns the `Sampling`; None where no tokens are sampled.
 
     Raises:
-        ValueError: An option that is none, or two that exclude each other.
+        ValueError: An invalid option, or two that exclude each other.
     """
     check_positive_int("max_length", max_length)
     check_positive_int("beams", beams)
@@ -59,19 +59,19 @@ def check_options(
             iter(given.items()), ("repetition_penalty", repetition_penalty)
         )
         raise ValueError(
-            f"`{name}` is of sampling, which takes one token after the other, "
-            f"and cannot be used with beams. Received: {name}={value!r}, "
-            f"beams={beams}"
+            f"`{name}` is an option of sampling, which generates one token at "
+            "a time and cannot be used with beams. Received: "
+            f"{name}={value!r}, beams={beams}"
         )
     if length_penalty and beams == 1:
         raise ValueError(
-            "`length_penalty` ranks beams, and there is one alone. "
+            "`length_penalty` ranks beams, and there is only one. "
             f"Received: length_penalty={length_penalty}, beams=1"
         )
     if seed is not None and draw is None:
         raise ValueError(
-            f"`seed` is of sampling: give one of {', '.join(SAMPLING)} too. "
-            f"Received: seed={seed!r}"
+            "`seed` is an option of sampling: give one of "
+            f"{', '.join(SAMPLING)} too. Received: seed={seed!r}"
         )
     _check_ids(vocabulary, start_id, end_ids, prefix_ids)
     if len(prefix_ids) >= max_length:
@@ -88,10 +88,10 @@ def check_options(
 
 
 def check_ids(name: str, value: Any) -> tuple[int, ...]:
-    """One id or several as a tuple; None for none.
+    """Returns one id or several as a tuple; an empty one for None.
 
     Raises:
-        ValueError: Something that is no id.
+        ValueError: Something is not an id.
     """
     if value is None:
         return ()
@@ -127,12 +127,12 @@ def _check_ids(
     if start_id in end_ids:
         raise ValueError(
             "`start_id` must not be one of `end_ids`: a sequence would end "
-            f"where it begins. Received: start_id={start_id}, "
+            f"where it starts. Received: start_id={start_id}, "
             f"end_ids={tuple(end_ids)}"
         )
     if ends := set(prefix_ids).intersection(end_ids):
         raise ValueError(
-            "`prefix_ids` must have none of `end_ids`, behind which a sequence "
-            f"has ended. Received: {min(ends)} in prefix_ids={prefix_ids} and "
+            "`prefix_ids` must contain none of `end_ids`, which end a "
+            f"sequence. Received: {min(ends)} in prefix_ids={prefix_ids} and "
             f"in end_ids={tuple(end_ids)}"
         )

@@ -1,4 +1,4 @@
-"""What a decoder without an encoder goes on with, all rows ending together."""
+"""Prompts of a decoder without an encoder, aligned to end together."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from keras_posenc.ops.reductions import largest, smallest
 
 
 def refusable(ids: Any, vocabulary: int) -> Any:
-    """int32 ids, of which a negative one is as wrong as one too large.
+    """Returns int32 ids, with negative ones replaced by too large ones.
 
-    Keras would count it from the end of the table, and answer.
+    Keras would read a negative id from the end of the table, without an error.
     """
     ids = ops.cast(ids, "int32")
     return ops.where(ids < 0, vocabulary, ids)
@@ -25,19 +25,19 @@ def align_right(
     end_ids: Sequence[int] = (),
     front: int | None = None,
 ) -> Any:
-    """Prompts of any lengths, padded anywhere, with their ends in one column.
+    """Pads prompts in front, so that all end in the last column.
 
-    There are two columns at least, so that before the last one there is always
-    something to read; where the length is not known, two of padding are put in
-    front. A prompt that has ended goes on: its end symbol, which tokenizers
-    append, is taken away. One without tokens is the start symbol, if there is
-    one.
+    Prompts may have any lengths, and padding anywhere. The result has at least
+    two columns, so that there is always one to read before the last; if the
+    length is dynamic, two columns of padding are added in front. End symbols
+    at the end, which tokenizers append, are removed: the prompt continues. A
+    prompt without tokens becomes the start symbol, if there is one.
 
     Args:
         prompt: Integers `(batch, length)`, padded with 0, also of length 0.
         start_id: The start symbol, or None.
         end_ids: The end symbols.
-        front: How many columns of padding are put in front; by default as
+        front: How many columns of padding are added in front; by default as
             above.
 
     Returns:
@@ -59,7 +59,7 @@ def align_right(
 
 
 def align_left(ids: Any) -> Any:
-    """Rows of any lengths, padded on either side, with their padding behind.
+    """Moves the padding of rows, which may be anywhere, after their tokens.
 
     Args:
         ids: int32 `(batch, length)`, padded with 0.
@@ -75,15 +75,15 @@ def align_left(ids: Any) -> Any:
 
 
 def _columns(ids: Any) -> Any:
-    """(batch, length) -> 0, 1, 2 ... of shape (1, length)."""
+    """Returns 0, 1, 2 ... of shape (1, length), for ids (batch, length)."""
     return ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
 
 
 def _shift_right(prompt: Any, columns: Any) -> Any:
-    """The padding behind the tokens moved in front of them."""
+    """Moves the padding after the tokens to before them."""
     real = ops.where(ops.not_equal(prompt, 0), columns + 1, 0)
     length = ops.shape(prompt)[1]
-    behind = length - largest(real, axis=1, keepdims=True)  # (batch, 1)
-    source = columns - behind
+    padding = length - largest(real, axis=1, keepdims=True)  # (batch, 1)
+    source = columns - padding
     source = ops.where(source < 0, source + length, source)
     return ops.take_along_axis(prompt, source, axis=1)

@@ -1,4 +1,4 @@
-"""What has been said is less likely to be said again."""
+"""The repetition penalty."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ from keras import ops
 
 from keras_posenc.generation.generated import IMPOSSIBLE
 
-_LOWEST = -3e38  # of numbers that float32 holds
+_LOWEST = -3e38  # about the lowest float32
 
 
 def seen_ids(prompt: Any, vocabulary: int, *, before: Any) -> Any:
-    """Which ids stand in the prompt before the column `before`.
+    """Returns which ids the prompt has before the column `before`.
 
     Args:
         prompt: Integers `(batch, length)`.
         vocabulary: The number of ids.
-        before: The first column that does not count.
+        before: The first column that is not read.
 
     Returns:
         Bool `(batch, vocabulary)`.
@@ -23,7 +23,7 @@ def seen_ids(prompt: Any, vocabulary: int, *, before: Any) -> Any:
     batch, length = ops.shape(prompt)[0], ops.shape(prompt)[1]
     counts = ops.less(ops.arange(length, dtype="int32"), before)
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1)
-    # One row more, where all goes that does not count.
+    # One more row, for the columns that are not read.
     rows = ops.where(ops.expand_dims(counts, 0), rows, batch)
     places = ops.reshape(rows * vocabulary + ops.cast(prompt, "int32"), (-1, 1))
     flat = ops.scatter_update(
@@ -36,10 +36,10 @@ def seen_ids(prompt: Any, vocabulary: int, *, before: Any) -> Any:
 
 
 def penalize(logits: Any, seen: Any, penalty: float) -> Any:
-    """Positive logits of seen ids divided by the penalty, others multiplied.
+    """Divides positive logits of seen ids by the penalty; multiplies others.
 
-    Keskar et al. 2019, [CTRL](https://arxiv.org/abs/1909.05858), with the sign
-    that Hugging Face minds.
+    Keskar et al. 2019, [CTRL](https://arxiv.org/abs/1909.05858), with Hugging
+    Face's handling of the sign.
 
     Args:
         logits: Floats `(batch, vocabulary)`.
@@ -50,7 +50,7 @@ def penalize(logits: Any, seen: Any, penalty: float) -> Any:
         Floats `(batch, vocabulary)`.
     """
     less = ops.where(logits > 0, logits / penalty, logits * penalty)
-    # However large the penalty is, what is forbidden is less likely; and what
-    # is forbidden stays so.
+    # Clipped: forbidden ids must remain the least likely, however large the
+    # penalty is.
     less = ops.maximum(less, _LOWEST)
     return ops.where(ops.logical_and(seen, logits > IMPOSSIBLE), less, logits)

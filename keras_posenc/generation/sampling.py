@@ -1,4 +1,4 @@
-"""One token of a distribution that is restricted first."""
+"""Sampling one token from a restricted distribution."""
 
 import dataclasses
 from typing import Any
@@ -12,24 +12,26 @@ from keras_posenc.ops.reductions import largest
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """Which tokens may be drawn, and how the noise draws one.
+    """Restricts a distribution, and samples a token from it with given noise.
 
-    Restrictions come in this order, each on what is left: temperature, the
-    `top_k` likeliest tokens, the fewest of these that hold `top_p` of the
-    probability, and those at least `min_p` times as likely as the likeliest.
+    Restrictions are applied in this order, each to what is left: temperature,
+    the `top_k` most likely tokens, the fewest of these with a probability of
+    `top_p` together, and those at least `min_p` times as likely as the most
+    likely one.
 
-    A token is where a number of [0, 1) falls among the probabilities heaped
-    upon each other: one number for a token, not one for each token that might
-    be, and the same number gives the same token on every backend.
+    The token is the one whose interval of the cumulative probabilities contains
+    a number from [0, 1). That takes one number for a token, not one for each
+    id, and the same number gives the same token on every backend.
 
     Args:
         temperature: Divides the logits, above 0.
-        top_k: How many of the likeliest tokens are left, or None for all.
-        top_p: The probability that is left, in (0, 1].
-        min_p: The least share of the likeliest token's probability, in [0, 1).
+        top_k: How many of the most likely tokens remain, or None for all.
+        top_p: The probability that remains, in (0, 1].
+        min_p: The least share of the most likely token's probability, in
+            [0, 1).
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     References:
         - Fan et al. 2018, [Hierarchical Neural Story Generation](
@@ -53,7 +55,7 @@ class Sampling:
         _check_share("min_p", self.min_p, "[0, 1)", self.min_p != 1)
 
     def __call__(self, logits: Any, noise: Any) -> Any:
-        """Draws a token for each row.
+        """Samples a token for each row.
 
         Args:
             logits: Floats `(batch, vocabulary)`.
@@ -65,7 +67,7 @@ class Sampling:
         heap, ids = self._heap(logits)
         total = largest(heap, axis=-1, keepdims=True)
         level = ops.expand_dims(ops.cast(noise, heap.dtype), 1) * total
-        # The product may round up to the total, above which there is nothing.
+        # Below the total, to which the product may round: no token is there.
         below = ops.logical_and(
             ops.less_equal(heap, level), ops.less(heap, total)
         )
@@ -73,14 +75,14 @@ class Sampling:
         if ids is None:
             return place
         drawn = ops.take_along_axis(ids, ops.expand_dims(place, 1), axis=1)
-        # Where nothing is possible, backends order the candidates differently.
+        # Backends order equal candidates differently: 0 if none is possible.
         drawn = ops.where(total > 0, ops.cast(drawn, "int32"), 0)
         return ops.squeeze(drawn, 1)
 
     def nearly_draws(
         self, logits: Any, noise: Any, tokens: Any, tolerance: Any
     ) -> Any:
-        """Whether noise that is off by no more than this draws these tokens.
+        """Returns whether noise changed by at most this samples these tokens.
 
         Args:
             logits: Floats `(batch, vocabulary)`.
@@ -105,16 +107,16 @@ class Sampling:
         is_near = ops.logical_and(
             below - tolerance <= level, level <= heap + tolerance
         )
-        is_near = ops.logical_and(is_near, below < heap)  # it may be drawn
+        is_near = ops.logical_and(is_near, below < heap)  # and is possible
         here = ops.equal(ops.cast(ids, "int32"), tokens)
         return ops.any(ops.logical_and(here, is_near), axis=1)
 
     def _heap(self, logits: Any) -> tuple[Any, Any]:
-        """The probabilities heaped upon each other, and of which ids.
+        """Returns cumulative probabilities, and the ids they belong to.
 
-        None for all of them, in their order.
+        The ids are None where all are there, in their order.
         """
-        # Compared before the division, which would lift what is forbidden.
+        # Compared before the division, which would raise forbidden logits.
         lowest = ops.cast(IMPOSSIBLE, logits.dtype)
         scores, ids = (
             ops.where(logits > lowest, logits / self.temperature, lowest),
@@ -126,7 +128,7 @@ class Sampling:
                 scores, min(self.top_k or vocabulary, vocabulary)
             )
         probabilities = ops.softmax(scores, axis=-1)  # (batch, candidates)
-        # What is forbidden is so to the last bit.
+        # Exactly 0 for forbidden ids, without a rounding error.
         kept = ops.greater(scores, IMPOSSIBLE)
         if self.top_p < 1:
             before = ops.cumsum(probabilities, axis=-1) - probabilities

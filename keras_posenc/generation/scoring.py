@@ -1,4 +1,4 @@
-"""How likely a model holds a given target: one pass, and no search."""
+"""The log-likelihood of given targets, in one pass."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,20 +25,20 @@ class Scoring(NamedArguments, keras.layers.Layer):
 
     Args:
         model: As for `Generator`.
-        start_id: The start symbol. A target that begins with it is scored
+        start_id: The start symbol. A target that starts with it is scored
             without it.
         end_ids: The end symbols.
-        complete: Whether a target without an end symbol is given the first of
-            these, as texts need it whose tokenizer appends none.
+        complete: Whether the first end symbol is added to a target without
+            one, as needed for texts whose tokenizer appends none.
         **kwargs: Keras's `name` and the like.
 
     Call arguments:
         inputs: A dict of `source` and `target`, integers `(batch, source)` and
-            `(batch, target)`. 0 is padding, of a target on either side.
+            `(batch, target)`. 0 is padding, of a target before or after it.
 
     Returns:
         A dict of `score`, float32 `(batch,)`, and `token_score`, float32
-        `(batch, target + 1)`: the log-likelihoods of the tokens behind the
+        `(batch, target + 1)`: the log-likelihoods of the tokens after the
         start symbol, from the left; 0 for padding.
     """
 
@@ -53,7 +53,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
     ) -> None:
         check_model(model)
         super().__init__(**kwargs)
-        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.model = model
         self.start_id = start_id
@@ -80,7 +80,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
             logits = ops.take_along_axis(
                 self._logits(ids, self.model), ops.maximum(places, 0), axis=1
             )
-            # Where there is no prompt, all ids are as likely to be the first.
+            # Without a prompt, all ids are equally likely to be the first.
             logits = ops.where(places < 0, ops.zeros_like(logits), logits)
         scores = ops.take_along_axis(
             log_probabilities(logits), ops.expand_dims(target, 2), axis=2
@@ -93,7 +93,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
         }
 
     def check_lengths(self, source: Any, target: Any) -> None:
-        """Raises `ValueError` for a target beyond a table of positions.
+        """Raises `ValueError` for a target longer than a table of positions.
 
         Args:
             source: As in a call.
@@ -104,7 +104,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
             self._check_length(self._read(source, self.tokens(target))[0])
 
     def tokens(self, target: Any) -> Any:
-        """Targets without their start, and with their end.
+        """Returns targets without their start, and with their end.
 
         Args:
             target: int32 `(batch, target)`.
@@ -115,8 +115,8 @@ class Scoring(NamedArguments, keras.layers.Layer):
         target = align_left(ops.pad(target, ((0, 0), (0, 2))))
         if self.start_id is not None:
             begins = ops.equal(target[:, :1], self.start_id)
-            # Only the first: another one is a token like others. Not rolled,
-            # which LiteRT has no operator of its own for.
+            # Only the first: another one is a token like any other. Not by
+            # `roll`, for which LiteRT has no operator of its own.
             rest = ops.pad(target[:, 1:], ((0, 0), (0, 1)))
             target = ops.where(begins, rest, target)
         target = target[:, :-1]
@@ -132,10 +132,10 @@ class Scoring(NamedArguments, keras.layers.Layer):
         return ops.where(here, self.end_ids[0], target)
 
     def _read(self, source: Any, target: Any) -> tuple[Any, Any]:
-        """What is read for targets, and where their logits come out.
+        """Returns the ids to read for targets, and the places of their logits.
 
-        The last token of a target is not read, as nothing follows it. A prompt
-        and its target stand together on the left, as in training.
+        The last token of a target is not read, as nothing follows it. Padding
+        between a prompt and its target is moved away, as in training.
 
         Returns:
             int32 `(batch, seq)`, and `(batch, target, 1)`, below 0 where there
@@ -177,17 +177,17 @@ class Scoring(NamedArguments, keras.layers.Layer):
             )
         self.model.check_length(length, what)
 
-    def _logits(self, ids: Any, ask: Callable[[Any], Any]) -> Any:
-        """Logits `(batch, seq, vocabulary)`, NaN beyond a table of positions.
+    def _logits(self, ids: Any, compute: Callable[[Any], Any]) -> Any:
+        """Returns logits `(batch, seq, vocabulary)`; NaN beyond positions.
 
-        The table refuses a length beyond it that is known, also where it is
-        that of padding.
+        A table of positions raises for a static length beyond it, even where
+        only padding is.
         """
         size, length = self.model.max_positions, ids.shape[1]
         if size is None or not isinstance(length, int) or length <= size:
-            return ask(ids)
+            return compute(ids)
         beyond = ((0, 0), (0, length - size), (0, 0))
-        return ops.pad(ask(ids[:, :size]), beyond, constant_values=np.nan)
+        return ops.pad(compute(ids[:, :size]), beyond, constant_values=np.nan)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         return None
@@ -217,13 +217,13 @@ class Scoring(NamedArguments, keras.layers.Layer):
 
 
 def _lengths(ids: Any) -> Any:
-    """int32 `(batch, 1)`: where the last token of each row stands, from 1."""
+    """Returns int32 `(batch, 1)`: the column of the last token, from 1 on."""
     columns = ops.arange(1, ops.shape(ids)[1] + 1, dtype="int32")
     real = ops.not_equal(ids, 0)
     return largest(ops.where(real, columns, 0), axis=1, keepdims=True)
 
 
 def _first(ids: Any, lengths: Any) -> Any:
-    """The first ids of each row: what follows the last one nobody asks."""
+    """Returns the first ids of each row, without the last token."""
     columns = ops.arange(ops.shape(ids)[1], dtype="int32")
     return ops.where(ops.expand_dims(columns, 0) < lengths, ids, 0)

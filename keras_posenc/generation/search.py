@@ -1,4 +1,4 @@
-"""From source ids to target ids, as a layer around a model."""
+"""Generation from ids to ids, as a layer around a model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,16 +25,16 @@ from keras_posenc.generation.prompts import align_right, refusable
 from keras_posenc.ops.arguments import check_integers, known_values
 from keras_posenc.ops.named import NamedArguments
 
-# What of a cache no step changes: a loop need not carry it.
+# Parts of a cache that no step changes: a loop need not carry them.
 _FIXED = ("memory", "memory_tokens", "encoding")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class Search(NamedArguments, keras.layers.Layer):
-    """The sequences that a model finds likely: `Generator` without its texts.
+    """Generates ids with a model: `Generator` without its texts.
 
     Args:
-        model: As for `Generator`, and so the others.
+        model: As for `Generator`, and the following ones too.
         max_length: As for `Generator`.
         beams: As for `Generator`.
         n_best: As for `Generator`.
@@ -49,21 +49,21 @@ class Search(NamedArguments, keras.layers.Layer):
         start_id: As for `Generator`.
         end_ids: As for `Generator`.
         prefix_ids: As for `Generator`.
-        generated_ids: How many of the model's ids may be generated, the first;
-            by default all.
+        generated_ids: Only the first this many of the model's ids may be
+            generated; by default all.
         **kwargs: Keras's `name` and the like.
 
     Call arguments:
         inputs: Integers `(batch, seq)`: sources, or prompts. 0 is padding.
-        noise: Floats in [0, 1), `(batch, max_length)`, that draw the samples;
-            by default of the layer's own seed.
+        noise: Floats in [0, 1), `(batch, max_length)`, to sample with; by
+            default from the layer's seed.
 
     Returns:
         A dict of `ids`, int32 `(batch, max_length)`, `score`, float32
         `(batch,)`, and `token_score`, float32 `(batch, max_length)`, with
-        `n_best` sequences on a second axis where these are more than one.
-        Where there are end symbols also `ended`, bool, of the shape of `score`:
-        False for what was cut off at `max_length`.
+        `n_best` sequences on a second axis if that is above 1. If there are
+        end symbols also `ended`, bool, of the shape of `score`: False for a
+        sequence that was cut off at `max_length`.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Search(NamedArguments, keras.layers.Layer):
     ) -> None:
         check_model(model)
         super().__init__(**kwargs)
-        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
-        # Noise in a low dtype would draw other tokens.
+        # Noise in a low dtype would sample other tokens.
         self.autocast = False
         self.model = model
         self.has_encoder = hasattr(model, "encode")
@@ -125,13 +125,13 @@ class Search(NamedArguments, keras.layers.Layer):
             end_ids=self.end_ids,
             prefix_ids=self.prefix_ids,
         )
-        # As Python's own numbers, which a config can hold.
+        # Python's numbers, which a config can hold.
         for option in ("max_length", "beams", "n_best", "min_length"):
             setattr(self, option, int(getattr(self, option)))
         if self.has_encoder and start_id is None:
             raise ValueError(
-                "`start_id`, with which targets begin, must be given where no "
-                "target tokenizer says it. Received: start_id=None"
+                "`start_id`, the first id of targets, must be given where no "
+                "target tokenizer has one. Received: start_id=None"
             )
         self.seed_generator = (
             None if self.draw is None else keras.random.SeedGenerator(seed)
@@ -147,17 +147,18 @@ class Search(NamedArguments, keras.layers.Layer):
     def retrace(
         self, inputs: Any, ids: Any, tolerance: Any, *, noise: Any = None
     ) -> dict[str, Any]:
-        """What is found where ties fall as in another run of the same.
+        """Generates again, with near-ties decided as in another run.
 
         Args:
             inputs: As in a call.
-            ids: The `ids` that the other run answered.
-            tolerance: How far apart choices may be that are a tie; see `Claim`.
+            ids: The `ids` of the other run.
+            tolerance: How far apart choices may be to count as a tie; see
+                `Claim`.
             noise: As in a call.
 
         Returns:
             As a call. `ids` are the other run's where each of its choices is
-            the model's but for ties.
+            the model's, except for ties.
         """
         return self._answer(inputs, noise, ids, tolerance)
 
@@ -204,28 +205,28 @@ class Search(NamedArguments, keras.layers.Layer):
         return self._outputs(found)
 
     def trace(self, inputs: Any) -> tuple[dict[str, Any], BeamTrace]:
-        """The `n_best` beams, and all that were kept on the way.
+        """Returns the `n_best` beams, and the beams of all steps.
 
         Args:
             inputs: As in a call.
 
         Returns:
-            The outputs of a call, with the axis of the `n_best` also where
-            there is one, and a `BeamTrace` whose last axis is that of the
-            generated ids.
+            The outputs of a call, with the axis of `n_best` even for 1, and a
+            `BeamTrace` whose last axis is that of the generated ids.
+
 
         Raises:
             ValueError: A search without beams, or as in a call.
         """
         if self.beams == 1:
             raise ValueError(
-                "A search has a trace where it keeps several beams. Received: "
+                "Only a search with several beams has a trace. Received: "
                 "beams=1"
             )
         self.check_inputs(inputs)
         found, trace = self._beams(inputs, traced_beam_search)
         steps, *rest = trace
-        rest = (self._behind_prompt(x) for x in rest)
+        rest = (self._after_prompt(x) for x in rest)
         return self._outputs(found), BeamTrace(steps, *rest)
 
     def _beams(
@@ -236,7 +237,7 @@ class Search(NamedArguments, keras.layers.Layer):
         claimed: Any = None,
         tolerance: Any = 0,
     ) -> Any:
-        """What `beam_search`, or the one that is traced, finds."""
+        """Returns the output of `beam_search`, traced or not."""
         prompt, start, cache, _, expand = self.begin(inputs)
         return search(
             expand(self.beams),
@@ -255,7 +256,7 @@ class Search(NamedArguments, keras.layers.Layer):
         return Claim(claimed, tolerance, offset)
 
     def _options(self, cache: Any, start: Any) -> dict[str, Any]:
-        """What all searches are told."""
+        """Returns the arguments that all searches have in common."""
         return {
             "cache": cache,
             "index": start,
@@ -265,11 +266,11 @@ class Search(NamedArguments, keras.layers.Layer):
         }
 
     def _outputs(self, found: Generated) -> dict[str, Any]:
-        ids = self._behind_prompt(found.ids)
+        ids = self._after_prompt(found.ids)
         outputs = {
             "ids": ids,
             "score": found.score,
-            "token_score": self._behind_prompt(found.token_score),
+            "token_score": self._after_prompt(found.token_score),
         }
         if self.end_ids:
             outputs["ended"] = ops.any(is_any(ids, self.end_ids), axis=-1)
@@ -277,18 +278,18 @@ class Search(NamedArguments, keras.layers.Layer):
 
     @property
     def least(self) -> int:
-        """How many tokens come before an end symbol, behind the prefix."""
+        """How many tokens at least come between a prefix and an end symbol."""
         return max(0, self.min_length - len(self.prefix_ids))
 
     @property
     def forbidden_ids(self) -> tuple[int, ...]:
-        """What is never generated, besides padding."""
+        """Ids that are never generated, besides padding."""
         start = () if self.start_id is None else (self.start_id,)
         if self.generated_ids is None:
             return start
         return (*start, *range(self.generated_ids, self.vocabulary))
 
-    def _behind_prompt(self, x: Any) -> Any:
+    def _after_prompt(self, x: Any) -> Any:
         if len(x.shape) == 3:
             return x[:, :, -self.max_length :]
         return x[:, -self.max_length :]
@@ -296,32 +297,32 @@ class Search(NamedArguments, keras.layers.Layer):
     def begin(
         self, inputs: Any, *, front: int | None = None
     ) -> tuple[Any, Any, Any, dict[str, Any], Callable[[int], Next]]:
-        """What a search takes, with all but the prompt's last token read.
+        """Returns what a search starts from, with most of the prompt read.
 
         Args:
             inputs: Integers `(batch, seq)`.
             front: See `align_right`.
 
         Returns:
-            The prompt, with room for `max_length` tokens, the prefix among
-            them; the index of the first of these; the cache of each row, in two
-            parts, that which steps change and that which none does; and from a
-            number of beams, the `next` that goes with as many rows for each.
+            The prompt, with free columns for `max_length` tokens, the prefix
+            included; the index of the first of these; the cache of each row, in
+            two parts: what steps change and what they do not; and a function
+            from a number of beams to the `next` for as many rows of each.
         """
         inputs = refusable(inputs, self.model.vocabulary_size)
         batch = ops.shape(inputs)[0]
         room = self.max_length - len(self.prefix_ids)
         prompt = self.prompt(inputs, front=front)
         start: Any = prompt.shape[1] or ops.shape(prompt)[1]
-        # What is read is all but the last.
+        # All tokens except the last are read.
         length = start - 1 + room
         if self.has_encoder:
             if front is not None or not inputs.shape[1]:
-                # Never without a column: what an empty source has is padding.
+                # At least one column: an empty source is one of padding.
                 inputs = ops.pad(inputs, ((0, 0), (0, 1)))
             cache = self.model.build_cache(inputs, length)
         else:
-            # How many of these are padding, the prompts' values say.
+            # Only the values of prompts tell how many of these are padding.
             cache = self.model.build_cache(
                 batch, length, max_tokens=self.max_length
             )
@@ -339,7 +340,7 @@ class Search(NamedArguments, keras.layers.Layer):
         return prompt, start, moving, fixed, expand
 
     def prompt(self, inputs: Any, *, front: int | None = None) -> Any:
-        """What the model goes on with: int32 `(batch, n)`, as in `begin`."""
+        """Returns the ids that the model continues: int32 `(batch, n)`."""
         ids: tuple[Any, ...] = self.prefix_ids
         if self.has_encoder:
             ids = (self.start_id, *ids)
@@ -355,7 +356,7 @@ class Search(NamedArguments, keras.layers.Layer):
         return ops.concatenate([prompt, rows], axis=1) if ids else prompt
 
     def next_with(self, fixed: dict[str, Any]) -> Next:
-        """The `next` of these parts of a cache, which no step changes."""
+        """Returns the `next` for parts of a cache that no step changes."""
 
         def next(prompt: Any, cache: Any, index: Any) -> tuple[Any, Any, Any]:
             last = ops.expand_dims(ops.take(prompt, index - 1, axis=1), 1)
@@ -373,13 +374,13 @@ class Search(NamedArguments, keras.layers.Layer):
         size: int | None = None,
         lengths: bool = True,
     ) -> None:
-        """Raises `ValueError` for what are no ids of the model's, if known.
+        """Raises `ValueError` for ids that the model does not have.
 
         Args:
             inputs: Integers `(batch, seq)`.
-            name: What they are called.
+            name: Their name in messages.
             size: How many ids there are; by default those that it reads.
-            lengths: Whether `check_lengths` is asked too.
+            lengths: Whether to call `check_lengths` too.
         """
         check_integers(name, inputs)
         if len(inputs.shape) != 2:
@@ -401,19 +402,19 @@ class Search(NamedArguments, keras.layers.Layer):
             self.check_lengths(values, name=name)
 
     def check_scores(self, scores: np.ndarray, *, of_beams: bool) -> None:
-        """Raises `ValueError` for what no model can mean.
+        """Raises `ValueError` for scores of a model whose logits are NaN.
 
         Args:
             scores: float `(batch,)`, or `(batch, n_best)`.
-            of_beams: Whether a search with beams has found them: those of NaN
-                are as good as none.
+            of_beams: Whether they are of a search with beams, which gives the
+                lowest float32 where all are NaN.
         """
         best = scores[:, 0] if scores.ndim == 2 else scores
         is_none = of_beams and (best == IMPOSSIBLE).any()
         if np.isnan(best).any() or is_none:
             raise ValueError(
-                "`model` must give logits that are numbers, and gives NaN: "
-                "weights that hold NaN, or numbers beyond "
+                "`model` must give logits that are numbers, and gives NaN: its "
+                "weights hold NaN, or numbers exceed "
                 f"{self.model.decoder.compute_dtype}. Received: {self.model!r}"
             )
 
@@ -422,7 +423,7 @@ class Search(NamedArguments, keras.layers.Layer):
 
         Args:
             values: Integers `(batch, seq)`, at least one.
-            name: As for `check_inputs`; a `source` is not gone on with.
+            name: As for `check_inputs`; a `source` is not continued.
         """
         if self.has_encoder:
             columns = np.flatnonzero(values.any(axis=0))
@@ -432,20 +433,20 @@ class Search(NamedArguments, keras.layers.Layer):
             self.model.check_length(
                 tokens + self.max_length - 1,
                 f"a prompt of {tokens} tokens, and max_length="
-                f"{self.max_length} behind it, of which the last is not read",
+                f"{self.max_length} after it, of which the last is not read",
             )
 
     def _longest(self, prompts: np.ndarray) -> int:
-        """How many tokens of the longest prompt are gone on with."""
+        """Returns how many tokens of the longest prompt are continued."""
         real = prompts != 0
         counts = real.sum(axis=1)
         places = prompts.shape[1] - 1 - real[:, ::-1].argmax(axis=1)
         last = np.take_along_axis(prompts, places[:, np.newaxis], axis=1)
-        counts -= np.isin(last[:, 0], self.end_ids)  # goes on, as a prompt
+        counts -= np.isin(last[:, 0], self.end_ids)  # removed: it continues
         return max(int(counts.max()), 1)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
-        return None  # of what it generates, padding is 0
+        return None  # padding of the output is 0
 
     def compute_output_spec(
         self, inputs: Any, *, noise: Any = None
@@ -471,7 +472,7 @@ class Search(NamedArguments, keras.layers.Layer):
         }
 
     def options(self) -> dict[str, Any]:
-        """What it was made with, besides the model."""
+        """Returns the arguments that it was made with, except the model."""
         return {
             "max_length": self.max_length,
             "beams": self.beams,
@@ -494,13 +495,13 @@ class Search(NamedArguments, keras.layers.Layer):
 
 
 def check_model(model: Any) -> None:
-    """Raises `ValueError` unless a model goes on token by token."""
+    """Raises `ValueError` unless a model generates token by token."""
     if not isinstance(model, keras.Model) or not hasattr(
         model, "call_with_cache"
     ):
         raise ValueError(
             "`model` must be a Transformer or a TransformerDecoderModel, which "
-            f"go on token by token. Received: model={model!r}"
+            f"generate token by token. Received: model={model!r}"
         )
     if not model.built:
         raise ValueError(
@@ -510,6 +511,6 @@ def check_model(model: Any) -> None:
 
 
 def vocabulary_of(model: keras.Model) -> int:
-    """How many ids a model writes."""
+    """Returns how many ids a model can write."""
     size = getattr(model, "target_vocabulary_size", None)
     return int(model.vocabulary_size if size is None else size)

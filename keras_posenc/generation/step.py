@@ -1,4 +1,4 @@
-"""One token, as a compiled function: what a stream is made of."""
+"""Generating one token, as a compiled function, for streams."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from keras_posenc.generation.token_steps import Beginning, Continuing
 
 
 class First(keras.Model):
-    """What a stream starts from, for `predict_on_batch`, which compiles it.
+    """The state before the first step, compiled by `predict_on_batch`.
 
     Args:
         search: The search, without beams.
@@ -21,7 +21,7 @@ class First(keras.Model):
         inputs: Integers `(1, seq)`.
 
     Returns:
-        What `Beginning` does.
+        What `Beginning` returns.
     """
 
     def __init__(self, search: Search) -> None:
@@ -36,7 +36,7 @@ class First(keras.Model):
 
 
 class Step(keras.Model):
-    """One step of a search, compiled likewise.
+    """One step of a search, compiled by `predict_on_batch`.
 
     Eager operators would take ten times as long for each token.
 
@@ -46,16 +46,16 @@ class Step(keras.Model):
     Call arguments:
         inputs: A dict of what `First` and then each step returns, and of
             `noise`, float32 `(1,)`, and `seen`, int32 `(1, length)`, the ids
-            that `repetition_penalty` is about, padded with 0.
+            for `repetition_penalty`, padded with 0.
 
     Returns:
         A dict of the `token`, int32 `(1,)`, whether it has `ended`, bool
-        `(1,)`, a `score`, float32 `(1,)`, NaN where a logit is, and what the
-        model remembers.
+        `(1,)`, a `score`, float32 `(1,)`, NaN where a logit is, and the
+        model's state.
     """
 
     def __init__(self, search: Search) -> None:
-        # Noise in a low dtype would draw other tokens.
+        # Noise in a low dtype would sample other tokens.
         super().__init__(name=f"{search.name}_step", autocast=False)
         self.search = search
         self.continuing = Continuing(search, name="step")
@@ -70,8 +70,8 @@ class Step(keras.Model):
         logits = found.pop("logits")
         if search.repetition_penalty != 1:
             length = ops.shape(seen)[1]
-            said = seen_ids(seen, logits.shape[-1], before=length)
-            logits = penalize(logits, said, search.repetition_penalty)
+            repeated = seen_ids(seen, logits.shape[-1], before=length)
+            logits = penalize(logits, repeated, search.repetition_penalty)
         if search.draw is None:
             token = ops.squeeze(ops.top_k(logits, 1)[1], 1)
         else:

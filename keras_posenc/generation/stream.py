@@ -1,4 +1,4 @@
-"""Tokens as they come."""
+"""Tokens of one text, as they are generated."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,20 +11,20 @@ from keras_posenc.generation.search import Search
 
 
 class Stream(Iterator[Any]):
-    """What `Generator.stream` returns.
+    """The iterator that `Generator.stream` returns.
 
     Attributes:
-        ids: The ids so far, a prefix among them, and no end symbol.
-        ended: None for as long as there may be more; then whether an end
-            symbol came, False for what was cut off at `max_length`.
+        ids: The ids so far, a prefix included, without an end symbol.
+        ended: None while there may be more; then whether an end symbol came,
+            False for a text that was cut off at `max_length`.
 
     Args:
         search: The search, without beams.
         steps: A `First` and a `Step` of it.
         source: Integers `(1, seq)`.
-        texts: From ids `(1, seq)` to a text of each row; None to hand on ids.
-        noise: Floats in [0, 1), `(1, max_length)`; by default of the search's
-            own seed, where it draws.
+        texts: From ids `(1, seq)` to the text of each row; None to yield ids.
+        noise: Floats in [0, 1), `(1, max_length)`; by default from the
+            search's seed, if it samples.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Stream(Iterator[Any]):
                 seed=search.seed_generator,
             )
             noise = ops.convert_to_numpy(noise)
-        said = ops.convert_to_numpy(search.prompt(source)[:1])
-        # Of one length, or each step would be compiled anew.
-        seen = np.pad(said, ((0, 0), (0, room)))
+        prompt = ops.convert_to_numpy(search.prompt(source)[:1])
+        # Of one length: for another, each step would be compiled again.
+        seen = np.pad(prompt, ((0, 0), (0, room)))
         first, step = self._steps
         state = first.predict_on_batch(source)
         for token in search.prefix_ids:
@@ -76,7 +76,7 @@ class Stream(Iterator[Any]):
             if found.pop("ended")[0]:
                 self.ended = True
                 return
-            seen[0, said.shape[1] + index] = found["token"][0]
+            seen[0, prompt.shape[1] + index] = found["token"][0]
             self.ids.append(int(found["token"][0]))
             yield self.ids[-1]
             state.update(found)
@@ -85,16 +85,16 @@ class Stream(Iterator[Any]):
     def _pieces(
         self, texts: Callable[[Any], Any], tokens: Iterator[int]
     ) -> Iterator[str]:
-        """The texts that tokens add, each once it is certain."""
-        said = ""
+        """Yields the texts that tokens add, each once it is certain."""
+        sent = ""
         for _ in tokens:
             text = texts(np.array([self.ids], "int32"))[0]
-            # A character of several tokens is not there before the last.
-            if text.startswith(said) and not text.endswith("\ufffd"):
-                if text != said:
-                    yield text[len(said) :]
-                said = text
+            # A character of several tokens is complete with the last.
+            if text.startswith(sent) and not text.endswith("\ufffd"):
+                if text != sent:
+                    yield text[len(sent) :]
+                sent = text
         if self.ids:
             text = texts(np.array([self.ids], "int32"))[0]
-            if text != said:
-                yield text[len(said) :]
+            if text != sent:
+                yield text[len(sent) :]

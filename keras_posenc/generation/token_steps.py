@@ -1,4 +1,4 @@
-"""A search cut into its steps: for who streams, or chooses, by himself."""
+"""A search cut into steps: for streams, and for apps that choose tokens."""
 
 from typing import Any
 
@@ -10,19 +10,19 @@ from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search, vocabulary_of
 from keras_posenc.ops.named import NamedArguments
 
-# Of a cache, what each layer has: (what it is called here, where it lies).
+# For each layer's entries of a cache: (name here, path in the cache).
 _OF_LAYERS = (("", "blocks"), ("memory_", "memory"))
 _FLAGS = ("tokens", "memory_tokens")
 
 
 class Beginning(NamedArguments, keras.layers.Layer):
-    """From ids to all that the first `Continuing` takes.
+    """Turns ids into everything that the first `Continuing` takes.
 
     Args:
-        search: What is cut; beams, sampling and penalties of it do not count.
-        front: How many columns of padding are put in front of prompts, so that
-            there are as many slots whether their length is known or not; None
-            for as few as can be.
+        search: The search; its beams, sampling and penalties have no effect.
+        front: How many columns of padding are added in front of prompts, so
+            that there are as many slots for a static length as for a dynamic
+            one; None for as few as possible.
         **kwargs: Keras's `name` and the like.
 
     Call arguments:
@@ -30,8 +30,8 @@ class Beginning(NamedArguments, keras.layers.Layer):
 
     Returns:
         A dict of tensors, batch first. `token`, int32 `(batch,)`, is the last
-        of the prompt, and the others are what the model remembers: floats in
-        float32, and flags as int32, which all runtimes have.
+        of the prompt. The others are the model's state: floats as float32, and
+        flags as int32, which all runtimes have.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Beginning(NamedArguments, keras.layers.Layer):
         prompt, start, moving, fixed, _ = self.search.begin(
             inputs, front=self.front
         )
-        # A step does without the table of all positions.
+        # A step does not need the table of all positions.
         fixed = {name: fixed[name] for name in fixed if name != "encoding"}
         found = {
             "token": ops.take(prompt, start - 1, axis=1),
@@ -64,7 +64,7 @@ class Beginning(NamedArguments, keras.layers.Layer):
 
 
 class Continuing(NamedArguments, keras.layers.Layer):
-    """One token further.
+    """Computes the logits of the next token.
 
     Args:
         search: As for `Beginning`.
@@ -75,16 +75,16 @@ class Continuing(NamedArguments, keras.layers.Layer):
             chosen last.
 
     Returns:
-        A dict of `logits`, float32 `(batch, vocabulary)`, of the next token,
-        which padding and the start symbol are never, and an end symbol not
-        before `min_length`; NaN where there is no room left. And of what
+        A dict of `logits`, float32 `(batch, vocabulary)`, of the next token:
+        impossible for padding and the start symbol, and for end symbols before
+        `min_length`; NaN where the cache is full. And of the state that
         changed.
     """
 
     def __init__(self, search: Search, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
-        # In a low dtype, float32 that the model remembers would be rounded.
+        # In a low dtype, the state, which is float32, would be rounded.
         self.autocast = False
         self.search = search
 
@@ -119,7 +119,7 @@ class Continuing(NamedArguments, keras.layers.Layer):
 
 
 def step_models(search: Search, name: str) -> dict[str, keras.Model]:
-    """`encode` and `decode`, Functional models of the search's weights."""
+    """Returns `encode` and `decode`, Functional models with these weights."""
     ids = keras.Input((None,), dtype="int32", name="ids")
     encode = keras.Model(
         ids, Beginning(search, name="begin")(ids), name=f"{name}_encode"
@@ -133,7 +133,7 @@ def step_models(search: Search, name: str) -> dict[str, keras.Model]:
     )
     for model in encode, decode:
         model.autocast = False
-        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         model.supports_masking = True
     if search.has_encoder:
         # The buffers are empty, or hold a prefix. Verification would wonder.
@@ -144,7 +144,7 @@ def step_models(search: Search, name: str) -> dict[str, keras.Model]:
 
 
 def _flat(cache: dict[str, Any], batch: Any) -> dict[str, Any]:
-    """A cache as tensors by name, batch first."""
+    """Returns a cache as tensors by name, batch first."""
     found = {"slot": ops.broadcast_to(cache["slot"], (batch,))}
     for name in "tokens", "positions", "memory_tokens":
         if name in cache:
@@ -157,7 +157,7 @@ def _flat(cache: dict[str, Any], batch: Any) -> dict[str, Any]:
 
 
 def _nested(found: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """The way back."""
+    """Returns the cache of such tensors, in this dtype."""
     cache: dict[str, Any] = {
         "slot": found["slot"][0],
         "positions": found["positions"],

@@ -1,4 +1,4 @@
-"""A tokenizer under another name, for models that have two."""
+"""A tokenizer under another name, for models with two of them."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import keras
 
 
 class Tokenizing(keras.layers.Layer):
-    """What a tokenizer does, under a name of its own.
+    """Calls a tokenizer, under a name of its own.
 
-    Two tokenizers may well be called alike, and two layers of one model may
-    not. It stands in graphs that are made anew, and in no file.
+    Two tokenizers may have the same name, but two layers of one model must
+    not. It is used in graphs that are built when needed, and in no file.
 
     Args:
         tokenizer: The layer from strings to ids.

@@ -1,1 +1,1 @@
-"""The mathematics: pure functions on `keras.ops`, without state."""
+"""Pure functions on `keras.ops`, without state, and base classes of layers."""

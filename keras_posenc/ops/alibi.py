@@ -10,10 +10,10 @@ from keras_posenc.ops.distances import distances
 
 
 def alibi_slopes(num_heads: int, *, alibi_bias_max: float = 8.0) -> np.ndarray:
-    """One slope for each head, falling geometrically to 2^-maximum.
+    """Returns a slope for each head: a geometric series down to 2^-maximum.
 
-    Where the number of heads is no power of two, the slopes are those of the
-    power below it, and every other one of the power above it.
+    If the number of heads is not a power of two, the slopes are those of the
+    next lower power, and every other one of the next higher power.
 
     Returns:
         float64 `(num_heads,)`.
@@ -39,10 +39,13 @@ def alibi_bias(
     bidirectional: bool,
     dtype: str = "float32",
 ) -> Any:
-    """Each head's slope times the distance: `(batch, heads, query, key)`.
+    """Returns each head's slope times the distance.
 
-    The graph holds the slopes alone, and takes distances between integers as
+    The graph holds only the slopes. It subtracts integer positions as
     integers, so that nothing is rounded before the product.
+
+    Returns:
+        `(batch, heads, query, key)`.
     """
     distance = distances(
         query_positions, key_positions, bidirectional=bidirectional, dtype=dtype

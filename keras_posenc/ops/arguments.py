@@ -1,6 +1,6 @@
-"""Checks of tensors and shapes, in one voice.
+"""Checks of tensors and shapes, with uniform messages.
 
-Every message names the argument, what it must be, and what came.
+Every message names the argument, what it must be, and what it was.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,15 @@ def check_shape(
     *expected: tuple[str, ...],
     sizes: Mapping[str, int | None],
 ) -> None:
-    """Holds a tensor's shape to one of those expected, where sizes are known.
+    """Raises `ValueError` unless a tensor has one of the expected shapes.
 
-    A batch of 1 stands for any batch.
+    Only sizes that are known are compared. A batch of 1 is broadcast to any.
 
     Args:
         name: The argument's name.
-        value: The tensor, symbolic or not, or what becomes one. None passes.
+        value: A tensor, symbolic or not, or what can become one. None passes.
         *expected: Shapes as names of axes, such as `("batch", "seq")`.
-        sizes: The sizes of those axes, None where unknown.
+        sizes: The sizes of those axes, None if unknown.
 
     Raises:
         ValueError: No expected shape fits.
@@ -57,10 +57,10 @@ def check_shape(
 
 
 def check_mask(name: str, value: Any) -> None:
-    """Raises `ValueError` for a mask of reals.
+    """Raises `ValueError` for a mask of floats.
 
-    Elsewhere these are added to the scores, 0 where a query may attend: the
-    opposite of what they would say here.
+    Other libraries add those to the scores, 0 where a query may attend: as a
+    bool mask they would mean the opposite.
     """
     if value is None:
         return
@@ -87,7 +87,7 @@ def check_integers(name: str, value: Any) -> None:
 
 
 def check_real(name: str, value: Any) -> None:
-    """Raises `ValueError` unless the tensor is of integers or reals."""
+    """Raises `ValueError` unless the tensor is of integers or floats."""
     if value is None:
         return
     if not hasattr(value, "dtype"):
@@ -103,7 +103,7 @@ def check_real(name: str, value: Any) -> None:
 def check_built_for(
     layer: keras.Layer, what: str, built_for: Any, received: Any
 ) -> None:
-    """Raises `ValueError` unless queries are what the weights are made for."""
+    """Raises `ValueError` unless queries are as the layer was built for."""
     if built_for != received:
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}' was built for queries of "
@@ -119,10 +119,10 @@ def check_position_tensors(
     segment_ids: Any,
     mask: Any,
 ) -> None:
-    """Holds what says where tokens stand to its shapes, dtypes and company.
+    """Checks shapes and dtypes of the tensors that give positions.
 
     Raises:
-        ValueError: One does not fit, or `positions` come with a start.
+        ValueError: One is invalid, or `positions` come with a start.
     """
     sizes, row = {"batch": batch, "seq": seq}, ("batch", "seq")
     check_shape("mask", mask, row, sizes=sizes)
@@ -136,18 +136,18 @@ def check_position_tensors(
     has_start = not isinstance(start_index, int) or start_index
     if positions is not None and has_start:
         raise ValueError(
-            "`positions` says where every token stands, and cannot be used "
+            "`positions` gives the position of every token, and cannot be used "
             "with start_index"
         )
 
 
 def known_values(x: Any) -> np.ndarray | None:
-    """The values of a tensor, or None while a graph is traced."""
+    """Returns the values of a tensor; None while a graph is traced."""
     if isinstance(x, keras.KerasTensor):
         return None
     try:
         return np.asarray(ops.convert_to_numpy(x))
-    except Exception:  # each backend refuses with an error of its own
+    except Exception:  # each backend raises another one
         return None
 
 
@@ -180,15 +180,15 @@ def check_input_shape(
 ) -> None:
     """Raises `ValueError` unless there are these axes, the last one known.
 
-    A layer that is being built knows no dtype of its inputs.
+    For `build`, which gets no dtype of the inputs.
     """
     if len(shape) != len(axes) or not shape[-1]:
         hint = ""
         if tuple(axes[:2]) == ("batch", "seq") and len(shape) == 2:
             if "int" in dtype:
-                hint = ". Ids go through a keras.layers.Embedding first"
+                hint = ". Ids need a keras.layers.Embedding first"
             elif not dtype:
-                hint = ". If these are ids, a keras.layers.Embedding goes first"
+                hint = ". If these are ids, they need an Embedding layer first"
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}' expects inputs of shape "
             f"({', '.join(axes)}), with {axes[-1]} known and above 0. "

@@ -6,29 +6,29 @@ from typing import Any
 import keras
 from keras import ops
 
-# What a query without any key scores all keys by. Small enough for float16,
-# also in files whose constants a converter rounds to float16.
+# The score of all keys for a query that may attend to none. Within float16's
+# range, since converters may round constants to float16.
 _SCORE_OF_ALL = -3e4
 
-# What a bias may lower a score to: finite, in float32 and so in any sum of it.
+# The least score after a bias: finite, also when scores are added to it.
 _LOWEST = -3e38
 
 _FUSED_DTYPES = ("float32", "bfloat16", "float16")
 
-# More scores than these (256 MB of float32) are not held at once, but those of
-# so many queries at a time.
+# At most this many scores (256 MB of float32) are in memory at once; if there
+# are more, only those of this number of queries at a time.
 MAX_SCORES = 2**26
 BLOCK = 256
 TYPICAL_BATCH = 8
-# Gradients hold several arrays as large as the scores of a block: of large
-# batches it has fewer queries, for 64 MB of float32, but not ever fewer.
+# Gradients need several arrays as large as the scores of a block. So for large
+# batches a block has fewer queries, for 64 MB of float32, but at least these.
 TRAINED_SCORES = 2**24
 FEWEST_TRAINED = 64
-# Blocks of windows begin where each has half of the keys at most.
+# With windows, blocks are used where a block has at most half of the keys.
 FEWER = 2
 
-# Of one query and at most so many numbers in its keys, TensorFlow's threads
-# take longer to begin with a product or a softmax than these to be made of
+# For one query, and keys of at most this many numbers, starting TensorFlow's
+# threads for a product or a softmax takes longer than computing it with
 # simpler operators.
 FEW = 2**17
 
@@ -36,18 +36,18 @@ FEW = 2**17
 def attention_weights(
     query: Any, key: Any, *, mask: Any = None, bias: Any = None
 ) -> Any:
-    """Softmax of the scores, `(batch, heads, query, key)`.
+    """Returns the softmax of the scores, `(batch, heads, query, key)`.
 
-    A masked key weighs 0 whatever it scores, as long as it is a number. A
-    query that may attend to nothing attends to everything equally (except
-    scores below -30000): finite, whatever the mask.
+    A masked key has weight 0 whatever its score, unless that is NaN. A query
+    that may attend to nothing attends to all keys equally (except scores below
+    -30000), so weights are finite for any mask.
 
     Args:
         query: `(batch, heads, query, dim)`, already scaled.
         key: `(batch, key_value_heads, key, dim)`, where `key_value_heads`
             divides `heads`.
         mask: Bool, broadcasts to `(batch, heads, query, key)`.
-        bias: Added to the scores; broadcasts likewise.
+        bias: Added to the scores; broadcasts to the same shape.
 
     Returns:
         Weights in the dtype of `query`.
@@ -62,24 +62,24 @@ def attention_weights(
         scores = ops.expand_dims(ops.sum(query * key, axis=-1), 2)
     else:
         scores = matmul_by_groups(query, ops.swapaxes(key, -1, -2))
-    # A softmax over many keys in bfloat16 would lose what sums it up.
+    # In float32: a sum over many keys in bfloat16 would be inexact.
     if keras.backend.standardize_dtype(dtype) != "float64":
         scores = ops.cast(scores, "float32")
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
     if bias is not None and mask is not None:
-        # A bias of -inf on all keys that a mask allows would leave none.
+        # Clipped: if all unmasked keys had a bias of -inf, none would be left.
         scores = ops.maximum(scores, _LOWEST)
     if mask is not None:
-        # No number is low enough for every model: a masked key scores -inf,
-        # except for a query without any, whose softmax would be NaN.
+        # A masked key scores -inf, since no finite number is low enough for
+        # every model; except for queries without any key: they would be NaN.
         any_key = ops.any(mask, axis=-1, keepdims=True)
         masked = ops.where(any_key, float("-inf"), _SCORE_OF_ALL)
-        # As `where(mask, scores, masked)`, but all blocks of a model share
-        # the small tensor, and mobile runtimes are fast at a minimum.
+        # Equal to `where(mask, scores, masked)`. But all blocks of a model
+        # share the small tensor, and mobile runtimes are fast at a minimum.
         most = ops.where(mask, float("inf"), masked)
         scores = ops.minimum(scores, ops.cast(most, scores.dtype))
-    if scores.shape[-1] == 1:  # about which Keras's softmax warns
+    if scores.shape[-1] == 1:  # Keras's softmax would warn
         return ops.ones_like(scores, dtype=dtype)
     if is_small:
         scores = ops.exp(scores - ops.max(scores, axis=-1, keepdims=True))
@@ -90,7 +90,12 @@ def attention_weights(
 
 
 def weighted_values(weights: Any, value: Any) -> Any:
-    """`(batch, heads, query, key)` weights of `(batch, kv heads, key, dim)`."""
+    """Returns weights times values, `(batch, heads, query, dim)`.
+
+    Args:
+        weights: `(batch, heads, query, key)`.
+        value: `(batch, key_value_heads, key, dim)`.
+    """
     if _is_small(weights, value):
         weights = ops.expand_dims(ops.squeeze(weights, 2), -1)
         return ops.sum(weights * value, axis=2, keepdims=True)
@@ -98,7 +103,7 @@ def weighted_values(weights: Any, value: Any) -> Any:
 
 
 def _is_small(x: Any, y: Any) -> bool:
-    """Whether a query, or its weights, and keys or values are soon summed."""
+    """Returns whether products of `x` and `y` are as small as `FEW` says."""
     size = math.prod(y.shape) if None not in y.shape else FEW + 1
     return (
         keras.config.backend() == "tensorflow"
@@ -111,13 +116,14 @@ def _is_small(x: Any, y: Any) -> bool:
 def attend(
     query: Any, key: Any, value: Any, *, mask: Any = None, bias: Any = None
 ) -> Any:
-    """`weighted_values(attention_weights(...), value)`, the weights unseen.
+    """Returns attention outputs, without the weights.
 
-    As one operation where the backend has one that is as exact.
+    One fused operation where the backend has one that is as accurate; else
+    `weighted_values(attention_weights(...), value)`.
     """
     dtype = keras.backend.standardize_dtype(query.dtype)
-    # TensorFlow has none. Grouped keys would be repeated, a bias rounded to
-    # the dtype of the queries, and float64 computed as float32.
+    # TensorFlow has none. The fused ones would repeat grouped keys, round a
+    # bias to the dtype of the queries, and compute float64 in float32.
     if (
         keras.config.backend() in ("jax", "torch")
         and query.shape[1] == key.shape[1]
@@ -133,13 +139,13 @@ def _attend_fused(
     query: Any, key: Any, value: Any, mask: Any, bias: Any
 ) -> Any:
     if bias is not None and len(bias.shape) == 0:
-        bias = None  # of all scores alike, which the softmax takes out
+        bias = None  # a constant, which does not change a softmax
     any_key = None
     if mask is not None:
-        # Of queries without a key each backend makes something else.
+        # Backends differ for queries without any key: see the end.
         any_key = ops.any(mask, axis=-1, keepdims=True)
         mask = ops.logical_or(mask, ops.logical_not(any_key))
-        if bias is not None:  # PyTorch takes one of the two
+        if bias is not None:  # PyTorch takes only one of the two
             bias = ops.maximum(ops.cast(bias, "float32"), _LOWEST)
             bias = ops.where(mask, bias, float("-inf"))
             mask = None
@@ -171,26 +177,26 @@ def in_blocks(
     all_at_once: Any,
     some: Any,
 ) -> Any:
-    """Attends a block of queries at a time where the scores would be large.
+    """Attends a block of queries at a time where there are many scores.
 
-    The softmax of a query needs its own scores alone, so that each block is
-    exact, and memory grows with the length instead of its square.
+    The softmax of a query needs only its own scores. So blocks change no
+    output, and memory grows with the length instead of its square.
 
     Args:
-        shape: That of the queries, `(batch, heads, query, dim)`.
+        shape: Shape of the queries, `(batch, heads, query, dim)`.
         keys: How many keys there are.
-        window: How far apart a query and its keys are at most, where there is
-            one of each in every place: others are left out. None for any
-            distance.
-        dtype: That of the queries.
-        is_trained: Whether gradients are asked for. The choice is then made
-            while the graph is, for gradients of a choice cost more than it
-            saves: in a batch of any size as in one of `TYPICAL_BATCH`, in
-            texts of any length all at once.
+        window: The largest distance between a query and its keys, if both
+            count the same tokens: other keys are skipped. None for no limit.
+        dtype: Dtype of the queries.
+        is_trained: Whether gradients are needed. Then the choice is made while
+            the graph is traced, since gradients of a condition cost more than
+            blocks save: a dynamic batch counts as one of `TYPICAL_BATCH`, and
+            texts of dynamic length are attended to all at once.
         is_compiled: Whether XLA compiles it.
-        all_at_once: Attends for all queries: no argument.
-        some: Attends for some: their indices, integers `(rows,)`, and those of
-            the keys among which all of theirs are, or None for all keys.
+        all_at_once: A function without arguments that attends for all queries.
+        some: A function that attends for some queries. Its arguments are their
+            indices, integers `(rows,)`, and those of the keys that include all
+            of theirs, or None for all keys.
 
     Returns:
         `(batch, heads, query, dim)`.
@@ -219,8 +225,8 @@ def in_blocks(
     def by_blocks() -> Any:
         def step(start: Any, whole: Any) -> tuple[Any, Any]:
             index = start + ops.arange(size, dtype="int32")
-            # Of more rows than there are, the last goes on behind the end,
-            # where no gradient comes from.
+            # Beyond the last query it repeats that one. Those rows are cut
+            # off at the end, and get no gradients.
             block = some(ops.minimum(index, seq - 1), columns(start))
             # (batch, heads, rows, dim) -> (rows, batch, heads, dim)
             block = ops.transpose(block, (2, 0, 1, 3))
@@ -231,7 +237,7 @@ def in_blocks(
             lambda start, _: start < seq,
             step,
             (0, ops.zeros((seq + size, batch, heads, dim), dtype)),
-            # XLA makes room for gradients of a known number of steps only.
+            # XLA needs a limit of steps, to reserve memory for gradients.
             maximum_iterations=(seq + size - 1) // size,
         )
         return ops.transpose(whole[:seq], (1, 2, 0, 3))
@@ -254,38 +260,38 @@ def in_blocks(
         is_large = ops.logical_or(is_large, leaves_out(near, keys))
         is_large = ops.logical_and(is_large, rows > 0)
     if is_compiled:
-        # Whose sizes are constants: of a switch XLA compiles what they choose
-        # alone, of a condition both, and blocks of nothing it refuses.
+        # With constant sizes: of a switch XLA compiles only the branch taken,
+        # of a condition both, and it fails for blocks of size 0.
         index = ops.cast(is_large, "int32")
         return ops.switch(index, [all_at_once, by_blocks])
     return ops.cond(is_large, by_blocks, all_at_once)
 
 
 def leaves_out(near: Any, keys: Any) -> Any:
-    """Whether a block's keys are so few of all that blocks take less time."""
+    """Returns whether blocks skip so many keys that they take less time."""
     return keys >= FEWER * near
 
 
 def swap_heads(x: Any) -> Any:
-    """(batch, seq, heads, dim) -> (batch, heads, seq, dim), or back."""
+    """Swaps (batch, seq, heads, dim) and (batch, heads, seq, dim)."""
     _, outer, inner, dim = x.shape
     if 1 in (outer, inner) and not {0, None} & {outer, inner}:
-        # Of one token nothing moves.
+        # With one token or head, a reshape is enough.
         return ops.reshape(x, (-1, inner, outer, dim))
     if keras.config.backend() == "tensorflow":
-        # On a CPU, TensorFlow plans each of its transposes anew, which takes
-        # a short text longer than the transpose itself. Converters make a
-        # transpose of this.
+        # On a CPU, TensorFlow plans each of its transposes again, which for a
+        # short text takes longer than the transpose. Converters turn this one
+        # into a transpose.
         return ops.einsum("bshd->bhsd", x)
     return ops.transpose(x, (0, 2, 1, 3))
 
 
 def matmul_by_groups(x: Any, y: Any) -> Any:
-    """Matrix products where each head of `y` serves a group of heads of `x`.
+    """Multiplies matrices, each head of `y` with a group of heads of `x`.
 
     (batch, heads, m, k) by (batch, heads / group, k, n) -> (batch, heads, m,
-    n). The heads of a group lie one after another, so that a group is one
-    taller matrix, and no key or value is repeated.
+    n). The heads of a group are adjacent, so that a group is one taller
+    matrix, and no key or value is repeated.
     """
     heads, key_value_heads = x.shape[1], y.shape[1]
     if heads == key_value_heads:

@@ -1,4 +1,4 @@
-"""Encodings of grids: each axis has columns of its own."""
+"""Encodings of grids: each axis has its own columns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,29 +9,29 @@ from keras_posenc.ops.broadcasting import spread
 
 
 def axis_width(dim: int, num_axes: int) -> int:
-    """Columns of each axis: even, so that every sine has its cosine."""
+    """Returns the columns of each axis: even, for pairs of sine and cosine."""
     return 2 * -(-dim // (2 * num_axes))
 
 
 def axis_widths(dim: int, num_axes: int) -> list[int]:
-    """Columns that each axis keeps of its own, the last one what is left.
+    """Returns how many columns each axis has; the last one has the rest.
 
     Raises:
-        ValueError: The last axis would be left without any.
+        ValueError: The last axis would have none.
     """
     width = axis_width(dim, num_axes)
     left = dim - (num_axes - 1) * width
     if left <= 0:
         raise ValueError(
             f"A width of {dim} leaves no column for the last of {num_axes} "
-            f"axes, since each of the others takes {width}. Take a multiple "
+            f"axes, since each of the others takes {width}. Give a multiple "
             f"of {2 * num_axes}. Received: width {dim}"
         )
     return [width] * (num_axes - 1) + [left]
 
 
 def joined_axes(encodings: Sequence[Any], *, reverse: bool = False) -> Any:
-    """One encoding for each axis -> one for each cell.
+    """Joins one encoding for each axis to one for each cell.
 
     Args:
         encodings: For each axis, `(size, width)`.

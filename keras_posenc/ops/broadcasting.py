@@ -1,4 +1,4 @@
-"""Outer axes: their sizes, and what is broadcast along them."""
+"""Axes before the last: their sizes, and broadcasting along them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,10 +7,10 @@ from keras import ops
 
 
 def outer_sizes(x: Any) -> Sequence[Any]:
-    """The sizes of all axes but the last, for a reshape to `(*sizes, width)`.
+    """Returns the sizes of all axes but the last, for a reshape.
 
-    One that is unknown is -1: to read a shape takes a graph several operators,
-    as often as it is read.
+    An unknown size is -1 if it is the only one: reading a shape adds several
+    operators to a graph each time.
     """
     sizes = list(x.shape[:-1])
     if sizes.count(None) > 1 or 0 in sizes:
@@ -19,8 +19,8 @@ def outer_sizes(x: Any) -> Sequence[Any]:
 
 
 def spread(x: Any, outer: Sequence[Any]) -> Any:
-    """`(..., width)` to `(*outer, width)`, by the rules of broadcasting.
+    """Broadcasts `(..., width)` to `(*outer, width)`.
 
-    LiteRT copies what is broadcast number by number, and adds 60 times as fast.
+    By an addition: LiteRT adds 60 times as fast as it broadcasts.
     """
     return x + ops.zeros((*outer, 1), x.dtype)

@@ -1,4 +1,4 @@
-"""Buffers of fixed size that fill as a sequence goes on, slot by slot."""
+"""Buffers of fixed size for a sequence that grows, slot by slot."""
 
 from typing import Any
 
@@ -6,18 +6,18 @@ from keras import ops
 
 
 class Slots:
-    """Where some new tokens stand in buffers that hold a whole sequence.
+    """The slots of new tokens in buffers for a whole sequence.
 
     All rows write to the same slots, whatever positions their tokens have. A
-    loop can carry buffers whose shapes stay, and `where` and `take` are what
-    every runtime has: updates of slices are not.
+    loop can carry buffers, as their shapes do not change. `where` and `take`
+    exist in every runtime; updates of slices do not.
 
     Args:
         first: The slot of the first new token, an integer scalar.
         count: How many tokens are new.
         length: How many slots there are.
-        in_place: Whether a step updates a slice all the same, for a compiler
-            that writes nothing but the slice then.
+        in_place: Whether a step updates a slice anyway, for a compiler that
+            then writes only this slice.
     """
 
     def __init__(
@@ -33,21 +33,21 @@ class Slots:
             return
         place = self.index - first
         self.written = ops.logical_and(place >= 0, place < count)
-        # Of each slot, the new token that it takes, if it takes one.
+        # For each slot the index of its new token, if it gets one.
         self.source = ops.clip(place, 0, count - 1)
 
     @property
     def is_step(self) -> bool:
-        """Whether one token comes, which needs no look at those beside it."""
+        """Whether there is one new token, so that `take` is not needed."""
         return isinstance(self.count, int) and self.count == 1
 
     def write(self, buffer: Any, new: Any, *, axis: int = 1) -> Any:
-        """The buffer with the new tokens in their slots.
+        """Returns the buffer with the new tokens in their slots.
 
         Args:
             buffer: Any shape, with the slots on `axis`.
             new: The same shape, with the new tokens on `axis`.
-            axis: Not negative.
+            axis: At least 0.
 
         Returns:
             A tensor of the buffer's shape and dtype.
@@ -65,7 +65,7 @@ class Slots:
     def _updated(self, buffer: Any, new: Any, axis: int) -> Any:
         start = [0] * len(buffer.shape)
         start[axis] = ops.minimum(self.first, self.length - 1)
-        # What does not fit is left out, and the last token stays.
+        # If the buffer is full, the last token is kept.
         shape = (*ops.shape(buffer)[:axis], 1, *ops.shape(buffer)[axis + 1 :])
         kept = ops.slice(buffer, start, shape)
         new = ops.where(ops.less(self.first, self.length), new, kept)
@@ -73,14 +73,14 @@ class Slots:
 
 
 def of_shape(x: Any, like: Any) -> Any:
-    """`x`, known to have the shape of `like`: TensorFlow's loops ask for it."""
+    """Gives `x` the static shape of `like`, as TensorFlow's loops need it."""
     if hasattr(x, "set_shape"):
         x.set_shape(like.shape)
     return x
 
 
 def rows_of(tree: Any, rows: Any) -> Any:
-    """Some rows of every tensor in nested dicts and lists: integers `(n,)`."""
+    """Returns rows, integers `(n,)`, of every tensor in dicts and lists."""
     if isinstance(tree, dict):
         return {key: rows_of(value, rows) for key, value in tree.items()}
     if isinstance(tree, list | tuple):

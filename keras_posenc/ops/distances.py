@@ -1,4 +1,4 @@
-"""How far keys stand from queries, whatever their positions are."""
+"""Distances between queries and keys, for any positions."""
 
 from typing import Any
 
@@ -11,9 +11,14 @@ from keras_posenc.ops.plain_export import where_valid
 def relative_positions(
     query_positions: Any, key_positions: Any, *, exact: str = "float32"
 ) -> Any:
-    """Key minus query: `(batch, query)` and `(batch, key)` -> all pairs.
+    """Subtracts query from key positions, for all pairs.
 
-    Integers are subtracted as integers, reals in the exact dtype at least.
+    Integers are subtracted as integers, floats in float32 or higher.
+
+    Args:
+        query_positions: `(batch, query)`.
+        key_positions: `(batch, key)`.
+        exact: The dtype that floats are cast to at least.
 
     Returns:
         `(batch, query, key)`.
@@ -34,17 +39,17 @@ def distances(
     bidirectional: bool,
     dtype: str = "float32",
 ) -> Any:
-    """How far apart; one-directional, how far the key is before the query.
+    """Returns distances; if one-directional, only to earlier keys.
 
     Args:
         query_positions: `(batch, query)`.
         key_positions: `(batch, key)`.
-        bidirectional: Whether keys behind the query have a distance as well;
-            else it is 0.
-        dtype: The dtype of the answer.
+        bidirectional: Whether keys after the query have a distance too; else
+            it is 0.
+        dtype: The dtype of the result.
 
     Returns:
-        `(batch, query, key)`, not negative.
+        `(batch, query, key)`, at least 0.
     """
     # Cast first: LiteRT has no absolute value of int64.
     relative = ops.cast(
@@ -62,30 +67,29 @@ def clipped_index(
     max_distance: int,
     exact: str = "float32",
 ) -> Any:
-    """Relative positions as rows of a table of `2 * max_distance + 1` rows.
+    """Turns relative positions into rows of a table of `2 * max_distance + 1`.
 
-    Real ones count by the whole part of their difference, which is taken in
-    the exact dtype at least. NaN is a row too, any one: see
-    `nan_where_unknown`.
+    Floats are subtracted in float32 or higher, and rounded down. NaN gives
+    some row: see `nan_where_unknown`.
 
     Returns:
-        int32 `(batch, query, key)`, from 0 (far before) to the last row (far
-        behind).
+        int32 `(batch, query, key)`, from 0 (far before the query) to the last
+        row (far after it).
     """
     relative = relative_positions(query_positions, key_positions, exact=exact)
     relative = ops.clip(relative, -max_distance, max_distance)
     whole = ops.cast(relative, "int32")
-    # Again, since NaN may become any integer.
+    # Clipped again, since NaN may become any integer.
     return ops.clip(whole, -max_distance, max_distance) + max_distance
 
 
 def nan_where_unknown(
     x: Any, *, query_positions: Any, key_positions: Any
 ) -> Any:
-    """NaN for pairs of tokens of which one stands at NaN, `x` for others.
+    """Replaces `x` by NaN for pairs of tokens of which one is at NaN.
 
-    For what is looked up by `clipped_index`, or branches on the distance,
-    where NaN would pass for one. Integers cost nothing.
+    For look-ups by `clipped_index`, and branches on the distance: without this
+    they would treat NaN as a position. Integers need no operators.
 
     Args:
         x: `(batch, heads, query, key)`.
@@ -100,7 +104,7 @@ def nan_where_unknown(
 
 
 def arithmetic_dtype(x: Any) -> str:
-    """float64 for float64, else float32, in which positions survive."""
+    """Returns float64 for float64, else float32, which holds positions."""
     dtype = keras.backend.standardize_dtype(x.dtype)
     return "float64" if dtype == "float64" else "float32"
 
@@ -109,6 +113,6 @@ def _wide(positions: Any, exact: str) -> Any:
     dtype = keras.backend.standardize_dtype(positions.dtype)
     if "int" not in dtype:
         return ops.cast(positions, dtype if dtype == "float64" else exact)
-    # int32 would make large ones negative.
+    # As int32, large ones would become negative.
     is_wide = dtype in ("int64", "uint32", "uint64")
     return ops.cast(positions, "int64" if is_wide else "int32")

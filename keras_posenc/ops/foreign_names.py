@@ -1,7 +1,7 @@
-"""What other libraries and tutorials call what is here.
+"""Names that other libraries and tutorials use for our arguments and classes.
 
-A name is in these tables only if the advice is right wherever it is given:
-`sliding_window`, for example, counts in another way, and has none.
+A name is in these tables only if the advice is right wherever it is given. For
+example, `sliding_window` is missing: it is counted in another way.
 """
 
 import difflib
@@ -14,11 +14,11 @@ _NO_WIDTH = "the width is taken from the inputs: leave it out"
 _NO_HEAD_WIDTH = (
     "the width of a head is the whole width over `num_heads`: leave it out"
 )
-# Advice on a width means something only to what takes vectors.
+# Advice on widths is only for layers that are called on vectors.
 _OF_VECTORS = (_NO_WIDTH, _NO_HEAD_WIDTH)
 
-# Arguments of ours, what to say where a class has none of them, and what
-# torch.nn, Hugging Face, keras-hub, Keras and tutorials call them.
+# For each row: our arguments, the advice for a class that has none of them, and
+# their names in torch.nn, Hugging Face, keras-hub, Keras and tutorials.
 _ARGUMENTS: list[tuple[tuple[str, ...], str, str]] = [
     (
         ("max_length", "sequence_length", "max_position"),
@@ -131,7 +131,7 @@ ARGUMENTS = {
     for name in names.split()
 }
 
-# Public names of ours, and what else they are called.
+# Our public names, and other names of them.
 _NAMES = {
     "PositionalEncoding": (
         "SinePositionEncoding SinusoidalEncoding SinusoidalPositionEncoding "
@@ -195,27 +195,27 @@ def argument_advice(
     required: Collection[str] = (),
     takes_vectors: bool = True,
 ) -> str:
-    """What to say of an argument that a class does not have, or "".
+    """Returns advice for an argument that a class does not have, or "".
 
     Args:
         name: The argument.
-        known: Those that the class has.
-        required: Those of them that it cannot be made without.
-        takes_vectors: Whether what it is called on has a width.
+        known: The arguments of the class.
+        required: Those of them without a default.
+        takes_vectors: Whether the class is called on inputs with a width.
     """
     ours, otherwise = ARGUMENTS.get(name, ((), ""))
     if meant := [each for each in ours if each in known]:
-        # Longest lengths are alternatives; widths are what might be meant.
+        # Maximum lengths are alternatives; widths may all be meant.
         return did_you_mean(meant if name == "hidden_dim" else meant[:1])
     if otherwise == _NO_LENGTH and "max_distance" in required:
-        return ""  # that limits lengths in its way
+        return ""  # the class has its own way to limit lengths
     if otherwise and (takes_vectors or otherwise not in _OF_VECTORS):
         return f" ({otherwise})"
     return "" if name in ARGUMENTS else did_you_mean(misspelt(name, known))
 
 
 def did_you_mean(names: list[str]) -> str:
-    """A question after some names, or "" after none."""
+    """Returns a question after some names, or "" without any."""
     if not names:
         return ""
     *most, last = [f"`{name}`" for name in names]
@@ -223,12 +223,12 @@ def did_you_mean(names: list[str]) -> str:
 
 
 def misspelt(name: str, known: Collection[str]) -> list[str]:
-    """The one name that another is a slip of, if there is one."""
+    """Returns the one name that `name` is a misspelling of, in a list."""
 
     def letters(name: str) -> str:
         return name.replace("_", "").lower()
 
-    # `training.NoamSchedule` is looked for as `NoamSchedule`.
+    # `training.NoamSchedule` is compared as `NoamSchedule`.
     by_letters = {letters(each.rpartition(".")[2]): each for each in known}
     near = difflib.get_close_matches(
         letters(name), by_letters, n=1, cutoff=0.85
@@ -239,20 +239,20 @@ def misspelt(name: str, known: Collection[str]) -> list[str]:
 def no_such_name(
     module: str, name: str, *, known: Collection[str]
 ) -> AttributeError | ImportError:
-    """The error for a public name that a module does not have.
+    """Returns the error for a public name that a module does not have.
 
-    For the module's own `__getattr__`. Python would say in words of its own
-    that `from module import name` fails: there it is an `ImportError`.
+    For the module's own `__getattr__`. For `from module import name` it is an
+    `ImportError`: otherwise Python would raise one with its own message.
 
     Args:
         module: The module's name.
-        name: The name that was asked for.
+        name: The missing name.
         known: The public names that it has.
     """
-    frame = sys._getframe(1).f_back  # None where a thread begins with it
+    frame = sys._getframe(1).f_back  # None if a thread starts with it
     operation = frame and dis.opname[frame.f_code.co_code[frame.f_lasti]]
     advice = ""
-    if not name.startswith("_"):  # those are asked for by tools
+    if not name.startswith("_"):  # tools look those up
         meant = [each for each in NAMES.get(name, ()) if each in known]
         advice = did_you_mean(meant or misspelt(name, known))
     if operation == "IMPORT_FROM":

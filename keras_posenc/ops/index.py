@@ -1,4 +1,4 @@
-"""The scalar encodings: a position as it is, or as a share of the length."""
+"""Scalar encodings: a position itself, or divided by the length."""
 
 from typing import Any
 
@@ -11,11 +11,12 @@ from keras_posenc.ops.sinusoids import split_positions
 def index_encoding(
     positions: Any, *, lengths: Any = None, dtype: str = "float32"
 ) -> Any:
-    """Positions as floats, divided by the lengths where there are any.
+    """Returns positions as floats, divided by the lengths if there are any.
 
     Args:
-        positions: Integers or reals of any shape.
+        positions: Integers or floats of any shape.
         lengths: Integers that broadcast to the positions. A length of 0
+            counts as 1.
             counts as 1.
         dtype: `"float32"` or `"float64"`, the dtype of the result.
 

@@ -1,4 +1,4 @@
-"""Biases of the distance with a few learned numbers, for any length."""
+"""Biases by distance with a few learned numbers, for any length."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from keras import ops
 
 
 def kerple_log(distance: Any, *, scale: Any, rate: Any) -> Any:
-    """-scale * log(1 + rate * distance), for each head.
+    """Returns -scale * log(1 + rate * distance), for each head.
 
     Args:
         distance: `(batch, query, key)`.
@@ -24,7 +24,7 @@ def kerple_log(distance: Any, *, scale: Any, rate: Any) -> Any:
 
 
 def kerple_power(distance: Any, *, scale: Any, exponent: Any) -> Any:
-    """-scale * distance ** exponent, for each head.
+    """Returns -scale * distance ** exponent, for each head.
 
     Args:
         distance: `(batch, query, key)`.
@@ -40,7 +40,7 @@ def kerple_power(distance: Any, *, scale: Any, exponent: Any) -> Any:
     scale, exponent = (ops.expand_dims(x, (1, 2)) for x in (scale, exponent))
     distance = ops.expand_dims(distance, 1)
     apart = distance > 0
-    # The logarithm of 0 would have no gradient, even where it is not taken.
+    # Not 0: its logarithm would have no gradient, even where it is not used.
     safe = ops.where(apart, distance, ops.ones_like(distance))
     power = ops.exp(exponent * ops.log(safe))
     return -scale * ops.where(apart, power, ops.zeros_like(power))
@@ -56,12 +56,12 @@ def fire_bias(
     hidden_bias: Any,
     output_kernel: Any,
 ) -> Any:
-    """A small network of the distance, as a share of how far there is to look.
+    """Applies a small network to distances relative to the reach.
 
     Args:
         distance: `(batch, query, key)`.
-        reach: The longest distance of each pair's query, or pair: broadcasts
-            to the same shape. At least `threshold` of it counts.
+        reach: The longest distance of each pair's query, or of the pair:
+            broadcasts to the shape of `distance`. At least `threshold` of it.
         rate: Scalar above 0; distances count by log(1 + rate * distance).
         threshold: Scalar above 0.
         hidden_kernel: `(1, hidden)`.
@@ -75,7 +75,7 @@ def fire_bias(
         - [Li et al., 2023](https://arxiv.org/abs/2310.04418)
     """
     reach = ops.maximum(reach, threshold)
-    # The published code's 1e-6, lest 0 be divided by 0.
+    # The published code's 1e-6, against a division of 0 by 0.
     share = ops.log(1 + rate * distance) / (ops.log(1 + rate * reach) + 1e-6)
     # (batch, query, key) -> (batch, query, key, hidden)
     hidden = ops.relu(

@@ -31,15 +31,14 @@ _carried_mask = _CarriedMask()
 
 
 def resolve_mask(mask: Any, inputs: Any) -> Any:
-    """The mask given, else the one that Keras attached to `inputs`, or None.
+    """Returns the mask given, else the one that `inputs` carry, or None.
 
     Keras fills a layer's `mask` only where the layer is called with a single
-    tensor: with a `positions` tensor beside the inputs it is silently None.
-    So we ask again, by a layer that takes one tensor, which is Keras's public
-    way to read the mask that a tensor carries.
+    tensor: with a `positions` tensor in addition it is silently None. So we
+    call a layer with one tensor: Keras's public way to read a tensor's mask.
 
     Raises:
-        ValueError: A given mask of reals.
+        ValueError: The given mask is of floats.
     """
     check_mask("mask", mask)
     if mask is None:
@@ -48,15 +47,15 @@ def resolve_mask(mask: Any, inputs: Any) -> Any:
 
 
 def hide_masked(positions: Any, *masks: Any) -> Any:
-    """Positions with 0 where any of the `(batch, seq)` masks, or None, says so.
+    """Replaces positions by 0 where any of the masks, `(batch, seq)`, is False.
 
-    Padding stands nowhere: it lengthens no row, and what a position of NaN, or
-    out of range, would make of it must not reach a token, not even times 0.
+    Padding has no position: it must not make a row longer, and a position of
+    NaN, or out of range, must not reach a token, not even times 0.
     """
     for mask in masks:
         if mask is not None:
             if not hasattr(positions, "dtype"):
-                positions = np.asarray(positions)  # reals stay float64
+                positions = np.asarray(positions)  # floats stay float64
             positions = ops.where(
                 ops.cast(mask, "bool"), positions, ops.zeros_like(positions)
             )
@@ -64,10 +63,10 @@ def hide_masked(positions: Any, *masks: Any) -> Any:
 
 
 def hide_padding(x: Any, mask: Any) -> Any:
-    """`(..., dim)` with 0 where a mask of shape `(...)` is False.
+    """Replaces `(..., dim)` by 0 where a mask of shape `(...)` is False.
 
-    Selected and not multiplied: padding may hold NaN, of which no product is
-    0, neither a weight of 0 times a value nor a gradient of 0 times an input.
+    By selection, not by a product: padding may hold NaN, and NaN times 0 is
+    NaN, both in a value with weight 0 and in a gradient.
     """
     return ops.where(ops.expand_dims(mask, -1), x, ops.zeros_like(x))
 
@@ -80,21 +79,21 @@ def combine_masks(
     causal: bool = False,
     window: int | None = None,
 ) -> Any:
-    """One mask for attention scores of shape `(batch, heads, query, key)`.
+    """Returns a mask for scores of shape `(batch, heads, query, key)`.
 
     Args:
-        queries: The tokens that attend, to keys of their own segment only if
+        queries: The tokens that attend; only to keys of their own segment if
             both sides have `segment_ids`.
-        keys: Those attended to, where they are no padding.
+        keys: The tokens attended to, except padding.
         attention_mask: Bool `(batch, query, key)`.
-        causal: Whether tokens attend to none that come later, by the `index`
-            of both sides.
-        window: How far apart a token and what it attends to may be, by the
-            same; None for any distance.
+        causal: Whether tokens attend to no later ones, by the `index` of both
+            sides.
+        window: The largest distance between a token and what it attends to, by
+            the `index` of both sides; None for no limit.
 
     Returns:
         Bool tensor that broadcasts to `(batch, heads, query, key)`, or None if
-        everything may attend to everything.
+        all queries may attend to all keys.
     """
     masks = []
     if keys.tokens is not None:
@@ -117,14 +116,14 @@ def combine_masks(
 
 
 def _pairs(compare: Callable[..., Any], queries: Any, keys: Any) -> Any:
-    """(batch, query), (batch, key) -> (batch, 1, query, key)."""
+    """Compares (batch, query) and (batch, key): (batch, 1, query, key)."""
     return compare(
         ops.expand_dims(queries, (1, 3)), ops.expand_dims(keys, (1, 2))
     )
 
 
 def _index(side: Side) -> Any:
-    """When the tokens of a side come: (1, length)."""
+    """Returns the order of the tokens of a side: (1, length)."""
     index = side.index
     if index is None:
         index = ops.arange(side.length, dtype="int32")

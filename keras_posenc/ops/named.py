@@ -1,4 +1,4 @@
-"""Bases of what users construct and call, for words on wrong arguments."""
+"""Bases of public classes, which explain wrong arguments."""
 
 import functools
 import inspect
@@ -12,24 +12,24 @@ from keras_posenc.ops.recomputable import Recomputable
 
 _PACKAGE = __name__.partition(".")[0]
 _SAVED_BY_KERAS = {"name", "dtype", "trainable"}
-# What Keras takes out of the keywords of any layer.
+# Arguments of every layer, which Keras handles.
 _OF_KERAS = {"input_shape", "input_dim"}
 
 
 class NamedOptions:
-    """Base of classes, before Keras's: says what an unknown argument is.
+    """Base of classes, before Keras's: explains unknown arguments.
 
-    A subclass names in `hidden_arguments` what its constructor or its call
-    takes from the package's own code alone.
+    `hidden_arguments` of a subclass are arguments of its constructor or its
+    call that only the package's own code uses.
     """
 
     hidden_arguments: ClassVar[frozenset[str]] = frozenset()
-    # Whether it is called on vectors, whose width needs no argument.
+    # Whether it is called on inputs with a width, which needs no argument.
     takes_vectors: ClassVar[bool] = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        # Here, where the arguments of Functional models are seen as well. A
-        # user's own constructor says itself what it takes.
+        # Here, since Functional models do not pass arguments to `__init__`. A
+        # user's own constructor decides itself what it takes.
         if (args or kwargs) and not _is_users(_constructors(cls)[0]):
             _refuse_unnamed_options(cls, args)
             refuse_unknown(cls, kwargs)
@@ -40,7 +40,7 @@ class NamedOptions:
         try:
             super().__init__(*args, **kwargs)
         except (TypeError, ValueError):
-            # What a user's constructor handed on, and Keras does not take.
+            # A user's constructor passed on what Keras does not take.
             refuse_unknown(type(self), kwargs)
             raise
 
@@ -48,8 +48,8 @@ class NamedOptions:
 class NamedArguments(NamedOptions, Recomputable):
     """Base of layers and models, before Keras's own.
 
-    Says what an unknown argument of the constructor is, and what an argument
-    of the call that came without its name is called.
+    Explains unknown arguments of the constructor, and arguments of the call
+    that were given without their names.
     """
 
     takes_vectors = True
@@ -64,10 +64,10 @@ class NamedArguments(NamedOptions, Recomputable):
 
 
 def config_of(layer: Any) -> dict[str, Any]:
-    """Serialize the constructor arguments of a layer, each an attribute of it.
+    """Serializes the constructor arguments of a layer, which are attributes.
 
-    They are those of the package's own class: a subclass of a user's adds its
-    arguments in a `get_config` of its own. Keras adds its own arguments.
+    Of the package's own class: a user's subclass adds its arguments in its own
+    `get_config`. Keras adds the arguments that it handles.
     """
     kind = next(x for x in _constructors(type(layer)) if _is_of(_PACKAGE, x))
     return {
@@ -82,12 +82,12 @@ def _serialized(name: str, value: Any) -> Any:
         return keras.activations.serialize(value)
     if isinstance(value, dict):
         return {key: _serialized(key, each) for key, each in value.items()}
-    value = list(value) if isinstance(value, tuple) else value  # as JSON has it
+    value = list(value) if isinstance(value, tuple) else value  # as in JSON
     return keras.saving.serialize_keras_object(value)
 
 
 def _constructors(kind: type) -> list[type]:
-    """The classes whose constructors run, the class's own first."""
+    """Returns the classes whose constructors run, the class's own first."""
     return [
         each
         for each in kind.__mro__[:-1]
@@ -104,13 +104,13 @@ def _is_users(kind: type) -> bool:
 
 
 def _parameters(kind: type) -> list[inspect.Parameter]:
-    """Those of a class's own constructor."""
+    """Returns the parameters of a class's own constructor."""
     _, *rest = inspect.signature(vars(kind)["__init__"]).parameters.values()
     return rest
 
 
 def _refuse_unnamed_options(kind: type[NamedOptions], args: Any) -> None:
-    """Raises `TypeError` for constructor arguments that lack their names."""
+    """Raises `TypeError` for constructor arguments without their names."""
     parameters = _parameters(_constructors(kind)[0])
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return
@@ -138,7 +138,7 @@ def _refuse_unnamed_options(kind: type[NamedOptions], args: Any) -> None:
 
 
 def _arguments(kind: type[NamedOptions]) -> tuple[set[str], set[str]]:
-    """What a class's constructors take, and what they cannot do without."""
+    """Returns what a class's constructors take, and what they require."""
     known: set[str] = set()
     required: set[str] = set()
     hidden: frozenset[str] = frozenset()
@@ -158,7 +158,7 @@ def _arguments(kind: type[NamedOptions]) -> tuple[set[str], set[str]]:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
         if not _is_of(_PACKAGE, each):
-            break  # Keras's further bases take what it hands them
+            break  # Keras's other bases get their arguments from it
     return known, required
 
 
@@ -186,7 +186,7 @@ def refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
 
 
 def _call_names(kind: type) -> tuple[list[str], float]:
-    """The arguments of a class's call, and how many may come unnamed."""
+    """Returns the arguments of a call, and how many may be unnamed."""
     call = getattr(kind, "call", None)
     return ([], float("inf")) if call is None else _names_of(call)
 
@@ -201,7 +201,7 @@ def _names_of(call: Callable[..., Any]) -> tuple[list[str], float]:
 
 
 def _refuse_unnamed(layer: Any, args: tuple[Any, ...]) -> None:
-    """Raises `TypeError` for call arguments that came without their names."""
+    """Raises `TypeError` for call arguments without their names."""
     names, most = _call_names(type(layer))
     if len(args) <= most:
         return
@@ -216,7 +216,7 @@ def _refuse_unnamed(layer: Any, args: tuple[Any, ...]) -> None:
     elif meant := _meant(given[0], names):
         remedy = f"the others by name: {layer.name}(x, {meant})"
     elif all(each is args[0] for each in given):
-        # As in `attention(query, value)`: what attends to its inputs alone.
+        # As in `attention(query, value)`, for self-attention.
         remedy = f"it once: {layer.name}(x)"
     else:
         remedy = "the others by name: "
@@ -228,9 +228,9 @@ def _refuse_unnamed(layer: Any, args: tuple[Any, ...]) -> None:
 
 
 def _meant(value: Any, names: list[str]) -> str | None:
-    """The argument that a value can only be, if that is to be seen of it."""
+    """Returns the only argument that a value can be, or None."""
     if isinstance(value, bool):
-        return f"training={value}"  # which Keras takes of any layer
+        return f"training={value}"  # an argument of every layer
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         return None
     dtype = keras.backend.standardize_dtype(value.dtype)
@@ -246,7 +246,7 @@ def _meant(value: Any, names: list[str]) -> str | None:
 def _refuse_ragged(
     layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Raises `ValueError` for a RaggedTensor, which has no shape to go by."""
+    """Raises `ValueError` for a RaggedTensor, which has no usable shape."""
     named = [(None, each) for each in args[:1]] + [*kwargs.items()]
     for name, value in named:
         ragged = next(filter(_is_ragged, _flat(value)), None)

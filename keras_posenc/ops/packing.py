@@ -1,4 +1,4 @@
-"""The tokens of a batch side by side, without its padding."""
+"""The tokens of a batch in one sequence, without its padding."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from keras_posenc.ops.masks import hide_padding
 
 
 class Packing:
-    """Lays `(batch, seq, dim)` out as one row, `(1, tokens, dim)`, and back.
+    """Packs `(batch, seq, dim)` into one row, `(1, tokens, dim)`, and back.
 
-    What works token by token then never sees padding, but for padding that
-    begins a row: it stands in for the rest of its row's, so that nothing of
-    another row ever does. Both ways are gathers, and so are both gradients: a
-    scatter would cost several times as much.
+    Layers that work token by token then skip padding, except for padding at
+    the start of a row: it is kept, so that unpacked padding always repeats a
+    token of its own row, never one of another row. Packing, unpacking and both
+    gradients are gathers: a scatter would take several times as long.
 
     Args:
         mask: Bool `(batch, seq)`, True for a token.
-        training: Whether gradients will be asked for. Without, they are what
-            the backend makes of a gather, which a saved graph keeps.
+        training: Whether gradients will be needed. If not, they are the
+            backend's gradients of a gather, which a saved graph keeps.
     """
 
     def __init__(self, mask: Any, *, training: bool | None = None) -> None:
@@ -28,8 +28,8 @@ class Packing:
         index = ops.arange(ops.shape(self.mask)[0], dtype="int32")
         begins = ops.equal(ops.arange(self.shape[1], dtype="int32"), 0)
         packed = ops.reshape(ops.logical_or(mask, begins), (-1,))
-        # Of each packed token, where it stood; of each place, the packed
-        # token that stands there, or stood there last in the same row.
+        # `sources`: for each packed token, its place in the batch. `places`:
+        # for each place, its packed token, or the last one before it.
         counted = ops.cast(packed, "int32")
         self.places = ops.cumsum(counted) - 1
         # Not ops.nonzero, for which LiteRT has no operator.
@@ -41,7 +41,7 @@ class Packing:
         self.sources = sources[: ops.sum(counted)]
 
     def pack(self, x: Any) -> Any:
-        """`(batch, seq, dim)` -> `(1, tokens, dim)`."""
+        """Returns `(1, tokens, dim)` of `(batch, seq, dim)`."""
 
         def gradient(upstream: Any) -> Any:
             return hide_padding(
@@ -52,10 +52,10 @@ class Packing:
         return ops.expand_dims(rows, 0)
 
     def unpack(self, x: Any) -> Any:
-        """`(1, tokens, dim)` -> `(batch, seq, dim)`.
+        """Returns `(batch, seq, dim)` of `(1, tokens, dim)`.
 
-        Padding is like some token of its own row. Attention is to mask it: its
-        gradient is taken for 0.
+        Padding repeats some token of its own row. Attention must mask it: its
+        gradient counts as 0.
         """
 
         def gradient(upstream: Any) -> Any:
@@ -78,5 +78,5 @@ class Packing:
 
 
 def _rows(x: Any) -> Any:
-    """All tokens below each other: (..., dim) -> (tokens, dim)."""
+    """Reshapes (..., dim) to (tokens, dim)."""
     return ops.reshape(x, (-1, x.shape[-1]))

@@ -1,4 +1,4 @@
-"""The sinusoidal encoding as tutorials write it, and as one exact table."""
+"""The sinusoidal encoding as in tutorials, and as an exact table."""
 
 from typing import Any
 
@@ -19,13 +19,12 @@ LAYOUTS = ("interleaved", "halves")
 def get_angles(
     position: Any, i: Any, d_model: Any, *, max_wavelength: float = 10000
 ) -> Any:
-    """Angles of the sinusoidal encoding, in float32, as tutorials write them.
+    """Computes angles of the sinusoidal encoding in float32, as tutorials do.
 
     `angle = position / max_wavelength ** (2 * (i // 2) / d_model)`: columns
     `2 j` and `2 j + 1` share one frequency. A float32 angle is off by about
     `position * 2 ** -24` radians, which is why `PositionalEncoding` does not
-    compute angles at all; this function is here to be read, and to compare
-    with.
+    compute angles at all. This function is for reading and comparing.
 
     Args:
         position: Positions; a tensor that broadcasts against `i`, usually of
@@ -65,13 +64,13 @@ def positional_encoding(
     layout: str = "interleaved",
     dtype: Any = None,
 ) -> Any:
-    """Sinusoidal encoding of the positions `0 ... position - 1`.
+    """Returns the sinusoidal encoding of the positions `0 ... position - 1`.
 
     Computed in float64 and rounded once to `dtype`.
 
     Args:
         position: Number of positions, an integer above 0.
-        d_model: Width of the encoding, an integer above 0, odd ones too.
+        d_model: Width of the encoding, an integer above 0; may be odd.
         max_wavelength: The longest wavelength is `2 pi` times nearly this
             many positions. At least 1.
         layout: `"interleaved"` (sine in even columns, cosine in odd ones: the
@@ -118,7 +117,7 @@ def positional_encoding(
 
 
 def frequencies(d_model: int, *, max_wavelength: float) -> np.ndarray:
-    """Radians per position of each pair of columns: float64, `(pairs,)`."""
+    """Returns radians per position of each pair: float64, `(pairs,)`."""
     pairs = np.arange((d_model + 1) // 2)
     return max_wavelength ** (-2.0 * pairs / d_model)
 
@@ -126,8 +125,8 @@ def frequencies(d_model: int, *, max_wavelength: float) -> np.ndarray:
 def _round_once(values: np.ndarray, dtype: str) -> np.ndarray:
     if dtype != "bfloat16":
         return values.astype(dtype)
-    # A cast to bfloat16 goes by way of float32 and so rounds twice: round to
-    # bfloat16's 8 bits in float64 first, and both casts are exact.
+    # A cast to bfloat16 goes through float32 and so rounds twice. Rounded to
+    # bfloat16's 8 bits in float64 first, both casts are exact.
     mantissa, exponent = np.frexp(values)
     rounded = np.ldexp(np.rint(np.ldexp(mantissa, 8)), exponent - 8)
     return rounded.astype(ml_dtypes.bfloat16)

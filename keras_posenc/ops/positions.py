@@ -1,4 +1,4 @@
-"""Where each token stands: positions from masks, segments and offsets."""
+"""The positions of tokens, from masks, segments and offsets."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from keras_posenc.ops.reductions import largest, sums_of_segments
 def counted_positions(
     start_index: Any, *, segment_ids: Any = None, mask: Any = None
 ) -> Any:
-    """Positions counted from `start_index`, or None for plain counting.
+    """Counts positions from `start_index`; returns None for plain counting.
 
     Args:
         start_index: Integer scalar or `(batch,)`.
@@ -21,8 +21,8 @@ def counted_positions(
         mask: If given, only unmasked tokens count.
 
     Returns:
-        Integers `(batch, seq)`; None where neither segments nor a mask are
-        given, so that token `t` stands at `start_index + t`.
+        Integers `(batch, seq)`; None without segments and mask, where token
+        `t` has position `start_index + t`.
     """
     if segment_ids is not None:
         positions = positions_from_segments(segment_ids)
@@ -34,41 +34,44 @@ def counted_positions(
 
 
 def plain_positions(start_index: Any, length: Any) -> Any:
-    """`start_index ... start_index + length - 1`: `(seq,)` or `(batch, seq)`.
+    """Returns `start_index ... start_index + length - 1`.
 
     Args:
         start_index: Integer scalar or `(batch,)`.
         length: Integer, or an integer scalar tensor.
+
+    Returns:
+        Integers `(seq,)`, or `(batch, seq)`.
     """
     return _from_start(start_index, ops.arange(length, dtype="int32"))
 
 
 def _from_start(start_index: Any, positions: Any) -> Any:
     if not hasattr(start_index, "dtype"):
-        # 64 bits only for what needs them: LiteRT is poor in such integers.
-        # From 2**30 on they may, since counting goes on from there.
+        # 64 bits only if needed: LiteRT has few operators for them. From 2**30
+        # on they may be needed, since counting continues from there.
         start_index = np.asarray(start_index)
         if np.all(start_index < 2**30) and np.all(start_index >= -(2**31)):
             start_index = start_index.astype("int32")
     start_index = ops.convert_to_tensor(start_index)
     if len(start_index.shape) == 1:
         start_index = ops.expand_dims(start_index, 1)
-    # Not `ops.add`: on TensorFlow it takes what has one column for a bias, and
-    # adds it to the columns where there are as many of these as rows.
+    # Not `ops.add`: on TensorFlow it takes an operand with one column for a
+    # bias, and adds it to the columns if their number is that of the rows.
     dtype = keras.backend.result_type(positions.dtype, start_index.dtype)
     return ops.cast(positions, dtype) + ops.cast(start_index, dtype)
 
 
 def random_positions(scores: Any, *, length: Any, count: Any = None) -> Any:
-    """Sorted positions without repetition, the lowest scores' in each row.
+    """Returns sorted random positions: those of the lowest scores of a row.
 
-    Scores that are drawn evenly give every set of positions the same chance.
+    Uniformly random scores give every set of positions the same probability.
 
     Args:
         scores: `(batch, max_position)`.
         length: How many positions: an integer, or a scalar tensor.
-        count: If given, how many of them each row is to have, in front; the
-            rest is `max_position - 1`. int32 `(batch, 1)`.
+        count: If given, how many of them each row has, at its start; the rest
+            is `max_position - 1`. int32 `(batch, 1)`.
 
     Returns:
         int32 `(batch, length)`. The graph fails where `length` exceeds
@@ -80,15 +83,15 @@ def random_positions(scores: Any, *, length: Any, count: Any = None) -> Any:
         rank = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
         rest = ops.full_like(drawn, scores.shape[1] - 1)
         drawn = ops.where(rank < count, drawn, rest)
-    # The shape is what fails if there are too few.
+    # If there are too few, this shape makes the graph fail.
     return ops.reshape(ops.sort(drawn, axis=-1), (ops.shape(scores)[0], length))
 
 
 def spread_positions(rank: Any, *, count: Any, max_position: int) -> Any:
-    """The means of sorted random positions, rounded down: evenly spread.
+    """Returns the means of sorted random positions, rounded down.
 
     Of `n` draws without repetition from `0 ... m - 1` the `k`-th, from 0 on,
-    is `(k + 1) (m + 1) / (n + 1) - 1` on average.
+    is `(k + 1) (m + 1) / (n + 1) - 1` on average: they are evenly spread.
 
     Args:
         rank: `k`: int32 `(batch, seq)`, below `count`.
@@ -97,23 +100,23 @@ def spread_positions(rank: Any, *, count: Any, max_position: int) -> Any:
         max_position: `m`.
 
     Returns:
-        int32 like `rank`, rising strictly with it. Beyond 4 096 tokens, where
-        a product is rounded, some may be one off.
+        int32 like `rank`, strictly increasing with it. Beyond 4,096 tokens,
+        where a product is rounded, some may be off by one.
     """
     gaps = ops.maximum(count, 1) + 1
     step = ops.maximum(ops.floor_divide(max_position + 1, gaps), 1)
     left = ops.maximum(max_position + 1 - step * gaps, 0)
-    # In float32, since this product may be more than int32 holds.
+    # In float32: the product may exceed int32.
     product = ops.cast(rank + 1, "float32") * ops.cast(left, "float32")
     more = ops.floor(product / ops.cast(gaps, "float32"))
     return (rank + 1) * step + ops.cast(more, "int32") - 1
 
 
 def positions_from_mask(mask: Any) -> Any:
-    """Positions that count only the unmasked tokens of each row.
+    """Counts only the unmasked tokens of each row.
 
-    The first unmasked token stands at 0, whatever padding is before it. A
-    masked token stands where the last unmasked token before it does (0 if
+    The first unmasked token has position 0, whatever padding is before it. A
+    masked token has the position of the last unmasked token before it (0 if
     there is none).
 
     Args:
@@ -123,7 +126,7 @@ def positions_from_mask(mask: Any) -> Any:
         int32 tensor of shape `(batch, seq)`.
 
     Raises:
-        ValueError: A mask of another rank, or of reals.
+        ValueError: The mask has another rank, or is of floats.
 
     Example:
     >>> from keras import ops
@@ -139,20 +142,20 @@ def positions_from_mask(mask: Any) -> Any:
 
 
 def positions_from_segments(segment_ids: Any) -> Any:
-    """Positions that start again at 0 with each segment of a packed row.
+    """Counts positions from 0 again in each segment of a packed row.
 
-    Segments are contiguous: a segment begins wherever the id changes, so an
-    id that comes back later begins a new segment.
+    Segments are contiguous: a segment starts wherever the id changes, so an id
+    that occurs again later starts a new segment.
 
     Args:
-        segment_ids: Integer tensor of shape `(batch, seq)`. A symbolic one
-            goes to a layer's argument of this name.
+        segment_ids: Integer tensor of shape `(batch, seq)`. Give a symbolic
+            one to a layer's argument of this name instead.
 
     Returns:
         int32 tensor of shape `(batch, seq)`.
 
     Raises:
-        ValueError: Segments of another rank or of reals, or symbolic ones.
+        ValueError: Segments of another rank or of floats, or symbolic ones.
 
     Example:
     >>> from keras import ops
@@ -163,8 +166,8 @@ def positions_from_segments(segment_ids: Any) -> Any:
     """
     if isinstance(segment_ids, keras.KerasTensor):
         raise ValueError(
-            "`segment_ids` must be a tensor with numbers; of a symbolic one, "
-            "let a layer count by its `segment_ids` argument. "
+            "`segment_ids` must be a tensor with values; if it is symbolic, "
+            "give it to a layer as its `segment_ids` argument. "
             f"Received: {segment_ids}"
         )
     segment_ids = _check_rows("segment_ids", segment_ids)
@@ -172,31 +175,32 @@ def positions_from_segments(segment_ids: Any) -> Any:
     batch, seq = ops.shape(segment_ids)
     index = ops.expand_dims(ops.arange(seq, dtype="int32"), 0)
     run, begins = _runs(segment_ids)
-    # One token of each run holds where it starts, all others hold 0.
+    # One token of each run holds the run's start, all others hold 0.
     starts = ops.reshape(begins * index, (-1,))
     first = sums_of_segments(starts, run, count=batch * seq)
     return index - ops.reshape(ops.take(first, run), (batch, seq))
 
 
 def token_counts(mask: Any) -> Any:
-    """How many tokens of each row are unmasked: int32 `(batch, 1)`."""
+    """Counts the unmasked tokens of each row: int32 `(batch, 1)`."""
     return ops.sum(ops.cast(mask, "int32"), axis=-1, keepdims=True)
 
 
 def row_lengths(mask: Any) -> Any:
-    """How many tokens each row has up to its last unmasked one: `(batch, 1)`.
+    """Returns the length of each row up to its last unmasked token.
 
-    int32; 0 for a row without any.
+    Returns:
+        int32 `(batch, 1)`; 0 for a row without any.
     """
     mask = ops.cast(mask, "int32")
     place = ops.arange(1, ops.shape(mask)[1] + 1, dtype="int32")
-    # An empty row has no maximum: one more place, of nothing.
+    # An empty row has no maximum: add a column of 0.
     ends = ops.pad(mask * place, [[0, 0], [0, 1]])
     return largest(ends, axis=-1, keepdims=True)
 
 
 def segment_lengths(segment_ids: Any, *, mask: Any = None) -> Any:
-    """Length of the segment that each token is in.
+    """Returns the length of the segment of each token.
 
     Args:
         segment_ids: Integer tensor of shape `(batch, seq)`.
@@ -210,7 +214,7 @@ def segment_lengths(segment_ids: Any, *, mask: Any = None) -> Any:
         counted = ops.ones_like(segment_ids, dtype="int32")
     else:
         counted = ops.cast(mask, "int32")
-        # One row of segments may stand for all rows of the mask.
+        # One row of segments may be for all rows of the mask.
         segment_ids = ops.broadcast_to(segment_ids, ops.shape(counted))
     batch, seq = ops.shape(segment_ids)
     run, _ = _runs(segment_ids)
@@ -220,11 +224,11 @@ def segment_lengths(segment_ids: Any, *, mask: Any = None) -> Any:
 
 
 def _runs(segment_ids: Any) -> tuple[Any, Any]:
-    """The run each token is in, `(batch * seq,)`, and which tokens begin one.
+    """Returns each token's run, `(batch * seq,)`, and which tokens start one.
 
-    Runs are numbered through the whole batch: seq numbers for each row, of
-    which a row with fewer runs leaves the last ones unused. The first run of a
-    row begins at 0, and needs nobody to say so.
+    Runs are numbered through the whole batch: each row has seq numbers, of
+    which it may use fewer. The first token of a row is not marked: its run
+    starts at 0 anyway.
     """
     batch, seq = ops.shape(segment_ids)
     changed = ops.cast(
@@ -240,13 +244,13 @@ def _runs(segment_ids: Any) -> tuple[Any, Any]:
 def count_positions(
     positions: Any, *, start_index: Any, segment_ids: Any, length: Any
 ) -> Any:
-    """The positions given, else counted.
+    """Returns the positions given, or else counts them.
 
     Args:
         positions: `(seq,)` or `(batch, seq)`, or None.
-        start_index: Where counting starts: an integer or `(batch,)`.
-        segment_ids: Integers `(batch, seq)`, with each of whose segments
-            counting starts again, or None.
+        start_index: The first position: an integer or `(batch,)`.
+        segment_ids: Integers `(batch, seq)`: counting starts again with each
+            segment; or None.
         length: The number of tokens.
 
     Returns:
@@ -263,7 +267,7 @@ def count_positions(
 
 
 def _check_rows(name: str, value: Any) -> Any:
-    """The tensor, if it has the shape `(batch, seq)`."""
+    """Returns the value as a tensor, which must be `(batch, seq)`."""
     if not hasattr(value, "shape"):
         value = ops.convert_to_tensor(value)
     unknown = {"batch": None, "seq": None}

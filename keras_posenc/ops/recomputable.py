@@ -1,4 +1,4 @@
-"""Layers that `keras.RematScope` can have computed again for gradients."""
+"""Layers that `keras.RematScope` can recompute for gradients."""
 
 import contextvars
 import functools
@@ -16,7 +16,7 @@ from keras_posenc.keras_internals import (
 )
 from keras_posenc.ops.recomputing import recomputed
 
-# Whether a layer around this one is computed again as a whole.
+# Whether a layer around this one is recomputed as a whole.
 _IS_WITHIN: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "keras_posenc_recomputable", default=False
 )
@@ -25,20 +25,20 @@ _IS_WITHIN: contextvars.ContextVar[bool] = contextvars.ContextVar(
 class Recomputable:
     """Base of layers and models, before Keras's own, for `keras.RematScope`.
 
-    Keras hands the arguments of a call on to TensorFlow by name, which graphs
-    refuse, and draws other random numbers when it computes again. Here tensors
-    go by position, and both runs read the same variables.
+    Keras's own way passes the arguments of a call to TensorFlow by name, which
+    fails in graphs, and draws other random numbers in the second run. Here
+    tensors are passed by position, and both runs read the same variables.
 
-    A layer is computed again in training alone, as a whole and once: the
-    layers within it, Keras's too, are a part of it.
+    A layer is recomputed only in training, as a whole and once, with all
+    layers within it, Keras's included.
     """
 
-    # Whether the layers within are computed again one by one instead: to
-    # compute all of them at once would keep as much as none.
+    # Whether the layers within are recomputed one by one instead: recomputing
+    # all of them at once would need as much memory as none.
     recomputed_in_parts = False
 
     def take_layers_within(self) -> None:
-        """Has Keras's layers within computed again with this one alone."""
+        """Has Keras's layers within recomputed only as part of this one."""
         if recomputing_mode(self)[0] in (None, "activations"):
             return
         for layer in layers_within(self):
@@ -71,7 +71,7 @@ class Recomputable:
 
 
 def _recomputed_call(layer: Any, call: Any, args: Any, kwargs: Any) -> Any:
-    """`call(*args, **kwargs)`, of which gradients keep the arguments alone."""
+    """Calls a layer; for gradients only the arguments are kept."""
     context = kwargs.get("context")
     flat = keras.tree.flatten((args, kwargs))
     places = [i for i, x in enumerate(flat) if keras.ops.is_tensor(x)]
@@ -79,7 +79,7 @@ def _recomputed_call(layer: Any, call: Any, args: Any, kwargs: Any) -> Any:
     if context is not None:
         context.mapped(within.append)
     variables = layer.variables
-    # Copies: PyTorch would change what the second run is to read.
+    # Copies: PyTorch would change the values that the second run reads.
     values = [
         keras.ops.convert_to_tensor(v.value)
         if v.trainable

@@ -1,4 +1,4 @@
-"""What is computed anew where its gradients are asked for, and not kept."""
+"""Functions that are computed again for gradients, to save memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,24 +11,24 @@ def recomputed(
     *args: Any,
     values: Sequence[tuple[Any, Any]] = (),
 ) -> Any:
-    """`function(*args)`, of which gradients keep the arguments alone.
+    """Returns `function(*args)`; for gradients only the arguments are kept.
 
-    Gradients reach arguments of reals and the values, and nothing else that
-    the function uses.
+    Gradients reach float arguments and the values, and nothing else that the
+    function uses.
 
     Args:
-        function: Gives one tensor or a list, the same whenever it is called.
+        function: Returns one tensor or a list, the same for each call.
         *args: Tensors, or None.
-        values: Variables of Keras that the function reads, and the tensors
-            that it is to find there. In loops, TensorFlow hands no gradients
-            to variables.
+        values: Keras variables that the function reads, with the tensors that
+            it reads instead. In loops, TensorFlow gives variables no
+            gradients.
     """
     given = [*args, *(value for _, value in values)]
-    reals = [i for i, x in enumerate(given) if x is not None and _is_real(x)]
+    floats = [i for i, x in enumerate(given) if x is not None and _is_float(x)]
 
     def run(*tensors: Any) -> Any:
         filled = list(given)
-        for i, tensor in zip(reals, tensors, strict=True):
+        for i, tensor in zip(floats, tensors, strict=True):
             filled[i] = tensor
         held = [
             (variable, tensor)
@@ -39,8 +39,8 @@ def recomputed(
         with keras.StatelessScope(held):
             return function(*filled[: len(args)])
 
-    return keras.remat(run)(*(given[i] for i in reals))
+    return keras.remat(run)(*(given[i] for i in floats))
 
 
-def _is_real(x: Any) -> bool:
+def _is_float(x: Any) -> bool:
     return keras.backend.is_float_dtype(x.dtype)

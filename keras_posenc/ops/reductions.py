@@ -1,4 +1,4 @@
-"""Reductions, also of nothing, where Keras's are errors on some backends."""
+"""Reductions that also work on empty tensors, on all backends."""
 
 from typing import Any
 
@@ -6,21 +6,21 @@ from keras import ops
 
 
 def largest(x: Any, axis: Any, *, keepdims: bool = False) -> Any:
-    """`ops.max`; where `x` holds no number, 0 for each that is asked for."""
-    # Of nothing a sum is 0 on every backend, and a maximum an error. A graph
-    # that does not know the sizes has an operator that does not mind.
+    """Returns `ops.max`, or 0 where there are no numbers."""
+    # A maximum of nothing is an error on some backends, a sum is 0. In a graph
+    # without static sizes the operator itself does not fail.
     reduce = ops.sum if 0 in x.shape else ops.max
     return reduce(x, axis=axis, keepdims=keepdims)
 
 
 def smallest(x: Any, axis: Any, *, keepdims: bool = False) -> Any:
-    """`ops.min`, likewise."""
+    """Returns `ops.min`, or 0 where there are no numbers."""
     reduce = ops.sum if 0 in x.shape else ops.min
     return reduce(x, axis=axis, keepdims=keepdims)
 
 
 def sums_of_segments(x: Any, segment_ids: Any, *, count: Any) -> Any:
-    """`ops.segment_sum` of so many segments."""
+    """Returns `ops.segment_sum` of `count` segments, which may be 0."""
     if 0 in x.shape:
         return ops.zeros((count, *x.shape[1:]), x.dtype)
     return ops.segment_sum(x, segment_ids, num_segments=count)

@@ -12,11 +12,11 @@ from keras_posenc.ops.reductions import sums_of_segments
 def bucket_table(
     num_buckets: int, *, max_distance: int, bidirectional: bool
 ) -> np.ndarray:
-    """T5's bucket of each relative position (key minus query), clipped.
+    """Returns T5's bucket of each relative position (key minus query).
 
     Half of the buckets hold one distance each, the other half ranges that
-    grow geometrically up to `max_distance`; with `bidirectional`, the upper
-    half of all of them is of later keys.
+    grow geometrically up to `max_distance`. With `bidirectional`, the upper
+    half of all buckets is for later keys.
 
     Returns:
         int32 `(2 * max_distance + 1,)`, from `-max_distance` on.
@@ -33,8 +33,8 @@ def bucket_table(
         offset = np.zeros_like(relative)
         distance = np.maximum(-relative, 0)
     exact = num_buckets // 2
-    # In float32, as published, since distances may lie on the very border of
-    # two buckets. The logarithm is rounded once, on every machine alike.
+    # In float32, as published, since distances may lie exactly between two
+    # buckets. The logarithm is rounded once, so all machines agree.
     ratio = np.maximum(distance, exact).astype("float32") / np.float32(exact)
     logarithm = np.log(ratio.astype("float64")).astype("float32")
     share = logarithm / np.float32(math.log(max_distance / exact))
@@ -44,11 +44,11 @@ def bucket_table(
 
 
 def log_bucket_table(num_buckets: int, *, max_distance: int) -> np.ndarray:
-    """DeBERTa's bucket of each relative position (key minus query), clipped.
+    """Returns DeBERTa's bucket of each relative position (key minus query).
 
     Up to half of the buckets of a side hold one distance each, the others
-    ranges that grow geometrically up to `max_distance`, from which on all are
-    alike.
+    ranges that grow geometrically up to `max_distance`; beyond it all
+    positions share the last bucket.
 
     Returns:
         int32 `(2 * max_distance + 1,)`, from `-max_distance` on: in
@@ -62,7 +62,7 @@ def log_bucket_table(num_buckets: int, *, max_distance: int) -> np.ndarray:
     exact = num_buckets // 2
     distance = np.maximum(np.abs(relative), exact).astype("float64")
     share = np.log(distance / exact) / math.log((max_distance - 1) / exact)
-    # Rounded as published, up; what is whole but for its rounding stays.
+    # Rounded up, as published; without rounding errors of whole numbers.
     far = exact + np.ceil((share * (exact - 1)).astype("float32"))
     bucket = np.where(
         np.abs(relative) <= exact, relative, np.sign(relative) * far
@@ -72,9 +72,10 @@ def log_bucket_table(num_buckets: int, *, max_distance: int) -> np.ndarray:
 
 
 def matmul_rows_of_heads(x: Any, table: Any) -> Any:
-    """`(batch, groups, seq, dim)` by `(rows, heads, dim)`.
+    """Multiplies `(batch, groups, seq, dim)` by `(rows, heads, dim)`.
 
-    Groups are of as many heads each; they are heads where there are as many.
+    Each group has the same number of heads; with as many groups as heads, a
+    group is a head.
 
     Returns:
         `(batch, heads, seq, rows)`.
@@ -82,7 +83,7 @@ def matmul_rows_of_heads(x: Any, table: Any) -> Any:
     batch, groups, seq, dim = ops.shape(x)
     rows, heads, _ = table.shape
     each = heads // groups
-    # Heads first, since a product with a broadcast batch does not convert:
+    # Heads first, since a product with a broadcast batch cannot be converted:
     # (groups, batch * seq, dim) by (groups, dim, each * rows)
     table = ops.reshape(
         ops.transpose(table, (1, 2, 0)), (groups, each, dim, rows)
@@ -101,13 +102,13 @@ def matmul_rows_of_heads(x: Any, table: Any) -> Any:
 
 
 def take_rows_as_heads(table: Any, index: Any) -> Any:
-    """Rows of `(rows, heads)` by `(batch, query, key)` -> heads second."""
+    """Takes rows of `(rows, heads)` by `(batch, query, key)`, heads second."""
     # (batch, query, key, heads) -> (batch, heads, query, key)
     return ops.transpose(ops.take(table, index, axis=0), (0, 3, 1, 2))
 
 
 def take_by_distance(scores: Any, index: Any) -> Any:
-    """For each query and key, the score of their distance.
+    """Returns, for each query and key, the score of their distance.
 
     Args:
         scores: `(batch, heads, query, rows)`, by row of a table of distances.
@@ -117,7 +118,7 @@ def take_by_distance(scores: Any, index: Any) -> Any:
         `(batch, heads, query, key)`.
     """
     batch, heads, query, rows = ops.shape(scores)
-    if 0 in scores.shape:  # of which JAX takes no row
+    if 0 in scores.shape:  # JAX cannot take rows of an empty tensor
         keys = ops.shape(index)[2]
         return ops.zeros((batch, heads, query, keys), scores.dtype)
     # (batch, heads, query, rows) -> (batch * query * rows, heads)
@@ -127,7 +128,7 @@ def take_by_distance(scores: Any, index: Any) -> Any:
 
 
 def sum_by_distance(weights: Any, index: Any, *, rows: int) -> Any:
-    """For each query, the sum of the weights at each distance.
+    """Returns, for each query, the sum of the weights at each distance.
 
     Args:
         weights: `(batch, heads, query, key)`.
@@ -149,6 +150,6 @@ def sum_by_distance(weights: Any, index: Any, *, rows: int) -> Any:
 
 
 def _first_rows(batch: Any, query: Any, rows: int) -> Any:
-    """Where the rows of each query begin: int32 (batch, query, 1)."""
+    """Returns the first row of each query: int32 (batch, query, 1)."""
     first = ops.arange(batch * query, dtype="int32") * rows
     return ops.reshape(first, (batch, query, 1))

@@ -1,4 +1,4 @@
-"""Rotary embeddings: features turn in pairs, by angles of their positions."""
+"""Rotary embeddings: pairs of features, rotated by angles of positions."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ from keras_posenc.ops.sinusoids import (
 
 
 def rotate_pairs(x: Any, *, sine: Any, cosine: Any, layout: str) -> Any:
-    """Turns the pairs of features of `x`, `(..., 2 * pairs)`.
+    """Rotates the pairs of features of `x`, `(..., 2 * pairs)`.
 
     Args:
         x: Features; pair `j` is the columns `j` and `pairs + j`
             (`layout="halves"`), or `2 j` and `2 j + 1` (`"interleaved"`).
         sine: Sines of the angles; broadcasts to `(..., pairs)`.
-        cosine: Cosines of the angles, likewise.
+        cosine: Cosines of the angles; broadcasts to `(..., pairs)`.
         layout: `"halves"` or `"interleaved"`.
 
     Returns:
@@ -50,7 +50,7 @@ def rotate_pairs(x: Any, *, sine: Any, cosine: Any, layout: str) -> Any:
 
 
 def lengths_seen(positions: Any) -> Any:
-    """The longest position of each row + 1: (..., seq) -> int32 (..., 1)."""
+    """Returns each row's longest position + 1: (..., seq) -> int32 (..., 1)."""
     whole, _, _ = split_positions(positions)
     return largest(whole, axis=-1, keepdims=True) + 1
 
@@ -58,7 +58,7 @@ def lengths_seen(positions: Any) -> Any:
 def phases_by_length(
     positions: Any, *, short: Phases, long: Phases, original_length: int
 ) -> tuple[Any, Any]:
-    """Those of `short`, or in rows beyond the original length of `long`."""
+    """Uses `short`, or `long` for rows beyond the original length."""
     is_long = ops.expand_dims(lengths_seen(positions) > original_length, -1)
     sine, cosine = (
         ops.where(is_long, y, x)
@@ -76,26 +76,25 @@ def dynamic_phases(
     original_length: int,
     dtype: str = "float32",
 ) -> tuple[Any, Any]:
-    """Sines and cosines at frequencies that fall as a row's length grows.
+    """Returns sines and cosines at frequencies that fall with a row's length.
 
-    With s = 1 + factor * (length - original) / original, where the row is
-    longer than the original length, the base grows by s^(dim / (dim - 2)), so
-    that pair j turns by c_j - c_j (1 - s^-a_j) where c_j is what it turned by
-    before and a_j = 2 j / (dim - 2). The first angle comes from the exact
-    tables; what the graph computes is the second alone, none at all within the
-    original length.
+    Let s = 1 + factor * (length - original) / original if the row is longer
+    than the original length. The base grows by s^(dim / (dim - 2)), so pair j
+    rotates by c_j - c_j (1 - s^-a_j), where c_j is the original angle and
+    a_j = 2 j / (dim - 2). The first angle comes from the exact tables; the
+    graph computes only the second, which is 0 within the original length.
 
-    The frequencies are those of float32 arithmetic, good to about 2**-21. But
-    they are the same at all positions of a row, and at these frequencies the
-    angles are exact to 1e-6 more than those of `Phases`: scores depend on
-    differences of positions alone.
+    Frequencies have float32 accuracy, about 2**-21. But they are the same at
+    all positions of a row, and for these frequencies the angles are accurate
+    to 1e-6 more than those of `Phases`: scores depend only on differences of
+    positions.
 
     Args:
-        positions: `(..., seq)`; each row has a length of its own.
-        dim: Number of features, twice that of pairs.
+        positions: `(..., seq)`; each row has its own length.
+        dim: Number of features: twice the pairs.
         max_wavelength: The base of the progression of wavelengths.
-        factor: What the original length is multiplied by in the end.
-        original_length: The length until which nothing changes.
+        factor: The ratio of the final to the original length.
+        original_length: Up to this length nothing changes.
         dtype: `"float32"` or `"float64"`, the dtype of the arithmetic.
 
     Returns:
@@ -103,8 +102,8 @@ def dynamic_phases(
     """
     rates = frequencies(dim, max_wavelength=max_wavelength)
     pair = np.arange(dim // 2)
-    # A constant that converters to float16 leave alone: bits, gathered by an
-    # index that only the run knows. Row 0 is of rows that keep their rates.
+    # As bits, and gathered by a dynamic index: converters to float16 would
+    # round a constant. Row 0 is for rows whose frequencies do not change.
     growing = np.concatenate(
         [
             rates / (2 * np.pi),
@@ -128,10 +127,10 @@ def dynamic_phases(
 
 
 def _fractions_of_turns(positions: Any, turns: Any, dtype: str) -> Any:
-    """Positions times turns, less whole turns: (..., seq, pairs) in +-0.5.
+    """Returns positions times turns, minus whole turns, in +-0.5.
 
-    float32 has no room for the product of a position and a frequency, so both
-    are cut into pieces of 12 bits, whose products it holds.
+    float32 cannot hold the product of a position and a frequency. So both are
+    split into pieces of 12 bits, whose products it holds exactly.
 
     Args:
         positions: `(..., seq)`.

@@ -1,7 +1,7 @@
-"""Frequencies of rotary embeddings and their scalings, in radians a position.
+"""Frequencies of rotary embeddings and their scalings, in radians per position.
 
-Everything here is NumPy in float64, once for each layer, before any graph.
-Arguments are named as in Hugging Face's `rope_parameters`.
+Everything here is NumPy in float64, computed once for each layer, before any
+graph. Arguments have the names of Hugging Face's `rope_parameters`.
 """
 
 import math
@@ -15,14 +15,14 @@ from keras_posenc.ops.positional_encoding import frequencies
 def linear_rates(
     dim: int, *, max_wavelength: float, factor: float
 ) -> np.ndarray:
-    """Divide all frequencies by one factor: positions are interpolated."""
+    """Divides all frequencies by one factor: positions are interpolated."""
     return frequencies(dim, max_wavelength=max_wavelength) / factor
 
 
 def longrope_rates(
     dim: int, *, max_wavelength: float, factors: Sequence[float]
 ) -> np.ndarray:
-    """Divide each frequency by a factor of its own, found by search."""
+    """Divides each frequency by a factor of its own, found by search."""
     return frequencies(dim, max_wavelength=max_wavelength) / np.asarray(
         factors, "float64"
     )
@@ -38,7 +38,7 @@ def yarn_rates(
     beta_slow: float = 1.0,
     truncate: bool = True,
 ) -> np.ndarray:
-    """Divide low frequencies by a factor, with a ramp to high ones.
+    """Divides low frequencies by a factor, with a ramp to high ones.
 
     Frequencies of `beta_fast` turns within the original length, or more, stay;
     those of `beta_slow` turns or fewer are divided. With `truncate` the ramp
@@ -57,7 +57,7 @@ def yarn_rates(
     if truncate:
         first, last = math.floor(first), math.ceil(last)
     low, high = max(first, 0), min(last, dim - 1)
-    width = high - low or 0.001  # a step where both are one pair
+    width = high - low or 0.001  # a step if both are the same pair
     ramp = np.clip((np.arange(dim // 2) - low) / width, 0, 1)
     rates = frequencies(dim, max_wavelength=max_wavelength)
     return rates * (1 - ramp) + rates / factor * ramp
@@ -72,7 +72,7 @@ def llama3_rates(
     low_freq_factor: float,
     high_freq_factor: float,
 ) -> np.ndarray:
-    """Divide as yarn does, with a ramp in turns rather than in pairs."""
+    """Divides as yarn does, with a ramp in turns rather than in pairs."""
     rates = frequencies(dim, max_wavelength=max_wavelength)
     turns = original_max_position_embeddings * rates / (2 * math.pi)
     share = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor)
@@ -83,10 +83,10 @@ def llama3_rates(
 def yarn_attention_factor(
     factor: float, *, mscale: float = 1.0, mscale_all_dim: float = 0.0
 ) -> float:
-    """Compute yarn's factor for queries and keys.
+    """Computes yarn's factor for queries and keys.
 
-    It grows by `mscale` with the logarithm of `factor`, to keep the softmax as
-    sharp; `mscale_all_dim` is the part of it that a model has in its scores.
+    It grows by `mscale` with the logarithm of `factor`, to keep the softmax
+    equally sharp; `mscale_all_dim` is the part that models have in scores.
     """
     growth = 0.1 * math.log(max(factor, 1.0))
     return (mscale * growth + 1.0) / (mscale_all_dim * growth + 1.0)
@@ -95,6 +95,6 @@ def yarn_attention_factor(
 def longrope_attention_factor(
     factor: float, *, original_max_position_embeddings: int
 ) -> float:
-    """Compute longrope's factor for queries and keys."""
+    """Computes longrope's factor for queries and keys."""
     growth = math.log(max(factor, 1.0))
     return math.sqrt(1 + growth / math.log(original_max_position_embeddings))

@@ -24,7 +24,7 @@ from keras_posenc.ops.rotary_rates import (
 from keras_posenc.ops.sinusoids import Phases
 
 LENGTH = "original_max_position_embeddings"
-# The keys that each type needs.
+# The keys that each type requires.
 REQUIRED = {
     "default": (),
     "linear": ("factor",),
@@ -33,7 +33,7 @@ REQUIRED = {
     "longrope": ("factor", LENGTH, "short_factor", "long_factor"),
     "llama3": ("factor", LENGTH, "low_freq_factor", "high_freq_factor"),
 }
-# Those that it takes besides: for frequencies, and for the attention factor.
+# Its optional keys: for frequencies, and for the attention factor.
 _RAMP = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 _GROWTH = ("attention_factor", "mscale", "mscale_all_dim")
 OPTIONAL = {"yarn": (*_RAMP, *_GROWTH), "longrope": ("attention_factor",)}
@@ -49,14 +49,14 @@ _RATES: dict[str, Callable[..., np.ndarray]] = {
 
 
 def check_scaling(value: Any, *, max_wavelength: float) -> dict[str, Any]:
-    """Check a scaling; None is that of the type `"default"`.
+    """Checks a scaling; None is the type `"default"`.
 
     Returns:
-        A dict with `rope_type` and numbers of the right kind.
+        A dict with `rope_type` and numbers of the right types.
 
     Raises:
-        ValueError: It is no dict, or a key is missing, unknown to the type, or
-            has a value out of range.
+        ValueError: It is not a dict, or a key is missing, unknown for the
+            type, or has a value out of range.
     """
     value = {"rope_type": "default"} if value is None else value
     if not isinstance(value, Mapping):
@@ -103,7 +103,7 @@ def check_scaling(value: Any, *, max_wavelength: float) -> dict[str, Any]:
 
 
 def check_pairs(scaling: Mapping[str, Any], pairs: int) -> None:
-    """Raise `ValueError` unless lists of factors have one for each pair."""
+    """Raises `ValueError` unless lists of factors have one for each pair."""
     for key in _LISTS:
         factors = scaling.get(key)
         if factors is not None and len(factors) != pairs:
@@ -121,11 +121,11 @@ def scaled_phases(
     scaling: Mapping[str, Any],
     dtype: str,
 ) -> tuple[Any, Any]:
-    """Compute sines and cosines, times the attention factor.
+    """Computes sines and cosines, times the attention factor.
 
     Args:
         positions: `(..., seq)`.
-        dim: Number of features that turn.
+        dim: Number of features to rotate.
         max_wavelength: The base of the progression of wavelengths.
         scaling: What `check_scaling` returned.
         dtype: `"float32"` or `"float64"`, the dtype of the arithmetic.
@@ -202,7 +202,7 @@ def _check_order(scaling: Mapping[str, Any], above: str, below: str) -> None:
 
 
 def _check_growth(scaling: Mapping[str, Any]) -> None:
-    """Refuse what would be ignored: half of a pair, or two factors."""
+    """Raises `ValueError` for keys that would be ignored."""
     pair = [key for key in ("mscale", "mscale_all_dim") if key in scaling]
     if len(pair) == 1:
         raise ValueError(

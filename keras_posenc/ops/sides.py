@@ -8,20 +8,20 @@ from keras import ops
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """What attention knows of the tokens on one of its two sides.
+    """What attention knows about the tokens on one of its two sides.
 
-    Self-attention has the same side twice. Two sides differ where one sequence
-    attends to another, or a few tokens to those kept from before.
+    In self-attention both sides are the same. They differ where one sequence
+    attends to another, or new tokens to cached ones.
 
     Attributes:
         length: How many tokens, an integer or a scalar tensor.
-        tokens: Bool `(batch, length)`: which are no padding; None for all.
-        positions: Where they stand, `(1, length)` or `(batch, length)`, or
-            None where nothing asks for positions.
+        tokens: Bool `(batch, length)`: which are not padding; None for all.
+        positions: Their positions, `(1, length)` or `(batch, length)`, or None
+            where nothing uses positions.
         segment_ids: Integers `(batch, length)`, or None.
-        index: Integers `(length,)`: when they come, in the order that both
-            sides share; by default 0, 1, 2 ... Causality goes by it, and not
-            by positions, which may begin anew in each row.
+        index: Integers `(length,)`: the order of the tokens, common to both
+            sides; by default 0, 1, 2 ... Causality depends on it, not on
+            positions, which may start again in each row.
     """
 
     length: Any
@@ -31,7 +31,7 @@ class Side:
     index: Any = None
 
     def some(self, rows: Any) -> "Side":
-        """Some of the tokens: integers `(rows,)`."""
+        """Returns the side of some of the tokens: integers `(rows,)`."""
 
         def some(x: Any) -> Any:
             return None if x is None else ops.take(x, rows, axis=1)

@@ -1,14 +1,14 @@
-"""The exact sinusoid: a position is a number in base 64.
+"""Exact sinusoids: a position is a number in base 64.
 
-A sine of a float32 angle is off by about `position * 2 ** -24`, because the
-angle is rounded before its sine is taken. Here no large angle ever exists:
-the sine and cosine of each digit's share of the position come from small
-tables, correctly rounded, and the shares are added up by the angle-addition
-formulas. One digit is correctly rounded; with k > 1 digits that are not zero
-the error is at most (3.12 k - 2.82) * 2**-24: 2.1e-7 below position 4 096,
-3.9e-7 below 262 144, 5.8e-7 below 2**24. A zero digit composes exactly (sine
-0, cosine 1). The fraction of a real position is one more composition, with a
-sine and cosine taken as the graph runs: at most 3e-7 more.
+The sine of a float32 angle is off by about `position * 2 ** -24`, because the
+angle is rounded before its sine is taken. Here no large angle ever exists. The
+sines and cosines of each digit come from small, correctly rounded tables, and
+the digits are combined by the angle addition formulas. With one digit the
+result is correctly rounded; with k > 1 digits that are not zero the error is
+at most (3.12 k - 2.82) * 2**-24: 2.1e-7 below position 4,096, 3.9e-7 below
+262,144, 5.8e-7 below 2**24. A zero digit adds no error (sine 0, cosine 1). The
+fraction of a float position is one more addition, whose sine and cosine the
+graph computes: at most 3e-7 more.
 """
 
 import functools
@@ -29,23 +29,23 @@ from keras_posenc.ops.plain_export import (
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.ops.positions import plain_positions
 
-LIMIT = 2**24  # beyond, float32 positions skip integers, and the tables end
+LIMIT = 2**24  # beyond it, float32 skips integers, and the tables end
 
 _BASE = 64
-# Which positions the rows of the table hold. The lowest digit has 128 rows, so
-# that a block of 64 rows may begin anywhere in them; the highest has a 65th
-# row, for -2**24, and one of NaN, for positions out of range. The last row
-# holds the frequencies themselves, for the fractions of real positions.
+# The rows of the table, by digit. The lowest digit has 128 rows, so that a
+# block of 64 rows may start anywhere in it; the highest has a 65th row, for
+# -2**24, and one of NaN, for positions out of range. The last row holds the
+# frequencies themselves, for the fractions of float positions.
 _LOW, _MIDDLE, _UPPER, _TOP = 0, 128, 192, 256
 _INVALID = _TOP + 65
 _FREQUENCIES = _INVALID + 1
 _DIGITS = ((1, 128), (_BASE, 64), (_BASE**2, 64), (_BASE**3, 65))
-_MOST = LIMIT // _BASE  # the largest of the higher digits together
+_MOST = LIMIT // _BASE  # the largest number of the higher digits
 
-# So far out of range that what is counted from there is so, too; in int32.
+# So far out of range that positions counted from there are, too; fits int32.
 _FAR = 2**30
 
-# Of no text that only the run knows are there more tokens.
+# No text of dynamic length has more tokens.
 _LONGEST = 2**23
 
 
@@ -54,9 +54,9 @@ class Phases:
 
     Args:
         rates: Radians per position, `(pairs,)`, in float64; at most 1 in
-            magnitude where real positions are to keep their precision.
+            magnitude if float positions must keep their precision.
         dtype: `"float32"` or `"float64"`, the dtype of the arithmetic.
-        xp: `keras.ops`, or NumPy for positions that are known beforehand.
+        xp: `keras.ops`, or NumPy for positions that are known in advance.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class Phases:
         self.dtype = dtype
         self._xp = xp
         table = _table(rates.tobytes(), dtype)
-        # One constant, however often it is read.
+        # One constant, even if it is read several times.
         self._table = (
             table if xp is np else ops.convert_to_tensor(kept_table(table))
         )
 
     def at(self, positions: Any) -> tuple[Any, Any]:
-        """Sines and cosines at the given positions, integers or reals.
+        """Returns sines and cosines at positions, integers or floats.
 
         Args:
             positions: Tensor of any shape. A position that is NaN, or whose
@@ -88,12 +88,12 @@ class Phases:
         )
 
     def compose(self, high: Any, fraction: Any, valid: Any) -> Any:
-        """Sine and cosine of the angles of 64 * high + fraction.
+        """Returns sine and cosine of the angles of 64 * high + fraction.
 
         Args:
             high: Integers in +-(2**18 + 1).
-            fraction: Reals in [0, 1), or None.
-            valid: Where not, there is NaN.
+            fraction: Floats in [0, 1), or None.
+            valid: Bool: where False, the result is NaN.
         """
         xp = self._xp
         digits = xp.minimum(xp.abs(high), _MOST + 1)
@@ -113,7 +113,7 @@ class Phases:
         return add_angles((sine, cosine), (ops.sin(angle), ops.cos(angle)))
 
     def look_up(self, rows: Any) -> tuple[Any, Any]:
-        """Sines and cosines of rows of the table: (...) -> (..., pairs)."""
+        """Returns sines and cosines of table rows: (...) -> (..., pairs)."""
         if self._xp is np:
             gathered = np.take(self._table, rows, axis=0)
         else:
@@ -147,13 +147,13 @@ class Sinusoids:
         self._rates = frequencies(dim, max_wavelength=max_wavelength)
 
     def range(self, start_index: Any, length: Any) -> Any:
-        """Encodings of `start_index ... start_index + length - 1`.
+        """Returns encodings of `start_index ... start_index + length - 1`.
 
-        Only the starts of blocks of 64 are composed from their digits. The
-        full size sees one composition, E(64 h + l) = E(64 h) cos(l w) +
-        E'(64 h) sin(l w), E' holding (cosine, -sine) where E holds (sine,
-        cosine); and where only the run knows the start, a sum with NaN for
-        what is out of range.
+        Only the starts of blocks of 64 are combined from their digits. The
+        full size needs one addition, E(64 h + l) = E(64 h) cos(l w) +
+        E'(64 h) sin(l w), where E' has (cosine, -sine) where E has (sine,
+        cosine); and for a dynamic start, one sum with NaN for positions out of
+        range.
 
         Args:
             start_index: Integer scalar or `(batch,)`.
@@ -172,7 +172,7 @@ class Sinusoids:
             if start < -LIMIT or end > LIMIT:
                 return self.at(plain_positions(start, length))
             if is_known:
-                # What is known as the graph is made is computed as it is made.
+                # Static sizes: computed now, as a constant of the graph.
                 xp = np
         else:
             start = _clipped(start_index, _FAR)
@@ -180,16 +180,16 @@ class Sinusoids:
             in_range = ops.expand_dims(ops.abs(positions) <= LIMIT, -1)
         phases = Phases(self._rates, dtype=self.dtype, xp=xp)
         rows = min(length, _BASE) if is_known else _BASE
-        # Of steps, and not of a count of blocks: mobile runtimes know the size
-        # of such a range before they run it.
+        # By steps, not by a count of blocks: mobile runtimes know the size of
+        # such a range in advance.
         block = xp.floor_divide(
             xp.arange(0, length, _BASE, dtype="int32"), _BASE
         )
         row = xp.arange(rows, dtype="int32")
         if not is_known:
-            # Plus 0, in a way that no converter folds: it would make a float
-            # table of these rows, which the modes of few bits round.
-            row = row + ops.sum(block[:1])  # of none, for a length of 0
+            # Plus 0, in a way that no converter folds: folding would make a
+            # float table of these rows, which quantization rounds.
+            row = row + ops.sum(block[:1])  # empty for a length of 0
         start = xp.expand_dims(start, -1)
         # Shapes: (..., blocks, half) and (..., rows, half).
         if xp is np:
@@ -212,22 +212,22 @@ class Sinusoids:
             row_cosine, row_cosine, -3
         ) + laid_out(cosine, -sine, -2) * laid_out(row_sine, row_sine, -3)
         outer = ops.shape(encoding)[:-3]
-        # Of no starts at all, nothing says what -1 is.
+        # With a size of 0 in `outer`, -1 would be undefined.
         count = ops.shape(block)[0] * rows if outer else -1
         encoding = ops.reshape(encoding, (*outer, count, self.dim))
         if not is_known or (length > _BASE and length % _BASE):
-            # Mobile runtimes copy what an index takes number by number.
+            # By `slice`: mobile runtimes copy an index number by number.
             encoding = ops.slice(
                 encoding, [0] * len(encoding.shape), (*outer, length, self.dim)
             )
         if in_range is None:
             return encoding
-        # Its last block may hold both what is in range and what is not.
+        # The last block may hold positions both in and out of range.
         zero = ops.zeros((), self.dtype)
         return encoding + where_valid(in_range, zero, nan=float("nan"))
 
     def at(self, positions: Any) -> Any:
-        """Encodings of the given positions, integers or reals.
+        """Returns encodings of the given positions, integers or floats.
 
         Args:
             positions: Tensor of any shape. A position that is NaN, or whose
@@ -243,7 +243,7 @@ class Sinusoids:
 def columns(
     sine: Any, cosine: Any, *, dim: int, layout: str, xp: Any = ops
 ) -> Any:
-    """Lays sines and cosines out as columns: (..., pairs) -> (..., dim).
+    """Arranges sines and cosines as columns: (..., pairs) -> (..., dim).
 
     An odd `dim` leaves the last cosine out.
     """
@@ -257,29 +257,29 @@ def columns(
 
 
 def add_angles(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
-    """(sin a, cos a) and (sin b, cos b) -> (sin(a + b), cos(a + b))."""
+    """Adds angles: (sin a, cos a), (sin b, cos b) -> (sin, cos) of a + b."""
     (sin_a, cos_a), (sin_b, cos_b) = a, b
     return sin_a * cos_b + cos_a * sin_b, cos_a * cos_b - sin_a * sin_b
 
 
 def _first(x: Any, count: int) -> Any:
-    """The first `count` columns."""
-    # LiteRT has no slice with an ellipsis.
+    """Returns the first `count` columns."""
+    # Without an ellipsis, which LiteRT's slices lack.
     return x[(*[slice(None)] * (len(x.shape) - 1), slice(count))]
 
 
 def split_positions(
     positions: Any, *, exact: str = "float32"
 ) -> tuple[Any, Any, Any]:
-    """Positions -> (whole part as int32, fraction or None, validity).
+    """Splits positions: (whole part as int32, fraction or None, validity).
 
     Args:
-        positions: Tensor of any shape, integers or reals.
-        exact: The dtype in which reals are split, at least: the fraction of
-            -1e-9 is 1 in float32.
+        positions: Tensor of any shape, integers or floats.
+        exact: The lowest dtype to split floats in: in float32, the fraction of
+            -1e-9 is 1.
     """
     if not hasattr(positions, "dtype"):
-        positions = np.asarray(positions)  # a list of reals stays float64
+        positions = np.asarray(positions)  # a list of floats stays float64
     positions = ops.convert_to_tensor(positions)
     dtype = keras.backend.standardize_dtype(positions.dtype)
     if "float" not in dtype:
@@ -287,8 +287,8 @@ def split_positions(
         return whole, None, ops.abs(whole) <= LIMIT
     if dtype != "float64":
         positions = ops.cast(positions, exact)
-    # In two steps of 2**12, since a file with float16 constants could not
-    # hold 2**24. False for NaN.
+    # In two steps of 2**12, since float16 constants of a file could not hold
+    # 2**24. False for NaN.
     valid = ops.abs(positions / 4096) <= 4096
     positions = ops.where(valid, positions, ops.zeros_like(positions))
     floor = ops.floor(positions)
@@ -296,10 +296,10 @@ def split_positions(
 
 
 def _clipped(positions: Any, most: int) -> Any:
-    """Integers of any dtype, clipped to +-`most`, as int32."""
+    """Returns integers of any dtype, clipped to +-`most`, as int32."""
     positions = ops.convert_to_tensor(positions)
     dtype = keras.backend.standardize_dtype(positions.dtype)
-    if dtype in ("uint32", "uint64"):  # which int32 has no room for
+    if dtype in ("uint32", "uint64"):  # values may exceed int32
         positions = ops.where(positions > most, most, positions)
     if dtype != "int64":
         positions = ops.cast(positions, "int32")
@@ -308,9 +308,9 @@ def _clipped(positions: Any, most: int) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _table(rates_as_bytes: bytes, dtype: str) -> np.ndarray:
-    """Sines and cosines of the digits, then the rates: (323, 2 pairs).
+    """Returns sines and cosines of digits, then the rates: (323, 2 pairs).
 
-    Bytes (of float64 numbers) can be a key of the cache.
+    The argument is the bytes of float64 numbers, which can be a cache key.
     """
     rates = np.frombuffer(rates_as_bytes)
     pairs = len(rates)
@@ -328,10 +328,10 @@ def _table(rates_as_bytes: bytes, dtype: str) -> np.ndarray:
 
 
 def _turns(angles: np.ndarray, count: int) -> np.ndarray:
-    """cos(k a) + i sin(k a) for k below count: (count, pairs).
+    """Returns cos(k a) + i sin(k a) for k below count: (count, pairs).
 
-    Each k is a sum of powers of two, whose sines are taken; a tenth of the
-    time that all of them would take, and off by some 1e-15.
+    Computes sines only for powers of two, and multiplies for other k: a tenth
+    of the time of computing all sines, with errors of about 1e-15.
     """
     turns = np.empty((count, len(angles)), complex)
     turns[0] = 1

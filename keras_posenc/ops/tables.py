@@ -1,4 +1,4 @@
-"""Learned tables: rows by position, and tables of another length."""
+"""Learned tables: rows by position, and resizing."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from keras_posenc.ops.sinusoids import split_positions
 
 
 def rows_at(table: Any, positions: Any, *, mask: Any = None) -> Any:
-    """Rows of a table by position, NaN for a token outside it.
+    """Returns rows of a table by position; NaN for a token outside it.
 
-    A runtime that reads beyond a table stops, wraps, or answers with what lies
-    there. Here nothing is read beyond it, and what has no row cannot pass for
-    one that has.
+    A runtime that reads beyond a table fails, wraps around, or returns
+    whatever memory is there. Here nothing is read beyond the table, and a
+    token without a row cannot be mistaken for one with a row.
 
     Args:
         table: `(length, width)`.
@@ -37,10 +37,10 @@ def rows_at(table: Any, positions: Any, *, mask: Any = None) -> Any:
 
 
 def resized_table(table: np.ndarray, length: int) -> np.ndarray:
-    """A table of another length, by linear interpolation between its rows.
+    """Resizes a table by linear interpolation between its rows.
 
-    The first and the last row stay, so that positions near the ends of a
-    sequence keep what they learned, and the rest spreads evenly.
+    The first and the last row stay, so positions near the ends of a sequence
+    keep what they learned, and the rest is spread evenly.
 
     Args:
         table: `(rows, width)`.

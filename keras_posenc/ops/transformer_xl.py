@@ -19,18 +19,18 @@ def transformer_xl_scores(
     rates: np.ndarray,
     dtype: str = "float32",
 ) -> Any:
-    """Products of queries with the projected encoding of each distance.
+    """Returns products of queries with the encoding of each distance.
 
-    That is query · (kernel R(i - j)), R(d) being the sinusoidal encoding of d.
-    The paper computes R for all distances, and shifts each row of scores into
-    place. But the encoding of a difference is made of those of its ends,
+    That is query · (kernel R(i - j)), where R(d) is the sinusoidal encoding of
+    d. The paper computes R for all distances, and shifts each row of scores
+    into place. But the encoding of a difference follows from those of its ends:
 
         sin (i - j) w = sin i w cos j w - cos i w sin j w
         cos (i - j) w = cos i w cos j w + sin i w sin j w
 
-    so that the scores are one product of matrices, of the queries as the
-    encoding of i turns them and the encodings of j. That needs no shift, and
-    holds for positions of any kind, as exactly as `Phases`.
+    So the scores are one matrix product, of queries rotated by the encoding of
+    i with the encodings of j. It needs no shift, and is as accurate as
+    `Phases` for positions of any kind.
 
     Args:
         query: `(batch, heads, query, dim)`.
@@ -54,8 +54,8 @@ def transformer_xl_scores(
         ops.expand_dims(part, 1) for part in phases.at(query_positions)
     )
     by_sine, by_cosine = ops.split(turned, 2, axis=-1)
-    # Axes are counted from the first: Keras's exporter to ONNX does not know
-    # within branches how many there are.
+    # Axes are counted from the first: within branches, Keras's exporter to
+    # ONNX does not know how many there are.
     left = ops.concatenate(
         [
             by_cosine * sine - by_sine * cosine,

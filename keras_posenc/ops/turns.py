@@ -1,17 +1,17 @@
 """Angles of very large positions, exact in fixed point.
 
 A timestamp of today is 1.7e9 seconds. In float32 it is off by up to a minute,
-and its product with a frequency loses 31 of the angle's bits. What a sine
-needs is the fraction of a turn alone, and that survives integer arithmetic: a
-position is a number in base 256, digit `d` of weight `256 ** k` turns by `d`
-times the fraction of `256 ** k * frequency`, and those fractions are held to
-2**-40 (or 2**-60) of a turn in two (or three) integers of 20 bits. Sums of
-products of digits and such integers fit int32, wherever they run.
+and its product with a frequency loses 31 of the angle's bits. But a sine needs
+only the fraction of a turn, which integer arithmetic keeps. A position is a
+number in base 256. Digit `d` of weight `256 ** k` rotates by `d` times the
+fraction of `256 ** k * frequency`. These fractions are stored to 2**-40 (or
+2**-60) of a turn, in two (or three) integers of 20 bits. Sums of products of
+digits and such integers fit int32 on every device.
 
 An angle is off by less than 7e-9 radians (9 digits up to 256, each times
-2**-41 of a turn), besides the rounding of the dtype: 2**-25 of a turn, and
-2**-24 of an angle up to pi for the product with 2 pi and for 2 pi itself. So
-sines and cosines in float32 are within 6e-7 of the truth.
+2**-41 of a turn), plus the rounding of the dtype: 2**-25 of a turn, and 2**-24
+of an angle up to pi for the product with 2 pi and for 2 pi itself. So sines
+and cosines in float32 have errors below 6e-7.
 """
 
 import functools
@@ -27,7 +27,7 @@ from keras import ops
 
 from keras_posenc.ops.plain_export import floor_divide, kept_table, mod, rows_of
 
-# Positions beyond are not encoded. In seconds, nine million years.
+# Positions beyond are not encoded. In seconds, they are nine million years.
 LIMIT = 2**48
 
 _BITS = 20
@@ -39,7 +39,7 @@ class Digits(NamedTuple):
     """A position in base 256, lowest digit first, and whether it is valid."""
 
     digits: list[Any]
-    lowest: int  # the power of 256 that the first digit counts
+    lowest: int  # the power of 256 of the first digit
     valid: Any
 
 
@@ -53,9 +53,9 @@ def time_digits(
     """Splits positions into digits.
 
     Args:
-        positions: Integers or reals of any shape. Those that are NaN or beyond
-            2**48 in magnitude are not valid.
-        fractions: Reals to add, up to 4096 in magnitude, of the positions'
+        positions: Integers or floats of any shape. NaN, and magnitudes beyond
+            2**48, are not valid.
+        fractions: Floats to add, up to 4096 in magnitude, of the positions'
             shape.
         dtype: `"float32"` reads fractions to 2**-24, `"float64"` to 2**-48.
     """
@@ -68,13 +68,13 @@ def time_digits(
         carry = ops.floor(fractions)
         low = low + ops.cast(carry, "int32")
         fractions = fractions - carry
-        # One of them may be float64.
+        # Either may be float64.
         if fraction is not None:
             wide = keras.backend.result_type(fraction.dtype, fractions.dtype)
             fractions = ops.cast(fraction, wide) + ops.cast(fractions, wide)
         fraction = fractions
-    # No digit but the highest of each group is out of 0 ... 255, and digits
-    # that are need no carrying: what they turn by is linear.
+    # Only the highest digit of each group may be outside 0 ... 255. Digits need
+    # no carrying: the angle is linear in them.
     digits = [*_base_256(low), *_base_256(high)]
     if fraction is None:
         return Digits(digits, 0, valid)
@@ -92,12 +92,12 @@ def time_digits(
 def fixed_turns(
     frequencies: Sequence[Fraction], *, digits: Digits, dtype: str
 ) -> Table:
-    """What each digit turns by, at frequencies that are known exactly.
+    """Returns the turns of each digit, for frequencies known exactly.
 
     Args:
         frequencies: Turns for each unit of position.
-        digits: What `time_digits` gave.
-        dtype: That of the angles.
+        digits: The output of `time_digits`.
+        dtype: Dtype of the angles.
     """
     powers = range(digits.lowest, digits.lowest + len(digits.digits))
     table = _table(tuple(frequencies), tuple(powers), _chunks(dtype))
@@ -105,10 +105,10 @@ def fixed_turns(
 
 
 def learned_turns(frequencies: Any, *, digits: Digits, dtype: str) -> Table:
-    """What each digit turns by, at frequencies `(pairs,)` in a tensor.
+    """Returns the turns of each digit, for a tensor of frequencies, `(pairs,)`.
 
-    A frequency counts to its last bit: fractions of a turn, and products with
-    a power of two, are exact in floating point.
+    No bit of a frequency is lost: fractions of a turn, and products with a
+    power of two, are exact in floating point.
     """
     fraction = ops.cast(frequencies, dtype)
     for _ in range(-digits.lowest):
@@ -127,11 +127,11 @@ def learned_turns(frequencies: Any, *, digits: Digits, dtype: str) -> Table:
 
 
 def angles(digits: Digits, table: Table, *, dtype: str) -> Any:
-    """Angles within half a turn of 0: `(*positions.shape, pairs)`.
+    """Returns angles within half a turn of 0: `(*positions.shape, pairs)`.
 
     Args:
-        digits: What `time_digits` gave.
-        table: What `fixed_turns` or `learned_turns` gave.
+        digits: The output of `time_digits`.
+        table: The output of `fixed_turns` or `learned_turns`.
         dtype: `"float32"` or `"float64"`, the dtype of the result.
 
     Returns:
@@ -145,12 +145,12 @@ def angles(digits: Digits, table: Table, *, dtype: str) -> Any:
         )
         for chunk in table
     ]
-    # From the lowest chunk up, what exceeds 20 bits is carried on.
+    # From the lowest chunk up, the excess of 20 bits is carried.
     turn = None
     for position in reversed(range(len(sums))):
         chunk = sums[position]
         if position == 0:
-            # The highest carry would be whole turns; nearest to 0 is best.
+            # The highest carry is whole turns; the angle nearest to 0 is best.
             part = mod(chunk + _ONE // 2, _ONE) - _ONE // 2
         else:
             part = mod(chunk, _ONE)
@@ -163,10 +163,10 @@ def angles(digits: Digits, table: Table, *, dtype: str) -> Any:
 
 
 def learnable(angle: Any, *, times: Any, frequencies: Any) -> Any:
-    """The same angles, through which gradients reach the frequencies.
+    """Returns the same angles, with gradients for the frequencies.
 
-    Integers pass no gradient on. What is added here is 0, and has the gradient
-    of `2 pi * times * frequencies`.
+    Integers have no gradients. The term added here is 0, with the gradient of
+    `2 pi * times * frequencies`.
     """
     slope = 2 * math.pi * ops.expand_dims(times, -1) * frequencies
     return angle + (slope - ops.stop_gradient(slope))
@@ -177,9 +177,9 @@ def _chunks(dtype: str) -> int:
 
 
 def _two_pi(valid: Any, dtype: str) -> Any:
-    """2 pi where valid, NaN elsewhere: `(*valid.shape, 1)`.
+    """Returns 2 pi where valid, else NaN: `(*valid.shape, 1)`.
 
-    Looked up as integers, so that no converter can round it to float16.
+    Looked up as integers, so that no converter rounds it to float16.
     """
     values = np.array([[2 * math.pi], [math.nan]], dtype)
     row = ops.where(valid, 0, 1)
@@ -187,13 +187,13 @@ def _two_pi(valid: Any, dtype: str) -> Any:
 
 
 def _base_256(x: Any) -> list[Any]:
-    """Three digits of an int32 number, the highest one with its sign."""
+    """Returns the three digits of an int32, the highest with its sign."""
     rest = floor_divide(x, 256)
     return [mod(x, 256), mod(rest, 256), floor_divide(rest, 256)]
 
 
 def _as_real(x: Any, exact: str) -> Any:
-    """A tensor of float32 or float64, at least of the exact dtype."""
+    """Returns a tensor of float32 or float64, at least of dtype `exact`."""
     x = ops.convert_to_tensor(x if hasattr(x, "dtype") else np.asarray(x))
     if keras.backend.standardize_dtype(x.dtype) == "float64":
         return x
@@ -201,14 +201,14 @@ def _as_real(x: Any, exact: str) -> Any:
 
 
 def _split(positions: Any, exact: str) -> tuple[Any, Any, Any, Any]:
-    """Positions -> (p // 2**24, p % 2**24, fraction or None, validity)."""
+    """Splits positions: (p // 2**24, p % 2**24, fraction or None, validity)."""
     if not hasattr(positions, "dtype"):
-        positions = np.asarray(positions)  # a list of reals stays float64
+        positions = np.asarray(positions)  # a list of floats stays float64
     positions = ops.convert_to_tensor(positions)
     dtype = keras.backend.standardize_dtype(positions.dtype)
     if "float" in dtype:
         positions = _as_real(positions, exact)
-        # In steps, since float16 constants hold neither 2**48 nor 2**24.
+        # In steps: float16 constants hold neither 2**48 nor 2**24.
         size = ops.abs(positions / 4096 / 4096 / 4096)
         valid = size <= 4096  # False for NaN
         positions = ops.where(valid, positions, ops.zeros_like(positions))
@@ -222,7 +222,7 @@ def _split(positions: Any, exact: str) -> tuple[Any, Any, Any, Any]:
         valid = ops.logical_and(positions >= -LIMIT, positions <= LIMIT)
         positions = ops.clip(positions, -LIMIT, LIMIT)
         low = mod(positions, 2**24)
-        # LiteRT divides no int64. 24 bits are left, which a float32 holds.
+        # LiteRT cannot divide int64. 24 bits are left, which float32 holds.
         high = ops.cast(positions - low, "float32") / 4096 / 4096
         return ops.cast(high, "int32"), ops.cast(low, "int32"), None, valid
     if dtype != "uint32":
@@ -236,12 +236,12 @@ def _split(positions: Any, exact: str) -> tuple[Any, Any, Any, Any]:
 def _table(
     frequencies: tuple[Fraction, ...], powers: tuple[int, ...], chunks: int
 ) -> np.ndarray:
-    """int32 `(chunks, powers, pairs)`: fractions of turns in base 2**20."""
+    """Returns int32 `(chunks, powers, pairs)`: turns in base 2**20."""
     table = np.empty((chunks, len(powers), len(frequencies)), "int32")
     for j, frequency in enumerate(frequencies):
         above, below = frequency.as_integer_ratio()
         for i, power in enumerate(powers):
-            # Of integers: Fractions would be reduced each time.
+            # Integers: Fractions would be reduced in each step.
             turns = above << 8 * max(power, 0)
             whole = below << 8 * max(-power, 0)
             rest = ((turns % whole << _BITS * chunks) + whole // 2) // whole

@@ -1,4 +1,4 @@
-"""What every encoding of the inputs shares: the merge with them."""
+"""The base of all encodings of inputs, which merges both."""
 
 from typing import Any
 
@@ -16,20 +16,20 @@ MERGE_MODES = ("add", "concat", None)
 class MergedEncoding(NamedArguments, keras.Layer):
     """Base of the layers that merge an encoding with their inputs.
 
-    A subclass names the axes of its inputs in `axes`, makes the encoding in
-    `call` and hands it to `merge`. It may change `encoding_width`, the width
-    of the encoding, and `input_factor`, by which the inputs are multiplied.
+    A subclass names the axes of its inputs in `axes`, computes the encoding in
+    `call` and passes it to `merge`. It may override `encoding_width`, the width
+    of the encoding, and `input_factor`, which multiplies the inputs.
 
     Args:
-        merge_mode: `"add"` to the inputs, `"concat"` behind them, or None for
+        merge_mode: `"add"` to the inputs, `"concat"` after them, or None for
             the encoding alone.
-        dropout: Rate of the dropout behind the merge, in [0, 1).
-        **kwargs: Those of `keras.Layer`.
+        dropout: Rate of the dropout after the merge, in [0, 1).
+        **kwargs: As for `keras.Layer`.
     """
 
     axes: tuple[str, ...] = ("batch", "seq", "dim")
-    # Width of the encoding where it is concatenated and not the inputs' own:
-    # set by those that offer it, by `check_encoding_dim`.
+    # Width of a concatenated encoding, if not the inputs' own: set by layers
+    # with such an argument, with `check_encoding_dim`.
     encoding_dim: int | None = None
 
     def __init__(
@@ -46,13 +46,13 @@ class MergedEncoding(NamedArguments, keras.Layer):
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
         self.supports_masking = True
-        # Keras would cast real positions to the compute dtype, in which 1001
-        # and 1000 can be the same number.
+        # Else Keras would cast float positions to the compute dtype, in which
+        # 1001 and 1000 can be the same number.
         self.autocast = False
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
-        # Keras autocasts weights of a layer that stands alone, whatever its
-        # `autocast` says; frequencies would lose what positions need.
+        # Else Keras autocasts weights when a layer is called outside a model,
+        # despite `autocast`; frequencies would lose precision.
         return super().add_weight(*args, **{"autocast": False, **kwargs})
 
     def build(self, input_shape: Any) -> None:
@@ -63,28 +63,28 @@ class MergedEncoding(NamedArguments, keras.Layer):
         self.built = True
 
     def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
-        """Makes the weights, for a layer that has some."""
+        """Makes the weights, if the layer has any."""
 
     def encoding_width(self, dim: int) -> int:
-        """Width of the encoding beside inputs of width `dim`."""
+        """Returns the width of the encoding for inputs of width `dim`."""
         return dim if self.encoding_dim is None else self.encoding_dim
 
     def input_factor(self, dim: int) -> float:
-        """What the inputs of width `dim` are multiplied by."""
+        """Returns the factor that multiplies inputs of width `dim`."""
         return 1.0
 
     def exact_dtype(self) -> str:
-        """The dtype that positions and what comes of them are computed in."""
+        """Returns the dtype of positions and of the arithmetic with them."""
         return "float64" if self.compute_dtype == "float64" else "float32"
 
     def check_inputs(self, inputs: Any) -> None:
         check_inputs(self, inputs, self.axes)
 
     def merge(self, inputs: Any, encoding: Any, training: bool | None) -> Any:
-        """Inputs and their encoding -> outputs, in the compute dtype.
+        """Merges inputs with their encoding, in the compute dtype.
 
-        The encoding has the inputs' shape but for its width; the batch may be
-        1, or absent.
+        The encoding has the inputs' shape except for its width; the batch may
+        be 1, or missing.
         """
         inputs = ops.cast(inputs, self.compute_dtype)
         encoding = ops.cast(encoding, self.compute_dtype)
@@ -114,7 +114,7 @@ class MergedEncoding(NamedArguments, keras.Layer):
 
 
 def check_encoding_dim(value: Any, merge_mode: str | None) -> int | None:
-    """Returns a positive integer or None; only `"concat"` takes the former."""
+    """Returns a positive integer or None, as which `"add"` takes it only."""
     if value is None:
         return None
     if merge_mode != "concat":

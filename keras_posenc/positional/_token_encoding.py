@@ -1,4 +1,4 @@
-"""What every encoding of a sequence shares: the positions of its tokens."""
+"""The base of all encodings of sequences: the positions of their tokens."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -15,24 +15,24 @@ from keras_posenc.positional._merged_encoding import MergedEncoding
 class TokenEncoding(MergedEncoding):
     """Base of the encodings of `(batch, seq, dim)` by position.
 
-    Each token is merged with its own encoding alone, so that the values of
-    padding stay in padding, and reach no gradient of a weight.
+    Each token is merged with its own encoding only. So values of padding stay
+    in padding, and reach no gradient of a weight.
 
-    A subclass defines `encode`, whose arguments are checked; the mask is
-    resolved, and positions are those that `place` returns.
-    `PositionalEncoding` documents them.
+    A subclass defines `encode`. It gets checked arguments, with the mask
+    resolved, and positions as returned by `place`. `PositionalEncoding`
+    documents them.
 
     Args:
-        skip_masked: Whether only unmasked tokens count, so that left padding
-            changes nothing. A masked token takes the position of the last
-            unmasked one before it. Without a mask it changes nothing.
-        **kwargs: Those of `MergedEncoding`.
+        skip_masked: Whether only unmasked tokens count, so that padding on the
+            left has no effect. A masked token has the position of the last
+            unmasked one before it. Without a mask it has no effect.
+        **kwargs: As for `MergedEncoding`.
     """
 
     # (inputs, positions, start_index, segment_ids, mask) -> the encoding,
     # (seq, width) or (batch, seq, width).
     encode: Callable[..., Any]
-    # Whether positions may be reals, and not only integers.
+    # Whether positions may be floats, not only integers.
     REAL_POSITIONS: ClassVar[bool] = True
 
     def __init__(self, *, skip_masked: bool = False, **kwargs: Any) -> None:
@@ -73,7 +73,7 @@ class TokenEncoding(MergedEncoding):
         segment_ids: Any,
         mask: Any,
     ) -> tuple[Any, Any]:
-        """Check a call, and return the positions of its tokens and their mask.
+        """Checks a call; returns the positions of its tokens and their mask.
 
         Positions are None where all are counted from `start_index`.
         """
@@ -94,7 +94,7 @@ class TokenEncoding(MergedEncoding):
         segment_ids: Any = None,
         mask: Any = None,
     ) -> None:
-        """Raise `ValueError` for call arguments that do not fit together."""
+        """Raises `ValueError` for call arguments that exclude each other."""
         self.check_inputs(inputs)
         batch, seq, _ = inputs.shape
         check_position_tensors(
@@ -103,7 +103,7 @@ class TokenEncoding(MergedEncoding):
         if segment_ids is not None and self.skip_masked:
             raise ValueError(
                 "`segment_ids` cannot be used with skip_masked=True, which "
-                "counts positions another way"
+                "counts positions in another way"
             )
         if positions is None:
             return
@@ -111,6 +111,6 @@ class TokenEncoding(MergedEncoding):
             check_integers("positions", positions)
         if self.skip_masked:
             raise ValueError(
-                "`positions` says where every token stands, and cannot be "
+                "`positions` gives the position of every token, and cannot be "
                 "used with skip_masked=True"
             )

@@ -13,22 +13,23 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class AlibiBias(AttentionPosition):
-    """Scores fall with the distance, in each head at a slope of its own.
+    """Scores fall linearly with the distance, with a slope for each head.
 
     Head `h` of `n` has the slope `2 ** (-alibi_bias_max * h / n)`, counted
-    from 1; numbers of heads that are no power of two have the slopes of the
-    published code. No weights, any length; distances are taken in integers, or
-    in float32 where positions are real, whatever the compute dtype.
+    from 1; numbers of heads that are not a power of two have the slopes of the
+    published code. The layer has no weights and works for any length. Distances
+    are integers, or float32 if positions are floats, whatever the compute
+    dtype.
 
     Args:
         alibi_bias_max: The last slope is 2 to the power of minus this.
-        bidirectional: Whether scores fall towards later keys as well, as an
-            encoder needs it. If False, later keys are at distance 0: meant for
-            `use_causal_mask=True`, where it changes nothing.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        bidirectional: Whether scores also fall towards later keys, as needed
+            in an encoder. If False, later keys have distance 0: for use with
+            `use_causal_mask=True`, where it has no effect.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""The kinds of positions inside attention, by their names."""
+"""The kinds of positions inside attention, by name."""
 
 import inspect
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from keras_posenc.positional.relative_position_bias import RelativePositionBias
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.positional.transformer_xl_bias import TransformerXLBias
 
-#: Those that need no argument; in `analysis` they have the same names.
+#: The kinds that need no argument, with the same names as in `analysis`.
 ATTENTION_KINDS: dict[str, Callable[..., AttentionPosition]] = {
     "rotary": RotaryEmbedding,
     "alibi": AlibiBias,
@@ -31,15 +31,15 @@ ATTENTION_KINDS: dict[str, Callable[..., AttentionPosition]] = {
 def check_attention_position(
     value: Any, dtype: Any, name: str = "attention_position"
 ) -> AttentionPosition | None:
-    """Returns the position given, by name or config too, or None.
+    """Returns the position given, also by name or config, or None.
 
     Args:
         value: The argument.
-        dtype: That of a layer that is made here.
-        name: What the argument is called.
+        dtype: Dtype of a layer that is made here.
+        name: The name of the argument.
 
     Raises:
-        ValueError: None of these, or a name that is unknown.
+        ValueError: None of these, or an unknown name.
     """
     if isinstance(value, str) and value in ATTENTION_KINDS:
         return ATTENTION_KINDS[value](dtype=dtype, name=name)
@@ -56,7 +56,7 @@ def check_attention_position(
 
 
 def kind_meant(value: Any) -> str | None:
-    """The name of the kind that another name means, or None."""
+    """Returns the name of the kind that another name means, or None."""
     if not isinstance(value, str):
         return None
     known = {name: name for name in ATTENTION_KINDS}
@@ -68,7 +68,7 @@ def kind_meant(value: Any) -> str | None:
 
 
 def call_of(kind: type) -> str:
-    """How a class is called that was given instead of a layer."""
+    """Returns the code of a call of a class that was given as a layer."""
     required = ", ".join(
         f"{p.name}=..."
         for p in inspect.signature(kind).parameters.values()
@@ -86,7 +86,7 @@ def _advice(value: Any) -> str:
     if isinstance(value, str):
         if misspelt(value, ("shaw", "relative", "RelativePositionEmbedding")):
             return (
-                ", which is a layer to give: "
+                ", which must be given as a layer: "
                 "keras_posenc.RelativePositionEmbedding(max_distance=16)"
             )
         if misspelt(value, ("sinusoidal", "sinusoid", "PositionalEncoding")):

@@ -1,4 +1,4 @@
-"""The three places where a position can enter attention."""
+"""The base class of positions inside attention, with its three hooks."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -12,40 +12,40 @@ class AttentionPosition(NamedArguments, keras.Layer):
     """Base class of positions inside attention.
 
     A subclass defines any of three hooks as methods; a hook that stays None is
-    absent and costs nothing. Where `values` is absent, attention may run as
-    one fused operation.
+    absent and costs nothing. Without `values`, attention may run as one fused
+    operation.
 
-    - `rotate(x, positions)`: queries or keys, `(batch, heads, seq, dim)`, in,
-      and the same shape out; for rotary embeddings.
-    - `bias(query, key, query_positions, key_positions)`: a term of the scores
-      of rank 4 that broadcasts to `(batch, heads, query, key)`. `query` is
-      scaled by `1 / sqrt(dim)`, `(batch, heads, query, dim)`; `key` is not,
-      and may have fewer heads, `(batch, key_value_heads, key, dim)`.
-    - `values(weights, query_positions, key_positions)`: an addition to the
-      attended values, `(batch, heads, query, dim)`, from the weights
+    - `rotate(x, positions)`: rotates queries or keys,
+      `(batch, heads, seq, dim)`, and returns the same shape.
+    - `bias(query, key, query_positions, key_positions)`: returns a term of the
+      scores, of rank 4, that broadcasts to `(batch, heads, query, key)`.
+      `query` is scaled by `1 / sqrt(dim)`, `(batch, heads, query, dim)`; `key`
+      is not, and may have fewer heads, `(batch, key_value_heads, key, dim)`.
+    - `values(weights, query_positions, key_positions)`: returns an addition to
+      the outputs of attention, `(batch, heads, query, dim)`, from the weights
       `(batch, heads, query, key)`.
 
-    Positions come as `(1, seq)` or `(batch, seq)`, integers or reals, and
-    queries and keys apart: nothing here assumes that they are the same
-    sequence. `build(input_shape)` receives the shape of the queries,
-    `(batch, heads, seq, dim)`. One layer may serve several blocks, which then
-    share its weights: those of a `TransformerEncoder` share it after saving
-    and loading too, while blocks of one's own each load a copy.
+    Positions are `(1, seq)` or `(batch, seq)`, integers or floats, given for
+    queries and keys separately, which may be different sequences.
+    `build(input_shape)` receives the shape of the queries,
+    `(batch, heads, seq, dim)`. Several blocks may use one layer, and then
+    share its weights. Those of a `TransformerEncoder` still share it after
+    saving and loading; blocks in your own model each load a copy.
 
-    Padded tokens stand at 0, whatever `positions` says of them. Where
-    `uses_length` is True, an answer for one token depends on how far the
-    others go, and padding that was counted stands at 0 as well, for all
-    positions of the same encoder.
+    Padding has position 0, whatever `positions` contains for it. If
+    `uses_length` is True, the result for one token depends on the positions of
+    the others; then padding has position 0 also where positions are counted,
+    for all layers of the same encoder.
 
-    A hook may compute in whatever dtype it needs, and its result is cast to
-    the attention's. Its weights come in their own dtype, float32 under a mixed
-    policy too: positions do not survive a lower one.
+    A hook may compute in any dtype; its result is cast to the attention's. Its
+    weights keep their own dtype, float32 under a mixed policy too, because
+    positions need that precision.
 
-    A hook draws no random numbers and changes no variable: training on long
-    texts computes it twice, block by block, and must find the same.
+    A hook must not draw random numbers or change variables: training on long
+    texts computes it twice, block by block, and both results must be equal.
 
-    A subclass that is to be saved is registered with Keras, and says in
-    `get_config` what its constructor takes, as any layer of one's own.
+    To be saved, a subclass must be registered with Keras and return its
+    constructor arguments in `get_config`, as any custom layer.
 
     Example:
     >>> import keras
@@ -70,6 +70,6 @@ class AttentionPosition(NamedArguments, keras.Layer):
     uses_length: bool = False
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
-        # A hook is called by whichever layer attends, whose autocasting would
-        # otherwise decide in what dtype the weights come.
+        # A hook is called by another layer, whose autocasting would otherwise
+        # decide the dtype of the weights.
         return super().add_weight(*args, **{"autocast": False, **kwargs})

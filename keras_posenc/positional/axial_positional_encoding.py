@@ -32,19 +32,20 @@ GRIDS = {
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class AxialPositionalEncoding(MergedEncoding):
-    """Adds an encoding of each cell's place in a grid to the inputs.
+    """Adds an encoding of each cell's position in a grid to the inputs.
 
     The columns are split evenly among the axes, an even number for each (the
-    last axis has what is left), and each axis fills its own with the encoding
-    of its coordinate: the sinusoid, exact as in `PositionalEncoding`, for
-    grids of any size; or learned rows, for grids up to `grid_shape`.
+    last axis has the rest). Each axis fills its columns with the encoding of
+    its coordinate: the sinusoid, exact as in `PositionalEncoding`, for grids
+    of any size; or learned rows, for grids up to `grid_shape`.
 
     With the defaults this equals tatp22's `PositionalEncoding1D`, `2D` and
     `3D`. With `layout="halves"` and a width divisible by 4 it is the table of
-    MoCo v3 and MAE, whose columns for the width of the image come first:
-    `last_axis_first=True`. That of Big Vision's ViT (`posemb_sincos_2d`), whose
-    exponents run from 0 to 1 *inclusive* over `n = dim / 4` frequencies, has
-    `max_wavelength = 10000 ** (n / (n - 1))` besides.
+    MoCo v3 and MAE; these have the columns for the width of the image first:
+    `last_axis_first=True`. For the table of Big Vision's ViT
+    (`posemb_sincos_2d`), whose exponents run from 0 to 1 *inclusive* over
+    `n = dim / 4` frequencies, also give `max_wavelength = 10000 ** (n / (n -
+    1))`.
 
     Args:
         num_axes: 1 (sequences), 2 (images) or 3 (volumes).
@@ -55,32 +56,32 @@ class AxialPositionalEncoding(MergedEncoding):
         layout: `"interleaved"` or `"halves"`, within each axis's columns. Not
             with `grid_shape`.
         last_axis_first: Whether the columns of the last axis come first.
-        merge_mode: `"add"` to the inputs, `"concat"` behind them, or None for
+        merge_mode: `"add"` to the inputs, `"concat"` after them, or None for
             the encoding alone.
-        encoding_dim: Width of the encoding where it is concatenated; by
-            default the inputs' own. Only with `merge_mode="concat"`.
-        dropout: Rate of the dropout behind the merge, in [0, 1).
+        encoding_dim: Width of a concatenated encoding; by default the inputs'
+            own. Only with `merge_mode="concat"`.
+        dropout: Rate of the dropout after the merge, in [0, 1).
         embeddings_initializer: Initializer of learned tables.
         embeddings_regularizer: Regularizer of the tables, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, height, width, dim)` for two
             axes, `(batch, height, width, depth, dim)` for three, `(batch,
-            length, dim)` for one. Sizes may be unknown, and differ from call
-            to call.
+            length, dim)` for one. Sizes may be dynamic, and differ between
+            calls.
         training: Whether dropout is active.
 
     Returns:
         The inputs' shape, in the layer's compute dtype; wider by
         `encoding_dim` with `merge_mode="concat"`. A mask passes through. Cells
-        beyond a learned table are an error where the sizes are known as the
-        layer is called, and NaN where they are known only in the graph.
+        beyond a learned table raise `ValueError` if the sizes are static, and
+        are NaN if they are dynamic.
 
     Raises:
-        ValueError: An argument that is none of the above; inputs of another
-            rank, not of a float dtype, or of unknown width; a width that
-            leaves no column for the last axis.
+        ValueError: An invalid argument; inputs of another rank, not of a float
+            dtype, or of unknown width; a width that leaves no column for the
+            last axis.
 
     Example:
     >>> import keras
@@ -131,8 +132,8 @@ class AxialPositionalEncoding(MergedEncoding):
             ):
                 if value != default:
                     raise ValueError(
-                        f"`{name}` is the sinusoid's, and cannot be used with "
-                        f"grid_shape. Received: {name}={value!r}, "
+                        f"`{name}` is an option of the sinusoid, and cannot be "
+                        f"used with grid_shape. Received: {name}={value!r}, "
                         f"grid_shape={self.grid_shape}"
                     )
         self.last_axis_first = check_bool("last_axis_first", last_axis_first)
@@ -187,10 +188,10 @@ class AxialPositionalEncoding(MergedEncoding):
         )
 
     def resized(self, grid_shape: Sequence[int]) -> "AxialPositionalEncoding":
-        """A layer with tables of other lengths, made from this one's.
+        """Returns a layer with tables of other lengths, from this one's.
 
-        Each table is interpolated linearly, its ends kept, as
-        `PositionEmbedding.resized` does.
+        Each table is interpolated linearly between its first and last row, as
+        by `PositionEmbedding.resized`.
 
         Args:
             grid_shape: The new largest size of each axis.
@@ -199,13 +200,13 @@ class AxialPositionalEncoding(MergedEncoding):
             A new `AxialPositionalEncoding`, built if this one is.
 
         Raises:
-            ValueError: `grid_shape` does not fit, or this layer learns
-                nothing and takes any size as it is.
+            ValueError: `grid_shape` is invalid, or this layer has no tables:
+                then it takes any size already.
         """
         if self.grid_shape is None:
             raise ValueError(
                 "`resized` is for learned tables; the sinusoid takes any size "
-                "as it is"
+                "already"
             )
         sizes = _check_grid_shape(grid_shape, self.num_axes)
         layer = type(self).from_config(
@@ -219,7 +220,7 @@ class AxialPositionalEncoding(MergedEncoding):
         return layer
 
     def _widths(self, dim: int) -> list[int]:
-        """Columns of each axis, in the order of the axes."""
+        """Returns the columns of each axis, in the order of the axes."""
         widths = axis_widths(self.encoding_width(dim), self.num_axes)
         return widths[::-1] if self.last_axis_first else widths
 

@@ -1,4 +1,4 @@
-"""DeBERTa's scores between contents and positions, as a layer."""
+"""DeBERTa's disentangled attention, as a layer."""
 
 from typing import Any
 
@@ -24,25 +24,25 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class DisentangledBias(AttentionPosition):
-    """Adds what a token's content says of distances, as query and as key.
+    """Adds scores between contents and distances, for query and for key.
 
     Each bucket of distances has two learned vectors for each head. The score
-    of a query and a key grows by the product of the query with the first
-    vector of their bucket, and of the key with the second one. `num_buckets //
-    2` distances on each side have a bucket each, and ranges that grow
-    geometrically up to `max_distance` the others. Real positions count by the
-    whole part of their difference.
+    of a query and a key gains the product of the query with the first vector
+    of their bucket, and of the key with the second one. On each side,
+    `num_buckets // 2` distances have a bucket each; the other buckets are
+    ranges that grow geometrically up to `max_distance`. Float positions count
+    by the whole part of their difference.
 
     Args:
         num_buckets: Number of buckets on each side, at least 4.
-        max_distance: Distance from which on all are alike; above
+        max_distance: From this distance on all share a bucket; above
             `num_buckets // 2 + 1`.
         embeddings_initializer: Initializer of the vectors.
         embeddings_regularizer: Regularizer of the vectors, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, or queries of another
+        ValueError: An invalid argument, or queries of another
             shape than built for.
 
     Example:
@@ -90,7 +90,7 @@ class DisentangledBias(AttentionPosition):
 
     def build(self, input_shape: Any) -> None:
         _, heads, _, dim = input_shape
-        # What queries meet, and what keys meet.
+        # For queries, and for keys.
         self.key_embeddings, self.query_embeddings = (
             self.add_weight(
                 shape=(2 * self.num_buckets, heads, dim),
@@ -125,7 +125,7 @@ class DisentangledBias(AttentionPosition):
             ),
             index,
         )
-        # Queries are scaled, and what stands for them is likewise.
+        # Queries are scaled, so what is used in their place must be too.
         table = ops.cast(self.query_embeddings, dtype) * shape[1] ** -0.5
         by_key = take_by_distance(
             matmul_rows_of_heads(ops.cast(key, dtype), table),

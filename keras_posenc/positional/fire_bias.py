@@ -17,31 +17,32 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class FireBias(AttentionPosition):
-    """A small network turns the distance into the bias of each head.
+    """Computes each head's bias with a small network of the distance.
 
-    What the network sees is `log(1 + c distance) / log(1 + c reach)`, a share
-    between 0 and 1 however long the text is. `reach` is how far the query
-    could look back, its own position, or a learned threshold where that is
-    more; `c` is learned, as a logarithm like the threshold, so that both stay
-    positive. The network's last layer has no bias, which would change no
-    softmax. The paper is about causal models: for later keys
-    (`bidirectional=True`) the distance is absolute, and `reach` the position
-    of whichever of the two is later, which leaves earlier keys as they are.
+    The network's input is `log(1 + c distance) / log(1 + c reach)`, a number
+    from 0 to 1 for a text of any length. `reach` is how far the query could
+    look back, which is its own position, or a learned threshold if that is
+    larger. `c` is learned, as a logarithm like the threshold, so that both stay
+    positive. The last layer of the network has no bias, which would not change
+    a softmax. The paper is about causal models. For later keys
+    (`bidirectional=True`) the distance is absolute, and `reach` is the position
+    of the later of the two, which does not change earlier keys.
 
-    Unlike those of other relative schemes, the bias of two tokens depends on
-    where they stand: `positions` should count from 0.
+    Unlike in other kinds of relative positions, the bias of two tokens depends
+    on their positions, not only on the distance: `positions` should count
+    from 0.
 
     Args:
         hidden_dim: Width of the network's one hidden layer.
-        initial_threshold: The threshold at first, in tokens.
-        bidirectional: Whether later keys have distances. If False, they are at
-            distance 0: meant for `use_causal_mask=True`.
+        initial_threshold: The initial threshold, in tokens.
+        bidirectional: Whether later keys have distances. If False, they have
+            distance 0: for use with `use_causal_mask=True`.
         kernel_initializer: Initializer of the network's kernels.
         kernel_regularizer: Regularizer of both kernels, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, or queries of
+        ValueError: An invalid argument, or queries of
             another number of heads than built for.
 
     Example:

@@ -1,4 +1,4 @@
-"""The simplest encodings: the index, and its share of the length."""
+"""The simplest encodings: the index, and the index divided by the length."""
 
 from typing import Any
 
@@ -17,35 +17,35 @@ from keras_posenc.positional._token_encoding import TokenEncoding
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class IndexEncoding(TokenEncoding):
-    """Adds the index of each token, or its share of the length, to the inputs.
+    """Adds the index of each token, maybe divided by the length, to the inputs.
 
-    One number for each token, and here to compare with: the index grows with
-    the length and soon drowns the embedding, and the index over the length
+    One number for each token, for comparison only. The index grows with the
+    length and soon dominates the embedding. The index divided by the length
     puts neighbours at a distance that depends on the length. The sinusoid of
     `PositionalEncoding` does neither.
 
     Args:
         normalize: Whether to divide by the number of unmasked tokens in the
-            row, or in the token's segment where there are `segment_ids`.
-            Tokens counted from 0 then lie in [0, 1). Padding on the left
-            needs `skip_masked` as well, not to be counted as positions.
+            row, or in the token's segment if there are `segment_ids`. Tokens
+            counted from 0 are then in [0, 1). With padding on the left, give
+            `skip_masked` too, so that padding is not counted.
         merge_mode: `"add"` to every column of the inputs, `"concat"` as one
-            more column, or None for that column alone. What is added to every
-            column alike, a layer normalisation takes out again: concatenate
-            in front of pre-norm blocks.
+            more column, or None for that column alone. Before pre-norm blocks
+            use `"concat"`: layer normalization removes what is added to every
+            column equally.
         skip_masked: Whether only unmasked tokens count, as in
             `PositionalEncoding`.
-        dropout: Rate of the dropout behind the merge, in [0, 1).
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        dropout: Rate of the dropout after the merge, in [0, 1).
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
-        positions: Integers or reals, `(seq,)` or `(batch, seq)`. A position
-            that is NaN or beyond 2**24 in magnitude is encoded as NaN, but
-            that of a masked token as 0, whatever it is. Not together with
-            `start_index` or `skip_masked`.
+        positions: Integers or floats, `(seq,)` or `(batch, seq)`. A position
+            that is NaN or beyond 2**24 in magnitude is encoded as NaN; that of
+            a masked token always as 0. Not together with `start_index` or
+            `skip_masked`.
         start_index: Position of the first token: an integer or `(batch,)`
-            integers, negative ones too.
+            integers, which may be negative.
         segment_ids: Integers of shape `(batch, seq)`, as in
             `PositionalEncoding`.
         mask: Bool `(batch, seq)`, True for a token. By default the mask that
@@ -58,8 +58,8 @@ class IndexEncoding(TokenEncoding):
         passes through.
 
     Raises:
-        ValueError: An argument that is none of the above; inputs that are not
-            of rank 3, not of a float dtype, or of unknown or zero width.
+        ValueError: An invalid argument; inputs that are not of rank 3, not of
+            a float dtype, or of unknown or zero width.
 
     Example:
     >>> import keras_posenc as kp
@@ -72,7 +72,7 @@ class IndexEncoding(TokenEncoding):
 
     References:
         - [Gehring et al., 2017](https://arxiv.org/abs/1705.03122), of which
-          this is the plainest form: a sense of where in the input it stands.
+          this is the simplest form
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Kernelised relative biases, as a layer."""
+"""Kernelized relative biases, as a layer."""
 
 from typing import Any
 
@@ -21,21 +21,20 @@ from keras_posenc.positional.attention_position import AttentionPosition
 class KerpleBias(AttentionPosition):
     """Scores fall with the distance, along a curve that each head learns.
 
-    `-scale * log(1 + rate * distance)`, or `-scale * distance ** exponent`:
-    two numbers for each head, and any length. Scale and rate are the
-    exponentials of the weights, and the exponent is twice their sigmoid, so
-    that they stay in the ranges in which the paper's kernels are defined; all
-    are 1 at first.
+    `-scale * log(1 + rate * distance)`, or `-scale * distance ** exponent`,
+    with two numbers for each head, for any length. Scale and rate are
+    exponentials of the weights, and the exponent is twice their sigmoid: so
+    they stay in the ranges for which the paper defines its kernels. All are 1
+    initially.
 
     Args:
         variant: `"log"`, which the paper found best, or `"power"`.
-        bidirectional: Whether scores fall towards later keys as well. If
-            False, later keys are at distance 0: meant for
-            `use_causal_mask=True`.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        bidirectional: Whether scores also fall towards later keys. If False,
+            later keys have distance 0: for use with `use_causal_mask=True`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, or queries of
+        ValueError: An invalid argument, or queries of
             another number of heads than built for.
 
     Example:
@@ -91,7 +90,7 @@ class KerpleBias(AttentionPosition):
             rate = ops.exp(ops.cast(self.log_rate, dtype))
             return kerple_log(distance, scale=scale, rate=rate)
         exponent = 2 * ops.sigmoid(ops.cast(self.exponent_logit, dtype))
-        # No power of NaN: 0 is taken apart, and LiteRT's exponential ends.
+        # Not a power of NaN: 0 is separated, and LiteRT's exponential fails.
         return nan_where_unknown(
             kerple_power(distance, scale=scale, exponent=exponent),
             query_positions=query_positions,

@@ -18,26 +18,26 @@ from keras_posenc.positional._token_encoding import TokenEncoding
 class PositionEmbedding(TokenEncoding):
     """Adds a learned vector for each position to the inputs.
 
-    A position outside the table is an error wherever it can be known: from
-    the shapes, and from the values where the layer runs eagerly. In a graph,
-    compiled or exported, such a token is encoded as NaN, never as some other
-    row; where it is masked, it takes the nearest row, or row 0 if `positions`
-    are given.
+    A position outside the table raises `ValueError` wherever it is known: from
+    the shapes, and from the values if the layer runs eagerly. In a graph,
+    compiled or exported, such a token is encoded as NaN, never as another row;
+    if it is masked, it gets the nearest row, or row 0 if `positions` are
+    given.
 
     Args:
         sequence_length: Number of positions in the table, 0 to
             `sequence_length - 1`.
-        merge_mode: `"add"` to the inputs, `"concat"` behind them, or None for
+        merge_mode: `"add"` to the inputs, `"concat"` after them, or None for
             the embedding alone.
-        encoding_dim: Width of the embedding where it is concatenated; by
-            default the inputs' own. Only with `merge_mode="concat"`.
+        encoding_dim: Width of a concatenated embedding; by default the inputs'
+            own. Only with `merge_mode="concat"`.
         skip_masked: Whether only unmasked tokens count, as in
             `PositionalEncoding`.
-        dropout: Rate of the dropout behind the merge, in [0, 1).
+        dropout: Rate of the dropout after the merge, in [0, 1).
         embeddings_initializer: Initializer of the table.
         embeddings_regularizer: Regularizer of the table, or None.
         embeddings_constraint: Constraint of the table, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -56,9 +56,9 @@ class PositionEmbedding(TokenEncoding):
         encoding_dim)` with `merge_mode="concat"`. The mask passes through.
 
     Raises:
-        ValueError: An argument that is none of the above; inputs longer than
-            the table, or positions outside it; inputs that are not of rank 3,
-            not of a float dtype, or of unknown or zero width.
+        ValueError: An invalid argument; inputs longer than the table, or
+            positions outside it; inputs that are not of rank 3, not of a float
+            dtype, or of unknown or zero width.
 
     Example:
     >>> import keras
@@ -133,11 +133,11 @@ class PositionEmbedding(TokenEncoding):
     ) -> Any:
         if positions is None:
             seq = inputs.shape[1]
-            if self.skip_masked:  # without a mask, which is known only now
+            if self.skip_masked:  # if there is no mask, known only now
                 self._check_length(seq, start_index)
             positions = plain_positions(start_index, ops.shape(inputs)[1])
             if seq is not None and known_values(start_index) is not None:
-                mask = None  # no token stands outside, as has been checked
+                mask = None  # no token is outside the table: checked
         else:
             self._check_positions(positions, mask)
         return rows_at(
@@ -157,10 +157,10 @@ class PositionEmbedding(TokenEncoding):
             self._check_length(inputs.shape[1], start_index)
 
     def resized(self, sequence_length: int) -> "PositionEmbedding":
-        """Make a layer with a table of another length from this one's.
+        """Returns a layer with a table of another length, from this one's.
 
         The table is interpolated linearly between its first and its last row.
-        The new layer has the same configuration, the name included, so that
+        The new layer has the same configuration, including its name, so that
         the weights around it still load.
 
         Args:
@@ -183,9 +183,9 @@ class PositionEmbedding(TokenEncoding):
         return layer
 
     def _check_length(self, seq: Any, start_index: Any) -> None:
-        """Check positions that are counted against the table, if known."""
+        """Checks counted positions against the table, if they are known."""
         start = known_values(start_index)
-        # JAX has a symbol for an unknown one, which cannot be compared.
+        # JAX has a symbol for a dynamic size, which cannot be compared.
         if not isinstance(seq, int) or not seq:
             return
         if start is None or not start.size:
@@ -196,7 +196,7 @@ class PositionEmbedding(TokenEncoding):
             )
 
     def _check_positions(self, positions: Any, mask: Any) -> None:
-        """Check positions of unmasked tokens against the table, if known."""
+        """Checks positions of unmasked tokens against the table, if known."""
         values = known_values(positions)
         real = None if mask is None else known_values(mask)
         if values is None or (mask is not None and real is None):

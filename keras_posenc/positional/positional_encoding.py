@@ -19,45 +19,45 @@ class PositionalEncoding(TokenEncoding):
 
     Column `2 j` of the encoding of position `p` is `sin(p w_j)` and column
     `2 j + 1` is `cos(p w_j)`, with `w_j = max_wavelength ** (-2 j / dim)`. The
-    layer has no weights and no longest length: any length, any position up to
-    2**24 is exact to 5.8e-7 in float32 (2.1e-7 below position 4 096; a real
-    position that is not whole adds at most 3e-7), and to the rounding of that
-    in float16 and bfloat16.
+    layer has no weights and no maximum length. Every position up to 2**24 has
+    an error of at most 5.8e-7 in float32 (2.1e-7 below position 4,096; a float
+    position that is not whole adds at most 3e-7), plus one rounding in float16
+    and bfloat16.
 
     Args:
         max_wavelength: The base of the geometric progression of wavelengths;
             a finite number of at least 1.
-        layout: `"interleaved"` (the paper) or `"halves"` (all the sines, then
-            all the cosines). An odd width has one more sine than cosines.
-        merge_mode: `"add"` to the inputs, `"concat"` behind them, or None for
+        layout: `"interleaved"` (the paper) or `"halves"` (all sines, then all
+            cosines). An odd width has one more sine than cosines.
+        merge_mode: `"add"` to the inputs, `"concat"` after them, or None for
             the encoding alone.
-        encoding_dim: Width of the encoding where it is concatenated; by
-            default the inputs' own. Only with `merge_mode="concat"`.
+        encoding_dim: Width of a concatenated encoding; by default the inputs'
+            own. Only with `merge_mode="concat"`.
         scale_inputs: Whether to multiply the inputs by `sqrt(dim)` first, as
             the paper does with its embeddings.
-        skip_masked: Whether only unmasked tokens count, so that left padding
-            changes nothing. A masked token takes the position of the last
-            unmasked one before it. Without a mask it changes nothing.
-        dropout: Rate of the dropout behind the sum, in [0, 1).
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        skip_masked: Whether only unmasked tokens count, so that padding on the
+            left has no effect. A masked token has the position of the last
+            unmasked one before it. Without a mask it has no effect.
+        dropout: Rate of the dropout after the sum, in [0, 1).
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
-        positions: Integers or reals, `(seq,)` or `(batch, seq)`. A position
-            that is NaN or beyond 2**24 in magnitude is encoded as NaN, but
-            that of a masked token as 0, whatever it is. Not together with
-            `start_index` or `skip_masked`.
+        positions: Integers or floats, `(seq,)` or `(batch, seq)`. A position
+            that is NaN or beyond 2**24 in magnitude is encoded as NaN; that of
+            a masked token always as 0. Not together with `start_index` or
+            `skip_masked`.
         start_index: Position of the first token: an integer or `(batch,)`
-            integers, negative ones too. Positions that are counted are held
-            to the same range.
+            integers, which may be negative. Counted positions have the same
+            range.
         segment_ids: Integers of shape `(batch, seq)`. Positions start again
             at `start_index` with each segment of a packed row; segments are
-            contiguous. Given `positions` stay as they are, and say the same
-            in other words. Not together with `skip_masked`.
+            contiguous. They do not change `positions` that are given. Not
+            together with `skip_masked`.
         mask: Bool `(batch, seq)`, True for a token. By default the mask that
-            the inputs carry. It says what counts and what is hidden from
-            `positions`; the inputs' padding is encoded as any token, and NaN
-            there stays there.
+            the inputs carry. It decides which tokens count, and which
+            `positions` are ignored. Padding of the inputs is encoded as any
+            token; NaN there stays there.
         training: Whether dropout is active.
 
     Returns:
@@ -65,8 +65,8 @@ class PositionalEncoding(TokenEncoding):
         encoding_dim)` with `merge_mode="concat"`. The mask passes through.
 
     Raises:
-        ValueError: An argument that is none of the above; inputs that are not
-            of rank 3, not of a float dtype, or of unknown or zero width.
+        ValueError: An invalid argument; inputs that are not of rank 3, not of
+            a float dtype, or of unknown or zero width.
 
     Example:
     >>> import keras

@@ -1,4 +1,4 @@
-"""Random positions in training, so that longer sequences are no surprise."""
+"""Random positions in training, to prepare a model for longer sequences."""
 
 from typing import Any
 
@@ -25,45 +25,44 @@ INFERENCE = ("spread", "count")
 class RandomizedPositions(NamedArguments, keras.Layer):
     """Positions for other layers: random but sorted in training, else even.
 
-    In training each row of the batch gets as many different positions as it
-    has tokens, drawn evenly from `0 ... max_position - 1` and sorted. What a
-    model learns from is then the order of its tokens, at positions that longer
-    sequences reach as well. Otherwise a row's tokens stand at the means of
-    such draws, rounded down: spread evenly over the same range, and the same
-    every time. (The paper's published code draws there too. Counted from 0,
-    tokens stand closer together than in almost any draw, which a model may
-    never have seen.)
+    In training each row gets as many different positions as it has tokens,
+    drawn uniformly from `0 ... max_position - 1` and sorted. So a model learns
+    the order of tokens, at positions that longer sequences have as well.
+    Outside training, tokens have the means of such draws, rounded down: spread
+    evenly over the same range, and always the same. (The paper's published
+    code draws positions there too. Positions 0, 1, 2 ... would be closer
+    together than in almost any draw, and so unknown to the model.)
 
-    Hand the result as `positions` to any layer that takes them, and the same
+    Give the result as `positions` to any layer that takes them, and the same
     one to all layers of a model. A draw sorts `max_position` random numbers
-    for each row; exported models draw none.
+    for each row; exported models do not draw.
 
     Args:
         max_position: Number of positions to draw from; at least the length of
             every sequence, in training or not, and at most 2**24.
-        inference: `"spread"` for the means of the draws where none are drawn,
-            or `"count"` for 0, 1, 2 ...
+        inference: `"spread"` for the means of the draws outside training, or
+            `"count"` for 0, 1, 2 ...
         skip_masked: Whether only unmasked tokens count, as in
-            `PositionalEncoding`: a masked token takes the position of the last
+            `PositionalEncoding`: a masked token has the position of the last
             unmasked one before it.
         seed: Seed of the draws, an integer; random by default.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
-        inputs: Tensor of shape `(batch, seq, ...)`, of which only the shape
-            and the mask are used: ids or embeddings.
+        inputs: Tensor of shape `(batch, seq, ...)`, ids or embeddings: only
+            its shape and mask are used.
         mask: Bool `(batch, seq)`, True for a token. By default the mask that
-            the inputs carry. Padding behind the last token of a row, which is
-            none of its length, stands with that token.
+            the inputs carry. Padding after the last token of a row does not
+            count as length, and has the position of that token.
         training: Whether to draw.
 
     Returns:
-        int32 `(batch, seq)`, rising from token to token; no mask.
+        int32 `(batch, seq)`, increasing from token to token; without a mask.
 
     Raises:
-        ValueError: An argument that is none of the above; inputs of rank below
-            2, or longer than `max_position`. A length known only in the graph
-            fails there in training, and otherwise is counted from 0.
+        ValueError: An invalid argument; inputs of rank below 2, or longer than
+            `max_position`. A graph with a dynamic length fails in training if
+            it is too long, and otherwise counts from 0.
 
     Example:
     >>> import keras
@@ -91,7 +90,7 @@ class RandomizedPositions(NamedArguments, keras.Layer):
         self.max_position = check_positive_int("max_position", max_position)
         if self.max_position > 2**24:
             raise ValueError(
-                "`max_position` must be at most 2**24, beyond which encodings "
+                "`max_position` must be at most 2**24, where encodings "
                 f"end. Received: max_position={max_position!r}"
             )
         self.inference = check_choice("inference", inference, INFERENCE)
@@ -114,7 +113,7 @@ class RandomizedPositions(NamedArguments, keras.Layer):
         mask = resolve_mask(mask, inputs)
         self._check_call(inputs, mask)
         batch, seq = ops.shape(inputs)[:2]
-        # Where each token stands among those of its row, and their number.
+        # The index of each token in its row, and the number of tokens.
         rank, count = ops.expand_dims(plain_positions(0, seq), 0), None
         if mask is not None:
             count = (token_counts if self.skip_masked else row_lengths)(mask)

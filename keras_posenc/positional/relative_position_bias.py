@@ -19,26 +19,26 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class RelativePositionBias(AttentionPosition):
-    """Adds to each score a learned number of the distance's bucket and head.
+    """Adds a learned number to each score, by bucket of distances and head.
 
     Half of the buckets hold one distance each, the others ranges that grow
-    geometrically; the last one is of `max_distance` and all beyond. T5 shares
-    one such layer between all its blocks. Real positions count by the whole
+    geometrically; the last one holds `max_distance` and all beyond. T5 shares
+    one such layer between all its blocks. Float positions count by the whole
     part of their difference.
 
     Args:
-        num_buckets: Number of buckets; with `bidirectional` even, half of them
+        num_buckets: Number of buckets; even with `bidirectional`, half of them
             for later keys.
-        max_distance: Distance from which on all are alike; above the number
-            of buckets that hold one distance each.
-        bidirectional: Whether later keys have buckets. If False, they are at
-            distance 0: meant for `use_causal_mask=True`.
+        max_distance: From this distance on all share a bucket; above the
+            number of buckets with one distance each.
+        bidirectional: Whether later keys have buckets. If False, they have
+            distance 0: for use with `use_causal_mask=True`.
         embeddings_initializer: Initializer of the numbers.
         embeddings_regularizer: Regularizer of the numbers, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, or queries of
+        ValueError: An invalid argument, or queries of
             another number of heads than built for.
 
     Example:
@@ -80,8 +80,8 @@ class RelativePositionBias(AttentionPosition):
         if self.max_distance <= exact:
             raise ValueError(
                 f"`max_distance` must be above {exact}, the number of buckets "
-                f"of one distance each. Received: max_distance={max_distance}, "
-                f"num_buckets={num_buckets}"
+                f"with one distance each. Received: max_distance={max_distance}"
+                f", num_buckets={num_buckets}"
             )
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer

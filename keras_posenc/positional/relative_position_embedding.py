@@ -19,24 +19,24 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class RelativePositionEmbedding(AttentionPosition):
-    """Learned vectors of the distance, beside the keys and the values.
+    """Adds learned vectors of the distance to keys and values.
 
-    The score of a query and a key gains `query · a[distance]`, and what a
-    query attends to gains the weighted sum of `b[distance]`, with distances
-    clipped to `max_distance` both ways and tables that all heads share. No
-    tensor holds a vector for each pair of tokens: scores are taken by
-    distance, and weights summed by distance.
+    The score of a query and a key gains `query · a[distance]`, and the output
+    for a query gains the weighted sum of `b[distance]`. Distances are clipped
+    to `max_distance` on both sides, and all heads share the tables. No tensor
+    has a vector for each pair of tokens: scores are looked up by distance, and
+    weights are summed by distance.
 
     Args:
-        max_distance: Distance from which on all are alike.
-        values: Whether values gain something as well as keys. Without, the
-            attention may run as one fused operation.
+        max_distance: From this distance on all share a vector.
+        values: Whether to add vectors to values, not only to keys. Without,
+            the attention may run as one fused operation.
         embeddings_initializer: Initializer of both tables.
         embeddings_regularizer: Regularizer of both tables, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, or queries of
+        ValueError: An invalid argument, or queries of
             another width than built for.
 
     Example:
@@ -65,7 +65,7 @@ class RelativePositionEmbedding(AttentionPosition):
         self.max_distance = check_positive_int("max_distance", max_distance)
         self.has_values = check_bool("values", values)
         if not self.has_values:
-            # The hook, which is then absent.
+            # None: the hook is absent.
             self.values = None  # type: ignore[method-assign, assignment]
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer

@@ -1,4 +1,4 @@
-"""Rotary position embeddings, in attention or as a layer of their own."""
+"""Rotary position embeddings, in attention or as a separate layer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,43 +29,43 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class RotaryEmbedding(AttentionPosition):
-    """Turns pairs of features by angles that grow with the position.
+    """Rotates pairs of features by angles that grow with the position.
 
-    Scores then depend on differences of positions alone. Pair `j` of `dim`
-    features turns by `position * max_wavelength ** (-2 j / dim)`; `scaling`
-    changes that for texts longer than those trained on. As
-    `attention_position` of an encoder the layer turns queries and keys; called
-    on a tensor it turns the tensor.
+    Scores then depend only on differences of positions. Pair `j` of `dim`
+    features is rotated by `position * max_wavelength ** (-2 j / dim)`;
+    `scaling` changes that for texts longer than those in training. As the
+    `attention_position` of an encoder the layer rotates queries and keys;
+    called on a tensor it rotates the tensor.
 
-    Sines and cosines are accurate to 5.8e-7 up to position 2**24, however long
-    the context; the scaling `"dynamic"`, in rows longer than the original
-    length, has frequencies of float32 accuracy.
+    Sines and cosines have errors of at most 5.8e-7 up to position 2**24,
+    however long the context is; with the scaling `"dynamic"`, in rows longer
+    than the original length, frequencies have float32 accuracy.
 
     Args:
         max_wavelength: The base of the progression of wavelengths, at least 1.
         scaling: How frequencies are scaled for long contexts: None, or a dict
             with the keys of Hugging Face's `rope_scaling`. (Its
-            `rope_parameters` have two keys more, here arguments:
+            `rope_parameters` have two more keys, which are arguments here:
             `partial_rotary_factor`, and `rope_theta`, here `max_wavelength`.)
             The keys of each `"rope_type"`:
 
             - `"default"`: none; frequencies are not scaled.
             - `"linear"`: all are divided by `"factor"`, how many times longer
-              the context is to become.
+              the context becomes.
             - `"dynamic"`: the base grows with the length of each row beyond
-              `"original_max_position_embeddings"`, the length trained on;
+              `"original_max_position_embeddings"`, the length in training;
               `"factor"`.
             - `"yarn"`: low frequencies are divided, high ones kept;
               `"factor"` and `"original_max_position_embeddings"`. Optional:
-              `"beta_fast"` (32), turns within that length from which on a
-              frequency is kept; `"beta_slow"` (1), turns up to which it is
-              divided; `"truncate"` (True), whether the ramp between them
-              begins and ends at whole pairs, as in yarn's published code;
-              `"attention_factor"`, which multiplies the result, by default as
-              in the paper; or, instead of it, `"mscale"`, its growth with the
-              logarithm of `"factor"` (1 in the paper), and
-              `"mscale_all_dim"`, the part of that growth which a model has in
-              its scores already (DeepSeek's do).
+              `"beta_fast"` (32): a frequency with at least this many turns
+              within that length is kept; `"beta_slow"` (1): one with at most
+              this many is divided; `"truncate"` (True): whether the ramp
+              between them starts and ends at whole pairs, as in yarn's
+              published code; `"attention_factor"`, which multiplies the
+              result, by default as in the paper; or, instead of it,
+              `"mscale"`, its growth with the logarithm of `"factor"` (1 in the
+              paper), and `"mscale_all_dim"`, the part of that growth which the
+              scores of a model have already (DeepSeek's do).
             - `"longrope"`: each frequency is divided by its own entry of
               `"short_factor"` or, in rows longer than
               `"original_max_position_embeddings"`, of `"long_factor"`; both
@@ -77,33 +77,31 @@ class RotaryEmbedding(AttentionPosition):
         layout: Which features are pair `j`: `"halves"` (columns `j` and
             `dim / 2 + j`: GPT-NeoX, Llama) or `"interleaved"` (`2 j` and
             `2 j + 1`: the paper, GPT-J).
-        partial_rotary_factor: Share of the features that turn, the first ones;
+        partial_rotary_factor: Share of the features to rotate, the first ones;
             in (0, 1].
-        sequence_axis: The axis of the tokens, where called on a tensor.
-        feature_axis: The axis of the features, where called on a tensor.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        sequence_axis: The axis of the tokens, if called on a tensor.
+        feature_axis: The axis of the features, if called on a tensor.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of rank 3 or more; the first axis is the batch.
-        positions: Integers or reals, `(seq,)` or `(batch, seq)`. A position
-            that is NaN or beyond 2**24 in magnitude gives NaN, but that of a
-            masked token counts as 0, whatever it is. Not together with
-            `start_index`.
+        positions: Integers or floats, `(seq,)` or `(batch, seq)`. A position
+            that is NaN or beyond 2**24 in magnitude gives NaN; that of a
+            masked token always counts as 0. Not together with `start_index`.
         start_index: Position of the first token, an integer or `(batch,)`.
         segment_ids: Integers `(batch, seq)`. Positions start again at
-            `start_index` with each segment of a packed row; given
-            `positions` stay as they are.
+            `start_index` with each segment of a packed row; they do not change
+            `positions` that are given.
         mask: Bool `(batch, seq)`, True for a token; by default the mask that
-            the inputs carry. Padding does not count as length; it turns as
-            any token, and NaN there stays there.
+            the inputs carry. Padding does not count as length; it is rotated
+            as any token, and NaN there stays there.
 
     Returns:
         A tensor like `inputs`, in the compute dtype. The mask passes through.
 
     Raises:
-        ValueError: An argument that is none of the above; a `scaling` that
-            lacks a key of its type, or has another; a number of turning
-            features that is odd.
+        ValueError: An invalid argument; a `scaling` that lacks a key of its
+            type, or has another one; an odd number of features to rotate.
 
     Example:
     >>> import numpy as np
@@ -161,12 +159,12 @@ class RotaryEmbedding(AttentionPosition):
         self.feature_axis = check_integer("feature_axis", feature_axis)
         self.uses_length = self.rope_type in BY_LENGTH
         self.supports_masking = True
-        # Keras would cast real positions to the compute dtype, in which 1001
-        # and 1000 can be the same number.
+        # Else Keras would cast float positions to the compute dtype, in which
+        # 1001 and 1000 can be the same number.
         self.autocast = False
 
     def build(self, input_shape: Any) -> None:
-        if self.feature_axis == -1:  # true in attention as well
+        if self.feature_axis == -1:  # in attention it always is
             self._check_width(input_shape[-1])
         self.built = True
 
@@ -219,7 +217,7 @@ class RotaryEmbedding(AttentionPosition):
         return {**super().get_config(), **config_of(self)}
 
     def _turn(self, x: Any, sine: Any, cosine: Any) -> Any:
-        """Turn the features that turn, in the precision of the phases."""
+        """Rotates the first features, in the precision of the phases."""
         wide = ops.cast(x, sine.dtype)
         turning = 2 * sine.shape[-1]
         if turning == x.shape[-1]:
@@ -243,15 +241,15 @@ class RotaryEmbedding(AttentionPosition):
         )
 
     def _check_width(self, width: Any) -> int:
-        """Check the number of features, and return how many turn."""
+        """Checks the number of features, and returns how many to rotate."""
         dim = int((width or 0) * self.partial_rotary_factor)
         if not dim or dim % 2:
             raise ValueError(
-                f"{type(self).__name__} '{self.name}' turns features in pairs: "
-                "their number must be known, even and above 0. Received: "
-                f"width {width} (of one head, in attention), "
+                f"{type(self).__name__} '{self.name}' rotates features in "
+                "pairs: their number must be known, even and above 0. Received:"
+                f" width {width} (of one head, in attention), "
                 "partial_rotary_factor="
-                f"{self.partial_rotary_factor}, which turns {dim} features"
+                f"{self.partial_rotary_factor}, which rotates {dim} features"
             )
         check_pairs(self.scaling, dim // 2)
         return dim

@@ -1,4 +1,4 @@
-"""Encodings of timestamps, and of anything measured on a long axis."""
+"""Encodings of timestamps, and of other large positions."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -31,47 +31,45 @@ KINDS = ("fixed", "learned", "time2vec")
 class TimeEncoding(TokenEncoding):
     """Adds sines and cosines of the time of each token to the inputs.
 
-    For irregular series: times are integers or reals on any axis, such as
+    For irregular series: times are integers or floats in any unit, such as
     seconds since 1970, of up to 2**48 in magnitude. Angles are computed in
     fixed point from the bits of times and frequencies, so that the encoding of
-    a timestamp in 2026 is as exact as that of 0: to 6e-7 in float32, and to
-    the rounding of that in float16 and bfloat16.
+    a timestamp in 2026 is as accurate as that of 0: an error of at most 6e-7
+    in float32, plus one rounding in float16 and bfloat16.
 
-    A float32 holds whole seconds only up to 2**24, half a year: give
-    timestamps as integers, with what is below a second in `fractions`, or as
-    float64 where the runtime has it. NumPy's dates become such integers by
-    `dates.astype("datetime64[s]").astype("int64")`.
+    float32 holds whole seconds only up to 2**24, half a year. Give timestamps
+    as integers, with fractions of a second in `fractions`, or as float64 if
+    the runtime has it. `dates.astype("datetime64[s]").astype("int64")` turns
+    NumPy's dates into such integers.
 
     Args:
-        kind: `"fixed"`: sines and cosines at the given periods. `"learned"`:
-            the same, with frequencies that train, from there on. `"time2vec"`:
-            one linear column, then `sin(2 pi f t + phase)` with frequencies
-            and phases that train.
+        kind: `"fixed"`: sines and cosines of the given periods. `"learned"`:
+            the same initially, with frequencies that are trained.
+            `"time2vec"`: one linear column, then `sin(2 pi f t + phase)` with
+            frequencies and phases that are trained.
         min_period: Shortest period, in the unit of the positions.
-        max_period: Longest period. Those between form a geometric progression.
+        max_period: Longest period. Those between are a geometric progression.
         periods: The periods themselves, such as `(3600, 86400, 604800)`,
             instead of a progression. The encoding then has two columns for
             each (`"time2vec"`: one, and the linear one).
         layout: `"interleaved"` (sine, cosine, sine, ...) or `"halves"`. Not
             with `"time2vec"`, which has no cosines.
-        merge_mode: `"add"` to the inputs, `"concat"` behind them, or None for
+        merge_mode: `"add"` to the inputs, `"concat"` after them, or None for
             the encoding alone.
-        encoding_dim: Width of the encoding where it is concatenated; by
-            default the inputs' own. Only with `merge_mode="concat"`, and not
-            with `periods`.
+        encoding_dim: Width of a concatenated encoding; by default the inputs'
+            own. Only with `merge_mode="concat"`, and not with `periods`.
         skip_masked: As in `PositionalEncoding`, where times are counted.
-        dropout: Rate of the dropout behind the merge, in [0, 1).
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        dropout: Rate of the dropout after the merge, in [0, 1).
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
-        positions: The times: integers or reals, `(seq,)` or `(batch, seq)`;
+        positions: The times: integers or floats, `(seq,)` or `(batch, seq)`;
             or an array of dtype datetime64, of any unit, which is read as
-            seconds since 1970 and their `fractions`, and NaT as NaN.
-            A time that is NaN or beyond 2**48 in magnitude is encoded as NaN,
-            but that of a masked token as 0, whatever it is; negative ones are
-            as good as others. By default tokens are counted,
-            as `PositionalEncoding` counts them. Not together with
+            seconds since 1970 and their `fractions`, with NaT as NaN. A time
+            that is NaN or beyond 2**48 in magnitude is encoded as NaN; that of
+            a masked token always as 0. Times may be negative. By default
+            tokens are counted, as in `PositionalEncoding`. Not together with
             `start_index` or `skip_masked`.
         start_index: Position of the first token: an integer or `(batch,)`
             integers.
@@ -80,23 +78,23 @@ class TimeEncoding(TokenEncoding):
         mask: Bool `(batch, seq)`, True for a token. By default the mask that
             the inputs carry.
         training: Whether dropout is active.
-        fractions: Reals of the shape of `positions`, which are added to them:
-            what is below a second, read to 2**-24. Beyond 4096 in magnitude,
-            or NaN, it is encoded as NaN.
+        fractions: Floats of the shape of `positions`, which are added to them:
+            fractions of a second, read to 2**-24. NaN, or a magnitude beyond
+            4096, is encoded as NaN.
 
     Returns:
         `(batch, seq, dim)` in the layer's compute dtype, wider by the
         encoding's width with `merge_mode="concat"`. The mask passes through.
 
-    Weights of the last two kinds are `frequencies`, in turns for each unit of
-    position, and for `"time2vec"` `phases` in radians and the `linear` slope
-    and offset. The gradient of a frequency grows with the time: let times that
-    train frequencies begin at 0 for each series, rather than in 1970.
+    The weights of the last two kinds are `frequencies`, in turns per unit of
+    position, and for `"time2vec"` also `phases` in radians and the slope and
+    offset `linear`. The gradient of a frequency grows with the time: to train
+    frequencies, let times start at 0 for each series instead of in 1970.
 
     Raises:
-        ValueError: An argument that is none of the above; inputs that are not
-            of rank 3, not of a float dtype, or of unknown or zero width, or of
-            another width than that of the `periods` they are to be added to.
+        ValueError: An invalid argument; inputs that are not of rank 3, not of
+            a float dtype, or of unknown or zero width, or of another width
+            than that of the `periods` that are added to them.
 
     Example:
     >>> import numpy as np
@@ -184,7 +182,7 @@ class TimeEncoding(TokenEncoding):
         return count + 1 if self.kind == "time2vec" else 2 * count
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        # Here and not in `call`: Keras takes only tensors, which have no dates.
+        # Not in `call`: Keras passes only tensors to it, which have no dates.
         return super().__call__(inputs, *args, **_without_dates(kwargs))
 
     def call(
@@ -252,7 +250,7 @@ class TimeEncoding(TokenEncoding):
         return ops.concatenate([line, waves], axis=-1)
 
     def _periods(self, dim: int) -> Sequence[float]:
-        """List the period of each pair of columns, or of each wave."""
+        """Lists the period of each pair of columns, or of each wave."""
         if self.periods is not None:
             return self.periods
         width = self.encoding_width(dim)
@@ -284,9 +282,7 @@ class TimeEncoding(TokenEncoding):
         if fractions is None:
             return
         if positions is None:
-            raise ValueError(
-                "`fractions` are added to `positions`, and need them"
-            )
+            raise ValueError("`fractions` are added to `positions`: give both")
         self.check_inputs(inputs)
         sizes = {"batch": inputs.shape[0], "seq": inputs.shape[1]}
         row = ("batch", "seq")
@@ -295,18 +291,18 @@ class TimeEncoding(TokenEncoding):
 
 
 def _without_dates(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Replace `positions` that are dates by seconds since 1970."""
+    """Replaces `positions` that are dates by seconds since 1970."""
     dates: Any = kwargs.get("positions")
     if getattr(getattr(dates, "dtype", None), "kind", None) != "M":
         return kwargs
     if kwargs.get("fractions") is not None:
         raise ValueError(
-            "`fractions` of dates are read off them, and cannot be given "
-            f"beside `positions` of dtype {dates.dtype}"
+            "`fractions` of dates are part of them, and cannot be given with "
+            f"`positions` of dtype {dates.dtype}"
         )
     dates = np.asarray(dates)
     whole = dates.astype("datetime64[s]")
-    rest = (dates - whole) / np.timedelta64(1, "s")  # NaN where NaT is
+    rest = (dates - whole) / np.timedelta64(1, "s")  # NaN for NaT
     seconds = np.where(np.isnat(dates), 0, whole.astype("int64"))
     kwargs = {**kwargs, "positions": seconds}
     if np.any(rest != 0):

@@ -18,26 +18,27 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class TransformerXLBias(AttentionPosition):
-    """Scores gain what the query, and every query, makes of the distance.
+    """Adds scores of the distance: for each query, and for all queries.
 
     The score `(q · k + u · k + (q + v) · W R(i - j)) / sqrt(dim)` of a query
     at `i` and a key at `j` has a content bias `u` and a position bias `v` of
     each head, and a projection `W` of the sinusoidal encoding `R` of the
-    distance. Any length, any positions; `i` and `j` are encoded apart, which
-    costs a product as wide as the encoding in each head, and no shift.
+    distance. It works for any length and any positions. `i` and `j` are
+    encoded separately, which costs a product as wide as the encoding in each
+    head, and needs no shift.
 
     Args:
         encoding_dim: Width of the encoding, even; by default that of all heads
-            together, as in the paper. A smaller one is cheaper.
+            together, as in the paper. A smaller one is faster.
         max_wavelength: The base of the progression of wavelengths, at least 1.
         kernel_initializer: Initializer of the projection.
         bias_initializer: Initializer of the two biases.
         kernel_regularizer: Regularizer of the projection, or None.
         bias_regularizer: Regularizer of the two biases, or None.
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: An argument that is none of the above, an odd width, or
+        ValueError: An invalid argument, an odd width, or
             queries of another shape than built for.
 
     Example:
@@ -67,7 +68,7 @@ class TransformerXLBias(AttentionPosition):
             encoding_dim = check_positive_int("encoding_dim", encoding_dim)
             if encoding_dim % 2:
                 raise ValueError(
-                    "`encoding_dim` must be even, a cosine for each sine. "
+                    "`encoding_dim` must be even: a cosine for each sine. "
                     f"Received: encoding_dim={encoding_dim}"
                 )
         self.encoding_dim = encoding_dim
@@ -111,7 +112,7 @@ class TransformerXLBias(AttentionPosition):
             self, "(heads, width)", tuple(self.content_bias.shape), (heads, dim)
         )
         dtype = arithmetic_dtype(query)
-        # As queries are.
+        # Scaled, as queries are.
         content, position = (
             ops.expand_dims(ops.cast(bias, dtype) * dim**-0.5, (0, 2))
             for bias in (self.content_bias, self.position_bias)

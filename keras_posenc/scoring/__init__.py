@@ -1,3 +1,3 @@
-"""Answers of an exported file to tables of any size."""
+"""Outputs of an exported file for tables of any size."""
 
 from keras_posenc.scoring.scorer import Scorer as Scorer

@@ -1,10 +1,10 @@
-"""pyarrow, once it is needed."""
+"""Late import of pyarrow."""
 
 from typing import Any
 
 
 def require_pyarrow() -> Any:
-    """The package; raises `ImportError` that names the extra without it."""
+    """Returns pyarrow; raises `ImportError` that names the extra."""
     try:
         import pyarrow
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The answers to a batch as those to each of its rows."""
+"""Splits the outputs for a batch into outputs for each row."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -7,23 +7,23 @@ import numpy as np
 from keras_posenc.export.errors import ExportError
 from keras_posenc.scoring.schema import Output
 
-Answer = Mapping[str, np.ndarray]
-# An output, and an axis of its rows.
+Outputs = Mapping[str, np.ndarray]
+# An axis of an output, without the batch.
 Axis = tuple[str, int]
-# How far sums of float32 may move with their order, by the largest number.
+# How far float32 sums may change with their order, relative to the largest.
 _ROUNDING = 1e-5
 
 
 class Cutter:
-    """Takes what padding adds off the answers to rows.
+    """Removes what padding adds to the outputs of rows.
 
-    An axis that the signature leaves open may be as long as the padded input,
-    or anything else. Which, is seen where two rows of different lengths are
-    answered alone; what is anything else cannot be cut out of a batch.
+    An axis that is dynamic in the signature may be as long as the padded input,
+    or anything else. The two are told apart by running two rows of different
+    lengths alone. An axis of the second kind cannot be cut from a batch.
 
     Args:
-        outputs: Those of the signature.
-        artifact: What errors call the file.
+        outputs: The outputs of the signature.
+        artifact: The file's name in errors.
     """
 
     def __init__(self, outputs: Sequence[Output], artifact: str) -> None:
@@ -32,27 +32,27 @@ class Cutter:
             (each.name, axis) for each in outputs for axis in each.open_axes
         }
         self._following: set[Axis] | None = None
-        self.is_alone = False  # whether each row must be asked alone
+        self.is_alone = False  # whether each row must be run alone
 
     def cut(
         self,
-        answers: Answer,
+        outputs: Outputs,
         lengths: Sequence[int] | None,
         padded: int,
-        alone: Callable[[int], tuple[Answer, int]],
+        alone: Callable[[int], tuple[Outputs, int]],
     ) -> list[dict[str, np.ndarray]] | None:
-        """The answer to each row; None if each must be asked alone.
+        """Returns the outputs of each row; None if each must be run alone.
 
         Args:
-            answers: Those to a batch.
-            lengths: How long each row is, if that is known.
-            padded: How long they were made.
-            alone: Asks a row alone, and says how long it is then.
+            outputs: The outputs for a batch.
+            lengths: The length of each row, if known.
+            padded: Their length with padding.
+            alone: Runs a row alone; returns its outputs and its length then.
         """
-        self._check(answers)
-        count = len(next(iter(answers.values())))
+        self._check(outputs)
+        count = len(next(iter(outputs.values())))
         rows = [
-            {name: value[index] for name, value in answers.items()}
+            {name: value[index] for name, value in outputs.items()}
             for index in range(count)
         ]
         if count == 1 or not self._open or {*(lengths or [])} == {padded}:
@@ -69,19 +69,19 @@ class Cutter:
                 row[name] = row[name].take(range(length), axis)
         return rows
 
-    def are_alike(self, alone: Answer, beside: Answer) -> bool:
-        """Whether a row is answered alone as it is, first, beside another."""
+    def are_alike(self, alone: Outputs, batched: Outputs) -> bool:
+        """Returns whether a row has the same outputs alone and in a batch."""
         return all(
-            _is_close(alone[each.name], beside[each.name], each.open_axes)
+            _is_close(alone[each.name], batched[each.name], each.open_axes)
             for each in self._outputs
         )
 
     def _compare(
         self,
         lengths: Sequence[int],
-        alone: Callable[[int], tuple[Answer, int]],
+        alone: Callable[[int], tuple[Outputs, int]],
     ) -> None:
-        """Sees which axes follow the length, by two rows of a batch."""
+        """Finds the axes that follow the length, from two rows of a batch."""
         ends = int(np.argmin(lengths)), int(np.argmax(lengths))
         (first, short), (second, long) = map(alone, ends)
         if short == long:
@@ -94,10 +94,10 @@ class Cutter:
         }
         self.is_alone = self._following != self._open
 
-    def _check(self, answers: Answer) -> None:
-        """Raises `ExportError` where a signature is not kept to."""
+    def _check(self, outputs: Outputs) -> None:
+        """Raises `ExportError` if outputs are not as the signature says."""
         for each in self._outputs:
-            shape = answers[each.name].shape
+            shape = outputs[each.name].shape
             if not each.fits(shape[1:]):
                 raise ExportError(
                     f"Output '{each.name}' of '{self._artifact}' is of shape "
@@ -107,18 +107,18 @@ class Cutter:
 
 
 def _is_close(
-    alone: np.ndarray, beside: np.ndarray, open_axes: Sequence[int]
+    alone: np.ndarray, batched: np.ndarray, open_axes: Sequence[int]
 ) -> bool:
-    """Whether a row's numbers are the same, but for how they are rounded."""
-    first = beside[:1]
-    for axis in open_axes:  # of which padding may have added some
+    """Returns whether a row's numbers are equal except for rounding."""
+    first = batched[:1]
+    for axis in open_axes:  # where padding may have added something
         most = min(first.shape[axis + 1], alone.shape[axis + 1])
         first = first.take(range(most), axis + 1)
     if first.shape != alone.shape:
         return False
     if alone.dtype.kind != "f":
         return np.array_equal(alone, first)
-    finite = beside[np.isfinite(beside)]
+    finite = batched[np.isfinite(batched)]
     scale = float(np.abs(finite).max(initial=0))
     return np.allclose(
         alone, first, rtol=0, atol=_ROUNDING * scale, equal_nan=True

@@ -22,24 +22,24 @@ from keras_posenc.scoring.reading import columns_of
 from keras_posenc.scoring.scorer import Scorer
 from keras_posenc.scoring.writing import FragmentError, run_of, written
 
-_ATTEMPTS = 2  # at a file whose process is ended by others
+_ATTEMPTS = 2  # for a file whose process is killed from outside
 _LOCK = ".scoring.lock"
-_WAIT = 1.0  # seconds for the workers of a run that was killed to end
+_WAIT = 1.0  # seconds for the workers of a killed run to end
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoringReport:
-    """What a run did, and what is there now.
+    """The result of a run, and what is in its folder.
 
     Attributes:
         out: The folder of outputs.
-        good: How many rows are answered there, by this run or an earlier one.
-        bad: How many are not.
+        good: How many rows have outputs there, from this or an earlier run.
+        bad: How many rows have none.
         files: How many files were scored.
         skipped: How many had been scored before.
         failed: Why files were not scored, by their paths.
-        unanswered: Files that are scored, and have not one good row.
-        left_out: How many files of the folders are of no format.
+        unanswered: Files that are scored, but have no good row.
+        left_out: How many files of the folders have no known format.
         rows: How many rows this run scored.
         seconds: How long it took.
     """
@@ -57,11 +57,11 @@ class ScoringReport:
 
     @property
     def passed(self) -> bool:
-        """Whether every file is scored now, and has an answer."""
+        """Whether every file is scored now, with at least one good row."""
         return not self.failed and not self.unanswered
 
     def __str__(self) -> str:
-        """One line, and one more for each file that has no answers."""
+        """Returns one line, and one more for each file without outputs."""
         if self.skipped and not self.files and not self.failed:
             were = "was" if self.skipped == 1 else "were"
             done = f"{_files(self.skipped)} {were} scored before: nothing to do"
@@ -75,13 +75,13 @@ class ScoringReport:
         line = f"{self.out}: {done}; {self.good:,} rows good, {self.bad:,} bad"
         if self.rows:
             line += f"; {self.rows / max(self.seconds, 1e-9):,.0f} rows/s"
-        told = [f"{path}: {reason}" for path, reason in self.failed.items()]
-        told += [
+        lines = [f"{path}: {reason}" for path, reason in self.failed.items()]
+        lines += [
             f"{path}: none of its rows is good" for path in self.unanswered
         ]
-        # Names of files and columns may be no Unicode.
+        # Names of files and columns may be invalid Unicode.
         return (
-            "\n".join([line, *told]).encode(errors="backslashreplace").decode()
+            "\n".join([line, *lines]).encode(errors="backslashreplace").decode()
         )
 
 
@@ -97,32 +97,32 @@ def score_files(
     workers: int = 1,
     verbose: bool = True,
 ) -> ScoringReport:
-    """Writes the answers to files of rows: a Parquet file for each of them.
+    """Writes the outputs for files of rows: a Parquet file for each of them.
 
-    `<name>.parquet` has the kept columns and the outputs, and
-    `_bad/<name>.parquet` the rows that have no answer, if there are any: who
-    reads the folder as one table reads the answers. Both appear whole or not at
-    all, and a file that is there is not scored again: a run that was ended,
-    however, is taken up by the next one. One that is by another artifact,
-    signature or option, or of another input, is refused. Each worker is a
-    process, which has one window of rows in memory at a time.
+    `<name>.parquet` has the kept columns and the outputs.
+    `_bad/<name>.parquet` has the rows without outputs, if there are any;
+    readers of the folder as one table do not see it. Both files appear
+    complete or not at all. Files that are there are not scored again: the next
+    run continues one that was interrupted. Outputs of another exported file,
+    signature, option or input raise an error. Each worker is a process with
+    one window of rows in memory at a time.
 
     Args:
-        scorer: What answers.
+        scorer: The `Scorer`.
         inputs: Files, folders or patterns: Parquet, CSV, JSON lines, or
             TFRecord files of `tf.train.Example`.
-        out: The folder of outputs; made if need be.
+        out: The folder of outputs; created if missing.
         workers: How many processes score.
         verbose: Whether to show progress.
 
     Returns:
-        A `ScoringReport`; print it, or ask `passed`.
+        A `ScoringReport`: print it, or check `passed`.
 
     Raises:
-        ValueError: There is no such file, or none has the columns, or the
+        ValueError: There is no such file, or none has the columns; or the
             outputs are of another run, or another run writes to the folder.
-        ExportError: The outputs cannot be written, or the artifact cannot be
-            loaded.
+        ExportError: The outputs cannot be written, or the exported file cannot
+            be loaded.
     """
     check_positive_int("workers", workers)
     out = as_path("out", out)
@@ -151,7 +151,7 @@ def score_files(
 
 
 def _check_columns(scorer: Scorer, fragments: Sequence[Fragment]) -> None:
-    """Raises `ValueError` for columns that no file has, of what can be read."""
+    """Raises `ValueError` for columns that no readable file has."""
     wanted = [*(each.column for each in scorer.inputs), *scorer.keep]
     reason = ""
     for fragment in fragments:
@@ -162,7 +162,7 @@ def _check_columns(scorer: Scorer, fragments: Sequence[Fragment]) -> None:
                 wanted=wanted,
                 window=scorer.window,
             )
-        except Exception:  # whatever a reader raises, as is told in its turn
+        except Exception:  # any error of a reader: reported with its file
             return
         missing = [name for name in wanted if name not in names]
         if not missing:
@@ -176,16 +176,16 @@ def _check_columns(scorer: Scorer, fragments: Sequence[Fragment]) -> None:
 
 @contextlib.contextmanager
 def _held(out: Path) -> Iterator[int]:
-    """Holds a folder against other runs; gives the lock for the workers.
+    """Locks a folder against other runs; yields the lock for the workers.
 
-    They inherit it: should this process be killed, the folder is free once the
+    They inherit it: if this process is killed, the folder is free when the
     last of them has ended.
     """
     path, began = out / _LOCK, time.monotonic()
     while True:
         with writing_to(out):
             lock = os.open(path, os.O_RDWR | os.O_CREAT)
-        # Who held it may have removed the file meanwhile.
+        # The run that held it may have removed the file meanwhile.
         if lock_descriptor(lock, blocking=False) and os.fstat(lock).st_nlink:
             break
         os.close(lock)
@@ -205,10 +205,10 @@ def _held(out: Path) -> Iterator[int]:
 def _changed(
     scorer: Scorer, fragment: Fragment, record: Mapping[str, Any], out: Path
 ) -> str | None:
-    """What is wrong with a file that was scored, if anything is.
+    """Returns what is wrong with a file that was scored, or None.
 
     Raises:
-        ValueError: It was scored by another run, or another one was.
+        ValueError: Another run scored it, or it is the output of another file.
     """
     path = out / fragment.good
     for name, value in run_of(scorer).items():
@@ -216,8 +216,8 @@ def _changed(
             was = "another one" if name == "artifact" else record.get(name)
             raise ValueError(
                 f"'{path}' was scored by another run: its {name} is {was}"
-                + f", and not {value}" * (name != "artifact")
-                + ". Give another folder, or take the earlier outputs away"
+                + f", not {value}" * (name != "artifact")
+                + ". Give another folder, or move the earlier outputs away"
             )
     try:
         now = fragment.state()
@@ -226,19 +226,19 @@ def _changed(
     before = record["input"]
     if before["path"] != now["path"]:
         raise ValueError(
-            f"'{path}' has the answers to '{before['path']}', and not to "
-            f"'{now['path']}'. Give another folder, or take it away"
+            f"'{path}' has the outputs for '{before['path']}', not for "
+            f"'{now['path']}'. Give another folder, or move it away"
         )
     if before == now:
         return None
     return (
-        f"its size or time is another one than when it was scored. Take "
+        f"its size or time has changed since it was scored. Move "
         f"'{path}' away to score it again"
     )
 
 
 class _Run:
-    """Threads that have a process each, and take one file after the other."""
+    """Threads with a process each, which score one file after another."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ class _Run:
                         thread.join(0.2)
                         show(*self._so_far())
         finally:
-            # By a thread, which a second Ctrl-C does not reach.
+            # In a thread: a second Ctrl-C does not interrupt it.
             cleaning = threading.Thread(target=self._clean, args=(threads,))
             cleaning.start()
             cleaning.join()
@@ -307,8 +307,8 @@ class _Run:
         for thread in threads:
             if thread.ident is not None:  # it was started
                 thread.join()
-        # What was begun when a process was ended, whose lock may outlive it by
-        # a moment.
+        # Partial files of processes that were killed, whose locks may outlive
+        # them by a moment.
         for _ in range(20):
             with contextlib.suppress(ExportError), staging_beside(self._out):
                 pass
@@ -387,5 +387,5 @@ class _Run:
 def _size(fragment: Fragment) -> int:
     try:
         return fragment.path.stat().st_size
-    except OSError:  # which is told when its turn comes
+    except OSError:  # reported when the file is scored
         return 0

@@ -1,4 +1,4 @@
-"""The files of a run: what is read, and what is written for each."""
+"""The input files of a run, and the output files for each."""
 
 import dataclasses
 import glob
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-# Where bad rows are: readers of a folder skip what begins like this.
+# The folder of bad rows: readers of a folder skip names that start like this.
 BAD = "_bad"
 _HIDDEN = (".", "_")
 _FORMATS = {
@@ -24,8 +24,8 @@ class Fragment:
     """An input file.
 
     Attributes:
-        path: Where it is.
-        name: What it is called among the outputs, by slashes.
+        path: Its path.
+        name: Its name among the outputs, with slashes.
         format: `"parquet"`, `"csv"`, `"jsonl"` or `"tfrecord"`.
     """
 
@@ -40,11 +40,11 @@ class Fragment:
 
     @property
     def bad(self) -> str:
-        """That of its bad rows, if there are any."""
+        """The file of its bad rows, if there are any."""
         return f"{BAD}/{self.good}"
 
     def state(self) -> dict[str, Any]:
-        """What tells whether it is still the same."""
+        """Returns what shows whether the file has changed."""
         found = self.path.stat()
         return {
             "path": str(self.path.resolve()),
@@ -56,19 +56,19 @@ class Fragment:
 def find_fragments(
     inputs: Iterable[str | Path], out: Path
 ) -> tuple[list[Fragment], int]:
-    """The files that inputs name: files, folders and patterns.
+    """Finds the files that inputs name: files, folders and patterns.
 
-    Files of a folder are called by their path in it, those of a pattern by
-    their path from where it begins to be one. What is in the folder of outputs
-    is left out, and so are hidden files and folders.
+    The name of a file is its path in its folder, or its path from where a
+    pattern starts. Files in the folder of outputs are left out, and so are
+    hidden files and folders.
 
     Returns:
         The files, and how many others there are in the folders, whose names
-        are of no format.
+        have no known format.
 
     Raises:
-        ValueError: There is none, or one of another format, or two of a name,
-            or one is itself an output.
+        ValueError: There is none, one has another format, two have the same
+            name, or one is itself an output.
     """
     found: dict[Path, Fragment] = {}
     left: set[Path] = set()
@@ -97,7 +97,7 @@ def find_fragments(
                 )
             if name.startswith(_HIDDEN):
                 raise ValueError(
-                    f"'{path}' must not begin with '{name[0]}': its output "
+                    f"'{path}' must not start with '{name[0]}': its output "
                     "would, too, and readers would skip it"
                 )
             found.setdefault(real, Fragment(path, name, format))
@@ -119,7 +119,7 @@ def find_fragments(
 
 
 def format_of(path: Path) -> str | None:
-    """The format that the name of a file says."""
+    """Returns the format that the name of a file has, or None."""
     for format, pattern in _FORMATS.items():
         if re.search(f"{pattern}$", path.name, re.IGNORECASE):
             return format
@@ -127,12 +127,12 @@ def format_of(path: Path) -> str | None:
 
 
 def _is_table(path: Path) -> bool:
-    """Whether a file of a folder is scored; `.json` may be anything."""
+    """Returns whether a file of a folder is scored; `.json` is ambiguous."""
     return format_of(path) is not None and path.suffix.lower() != ".json"
 
 
 def _files(given: str) -> list[tuple[Path, Path]]:
-    """Files, each with the folder that it is called from."""
+    """Returns files, each with the folder that its name is relative to."""
     if os.path.isdir(given):
         return [(path, Path(given)) for path in sorted(_of_folder(given))]
     if os.path.exists(given) or not glob.has_magic(given):
@@ -143,7 +143,7 @@ def _files(given: str) -> list[tuple[Path, Path]]:
     plain = next(i for i, part in enumerate(parts) if glob.has_magic(part))
     root = Path(*parts[:plain])
     if ".." in parts[plain:]:
-        raise ValueError(f"'{given}' must not go up by '..' behind a pattern")
+        raise ValueError(f"'{given}' must not have '..' after a pattern")
     matches = [
         Path(path)
         for path in sorted(glob.glob(given, recursive=True))
@@ -163,7 +163,7 @@ def _files(given: str) -> list[tuple[Path, Path]]:
 
 
 def _of_folder(folder: str) -> Iterator[Path]:
-    """Its files, those of linked folders too, each folder once."""
+    """Yields its files, including those of linked folders, each folder once."""
     seen = set()
     for parent, folders, names in os.walk(folder, followlinks=True):
         if (real := os.path.realpath(parent)) in seen:

@@ -1,4 +1,4 @@
-"""Columns of a table as what the inputs of a signature take."""
+"""Columns of a table as inputs of a signature."""
 
 import dataclasses
 import math
@@ -24,8 +24,8 @@ class Input:
     """An input of a signature, and the column that it comes from.
 
     Attributes:
-        name: Its name.
-        column: The column's.
+        name: The name of the input.
+        column: The name of the column.
         kind: `"text"`, `"ids"`, `"flags"`, `"vector"` or `"number"`.
         sizes: Its shape without the batch.
         dtype: The name of its dtype.
@@ -39,7 +39,7 @@ class Input:
 
     @classmethod
     def of(cls, name: str, tensor: Tensor, column: str) -> "Input":
-        """The input of a name; raises `ValueError` for what is no column."""
+        """Returns an input; raises `ValueError` if no column can hold it."""
         rank = None if tensor.shape is None else len(tensor.shape)
         sizes = (tensor.shape or ())[1:]
         kind = None
@@ -62,14 +62,14 @@ class Input:
 
     @property
     def is_sequence(self) -> bool:
-        """Whether its rows may differ in length, and are padded with 0."""
+        """Whether its rows may have different lengths, padded with 0."""
         return self.kind in ("ids", "flags")
 
     @property
     def is_padded(self) -> bool:
-        """Whether a row may be made longer by those that it is asked with.
+        """Whether other rows of a batch may make a row longer.
 
-        Texts are, within the model.
+        Texts count, since the model pads their ids.
         """
         return self.kind == "text" or (
             self.is_sequence and self.sizes[0] is None
@@ -120,12 +120,12 @@ class Input:
     def read(
         self, column: Any, max_bytes: int
     ) -> tuple[list[Any], dict[int, str]]:
-        """The rows of a column, and why some cannot be asked, by index."""
+        """Returns the rows of a column, and why some are invalid, by index."""
         pa = require_pyarrow()
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if self.kind == "text" and not pa.types.is_null(column.type):
-            # Strings are not checked where a table is made, only bytes are.
+            # pyarrow does not check that strings are UTF-8: bytes are.
             column = column.cast(pa.large_binary())
         rows: list[Any] = []
         wrong: dict[int, str] = {}
@@ -139,7 +139,7 @@ class Input:
         return rows, wrong
 
     def _row(self, value: Any, max_bytes: int) -> tuple[Any, str]:
-        """A row as it is asked; or None and what is wrong with it."""
+        """Returns a row as the model takes it; or None and what is wrong."""
         if self.kind == "text":
             if len(value) > max_bytes:
                 return None, f"has {len(value)} bytes, beyond {max_bytes}"
@@ -154,10 +154,10 @@ class Input:
             return None, "holds a null"
         size = self.sizes[0] if self.sizes else 1
         if self.kind == "vector" and len(values) != size:
-            return None, f"holds {len(values)} numbers, and not {size}"
+            return None, f"has {len(values)} numbers instead of {size}"
         if self.is_sequence:
             if size is not None and len(values) > size:
-                return None, f"is of length {len(values)}, beyond {size}"
+                return None, f"has length {len(values)}, beyond {size}"
             if len(values) * dtype.itemsize > max_bytes:
                 count = len(values) * dtype.itemsize
                 return None, f"has {count} bytes, beyond {max_bytes}"
@@ -166,26 +166,26 @@ class Input:
             low, high = min(values), max(values)
             if low < limits.min or high > limits.max:
                 far = low if low < limits.min else high
-                return None, f"holds {far}, which is no {self.dtype}"
-        with np.errstate(over="ignore"):  # which is told here
+                return None, f"has {far}, which is not {self.dtype}"
+        with np.errstate(over="ignore"):  # it becomes the reason below
             row = np.array(values, dtype)
         for place in np.flatnonzero(np.isinf(row)) if dtype.kind == "f" else ():
             if not math.isinf(far := values[place]):
-                return None, f"holds {far}, which is no {self.dtype}"
+                return None, f"has {far}, which is not {self.dtype}"
         return (row[0] if self.kind == "number" else row), ""
 
     def cost(self, row: Any) -> int:
-        """What a row adds to its batch: bytes of what may be padded."""
+        """Returns what a row adds to its batch: bytes that may be padded."""
         if self.kind == "text":
             return len(row)
         return row.nbytes if self.is_sequence else 0
 
     def stack(self, rows: Sequence[Any], count: int) -> np.ndarray:
-        """Rows as one array.
+        """Stacks rows to one array.
 
         Args:
-            rows: What `read` gave.
-            count: How many rows it has, the last ones empty.
+            rows: Rows that `read` returned.
+            count: How many rows the array has; the last ones may be empty.
         """
         if self.kind == "text":
             texts = np.full((count,), b"", object)
@@ -195,7 +195,7 @@ class Input:
             numbers = np.zeros((count,), self.dtype)
             numbers[: len(rows)] = rows
             return numbers
-        # Never without a column, which some runtimes cannot have.
+        # At least one column: some runtimes cannot have none.
         length = self.sizes[0] or max(1, *map(len, rows))
         array = np.zeros((count, length), self.dtype)
         for place, row in enumerate(rows):

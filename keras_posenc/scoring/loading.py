@@ -1,4 +1,4 @@
-"""Artifacts as this process has loaded them: each once."""
+"""Exported files that this process has loaded, each once."""
 
 import contextlib
 import hashlib
@@ -24,7 +24,7 @@ _lock = threading.Lock()
 
 
 def digest_of(files: Mapping[str, str]) -> str:
-    """One digest of those of an artifact's files."""
+    """Returns one digest of the digests of an exported model's files."""
     text = json.dumps(dict(sorted(files.items())))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -36,18 +36,18 @@ def load(
     signatures: Iterable[str],
     threads: int | None,
 ) -> dict[str, Runner]:
-    """What answers each signature of an artifact, loaded at the first call.
+    """Returns functions for the signatures of a file, loaded at first use.
 
     Args:
-        path: Its file or folder.
+        path: The file or folder.
         kind: As `Inspection.kind`, or `"litert_flex"`.
-        digest: That of the artifact that is meant.
+        digest: The digest that the file must have.
         signatures: Their names.
-        threads: How many work at one batch; None for the runtime's own choice.
+        threads: How many threads work at one batch; None for the runtime's own
+            choice.
 
     Raises:
-        ExportError: It is not there any more, or another one is, or it does
-            not load.
+        ExportError: It is missing, has another digest, or does not load.
     """
     with _lock:
         key = (path, digest, threads)
@@ -61,20 +61,20 @@ def load(
                 raise ExportError(
                     f"'{path}' does not load: {in_words(error)}"
                 ) from error
-            if content is None:  # its runtime has read it by itself
+            if content is None:  # its runtime has read it itself
                 _read(path, digest)
             _loaded[key] = runners
         return _loaded[key]
 
 
 def _read(path: Path, digest: str) -> bytes | None:
-    """The content of a file, or None for a folder, that has the digest.
+    """Returns the content of a file with this digest; None for a folder.
 
-    What is run is what the digest is of: a file that is mapped would follow
-    whatever is written to it.
+    The digest is that of the bytes that are run: a mapped file would change
+    with whatever is written to it.
 
     Raises:
-        ExportError: It cannot be read, or has another one.
+        ExportError: It cannot be read, or has another digest.
     """
     content = None
     try:
@@ -89,8 +89,7 @@ def _read(path: Path, digest: str) -> bytes | None:
         raise ExportError(f"'{path}' cannot be read: {reason}") from error
     if digest_of(found) != digest:
         raise ExportError(
-            f"'{path}' is not the artifact any more that the Scorer was made "
-            "of: make it anew"
+            f"'{path}' has changed since the Scorer was made: make it again"
         )
     return content
 
@@ -107,7 +106,7 @@ def _load(
     if kind == "onnx":
         return load_onnx(content, signatures, threads)
     runners = load_litert(content, kind == "litert_flex", threads)
-    # Its tensors are one for all that ask.
+    # All callers share its tensors.
     turn = threading.Lock()
     return {name: _in_turn(run, turn) for name, run in runners.items()}
 
@@ -115,8 +114,8 @@ def _load(
 def _in_turn(
     run: Runner, turn: contextlib.AbstractContextManager[Any]
 ) -> Runner:
-    def ask(inputs: dict[str, Any]) -> dict[str, Any]:
+    def run_in_turn(inputs: dict[str, Any]) -> dict[str, Any]:
         with turn:
             return run(inputs)
 
-    return ask
+    return run_in_turn

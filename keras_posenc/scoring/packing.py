@@ -1,4 +1,4 @@
-"""Rows of a table as batches of about one length."""
+"""Batches of rows of similar length."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,16 +10,16 @@ def pack(
     budget: int,
     most: int,
 ) -> Iterator[list[int]]:
-    """Yields the indices of each batch, of a group the shortest rows first.
+    """Yields the indices of each batch; in a group, the shortest rows first.
 
-    A batch costs what its longest row does, for each of its rows. One row
-    alone may cost more than the budget.
+    A batch costs as much as its longest row, times its rows. A single row may
+    cost more than the budget.
 
     Args:
-        costs: What each row costs.
-        groups: Rows of one batch must be equal in this.
-        budget: What a batch may cost.
-        most: How many rows it may have.
+        costs: The cost of each row.
+        groups: Rows of one batch must have equal groups.
+        budget: The most that a batch may cost.
+        most: The most rows that it may have.
 
     Example:
     >>> [*pack([9, 2, 3, 2], [()] * 4, budget=9, most=8)]

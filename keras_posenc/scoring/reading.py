@@ -1,4 +1,4 @@
-"""Files as tables of some rows, never as a whole."""
+"""Reads files as tables of some rows at a time."""
 
 import contextlib
 import csv
@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 from keras_posenc.scoring.arrow import require_pyarrow
 from keras_posenc.scoring.inputs import Input
 
-_BUFFER = 2**20  # bytes of a column that are read at a time
+_BUFFER = 2**20  # bytes of a column that are read at once
 _LINE = 2**26  # bytes of the longest line, or cell
-_WINDOW = 2**26  # bytes of the rows that are read at a time
+_WINDOW = 2**26  # bytes of the rows that are read at once
 
 
 class Part(NamedTuple):
     """Some rows of a file.
 
     Attributes:
-        table: The columns that are wanted. What is wrong with a row beyond
-            its columns makes it null.
+        table: The columns that are needed. A row that is invalid as a whole is
+            null there.
         wrong: The reasons, by row.
-        done: How many bytes of the file were read up to here, about.
+        done: About how many bytes of the file have been read.
     """
 
     table: Any
@@ -32,16 +32,16 @@ class Part(NamedTuple):
     done: int
 
 
-# How files begin that are no UTF-8, whatever they are called.
+# The first bytes of files that are not UTF-8, whatever their names are.
 _SIGNS = {
     b"\x1f\x8b": "compressed by gzip",
     b"\x28\xb5\x2f\xfd": "compressed by zstd",
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-# What Arrow raises of a value that is of no type, or of another one.
+# Errors of Arrow for a value without a type, or of another one.
 _UNFIT = (ValueError, TypeError, OverflowError)
-# A row of a file by its columns, or what is wrong with it; and its bytes.
+# A row of a file by column, or what is wrong with it; and its bytes.
 Row = Mapping[str, Any] | str
 Rows = Iterator[tuple[Row, int]]
 
@@ -54,22 +54,22 @@ def read(
     keep: Sequence[str],
     window: int,
 ) -> Iterator[Part]:
-    """Yields the rows of a file, at least once, if it has none.
+    """Yields the rows of a file in parts, at least one, even if empty.
 
     Args:
         path: The file.
         format: As `Fragment.format`.
-        inputs: What is to be asked.
-        keep: Further columns.
-        window: How many rows at a time; fewer where they are large.
+        inputs: The inputs of the signature.
+        keep: Other columns.
+        window: How many rows at a time; fewer if they are large.
 
     Raises:
-        Exception: Whatever its reader says of a file that is broken.
+        Exception: Whatever the format's reader raises for a damaged file.
     """
     if not path.stat().st_size:
         raise ValueError(
-            "it has 0 bytes, so perhaps it was not written whole: write it "
-            "again, or take it away"
+            "it has 0 bytes, so perhaps writing it was interrupted: write it "
+            "again, or move it away"
         )
     if format == "parquet":
         yield from _read_parquet(path, inputs, keep, window)
@@ -81,7 +81,7 @@ def read(
                 yield row
 
     columns = _Columns(inputs, keep, format == "tfrecord", ahead)
-    if format == "csv":  # its header has them, whether rows follow or not
+    if format == "csv":  # the header names them, even without rows
         names = columns_of(path, format, wanted=columns.names, window=window)
         columns.check_names(names)
     with path.open("rb") as file:
@@ -95,7 +95,7 @@ def read(
 def columns_of(
     path: Path, format: str, *, wanted: Sequence[str], window: int
 ) -> list[str]:
-    """The columns of a file, or as many of them as show that it has those.
+    """Returns the columns of a file, or enough to show that it has `names`.
 
     Raises:
         Exception: As `read` does.
@@ -105,7 +105,7 @@ def columns_of(
         import pyarrow.parquet as pq
 
         return pq.read_schema(path).names
-    if format == "tfrecord":  # whose reader takes seconds to import
+    if format == "tfrecord":  # importing its reader takes seconds
         return [*wanted]
     names: dict[str, None] = {}
     with path.open("rb") as file:
@@ -124,7 +124,7 @@ def columns_of(
 
 
 def _some(found: Rows, window: int) -> list[Row]:
-    """The next rows: so many, or as many as a window has bytes for."""
+    """Returns the next rows: at most `window`, or the bytes of one."""
     some: list[Row] = []
     held = 0
     for row, size in found:
@@ -142,8 +142,8 @@ def _read_parquet(
     import pyarrow.parquet as pq
 
     size = path.stat().st_size
-    # Else a group of rows, which may be all there are, is read at once; and
-    # bits that have flipped are numbers like others.
+    # Without a buffer, a whole group of rows is read at once, which may be the
+    # whole file; and without checksums, flipped bits would become numbers.
     options = {
         "buffer_size": _BUFFER,
         "pre_buffer": False,
@@ -153,7 +153,7 @@ def _read_parquet(
         schema, count = file.schema_arrow, max(1, file.metadata.num_rows)
         wanted = {*(each.column for each in inputs), *keep}
         names = [name for name in schema.names if name in wanted]
-        if wanted - {*names}:  # which is told beside those that there are
+        if wanted - {*names}:  # an error that lists those of the file
             yield Part(schema.empty_table(), {}, size)
             return
         done, rows = 0, _rows_of_window(file.metadata, names, window)
@@ -166,7 +166,7 @@ def _read_parquet(
 
 
 def _rows_of_window(metadata: Any, names: Sequence[str], window: int) -> int:
-    """How many rows a window holds, by the largest of a file's groups."""
+    """Returns how many rows a window has, by the file's largest group."""
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
         held = sum(
@@ -182,12 +182,12 @@ def _rows_of_window(metadata: Any, names: Sequence[str], window: int) -> int:
 
 
 def _check_begin(file: Any) -> None:
-    """Raises `ValueError` for what begins like no text."""
+    """Raises `ValueError` for a file that does not start as a text."""
     begin = file.read(4)
     file.seek(0)
     for sign, what in _SIGNS.items():
         if begin.startswith(sign):
-            raise ValueError(f"it is {what}, and no UTF-8")
+            raise ValueError(f"it is {what}, and not UTF-8")
 
 
 def _csv(file: Any) -> Rows:
@@ -206,7 +206,7 @@ def _csv(file: Any) -> Rows:
                         f"{len(header)}",
                         size,
                     )
-                elif len(header) == 1:  # an empty field, as a blank line
+                elif len(header) == 1:  # a blank line is an empty field
                     yield {header[0]: ""}, 0
     finally:
         text.detach()
@@ -221,9 +221,9 @@ def _line_named(lines: Any) -> Iterator[None]:
 
 
 def _text(file: Any) -> io.TextIOWrapper:
-    # Or a quote that is not closed would take the rest of the file.
+    # Without `strict`, an open quote would take the rest of the file.
     csv.field_size_limit(_LINE)
-    # What is no UTF-8 is told of its row, by whoever needs it.
+    # Invalid UTF-8 is reported with its row, where a column needs it.
     return io.TextIOWrapper(
         file, encoding="utf-8-sig", errors="surrogateescape", newline=""
     )
@@ -251,12 +251,12 @@ def _json_lines(file: Any) -> Rows:
             continue
         if not line.strip():
             continue
-        row: Row = "the line is no JSON object"
+        row: Row = "the line is not a JSON object"
         try:
             found = json.loads(line)
             row = found if isinstance(found, dict) else row
         except (ValueError, RecursionError) as error:
-            row = f"the line is no JSON: {error}"
+            row = f"the line is not JSON: {error}"
         if is_named_json and isinstance(row, str):
             raise ValueError(f"it is not JSON lines: {row}")
         is_named_json = False
@@ -267,12 +267,12 @@ def _records(file: Any) -> Rows:
     import tensorflow as tf
 
     for record in tf.data.TFRecordDataset(file.name).as_numpy_iterator():
-        # With its length and checksums: how far the file is read.
+        # With length and checksums, to know how far the file is read.
         file.seek(len(record) + 16, io.SEEK_CUR)
         try:
             example = tf.train.Example.FromString(record)
-        except Exception:  # protobuf's own, of whichever version
-            yield "the record is no tf.train.Example", len(record)
+        except Exception:  # protobuf's own, which depends on its version
+            yield "the record is not a tf.train.Example", len(record)
             continue
         row = {}
         for name, feature in example.features.feature.items():
@@ -289,10 +289,10 @@ _READERS: dict[str, Callable[[Any], Rows]] = {
 
 
 class _Columns:
-    """Makes tables of rows, all of the same types.
+    """Makes tables of rows, all with the same types.
 
-    Kept columns are of the types that the first rows have, or the first that
-    are not null; a row that has another one is wrong.
+    Kept columns have the types of the first rows, or of the first that are not
+    null; a row of another type is invalid.
     """
 
     def __init__(
@@ -305,18 +305,18 @@ class _Columns:
         self._inputs = {each.column: each for each in inputs}
         self._keep = [name for name in keep if name not in self._inputs]
         self._unwrap = unwrap
-        self._ahead = ahead  # all rows, from the first one on
+        self._ahead = ahead  # all rows from the first on
         self._types: dict[str, Any] = {}
         self._single: set[str] = set()
         self._has_names = False
 
     @property
     def names(self) -> list[str]:
-        """All that are wanted."""
+        """All columns that are needed."""
         return [*self._inputs, *self._keep]
 
     def part(self, rows: Sequence[Row], done: int) -> Part:
-        """A table of some rows, once the file was read up to here."""
+        """Returns a table of rows; `done` bytes of the file have been read."""
         pa = require_pyarrow()
         whole = [row for row in rows if not isinstance(row, str)]
         if whole and not self._has_names:
@@ -337,7 +337,7 @@ class _Columns:
                     wrong.setdefault(index, f"'{name}' {error}")
                 if index in wrong:
                     columns[name][index] = None
-            reason = f"'{name}' holds a number that is no {each.dtype}"
+            reason = f"'{name}' has a number that is not {each.dtype}"
             _take_out(_type(each), columns[name], wrong, reason)
         types = {
             **{name: _type(each) for name, each in self._inputs.items()},
@@ -367,14 +367,14 @@ class _Columns:
         if name not in self._types:
             self._types[name] = self._type_of(name, values)
         wanted = self._types[name]
-        reason = f"'{name}' is no {wanted}, as in the first rows"
+        reason = f"'{name}' is not {wanted}, as in the first rows"
         _take_out(wanted, values, wrong, reason)
         return values
 
     def _type_of(self, name: str, values: Sequence[Any]) -> Any:
-        """The type of the first rows, and of later ones where these say none.
+        """Returns the type of the first rows, or of later ones if unknown.
 
-        Where they differ it is that of the first that has one.
+        Where they differ it is that of the first with a type.
         """
         pa = require_pyarrow()
         found = pa.null()
@@ -402,7 +402,7 @@ class _Columns:
         return pa.string() if pa.types.is_null(found) else found
 
     def _unwrapped(self, name: str, value: Any) -> Any:
-        """A feature, which is always a list: texts, and perhaps one value."""
+        """Unpacks a feature, a list: of texts, or perhaps of one value."""
         if value is None:
             return None
         decoded = [
@@ -417,7 +417,7 @@ class _Columns:
 
 
 def _is_open(type: Any) -> bool:
-    """Whether values of a type were all null, or empty, so far."""
+    """Returns whether all values of a type were null, or empty, so far."""
     types = require_pyarrow().types
     if types.is_list(type):
         return _is_open(type.value_type)
@@ -429,7 +429,7 @@ def _is_open(type: Any) -> bool:
 def _take_out(
     wanted: Any, values: list[Any], wrong: dict[int, str], reason: str
 ) -> None:
-    """Makes null what a column of a type does not hold as it is."""
+    """Replaces by null what a column of a type cannot hold unchanged."""
     if _are_of(wanted, values):
         return
     for index, value in enumerate(values):
@@ -439,7 +439,7 @@ def _take_out(
 
 
 def _are_of(wanted: Any, values: Sequence[Any]) -> bool:
-    """Whether a column of a type holds values as they are."""
+    """Returns whether a column of a type holds values unchanged."""
     pa = require_pyarrow()
     try:
         pa.array(values, wanted)
@@ -449,7 +449,7 @@ def _are_of(wanted: Any, values: Sequence[Any]) -> bool:
 
 
 def _holds(wanted: Any, given: Any) -> bool:
-    """Whether nothing of a type is lost in another, as Arrow would lose it."""
+    """Returns whether a type loses nothing in another, as Arrow casts it."""
     types = require_pyarrow().types
     if given == wanted or types.is_null(given):
         return True
@@ -462,7 +462,7 @@ def _holds(wanted: Any, given: Any) -> bool:
             and _holds(wanted.field(field.name).type, field.type)
             for field in given
         )
-    # Arrow itself refuses a number that is beyond the type.
+    # For numbers out of range, Arrow itself raises.
     return (
         types.is_integer(given)
         and (types.is_integer(wanted) or types.is_floating(wanted))
@@ -478,7 +478,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _type(each: Input) -> Any:
-    """The type of an input's column."""
+    """Returns the type of an input's column."""
     pa = require_pyarrow()
     if each.kind == "text":
         return pa.string()
@@ -490,7 +490,7 @@ def _type(each: Input) -> Any:
 
 
 def _as_input(each: Input, value: Any) -> Any:
-    """A value as its column has it; raises `ValueError` with the reason."""
+    """Returns a value for its column; raises `ValueError` with the reason."""
     if value is None:
         return None
     is_one = each.kind in ("text", "number")
@@ -525,5 +525,5 @@ def _as_input(each: Input, value: Any) -> Any:
     ):
         raise ValueError(f"is not {each.takes}")
     if wanted is int and any(v and abs(v) >= 2**63 for v in values):
-        raise ValueError("holds a number beyond 64 bits")
+        raise ValueError("has a number beyond 64 bits")
     return value

@@ -1,4 +1,4 @@
-"""What a signature gives, as columns."""
+"""The outputs of a signature as columns."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from keras_posenc.export.errors import ExportError
 from keras_posenc.export.inspect import Tensor
 from keras_posenc.scoring.arrow import require_pyarrow
 
-_MOST = 2**31 - 1  # as offsets of 32 bits count
+_MOST = 2**31 - 1  # Arrow's lists have offsets of 32 bits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Output:
     """An output of a signature.
 
     Attributes:
-        name: Its name, and its column's.
-        sizes: Its shape without the batch; None is a size that the signature
-            leaves open.
+        name: The name of the output and of its column.
+        sizes: Its shape without the batch; None for a size that is dynamic in
+            the signature.
         dtype: The name of its dtype.
     """
 
@@ -30,27 +30,27 @@ class Output:
 
     @classmethod
     def of(cls, name: str, tensor: Tensor, batch: int | None) -> "Output":
-        """The output of a name; raises `ValueError` for what has no rows.
+        """Returns an output; raises `ValueError` if it does not have rows.
 
         Args:
             name: Its name.
-            tensor: What the signature says of it.
+            tensor: Its shape and dtype in the signature.
             batch: How many rows the inputs have; None for any number.
         """
         if not tensor.shape or tensor.shape[0] not in (None, batch):
             raise ValueError(
-                f"output '{name}', {tensor}, says nothing of its rows"
+                f"output '{name}', {tensor}, does not have one entry for a row"
             )
         return cls(name, tensor.shape[1:], tensor.dtype)
 
     @property
     def is_text(self) -> bool:
-        """Whether it gives strings."""
+        """Whether it is strings."""
         return self.dtype in ("string", "object")
 
     @property
     def open_axes(self) -> list[int]:
-        """Axes of a row whose size the signature leaves open."""
+        """Axes of a row whose size is dynamic in the signature."""
         return [axis for axis, size in enumerate(self.sizes) if size is None]
 
     @property
@@ -58,7 +58,7 @@ class Output:
         """The type of its column: a number, a string, or lists of these."""
         pa = require_pyarrow()
         name = self.dtype
-        if name in ("float16", "bfloat16"):  # of which Arrow has but one
+        if name in ("float16", "bfloat16"):  # Arrow lacks bfloat16
             name = "float32"
         found = pa.type_for_alias("string" if self.is_text else name)
         for size in reversed(self.sizes):
@@ -66,17 +66,17 @@ class Output:
         return found
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether it may be of a shape, the batch left out."""
+        """Returns whether a shape without the batch is possible."""
         return len(shape) == len(self.sizes) and all(
             size in (None, given)
             for size, given in zip(self.sizes, shape, strict=True)
         )
 
     def column(self, rows: Sequence[np.ndarray]) -> Any:
-        """The column of what each row was answered.
+        """Returns the column of the outputs of rows.
 
         Raises:
-            ExportError: It is more than a column holds.
+            ExportError: They are more than a column holds.
         """
         pa = require_pyarrow()
         flat = np.concatenate([np.ravel(row) for row in rows])
@@ -94,7 +94,7 @@ class Output:
             if size is not None:
                 values = pa.FixedSizeListArray.from_arrays(values, size)
                 continue
-            # As many lists of a row as there are elements before this axis.
+            # A list for each element before this axis, for each row.
             counts = [int(np.prod(row.shape[:axis])) for row in rows]
             sizes = np.repeat([row.shape[axis] for row in rows], counts)
             offsets = np.concatenate([[0], np.cumsum(sizes, dtype="int64")])

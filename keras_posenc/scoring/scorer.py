@@ -1,4 +1,4 @@
-"""An exported file as a function of tables."""
+"""Runs an exported file on tables."""
 
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from keras_posenc.export.inspect import (
 from keras_posenc.export.publish import stamp
 from keras_posenc.export.record import check_record, digests
 from keras_posenc.scoring.arrow import require_pyarrow
-from keras_posenc.scoring.cutting import Answer, Cutter
+from keras_posenc.scoring.cutting import Cutter, Outputs
 from keras_posenc.scoring.inputs import Input
 from keras_posenc.scoring.loading import digest_of, load
 from keras_posenc.scoring.packing import pack
@@ -27,11 +27,11 @@ from keras_posenc_worker.runtimes import Runner
 
 POSITION, REASON = "position", "reason"
 _DEFAULT = "serving_default"
-# As `export/signatures/lengths.py` calls it, which needs Keras.
+# The same name as in `export/signatures/lengths.py`, which needs Keras.
 LENGTHS = "lengths"
 MASK = "mask"
-_MOST = 1024  # rows of a batch, however short
-# How runtimes say that the memory is full: TensorFlow, and the others.
+_MOST = 1024  # rows of a batch, even if they are short
+# How runtimes say that memory is full: TensorFlow, and the others.
 _NO_MEMORY = {"MemoryError", "ResourceExhaustedError"}
 _IN_WORDS = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 
@@ -39,49 +39,49 @@ Rows = Mapping[str, Sequence[Any]]
 
 
 class Scorer:
-    """Answers of an exported file to the rows of Arrow tables.
+    """Runs an exported file on the rows of Arrow tables.
 
-    `good, bad = scorer(table)`: the answers to the rows that have one, in
-    their order, and the rows that have none, with the reason. A row's answer
-    is the one that it would be given alone. Rows are sorted by length within a
-    window, put together by what their padding costs, and given back in their
-    order; a batch that fails is halved until the row that is to blame is found.
-    Where padding changes a model's answers, ids of equal length alone are put
-    together, and texts are asked one by one.
+    `good, bad = scorer(table)` returns the rows with their outputs, in their
+    order, and the rows without outputs, with the reason. A row has the outputs
+    that it would have alone. Within a window, rows are sorted by length and
+    batched so that padding costs little, and returned in their order. A batch
+    that fails is halved until the row that causes it is found. If padding
+    changes a model's outputs, only ids of equal length are batched, and texts
+    are run one by one.
 
-    The file must be the one that was verified, by the record that
-    `export_saved_model`, `export_litert`, `export_onnx` and `verify` leave. It
-    is loaded at the first table, once for each process; a `Scorer` can be
-    pickled, and travels without it. Needs the extra `scoring`.
+    The file must be the one that was verified, as recorded by
+    `export_saved_model`, `export_litert`, `export_onnx` and `verify`. It is
+    loaded at the first table, once for each process. A `Scorer` can be pickled,
+    without the loaded file. Needs the extra `scoring`.
 
     Args:
         artifact: A SavedModel folder, or the folder of its versions, of which
             the highest is taken; a LiteRT or ONNX file.
         column: The column of texts (strings), ids (lists of integers, padded
             with 0 here) or vectors (lists of as many numbers as the signature
-            takes). By default the one that is called as the input. Further
-            inputs are taken from the columns of their names; `lengths` of ids
-            are counted.
+            takes). By default the one with the name of the input. Other inputs
+            are taken from the columns with their names; `lengths` of ids are
+            counted.
         signature: Name of the signature; by default `serving_default`, or the
             only one.
-        keep: Names of columns to hand on, beside the answers.
-        max_bytes: The longest row that is asked: bytes of its text, or of its
+        keep: Names of other columns to return with the outputs.
+        max_bytes: The longest row that is run: bytes of its text, or of its
             ids.
-        window: How many rows are sorted, answered and given back together.
-        budget: What a batch may hold, in bytes of padded texts or ids.
+        window: How many rows are sorted, run and returned together.
+        budget: The most bytes of padded texts or ids in a batch.
         threads: How many threads work at a batch; None for the runtime's own
-            choice. A SavedModel shares those of its process where TensorFlow
-            has computed anything there before.
+            choice. If TensorFlow has computed anything in the process before,
+            a SavedModel uses its threads.
         allow_operators: As for `export_saved_model`.
-        allow_unverified: Whether a file may answer that has no record of its
+        allow_unverified: Whether to run a file without a record of its
             verification.
 
     Raises:
         ValueError: There is no such file, or no such signature, or a column
             cannot be its input.
-        ExportVerificationError: The file does more than compute, or is not
-            known to be verified.
-        ExportError: The file is changed meanwhile.
+        ExportVerificationError: The file does more than compute, or has no
+            record of its verification.
+        ExportError: The file is changed while it is read.
         ImportError: The extra `scoring` is not installed.
 
     Example:
@@ -160,21 +160,21 @@ class Scorer:
                 f"`keep` must not name an output. Received: '{name}'"
             )
         files = digests(self.path)
-        if stamp(path) != before:  # or the digest would not be of what it is
+        if stamp(path) != before:  # the digest may be of other content
             raise ExportError(
                 f"'{path}' was changed while it was read: make the Scorer "
-                "again, when nobody writes to it"
+                "again when no other process writes to it"
             )
         self.digest = digest_of(files)
         if not allow_unverified:
             check_record(self.path, signature, files)
         self._sequences = [e.name for e in self.inputs if e.is_sequence]
-        # What others of its batch pad a row of, the lengths between which it is
-        # seen whether that matters, and whether it does.
+        # What pads a row in a batch; the lengths for which it was tested
+        # whether that changes outputs; and whether it does.
         self._padded = [each for each in self.inputs if each.is_padded]
         self._seen: dict[str, tuple[int, int]] = {}
         self._matters = False
-        self._takes_some = False  # whether any row was ever answered
+        self._takes_some = False  # whether any row has had outputs
         self._cutter = Cutter(self.outputs, str(self.path))
 
     def __repr__(self) -> str:
@@ -184,9 +184,9 @@ class Scorer:
         )
 
     def schema(self, given: Any) -> tuple[Any, Any]:
-        """The schemas of good and bad rows, by the schema of a table.
+        """Returns the schemas of good and bad rows for the schema of a table.
 
-        Sizes that the signature leaves open make lists of any length.
+        Dynamic sizes become lists of any length.
 
         Raises:
             ValueError: A column is missing, or of another type.
@@ -211,7 +211,7 @@ class Scorer:
         )
 
     def __call__(self, table: Any) -> tuple[Any, Any]:
-        """The answers to a table, and what has none.
+        """Returns the rows of a table with outputs, and those without.
 
         Args:
             table: A `pyarrow.Table` or `RecordBatch`.
@@ -222,11 +222,11 @@ class Scorer:
             `reason` and the kept columns.
 
         Raises:
-            ValueError: It is no table, or a column is missing, or of another
-                type.
-            ExportError: The file is gone, or another one, or does not load, or
-                does not give what its signature says; it takes no row at all,
-                or the memory does not suffice for one.
+            ValueError: It is not a table, or a column is missing or has
+                another type.
+            ExportError: The file is missing, has changed, does not load, or
+                does not return what its signature says; no row at all can be
+                run; or there is not enough memory for one.
         """
         pa = require_pyarrow()
         if isinstance(table, pa.RecordBatch):
@@ -257,62 +257,62 @@ class Scorer:
                 table[each.column], self.max_bytes
             )
             reasons = {**wrong, **reasons}
-        asked = [i for i in range(table.num_rows) if i not in reasons]
-        answers: dict[int, Any] = {}
-        if asked:
+        indices = [i for i in range(table.num_rows) if i not in reasons]
+        outputs: dict[int, Any] = {}
+        if indices:
             run = load(
                 *(self.path, self.kind, self.digest, [self.signature]),
                 self.threads,
             )[self.signature]
-            for batch in self._batches(run, rows, asked, answers, reasons):
-                self._answer(run, rows, batch, answers, reasons)
-            self._check_takes_some(asked, answers, reasons)
+            for batch in self._batches(run, rows, indices, outputs, reasons):
+                self._run_batch(run, rows, batch, outputs, reasons)
+            self._check_takes_some(indices, outputs, reasons)
         kept = table.select(self.keep)
         kept = kept.cast(pa.schema([schemas[0].field(n) for n in self.keep]))
-        good, bad = sorted(answers), sorted(reasons)
+        good, bad = sorted(outputs), sorted(reasons)
         columns = [*kept.take(pa.array(good, pa.int64())).columns]
         columns += (
             [
-                each.column([answers[index][each.name] for index in good])
+                each.column([outputs[index][each.name] for index in good])
                 for each in self.outputs
             ]
             if good
             else [pa.array([], each.type) for each in self.outputs]
         )
-        told = [
+        records = [
             pa.array([begin + index for index in bad], pa.int64()),
             pa.array([reasons[index] for index in bad], pa.string()),
             *kept.take(pa.array(bad, pa.int64())).columns,
         ]
         return (
             pa.table(columns, schema=schemas[0]),
-            pa.table(told, schema=schemas[1]),
+            pa.table(records, schema=schemas[1]),
         )
 
     def _batches(
         self,
         run: Runner,
         rows: Rows,
-        asked: Sequence[int],
-        answers: dict[int, Any],
+        indices: Sequence[int],
+        outputs: dict[int, Any],
         reasons: dict[int, str],
     ) -> Iterator[list[int]]:
-        """What is asked together, once it is seen whether padding matters."""
+        """Yields batches, once it is known whether padding matters."""
         most = 1 if self._cutter.is_alone else self._batch or _MOST
         lengths = {
             index: tuple(len(rows[each.name][index]) for each in self._padded)
-            for index in asked
+            for index in indices
         }
         if most > 1:
-            self._see_padding(run, rows, lengths, answers, reasons)
+            self._see_padding(run, rows, lengths, outputs, reasons)
         if self._matters and any(e.kind == "text" for e in self._padded):
-            most = 1  # how long it is within the model nobody knows
-        left = [index for index in asked if index not in reasons]
+            most = 1  # their length in ids is unknown outside the model
+        left = [index for index in indices if index not in reasons]
         costs = [
             sum(each.cost(rows[each.name][index]) for each in self.inputs)
             for index in left
         ]
-        # What is empty may be all padding, of which a mask leaves nothing.
+        # An empty row may be all padding, of which a mask leaves nothing.
         groups = [
             lengths[index] if self._matters or 0 in lengths[index] else ()
             for index in left
@@ -325,12 +325,12 @@ class Scorer:
         run: Runner,
         rows: Rows,
         lengths: Mapping[int, tuple[int, ...]],
-        answers: dict[int, Any],
+        outputs: dict[int, Any],
         reasons: dict[int, str],
     ) -> None:
-        """Sees whether the shortest row is answered alike beside the longest.
+        """Tests whether the shortest row has the same outputs with the longest.
 
-        Again wherever a row is shorter or longer than any before. A row that
+        Repeated when a row is shorter or longer than any before. A row that
         the model does not take gets its reason.
         """
         full = [index for index, sizes in lengths.items() if 0 not in sizes]
@@ -344,32 +344,32 @@ class Scorer:
                     break
                 try:
                     alone, *_ = self._run(run, rows, ends[:1])
-                    beside, *_ = self._run(run, rows, ends)
+                    batched, *_ = self._run(run, rows, ends)
                 except ExportError:
                     raise
                 except Exception as error:  # whatever the runtime raises
                     self._check_memory(error)
                     for index in ends:
-                        self._answer(run, rows, [index], answers, reasons)
+                        self._run_batch(run, rows, [index], outputs, reasons)
                     count = len(full)
                     full = [index for index in full if index not in reasons]
                     self._matters = len(full) == count
                     continue
-                self._matters = not self._cutter.are_alike(alone, beside)
+                self._matters = not self._cutter.are_alike(alone, batched)
                 self._seen[each.name] = min(low, least), max(high, most)
 
-    def _answer(
+    def _run_batch(
         self,
         run: Runner,
         rows: Rows,
         batch: Sequence[int],
-        answers: dict[int, Any],
+        outputs: dict[int, Any],
         reasons: dict[int, str],
     ) -> None:
-        """Adds the answers to a batch, or why a row of it has none."""
+        """Adds the outputs of a batch, or why a row of it has none."""
         parts = [[index] for index in batch]
         try:
-            found = self._ask(run, rows, batch)
+            found = self._run_rows(run, rows, batch)
         except ExportError:
             raise
         except Exception as error:  # whatever the runtime raises
@@ -381,13 +381,13 @@ class Scorer:
             half, found = len(batch) // 2, None
             parts = [[*batch[:half]], [*batch[half:]]]
         if found is not None:
-            answers.update(zip(batch, found, strict=True))
+            outputs.update(zip(batch, found, strict=True))
             return
         for part in parts:
-            self._answer(run, rows, part, answers, reasons)
+            self._run_batch(run, rows, part, outputs, reasons)
 
     def _check_memory(self, error: Exception) -> None:
-        """Raises `ExportError` where the machine is to blame, and no row."""
+        """Raises `ExportError` if memory is full: no row is the cause."""
         kinds = {each.__name__ for each in type(error).__mro__}
         words = str(error)
         if kinds & _NO_MEMORY or any(each in words for each in _IN_WORDS):
@@ -396,37 +396,37 @@ class Scorer:
             ) from error
 
     def _check_takes_some(
-        self, asked: Sequence[int], answers: Mapping[int, Any], reasons: Any
+        self, indices: Sequence[int], outputs: Mapping[int, Any], reasons: Any
     ) -> None:
-        """Raises `ExportError` for a model that takes no row, from the first.
+        """Raises `ExportError` if the model takes none of the first rows.
 
-        Which is more than one, and all for one reason: else they are bad.
+        Only for more than one, all with the same reason: else they are bad.
         """
-        self._takes_some = self._takes_some or bool(answers)
-        why = {reasons.get(index) for index in asked}
-        if not self._takes_some and len(asked) > 1 and len(why) == 1:
+        self._takes_some = self._takes_some or bool(outputs)
+        why = {reasons.get(index) for index in indices}
+        if not self._takes_some and len(indices) > 1 and len(why) == 1:
             raise ExportError(
-                f"'{self.path}' answers none of the first {len(asked)} rows: "
-                f"{why.pop()}"
+                f"'{self.path}' fails for each of the first {len(indices)} "
+                f"rows: {why.pop()}"
             )
 
-    def _ask(
+    def _run_rows(
         self, run: Runner, rows: Rows, batch: Sequence[int]
     ) -> list[dict[str, np.ndarray]] | None:
-        """The answer to each row; None if each must be asked alone."""
+        """Returns the outputs of each row; None if each must be run alone."""
 
-        def alone(place: int) -> tuple[Answer, int]:
-            answers, _, padded = self._run(run, rows, [batch[place]])
-            return answers, padded
+        def alone(place: int) -> tuple[Outputs, int]:
+            outputs, _, padded = self._run(run, rows, [batch[place]])
+            return outputs, padded
 
         return self._cutter.cut(*self._run(run, rows, batch), alone)
 
     def _run(
         self, run: Runner, rows: Rows, batch: Sequence[int]
-    ) -> tuple[Answer, list[int] | None, int]:
-        """The answers to a batch, how long its rows are, and how long padded.
+    ) -> tuple[Outputs, list[int] | None, int]:
+        """Returns outputs of a batch, lengths of its rows, and padded length.
 
-        Lengths are None where they are not known.
+        Lengths are None where they are unknown.
         """
         count = self._batch or len(batch)
         given = {
@@ -444,24 +444,24 @@ class Scorer:
             if self._counts_lengths:
                 given[LENGTHS] = np.zeros((count,), "int32")
                 given[LENGTHS][: len(batch)] = real
-        answers = {}
+        outputs = {}
         for name, value in run(given).items():
             if value.shape[:1] != (count,):
                 raise ExportError(
                     f"Output '{name}' of '{self.path}' is of shape "
                     f"{value.shape} for {count} rows"
                 )
-            answers[name] = value[: len(batch)]
-        mask = answers.get(MASK)
+            outputs[name] = value[: len(batch)]
+        mask = outputs.get(MASK)
         if not self._sequences and mask is not None and mask.ndim == 2:
             places = np.arange(1, mask.shape[1] + 1)
             lengths = np.max(mask * places, axis=1, initial=1).tolist()
             padded = mask.shape[1]
-        return answers, lengths, padded
+        return outputs, lengths, padded
 
 
 def _without_views(field: Any) -> Any:
-    """A field of what Arrow can take rows of: of views it cannot yet."""
+    """Returns a field without views, whose rows Arrow cannot take yet."""
     pa = require_pyarrow()
     kind = field.type
     if pa.types.is_string_view(kind):
@@ -483,10 +483,10 @@ def _without_views(field: Any) -> Any:
 
 
 def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
-    """The inputs of a signature, that of `column` first.
+    """Returns the inputs of a signature, that of `column` first.
 
     Raises:
-        ValueError: It may be more than one, or one cannot be a column.
+        ValueError: `column` is ambiguous, or an input cannot be a column.
     """
     names = [*tensors]
     main = [name for name in names if name == column]
@@ -506,7 +506,7 @@ def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
     if LENGTHS in tensors and LENGTHS != column and len(sequences) != 1:
         made.append(Input.of(LENGTHS, tensors[LENGTHS], LENGTHS))
     if not made:
-        raise ValueError("it takes nothing")
+        raise ValueError("it has no inputs")
     return made
 
 

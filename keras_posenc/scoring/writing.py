@@ -1,4 +1,4 @@
-"""One file of answers for each input file, whole or not at all."""
+"""One file of outputs for each input file, complete or not at all."""
 
 import contextlib
 import json
@@ -15,15 +15,15 @@ from keras_posenc.scoring.reading import read
 from keras_posenc.scoring.scorer import POSITION, REASON, Scorer
 
 _KEY = b"keras_posenc.scoring"
-_GROUP = 2**22  # bytes of bad rows that are gathered into a group
+_GROUP = 2**22  # bytes of bad rows that make up a group
 
 
 class FragmentError(Exception):
-    """A file that cannot be scored, while others can."""
+    """A file cannot be scored, but others may."""
 
 
 def run_of(scorer: Scorer) -> dict[str, Any]:
-    """What all files of a run have in common, as what JSON can hold."""
+    """Returns what all files of a run have in common, ready for JSON."""
     return {
         "artifact": scorer.digest,
         "signature": scorer.signature,
@@ -34,12 +34,12 @@ def run_of(scorer: Scorer) -> dict[str, Any]:
 
 
 def written(fragment: Fragment, out: Path) -> dict[str, Any] | None:
-    """What was noted of a fragment when it was written; None if it was not.
+    """Returns the record in the outputs of a fragment; None without outputs.
 
-    It was not, either, if it had bad rows and their file is gone.
+    None also if it had bad rows and their file is missing.
 
     Raises:
-        ValueError: The file there is another's.
+        ValueError: The file there is not an output.
     """
     require_pyarrow()
     import pyarrow.parquet as pq
@@ -53,8 +53,8 @@ def written(fragment: Fragment, out: Path) -> dict[str, Any] | None:
         return record if is_whole else None
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ValueError(
-            f"'{path}' is there, and is no file of answers. Give another "
-            "folder, or take it away"
+            f"'{path}' exists, and is not a file of outputs. Give another "
+            "folder, or move it away"
         ) from error
 
 
@@ -64,29 +64,30 @@ def score_fragment(
     out: Path,
     tell: Callable[[int, int], object] = lambda rows, done: None,
 ) -> tuple[int, int]:
-    """Writes the answers to a file, and its bad rows.
+    """Writes the outputs for a file, and its bad rows.
 
-    Both are written beside their places, and renamed: the bad rows first, so
-    that a file of good rows is the sign that all is there. Memory is that of
-    one window of rows and its answers, however large the file is.
+    Both files are written under other names and renamed, the bad rows first:
+    if the file of good rows exists, both are complete. Only one window of rows
+    and its outputs is in memory, however large the file is.
 
     Args:
-        scorer: What answers.
+        scorer: The `Scorer`.
         fragment: The file.
         out: The folder of outputs.
-        tell: Is told how many rows were read, and how many bytes, so far.
+        tell: Called with how many rows, and bytes, were read so far.
 
     Returns:
         How many rows are good, and how many bad.
 
     Raises:
-        FragmentError: The file cannot be read, or is another one meanwhile.
-        ExportError: The artifact is gone, or the outputs cannot be written.
+        FragmentError: The file cannot be read, or has changed meanwhile.
+        ExportError: The exported file is missing, or the outputs cannot be
+            written.
     """
     pa = require_pyarrow()
     with (
         staging_beside(out) as staged,
-        writing_to(out),  # closing a file writes, too, whatever went wrong
+        writing_to(out),  # closing a file writes too, even after an error
         contextlib.ExitStack() as stack,
     ):
         staged.mkdir()
@@ -104,7 +105,7 @@ def score_fragment(
         while part := _of_fragment(fragment, lambda: next(parts, None)):
             good, bad = _of_fragment(fragment, lambda: scorer(part.table))
             places = bad[POSITION].to_pylist()
-            # What the reader says of a row says more than that it is null.
+            # The reader's reason for a row is better than "is null".
             reasons = [
                 part.wrong.get(place, reason)
                 for place, reason in zip(
@@ -146,7 +147,7 @@ def score_fragment(
 
 def _publish(staged: Path, fragment: Fragment, out: Path, is_bad: bool) -> None:
     good, bad = out / fragment.good, out / fragment.bad
-    # Folders stay until a run has ended, as other processes write to them.
+    # Folders stay until the run ends: other processes write to them.
     for path in (good, bad) if is_bad else (good,):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +164,7 @@ def _publish(staged: Path, fragment: Fragment, out: Path, is_bad: bool) -> None:
 
 
 class _Writer:
-    """A Parquet file whose groups of rows are of some size at least."""
+    """A Parquet file whose groups of rows have a minimum size."""
 
     def __init__(
         self,
@@ -186,7 +187,7 @@ class _Writer:
             self._flush()
 
     def end(self, record: dict[str, Any]) -> None:
-        """Writes what is left, and what is noted of the file."""
+        """Writes the rest, and the record of the file."""
         self._flush()
         self._file.add_key_value_metadata({_KEY: json.dumps(record).encode()})
 
@@ -199,7 +200,7 @@ class _Writer:
 
 
 def _of_fragment(fragment: Fragment, work: Callable[[], Any]) -> Any:
-    """Does what may fail for this file alone."""
+    """Does work whose errors concern only this file."""
     try:
         return work()
     except (ExportError, ImportError):

@@ -1,6 +1,6 @@
-"""Tokenisation inside the model: strings in, token ids out.
+"""Tokenization inside the model: strings in, token ids out.
 
-Importing this folder imports neither TensorFlow nor TF-Text.
+Importing this subpackage imports neither TensorFlow nor TF-Text.
 """
 
 from keras_posenc.text.byte_pair_tokenizer import (

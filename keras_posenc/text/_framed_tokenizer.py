@@ -1,4 +1,4 @@
-"""What character and byte tokenizers share: four ids, then their own."""
+"""The base of character and byte tokenizers: four special ids, then theirs."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from keras_posenc.text._tokenizer import Tokenizer
 
 
 class FramedTokenizer(Tokenizer):
-    """Base of tokenizers whose own ids begin at 4, and whose frame is a choice.
+    """Base of tokenizers whose own ids start at 4, with optional start and end.
 
-    0 is padding, 1 what is unknown, 2 the start of a text and 3 its end.
+    0 is padding, 1 unknown, 2 the start of a text and 3 its end.
     """
 
     unknown_id, start_id, end_id = 1, 2, 3
@@ -18,7 +18,7 @@ class FramedTokenizer(Tokenizer):
     def __init__(
         self, *, add_start: bool = True, add_end: bool = True, **kwargs: Any
     ) -> None:
-        # First, since what a row takes at least depends on them.
+        # First: the base checks lengths against `frame`, which needs them.
         self.add_start = check_bool("add_start", add_start)
         self.add_end = check_bool("add_end", add_end)
         super().__init__(**kwargs)

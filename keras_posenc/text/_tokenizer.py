@@ -1,4 +1,4 @@
-"""What every tokenizer is: a layer of strings, and the frame of its ids."""
+"""The base of all tokenizers."""
 
 import operator
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from keras_posenc.ops.named import NamedArguments
 class Tokenizer(NamedArguments, keras.layers.Layer):
     """Base of tokenizers: strings in, token ids out, and back.
 
-    A subclass says what a text is in tokens (`split`) and what text tokens
-    are (`join`), and has four names for ids: `pad_id`, `unknown_id`,
-    `start_id` and `end_id`. Here is what surrounds that: the start and the end
-    of a row, its length, its mask, and where a sequence ends on the way back.
-    Both ways are TensorFlow's operators, in a graph as well as outside.
-    Of pairs of texts the two are rows of their own until each is in tokens.
+    A subclass splits texts into ids (`split`) and joins ids to texts (`join`),
+    and has the ids `pad_id`, `unknown_id`, `start_id` and `end_id`. This class
+    does the rest: the start and the end of each text, its length, its mask,
+    and where a sequence ends on the way back. Both ways use TensorFlow's
+    operators, in a graph as well as outside.
+    The two texts of a pair are tokenized separately, then joined.
     """
 
     pad_id = 0
@@ -61,7 +61,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
 
     @property
     def frame(self) -> tuple[int, int]:
-        """How many ids stand before those of a text, and how many behind."""
+        """How many ids come before those of a text, and how many after."""
         return 1, 1
 
     def _check_length(self, name: str, value: Any) -> int | None:
@@ -80,21 +80,21 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         return length
 
     def split(self, texts: Any) -> Any:
-        """The ids of texts, ragged, of shape (batch, any)."""
+        """Returns the ids of texts, ragged, of shape (batch, any)."""
         raise NotImplementedError
 
     def join(self, ids: Any, kept: Any) -> Any:
-        """The texts of ids of shape (..., seq), of those that are kept."""
+        """Returns the texts of ids (..., seq), of those with `kept` True."""
         raise NotImplementedError
 
     def vocabulary_size(self) -> int:
-        """How many tokens the vocabulary holds."""
+        """Returns how many tokens the vocabulary holds."""
         raise NotImplementedError
 
     @property
     def compute_dtype(self) -> str:
         # As Keras' `TextVectorization`: a `Sequential` without an `Input`
-        # takes from it the dtype of its own.
+        # takes the dtype of its own from here.
         return "string"
 
     @property
@@ -108,8 +108,8 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         if symbolic or keras.backend.backend() == "tensorflow":
             ids = super().__call__(texts, *args, **kwargs)
             if symbolic:
-                # A model behind takes the mask as one more input, which must
-                # therefore be part of the graph.
+                # A model that follows takes the mask as one more input, which
+                # must therefore be part of the graph.
                 carry_mask(ids, keras.ops.not_equal(ids, self.pad_id))
             return ids
         import tensorflow as tf
@@ -134,10 +134,10 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         return texts
 
     def _check_inputs(self, dtype: str, shape: Sequence[int | None]) -> None:
-        behind, known = [], "strings of shape (batch,)"
+        axes, known = [], "strings of shape (batch,)"
         if self.num_separators is not None:
-            behind, known = [2], "pairs of strings, of shape (batch, 2)"
-        if dtype != "string" or not len(shape) or [*shape[1:]] != behind:
+            axes, known = [2], "pairs of strings, of shape (batch, 2)"
+        if dtype != "string" or not len(shape) or [*shape[1:]] != axes:
             raise ValueError(
                 f"Layer '{self.name}' expects {known}. "
                 f"Received: dtype={dtype}, shape={tuple(shape)}."
@@ -161,7 +161,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         last = tf.minimum(
             tf.cast(pieces.row_lengths(), "int32"), tf.shape(ids)[1]
         )
-        # Columns of their own, for the start and for the end.
+        # Columns appended here, for the start and for the end.
         ids = tf.pad(  # (batch, seq)
             ids, ((0, 0), (before, after)), constant_values=self.pad_id
         )
@@ -171,13 +171,13 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         if after:
             end = tf.expand_dims(last + before, 1)
             ids = tf.where(column == end, self.end_id, ids)  # (batch, seq)
-        # Where Keras looks for a mask. `compute_mask` sees only the strings
-        # and would tokenise them a second time.
+        # Keras looks for a mask here. `compute_mask` gets only the strings
+        # and would tokenize them a second time.
         carry_mask(ids, tf.not_equal(ids, self.pad_id))
         return ids
 
     def _joined(self, texts: Any, num_separators: int) -> Any:
-        """The ids of pairs, (batch, 2), ragged, with separators between."""
+        """Returns the ids of pairs, (batch, 2), ragged, with separators."""
         import tensorflow as tf
 
         pieces = self.split(tf.reshape(texts, (-1,)))  # (2 batch, any)
@@ -223,12 +223,11 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         }
 
     def detokenize(self, ids: Any) -> Any:
-        """The text of each row of ids, up to its first end symbol.
+        """Returns the text of each sequence of ids, up to its first end symbol.
 
-        Padding and the start symbol are left out; of a pair it is the first
-        text. Core operators of TensorFlow
-        alone, in a graph too, so that a server or a program without TF-Text
-        gives texts back.
+        Padding and the start symbol are left out; of a pair only the first
+        text is returned. Uses TensorFlow's core operators only, in a graph
+        too, so that a server or a program without TF-Text can run it.
 
         Args:
             ids: integers of shape (..., seq): a tensor, an array, a list, or
@@ -259,10 +258,10 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
                 "`ids` must be integers of shape (..., seq). "
                 f"Received: dtype={ids.dtype.name}, shape={tuple(ids.shape)}."
             )
-        # Never to a number that another one would be.
+        # Without changing values, which another integer type might.
         ids = tf.cast(ids, "int64" if ids.dtype.size == 8 else "int32")
         ends = tf.cast(tf.equal(ids, self.end_id), "int32")
-        # Nothing counts from the end symbol on, whatever stands there.
+        # Ids from the end symbol on do not count, whatever they are.
         ids = tf.where(tf.cumsum(ends, axis=-1) > 0, self.pad_id, ids)
         self._check_ids(ids)
         kept = (ids != self.pad_id) & (ids != self.start_id)
@@ -272,7 +271,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         import tensorflow as tf
 
         if not tf.executing_eagerly():
-            return  # looking them up refuses them
+            return  # in a graph, looking them up raises
         size = self.vocabulary_size()
         wrong = tf.boolean_mask(ids, (ids < 0) | (ids >= size)).numpy()
         if wrong.size:
@@ -282,10 +281,10 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
 
 
 def _longest_first(lengths: Any, room: int) -> Any:
-    """How many tokens each text of a pair keeps, of (batch, 2).
+    """Returns how many tokens each text of a pair keeps, (batch, 2).
 
-    Of the longer one they are dropped until both fit; what is odd goes to the
-    longer, or of equals to the second.
+    Tokens of the longer text are dropped until both fit. An odd one stays with
+    the longer text, or, if they are equal, with the second.
     """
     import tensorflow as tf
 
@@ -297,7 +296,7 @@ def _longest_first(lengths: Any, room: int) -> Any:
 
 
 def import_tensorflow_text(name: str) -> Any:
-    """TF-Text, or an error that says why a layer needs it."""
+    """Returns TF-Text; raises an error that says what needs it."""
     try:
         import tensorflow_text
     except ImportError as error:

@@ -1,16 +1,16 @@
-"""The words that BERT's tokenizers cut into pieces, by TensorFlow's operators.
+"""The words that BERT's tokenizers split into pieces, in TensorFlow.
 
-As the library "tokenizers" finds them, whose ids pretrained models know: its
+The same as in the library "tokenizers", whose ids pretrained models know: its
 `BertNormalizer` and `BertPreTokenizer`. These classify characters by Unicode
-8.0, whatever Unicode the rest of a program has, so the classes are spelled out:
-the ends of ranges of code points.
+8.0, whatever Unicode a program has, so the classes are listed here, as ranges
+of code points.
 """
 
 import re
 from collections.abc import Sequence
 from typing import Any
 
-# Control characters, formats and private use, but for \t, \n and \r; U+FFFD.
+# Control, format and private characters, except \t, \n and \r; and U+FFFD.
 _DELETED = """
     0-8 b-c e-1f 7f-9f ad 600-605 61c 6dd 70f 180e 200b-200f 202a-202e 2060-2064
     2066-206f e000-f8ff feff fff9-fffb fffd 110bd 1bca0-1bca3 1d173-1d17a e0001
@@ -49,7 +49,7 @@ _ACCENTS = """
     1d17b-1d182 1d185-1d18b 1d1aa-1d1ad 1d242-1d244 1da00-1da36 1da3b-1da6c
     1da75 1da84 1da9b-1da9f 1daa1-1daaf 1e8d0-1e8d6 e0100-e01ef
 """
-# Punctuation, and what ASCII has beside it.
+# Punctuation, and the other symbols of ASCII.
 _PUNCTUATION = """
     21-2f 3a-40 5b-60 7b-7e a1 a7 ab b6-b7 bb bf 37e 387 55a-55f 589-58a 5be 5c0
     5c3 5c6 5f3-5f4 609-60a 60c-60d 61b 61e-61f 66a-66d 6d4 700-70d 7f7-7f9
@@ -70,20 +70,20 @@ _PUNCTUATION = """
     112a9 114c6 115c1-115d7 11641-11643 1173c-1173e 12470-12474 16a6e-16a6f
     16af5 16b37-16b3b 16b44 1bc9f 1da87-1da8b
 """
-# As BERT spells the blocks, the slip of a digit at 2b920 included.
+# As in BERT's code, with its typing error at 2b920.
 _CJK = """
     3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b81f 2b920-2ceaf
     2f800-2fa1f
 """
-# Deleted wherever a text has them, so that what has them comes from here alone;
-# and no special token is spelled with them.
+# These mark special tokens. Texts lose them first, so that only marks have
+# them; no special token contains them.
 _ZERO, _ONE = "\x01", "\x02"
-# Never a word of a text, and no piece begins one.
+# No text has this word, and no piece starts with it.
 NO_WORD = _ZERO
 
 
 def marked(index: int) -> str:
-    """The word that stands for a special token, and for no other text."""
+    """Returns the word for a special token, which no text has."""
     digits = f"{index:b}".replace("0", _ZERO).replace("1", _ONE)
     return f"{_ONE}{digits}"
 
@@ -99,13 +99,13 @@ def bert_words(
     """Splits texts into words and punctuation, normalized.
 
     Args:
-        texts: strings of shape (batch,). Invalid UTF-8 counts as U+FFFD, which
+        texts: strings of shape (batch,). Invalid UTF-8 becomes U+FFFD, which
             is deleted.
         lowercase: whether to lowercase, each character by itself.
         strip_accents: whether to decompose (NFD) and to drop the accents.
         split_on_cjk: whether each Chinese character is a word.
-        special_tokens: those that are words where a text spells them; the word
-            is `marked` of the place here.
+        special_tokens: tokens that are words wherever a text contains them;
+            their word is `marked` of the index here.
 
     Returns:
         Ragged strings of shape (batch, any).
@@ -115,9 +115,9 @@ def bert_words(
     replace = tf.strings.regex_replace
     x = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
     if special_tokens:
-        # Before anything is deleted, so that nothing comes to be a token.
+        # Before characters are deleted, or new tokens could appear.
         x = replace(x, f"[{_ZERO}{_ONE}]", "\x03")
-    # One that holds another goes first.
+    # Longer tokens first: one may contain another.
     for index in sorted(
         range(len(special_tokens)), key=lambda i: -len(special_tokens[i])
     ):
@@ -132,19 +132,19 @@ def bert_words(
         deleted += _ranges(_ACCENTS)
     x = replace(x, f"[{deleted}]+", "")
     if lowercase:
-        # TensorFlow lowercases by the words around and by the locale: a final
-        # sigma, and, in Turkey, an I without a dot.
+        # Not by TensorFlow, which depends on the words around (a final sigma)
+        # and on the locale (in Turkish, an I without a dot).
         for upper, lower in (("I", "i"), ("İ", "i̇"), ("Σ", "σ")):
             x = replace(x, upper, lower)
-        # Behind deleting: it ends a text at a zero byte.
+        # After deleting: it ends a text at a zero byte.
         x = tf.strings.lower(x, "utf-8")
     alone = _ranges(_PUNCTUATION) + (_ranges(_CJK) if split_on_cjk else "")
     x = replace(x, f"[{alone}]", r" \0 ")
-    # Elsewhere than in ASCII, where the split sees it.
+    # The split finds ASCII's; others are separated here.
     x = replace(x, r"[^\PZ ]+", " ")
     return tf.strings.split(x)
 
 
 def _ranges(classes: str) -> str:
-    """Ranges as they stand inside the brackets of a regular expression."""
+    """Returns ranges for the inside of a regular expression's brackets."""
     return re.sub(r"\s*([0-9a-f]+)(-?)", r"\\x{\1}\2", classes.strip())

@@ -1,4 +1,4 @@
-"""Byte-level BPE as Hugging Face's `tokenizer.json` says it."""
+"""Reads byte-level BPE from Hugging Face's `tokenizer.json`."""
 
 import os
 import pathlib
@@ -10,9 +10,9 @@ from typing import Any
 from keras_posenc.text.byte_pair_words import pattern_of
 from keras_posenc.text.files import read_json, shown
 
-# What a model must say, or leave unsaid.
+# Values that these keys of a model may have.
 _MODEL: dict[str, Sequence[Any]] = {
-    "type": (None, "BPE"),  # older files say none
+    "type": (None, "BPE"),  # missing in older files
     "dropout": (None, 0.0),
     "continuing_subword_prefix": (None, ""),
     "end_of_word_suffix": (None, ""),
@@ -21,24 +21,24 @@ _MODEL: dict[str, Sequence[Any]] = {
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Arguments of `BytePairTokenizer` from a `tokenizer.json`.
+    """Returns arguments of `BytePairTokenizer` from a `tokenizer.json`.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file says what is not known here.
+        ValueError: if the file has a setting that is not supported.
     """
     file = pathlib.Path(os.path.expanduser(path))
     if not file.is_file():
         raise FileNotFoundError(
             f"`path` must be a file. Received: path={str(path)!r}, which is "
-            "none."
+            "not a file."
         )
     whole = read_json(file)
     try:
         return _arguments(whole)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(
-            f"'{path}' is no whole tokenizer.json of the kind BPE: "
+            f"'{path}' is not a complete tokenizer.json of type BPE: "
             f"{type(error).__name__}: {error}"
         ) from error
 
@@ -58,14 +58,14 @@ def _arguments(whole: Mapping[str, Any]) -> dict[str, Any]:
 
     for each in whole.get("added_tokens") or []:
         name = each["content"]
-        # Else it would read as one that takes the space before it.
+        # A space in front would mean: takes the white space before it.
         is_spaced = name.startswith(" ") and name.strip()
         if (
             each["single_word"]
             or each["rstrip"]
             or is_spaced
             or (each["lstrip"] and not name.strip())
-            # It would have to be looked for as it is normalized.
+            # Texts would have to be searched for its normalized form.
             or (normalization and each["normalized"] and not is_nfc(name))
             or ids.setdefault(name, each["id"]) != each["id"]
         ):
@@ -74,7 +74,7 @@ def _arguments(whole: Mapping[str, Any]) -> dict[str, Any]:
         (added if each["normalized"] else special).append(spelled)
     for group in (special, added):
         white = [name for name in group if not name.strip()]
-        # Which of the two white space is for depends on what is around.
+        # Which of the two takes white space depends on what is around.
         if white and any(" " == name[0] and name.strip() for name in group):
             raise _unsupported("added_tokens", white[0])
     tokens = {number: token for token, number in ids.items()}
@@ -138,10 +138,10 @@ def _words(pre_tokenizer: Any) -> dict[str, Any]:
 
 
 def padding_of(whole: Mapping[str, Any], pad_id: int) -> int:
-    """The id of a token for padding that is no token of the frame.
+    """Returns the id of a padding token that is not also at texts' ends.
 
     Raises:
-        ValueError: if that of the padding is, and no token is reserved.
+        ValueError: if padding has such an id, and no other token is reserved.
     """
     added = {
         each["id"]: each["content"] for each in whole.get("added_tokens") or []
@@ -154,18 +154,18 @@ def padding_of(whole: Mapping[str, Any], pad_id: int) -> int:
         if re.search("reserved|unused|pad", name) and name not in frame:
             return int(number)
     raise ValueError(
-        f"padding has the id of {added.get(pad_id)!r}, which stands around "
-        "each text and would be masked with it, and no reserved token is "
-        "there to pad with instead"
+        f"padding has the id of {added.get(pad_id)!r}, which is also at the "
+        "start or end of each text and would be masked there, and there is no "
+        "reserved token to pad with instead"
     )
 
 
 def _frame(processor: Any, ids: Mapping[str, int]) -> Sequence[str | None]:
-    """The tokens before and behind a text."""
+    """Returns the tokens before and after a text."""
     parts = [
         part
         for part in _parts(processor, "processors")
-        if part["type"] != "ByteLevel"  # of offsets alone
+        if part["type"] != "ByteLevel"  # affects offsets only
     ]
     match parts:
         case []:
@@ -201,7 +201,7 @@ def _frame(processor: Any, ids: Mapping[str, int]) -> Sequence[str | None]:
 
 
 def _is_meant(part: Any, special: Any, ids: Mapping[str, int]) -> bool:
-    """Whether a part is the text, or the one token of its name."""
+    """Returns whether a part is the text, or the one token of its name."""
     if "SpecialToken" not in part:
         return bool(part["Sequence"]["id"] == "A")
     name = part["SpecialToken"]["id"]
@@ -209,12 +209,12 @@ def _is_meant(part: Any, special: Any, ids: Mapping[str, int]) -> bool:
 
 
 def _padding(whole: Mapping[str, Any], ids: Mapping[str, int]) -> str | None:
-    if said := whole.get("padding"):
-        name = str(said["pad_token"])
-        if said.get("direction", "Right") != "Right" or (
-            said.get("pad_id", ids[name]) != ids[name]
+    if setting := whole.get("padding"):
+        name = str(setting["pad_token"])
+        if setting.get("direction", "Right") != "Right" or (
+            setting.get("pad_id", ids[name]) != ids[name]
         ):
-            raise _unsupported("padding", said)
+            raise _unsupported("padding", setting)
         return name
     known = ("<pad>", "[PAD]", "<|padding|>", "<|pad|>")
     return next((name for name in known if name in ids), None)
@@ -228,6 +228,6 @@ def _parts(part: Any, name: str) -> Sequence[Any]:
 
 def _unsupported(name: str, value: Any) -> ValueError:
     return ValueError(
-        "`path` must be a tokenizer.json of the kind BPE, of bytes, as those "
-        f"of RoBERTa are. Received: {name}={shown(value)}."
+        "`path` must be a tokenizer.json of type BPE, byte-level, such as that "
+        f"of RoBERTa. Received: {name}={shown(value)}."
     )

@@ -1,4 +1,4 @@
-"""Byte-level BPE tokenisation as a layer."""
+"""Byte-level BPE tokenization as a layer."""
 
 import os
 import re
@@ -25,27 +25,28 @@ class BytePairTokenizer(Tokenizer):
 
     The tokenizers of RoBERTa, ModernBERT, EuroBERT, GPT-2 and Llama 3, from
     Hugging Face's `tokenizer.json` by `from_tokenizer_json`. A text is split
-    into words by a regular expression, the space before a word is the word's,
-    and of a word's bytes neighbours are merged, in the order of `merges`. No
-    text is unknown. The ids are those of the library "tokenizers".
+    into words by a regular expression; the space before a word belongs to the
+    word. Each word starts as bytes, of which neighbours are merged in the
+    order of `merges`. No text is unknown. The ids are those of the library
+    "tokenizers".
 
-    The output carries the Keras mask `ids != pad_id`, for every layer behind
-    that takes a mask. The vocabulary lies in the layer's config, so in the
-    `.keras` file, and as a constant in the graph, so in the SavedModel, whose
-    operators are TensorFlow's own, with `normalization` TF-Text's too. The
+    The output carries the Keras mask `ids != pad_id`, for all layers after it
+    that take a mask. The vocabulary is in the layer's config, so in the
+    `.keras` file, and a constant in the graph, so in the SavedModel. Its
+    operators are TensorFlow's own; with `normalization` TF-Text's too. The
     layer has no weights, runs on the CPU and cannot be compiled by XLA. On the
-    JAX and PyTorch backends, which have no strings, it works outside models: on
-    strings and in `dataset.map`.
+    JAX and PyTorch backends, which have no strings, it works outside models:
+    on strings and in `dataset.map`.
 
-    `detokenize` gives texts back, up to the first end, with U+FFFD where ids
-    are no whole UTF-8. `pad_id`, `start_id` and `end_id` are the ids of the
+    `detokenize` returns texts, up to the first end, with U+FFFD where ids are
+    not valid UTF-8. `pad_id`, `start_id` and `end_id` are the ids of the
     special tokens.
 
     Args:
         vocabulary: tokens in the order of their ids, spelled as in GPT-2's
-            `vocab.json`: with a character for each byte, "Ġ" for the space.
-            The 256 bytes are among them.
-        merges: pairs of tokens, with a space in between, the first ones first,
+            `vocab.json`: with one character for each byte, "Ġ" for the space.
+            It must contain all 256 bytes.
+        merges: pairs of tokens, with a space in between, in order of priority,
             as in `merges.txt`.
         sequence_length: number of ids per text: longer texts are cut, keeping
             the end, shorter ones padded. None pads to the longest text of the
@@ -53,22 +54,22 @@ class BytePairTokenizer(Tokenizer):
         max_length: the most ids of a text, where `sequence_length` is None:
             longer texts are cut, and all are padded to the longest one.
         num_separators: for pairs of texts, the number of end tokens between the
-            two: 1 as BERT has, 2 as RoBERTa. What is too long is cut where the
-            longer text ends. None is for single texts.
-        pattern: what is a word: `"gpt2"` or `"llama3"`, where a word may begin
-            with any one character, and has three digits at most.
+            two: 1 for BERT, 2 for RoBERTa. Pairs that are too long lose tokens
+            at the end of the longer text. None for single texts.
+        pattern: how words are found: `"gpt2"` or `"llama3"`, where a word may
+            start with any one character, and has at most three digits.
         normalization: None, or `"nfc"`, which composes letters and marks.
-        add_prefix_space: whether a text begins with a space, given or not.
+        add_prefix_space: whether to add a space before texts without one.
         ignore_merges: whether a word that is a token stays one, whatever the
             merges make of it.
         start_token: the token before each text, or None for none.
-        end_token: the token behind each text, or None for none.
+        end_token: the token after each text, or None for none.
         pad_token: the token of padding.
-        special_tokens: tokens that are themselves where a text spells them;
-            what stands before and behind are texts of their own. One spelled
-            with a space before it, `" <mask>"`, takes all white space there.
-        added_tokens: the same, but looked for once the text is normalized, and
-            between the others. They may be white space.
+        special_tokens: tokens that become one id wherever a text contains
+            them; the parts before and after are tokenized separately. One with
+            a space in front, `" <mask>"`, also takes all white space there.
+        added_tokens: as `special_tokens`, but found in the normalized text,
+            between the special ones. They may be white space.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
@@ -82,8 +83,8 @@ class BytePairTokenizer(Tokenizer):
         ImportError: if TF-Text is missing, and `normalization` needs it.
         ValueError: if the vocabulary is empty, lacks a byte or a special token,
             or holds a token twice; if a merge is not of the vocabulary's
-            tokens; if `sequence_length` is below what an empty text takes; if
-            the inputs are not strings of shape (batch,).
+            tokens; if `sequence_length` is too short for an empty text; if the
+            inputs are not strings of shape (batch,).
 
     Example:
         >>> from keras_posenc import BytePairTokenizer
@@ -99,7 +100,7 @@ class BytePairTokenizer(Tokenizer):
           Learners](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)
     """
 
-    unknown_id = -1  # no id, for no text is unknown
+    unknown_id = -1  # no id: no text is unknown
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class BytePairTokenizer(Tokenizer):
         added_tokens: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
-        # First, since what a row takes at least depends on them.
+        # First: the base checks lengths against `frame`, which needs them.
         self.start_token, self.end_token = start_token, end_token
         super().__init__(
             sequence_length=sequence_length,
@@ -141,13 +142,13 @@ class BytePairTokenizer(Tokenizer):
         places = sum(map(len, self.vocabulary))
         if len(self.merges) > places:
             raise ValueError(
-                "`merges` must be no more than the places where tokens of the "
-                f"vocabulary can be cut in two, fewer than {places}. "
+                "`merges` must be at most as many as the places where tokens "
+                f"can be split, fewer than {places}. "
                 f"Received: {len(self.merges)} merges."
             )
         self._ids = {token: i for i, token in enumerate(self.vocabulary)}
         self.pad_id = self._ids[pad_token]
-        # No id where there is no token.
+        # A token that is None has no id.
         self.start_id, self.end_id = (
             -1 if token is None else self._ids[token]
             for token in (start_token, end_token)
@@ -186,22 +187,23 @@ class BytePairTokenizer(Tokenizer):
         max_length: int | None = None,
         **kwargs: Any,
     ) -> Self:
-        """A tokenizer that gives the ids of Hugging Face's file.
+        """Returns a tokenizer that gives the ids of Hugging Face's file.
 
         Args:
-            path: a `tokenizer.json` of the kind BPE, of bytes.
+            path: a `tokenizer.json` of type BPE, byte-level.
             sequence_length: as for the constructor.
-            max_length: as for the constructor; where neither is given, what
-                the file says.
-            **kwargs: as for the constructor; what the file says by default.
-                `pad_token` where it says none, or one of the frame.
+            max_length: as for the constructor; where neither is given, the
+                file's.
+            **kwargs: as for the constructor; the file's by default.
+                `pad_token` is required where the file has none, or one that is
+                also at the start or end of texts.
 
         Returns:
             The tokenizer.
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if the file says what is not known here, or no
+            ValueError: if the file has a setting that is not supported, or no
                 padding.
         """
         from keras_posenc.text.byte_pair_file import read_tokenizer
@@ -209,9 +211,9 @@ class BytePairTokenizer(Tokenizer):
         options = {**read_tokenizer(path), **kwargs}
         if "pad_token" not in options:
             raise ValueError(
-                "`pad_token=` must be given, a special token that stands in no "
-                "text: the file has none of its own, and one of the frame "
-                f"would be masked with the padding. Received: path='{path}'."
+                "`pad_token=` must be given, a special token that no text has: "
+                "the file has none, or one that is also at the start or end of "
+                f"texts. Received: path='{path}'."
             )
         if (sequence_length, max_length) == (None, None):
             max_length = options.get("max_length")
@@ -233,13 +235,13 @@ class BytePairTokenizer(Tokenizer):
     def _around(
         self, tokens: Sequence[str], texts: Any, between: Callable[[Any], Any]
     ) -> Any:
-        """The ids of texts, of which special tokens are cut out first."""
+        """Returns the ids of texts, after cutting out special tokens."""
         import tensorflow as tf
 
         if not tokens:
             return between(texts)
         replace = tf.strings.regex_replace
-        # At one place the longest goes first.
+        # Where several start, the longest comes first.
         longest = sorted(tokens, key=lambda token: -len(_spelling(token)))
         x = replace(
             texts, "|".join(map(_expression, longest)), CUT + rb"\0" + CUT
@@ -276,7 +278,7 @@ class BytePairTokenizer(Tokenizer):
         if self.add_prefix_space:
             texts = tf.strings.regex_replace(texts, "^[^ ]", r" \0")
         words = byte_pair_words(texts, self.pattern)
-        # Most words come again and again.
+        # Unique words: most words occur again and again.
         each, places = tf.unique(words.flat_values)
         ids = tf.gather(self._pairs.cut(each), places)
         return words.with_flat_values(ids).merge_dims(1, 2)
@@ -291,11 +293,11 @@ class BytePairTokenizer(Tokenizer):
         return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
 
     def get_vocabulary(self) -> list[str]:
-        """The tokens, in the order of their ids."""
+        """Returns the tokens, in the order of their ids."""
         return list(self.vocabulary)
 
     def vocabulary_size(self) -> int:
-        """How many tokens the vocabulary holds."""
+        """Returns how many tokens the vocabulary holds."""
         return len(self.vocabulary)
 
     def get_config(self) -> dict[str, Any]:
@@ -316,7 +318,7 @@ class BytePairTokenizer(Tokenizer):
 
 
 def _spelling(token: str) -> str:
-    """A token without the space that says that it takes white space."""
+    """Returns a token without the space for taking white space."""
     return token[1:] if token.startswith(" ") and token.strip() else token
 
 

@@ -1,16 +1,16 @@
-"""The words that byte-level BPE cuts into pieces, by TensorFlow's operators.
+"""The words that byte-level BPE splits into pieces, in TensorFlow.
 
-As the library "tokenizers" finds them, by the regular expressions of GPT-2 and
-of Llama 3. Both end with two alternatives for white space: all of a run but its
-last character where something stands behind, for that one belongs to the word
-behind, then any run. TensorFlow's RE2 cannot look ahead, so that last character
-is cut off first, and what is left is one alternative for any run.
+The same as in the library "tokenizers", by the regular expressions of GPT-2 and
+of Llama 3. Both end with two alternatives for white space: first a run without
+its last character, where something follows (that character belongs to the next
+word), then any run. TensorFlow's RE2 cannot look ahead. So that last character
+is cut off first, and a single alternative for any run remains.
 """
 
 import re
 from typing import Any
 
-# Unicode's white space; RE2's own is that of ASCII.
+# Unicode's white space; RE2's `\s` is ASCII's.
 WHITE = r"\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}"
 WHITE += r"\x{202f}\x{205f}\x{3000}"
 
@@ -19,7 +19,7 @@ def _with(classes: str, added: str) -> str:
     return classes + re.sub(r"\s*([0-9a-f]+)(-?)", r"\\x{\1}\2", added.strip())
 
 
-# RE2's are of Unicode 15, those of "tokenizers" of Unicode 16.
+# RE2 has the classes of Unicode 15, "tokenizers" those of Unicode 16.
 _LETTERS = _with(
     r"\pL",
     """
@@ -36,12 +36,12 @@ _NUMBERS = _with(
     1e5f1-1e5fa
     """,
 )
-# A byte that no UTF-8 has, and so no expression matches.
+# A byte that UTF-8 never has, and so no expression matches it.
 CUT = b"\xff"
 
 _SHORT = "'s|'t|'re|'ve|'m|'ll|'d"
-# What "tokenizers" says; the same without looking ahead; and which white space
-# is cut off. No line break is for Llama 3, where one ends what is before it.
+# The expression of "tokenizers"; the same without looking ahead; and the white
+# space to cut off. Not line breaks for Llama 3: there they end a run.
 _EXPRESSIONS = {
     "gpt2": (
         rf"{_SHORT}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+"
@@ -63,13 +63,13 @@ PATTERNS = tuple(_EXPRESSIONS)
 
 
 def pattern_of(expression: str) -> str | None:
-    """The name of an expression of the library "tokenizers", if it has one."""
-    said = {known: name for name, (known, *_) in _EXPRESSIONS.items()}
-    return said.get(expression)
+    """Returns the pattern of an expression of "tokenizers", or None."""
+    names = {known: name for name, (known, *_) in _EXPRESSIONS.items()}
+    return names.get(expression)
 
 
 def byte_pair_words(texts: Any, pattern: str) -> Any:
-    """Splits texts into words, of which nothing is lost.
+    """Splits texts into words, without losing characters.
 
     Args:
         texts: strings of shape (batch,), valid UTF-8.

@@ -1,17 +1,17 @@
-"""Byte pair encoding of words, by TensorFlow's operators."""
+"""Byte pair encoding of words, in TensorFlow."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-# Of a token that is looked up, in bytes: longer ones are merged, rarely.
+# Longest token that is looked up, in bytes; longer ones (few) are merged.
 _LONGEST = 128
 _LARGEST = np.iinfo(np.int64).max
 
 
 def _byte_characters() -> dict[str, int]:
-    """The characters that stand for the bytes in vocabularies, as in GPT-2."""
+    """Returns the bytes by their characters in vocabularies, as in GPT-2."""
     plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in sorted(plain)} | {
@@ -23,7 +23,7 @@ BYTES = _byte_characters()
 
 
 def spelled_bytes(token: str) -> bytes:
-    """The bytes that a token spells; one that spells none is UTF-8."""
+    """Returns the bytes of a token; UTF-8 for one not spelled that way."""
     try:
         return bytes(BYTES[character] for character in token)
     except KeyError:
@@ -31,16 +31,16 @@ def spelled_bytes(token: str) -> bytes:
 
 
 class BytePairs:
-    """Cuts words into tokens.
+    """Splits words into tokens.
 
-    A word begins as its bytes. Of all neighbours that have a merge those whose
-    merge is the first in the list become one token, from the left, one pair at
-    a time, until none has one. All words at once: each step takes one pair of
-    each.
+    A word starts as its bytes. Of all neighbouring pairs the one whose merge
+    is the first in the list becomes one token (the leftmost, if several are
+    equal), until no pair has a merge. All words are processed at once: each
+    step merges one pair of each.
 
     Args:
         ids: the tokens with their ids, each byte among them.
-        merges: pairs of tokens, with a space in between, the first ones first.
+        merges: pairs of tokens, with a space in between, in order of priority.
         ignore_merges: whether a word that is a token stays one, whatever the
             merges make of it.
 
@@ -60,22 +60,22 @@ class BytePairs:
                 f"Missing: {''.join(missing):.20}."
             )
         self._size = 1 + max(ids.values())
-        # The key of no pair, so that there is one to be found.
+        # A key that no pair has, so that the search is never empty.
         known = {-1: (0, 0), **self._numbered(ids, merges)}
         keys = sorted(known)
         ranks, merged = np.array([known[key] for key in keys], np.int64).T
         of_bytes = [ids[c] for c in sorted(BYTES, key=BYTES.__getitem__)]
-        # Constants, made here once and on the CPU, where strings are; sorted,
-        # for tables would be resources, which a graph must be given first.
+        # Constants, made here once and on the CPU, where strings are. Sorted
+        # arrays, not tables: a graph would have to be given those resources.
         with tf.init_scope(), tf.device("CPU:0"):
             self._keys = tf.constant(keys, "int64")
             self._ranks, self._merged = tf.constant(ranks), tf.constant(merged)
             self._of_bytes = tf.constant(of_bytes, "int64")
-            # A step of the loop in Python takes a hundred times as long.
+            # As a graph: in Python, a step takes a hundred times as long.
             self._merge_eagerly = tf.function(
                 self._merge, input_signature=[tf.TensorSpec([None], tf.string)]
             )
-            # No bytes are a token that is not spelled in their characters.
+            # Tokens that are not spelled as bytes match none.
             known_words = {
                 spelled_bytes(token): number
                 for token, number in ids.items()
@@ -85,7 +85,7 @@ class BytePairs:
             words = tf.constant([*known_words])
             numbers = tf.constant([*known_words.values()], "int32")
             if not ignore_merges:
-                # Most words of a text are one token, which needs no loop.
+                # Most words of a text are one token and need no loop.
                 is_whole = self._merge_eagerly(words).row_lengths() == 1
                 words = tf.boolean_mask(words, is_whole)
                 numbers = tf.boolean_mask(numbers, is_whole)
@@ -98,7 +98,7 @@ class BytePairs:
     def _numbered(
         self, ids: Mapping[str, int], merges: Sequence[str]
     ) -> dict[int, tuple[int, int]]:
-        """The rank and the token of each pair's key."""
+        """Returns rank and token of each pair, by its key."""
         found = {}
         for rank, merge in enumerate(merges):
             left, _, right = merge.partition(" ")
@@ -109,12 +109,12 @@ class BytePairs:
                     "together are a third. "
                     f"Received at index {rank}: {merge!r:.60}."
                 )
-            # Of a pair that is there twice the last one counts.
+            # Of a pair that occurs twice the last one counts.
             found[tokens[0] * self._size + tokens[1]] = rank, tokens[2]
         return found
 
     def cut(self, words: Any) -> Any:
-        """The tokens of words.
+        """Returns the tokens of words.
 
         Args:
             words: strings of shape (words,).
@@ -132,7 +132,7 @@ class BytePairs:
             tf.cast(is_whole, "int64"),
             validate=False,
         )
-        # In a graph it is part of that graph, as in what is exported.
+        # In a graph this becomes a part of it, so exports contain it.
         eager = tf.executing_eagerly()
         merge = self._merge_eagerly if eager else self._merge
         rest = merge(tf.where(is_whole, "", words))
@@ -148,19 +148,19 @@ class BytePairs:
         word_of = tf.repeat(tf.range(count), tf.strings.length(words))
 
         def step(found: Any, tokens: Any, places: Any, rows: Any) -> Any:
-            """Merges one pair of each word; a word that has none leaves."""
+            """Merges one pair of each word; words without a pair leave."""
             keys = tokens[:-1] * self._size + tokens[1:]
             at = tf.searchsorted(self._keys, keys)
             at = tf.minimum(at, tf.size(self._keys) - 1)
             is_pair = tf.gather(self._keys, at) == keys
             is_pair &= rows[:-1] == rows[1:]
-            # By rank, then by place.
+            # The lowest rank, then the leftmost.
             order = tf.gather(self._ranks, at) * 2**32
             order += tf.range(tf.size(keys, tf.int64))
             order = tf.where(is_pair, order, _LARGEST)
             first = tf.math.unsorted_segment_min(order, rows[:-1], count)
             is_first = is_pair & (order == tf.gather(first, rows[:-1]))
-            # The left one becomes both, and the right one is gone.
+            # The left token is replaced by the merged one, the right removed.
             both = tf.where(is_first, tf.gather(self._merged, at), tokens[:-1])
             tokens = tf.concat([both, tokens[-1:]], 0)
             is_gone = tf.concat([[False], is_first], 0)

@@ -12,12 +12,12 @@ class ByteTokenizer(FramedTokenizer):
     """Turns strings into ids of their bytes, and back; nothing is unknown.
 
     Id 0 is padding, 2 the start of a text, 3 its end, and byte b is b + 4: 260
-    ids in all. 1, which means unknown in a `CharacterTokenizer`, never comes.
-    Any bytes have ids, UTF-8 or not. An empty text is a start and an end.
+    ids in all. 1, which means unknown in a `CharacterTokenizer`, never occurs.
+    All bytes have ids, valid UTF-8 or not. An empty text is a start and an end.
 
-    `detokenize` gives texts back, up to the first end. Strings of ids may spell
-    no UTF-8, where a text was cut in the midst of a character or a model chose
-    them: that is U+FFFD, and so is id 1.
+    `detokenize` returns texts, up to the first end. Where ids are not valid
+    UTF-8, because a text was cut within a character or a model chose them, and
+    for id 1, it returns U+FFFD.
 
     The output carries the Keras mask `ids != 0`. The operators are TensorFlow's
     own. The layer has no weights, runs on the CPU and cannot be compiled by
@@ -30,7 +30,7 @@ class ByteTokenizer(FramedTokenizer):
             batch and cuts nothing.
         max_length: the most ids of a text, where `sequence_length` is None:
             longer texts are cut, and all are padded to the longest one.
-        add_start: whether each text begins with `start_id`.
+        add_start: whether each text starts with `start_id`.
         add_end: whether each text ends with `end_id`.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
@@ -41,8 +41,8 @@ class ByteTokenizer(FramedTokenizer):
         int32 ids of shape (batch, sequence_length), or (batch, longest).
 
     Raises:
-        ValueError: if `sequence_length` is below what an empty text takes; if
-            the inputs are not strings of shape (batch,).
+        ValueError: if `sequence_length` is too short for an empty text; if the
+            inputs are not strings of shape (batch,).
 
     Example:
         >>> from keras_posenc import ByteTokenizer
@@ -86,7 +86,7 @@ class ByteTokenizer(FramedTokenizer):
     def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
 
-        # Not a byte of UTF-8, so it is replaced below.
+        # No byte of UTF-8, so it becomes U+FFFD below.
         special = [b"\xff"] * self.first_id
         pieces = tf.constant([*special, *(bytes([b]) for b in range(256))])
         pieces = tf.where(kept, tf.gather(pieces, ids), "")
@@ -95,5 +95,5 @@ class ByteTokenizer(FramedTokenizer):
         )
 
     def vocabulary_size(self) -> int:
-        """How many ids there are: four, and one for each byte."""
+        """Returns how many ids there are: four, and one for each byte."""
         return self.first_id + 256

@@ -18,16 +18,16 @@ class CharacterTokenizer(FramedTokenizer):
 
     A character is a Unicode code point: nothing is folded, lowercased or
     composed. Id 0 is padding, 1 an unknown character, 2 the start of a text, 3
-    its end, and the vocabulary's characters follow: `pad_id`, `unknown_id`,
-    `start_id`, `end_id`. What is no UTF-8 counts as U+FFFD, and is unknown
-    unless the vocabulary holds that. An empty text is a start and an end.
+    its end (`pad_id`, `unknown_id`, `start_id`, `end_id`); the vocabulary's
+    characters follow. Invalid UTF-8 becomes U+FFFD, which is unknown unless
+    the vocabulary has it. An empty text is a start and an end.
 
-    `detokenize` gives texts back, up to the first end; an unknown character is
-    U+FFFD there.
+    `detokenize` returns texts, up to the first end, with U+FFFD for unknown
+    characters.
 
-    The output carries the Keras mask `ids != 0`. The vocabulary lies in the
-    layer's config, so in the `.keras` file, and as a constant in the graph, so
-    in the SavedModel, whose operators are TensorFlow's own. The layer has no
+    The output carries the Keras mask `ids != 0`. The vocabulary is in the
+    layer's config, so in the `.keras` file, and a constant in the graph, so in
+    the SavedModel, whose operators are TensorFlow's own. The layer has no
     weights, runs on the CPU and cannot be compiled by XLA. On the JAX and
     PyTorch backends, which have no strings, it works outside models: on
     strings and in `dataset.map`.
@@ -40,7 +40,7 @@ class CharacterTokenizer(FramedTokenizer):
             batch and cuts nothing.
         max_length: the most ids of a text, where `sequence_length` is None:
             longer texts are cut, and all are padded to the longest one.
-        add_start: whether each text begins with `start_id`.
+        add_start: whether each text starts with `start_id`.
         add_end: whether each text ends with `end_id`.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
@@ -51,9 +51,9 @@ class CharacterTokenizer(FramedTokenizer):
         int32 ids of shape (batch, sequence_length), or (batch, longest).
 
     Raises:
-        ValueError: if the vocabulary is empty or holds a character twice or
-            something else; if `sequence_length` is below what an empty text
-            takes; if the inputs are not strings of shape (batch,).
+        ValueError: if the vocabulary is empty, has a character twice or
+            anything else than characters; if `sequence_length` is too short
+            for an empty text; if the inputs are not strings of shape (batch,).
 
     Example:
         >>> from keras_posenc import CharacterTokenizer
@@ -91,14 +91,13 @@ class CharacterTokenizer(FramedTokenizer):
     def learn(
         cls, corpus: Any, vocabulary_size: int | None = None, **kwargs: Any
     ) -> Self:
-        """A tokenizer of the characters that a corpus holds.
+        """Returns a tokenizer of the characters of a corpus.
 
         Args:
             corpus: iterable of strings, or a `tf.data.Dataset` of strings; read
-                once, in a stream.
-            vocabulary_size: the most tokens to keep, the four that are no
-                characters included: the most frequent characters stay. None
-                keeps all.
+                once, as a stream.
+            vocabulary_size: the most tokens to keep, the four special ones
+                included: the most frequent characters stay. None keeps all.
             **kwargs: as for the constructor.
 
         Returns:
@@ -106,9 +105,10 @@ class CharacterTokenizer(FramedTokenizer):
             whatever the order of the texts.
 
         Raises:
-            TypeError: if the corpus is one string, or holds something else.
-            ValueError: if the corpus holds no character, or `vocabulary_size`
-                leaves room for none.
+            TypeError: if the corpus is one string, or has anything else than
+                strings.
+            ValueError: if the corpus has no character, or `vocabulary_size`
+                leaves space for none.
 
         Example:
             >>> from keras_posenc import CharacterTokenizer
@@ -134,7 +134,7 @@ class CharacterTokenizer(FramedTokenizer):
             raise ValueError(
                 "`corpus` must hold at least one character. Received none."
             )
-        # Ties by code point, so that the order of texts decides nothing.
+        # Ties by code point, so that the order of texts does not matter.
         by_count = sorted(counts, key=lambda c: (-counts[c], c))
         return cls(sorted(by_count[:room]), **kwargs)
 
@@ -146,7 +146,7 @@ class CharacterTokenizer(FramedTokenizer):
         ids = {ord(c): i for i, c in enumerate(self.vocabulary, self.first_id)}
         known = tf.constant(codes)
         flat = points.flat_values
-        # Not a table: a graph would have to be given its resources first.
+        # No table: a graph would have to be given its resources first.
         place = tf.minimum(tf.searchsorted(known, flat), len(codes) - 1)
         found = tf.where(
             tf.gather(known, place) == flat,
@@ -163,11 +163,11 @@ class CharacterTokenizer(FramedTokenizer):
         return tf.strings.reduce_join(tf.where(kept, characters, ""), axis=-1)
 
     def get_vocabulary(self) -> list[str]:
-        """The characters, in the order of their ids, which begin at 4."""
+        """Returns the characters, in the order of their ids, from 4 on."""
         return list(self.vocabulary)
 
     def vocabulary_size(self) -> int:
-        """How many ids there are, the four that are no characters included."""
+        """Returns how many ids there are, the four special ones included."""
         return self.first_id + len(self.vocabulary)
 
     def get_config(self) -> dict[str, Any]:

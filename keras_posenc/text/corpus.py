@@ -1,4 +1,4 @@
-"""Texts to learn a vocabulary from: an iterable or a dataset, one by one."""
+"""Texts to learn a vocabulary from: an iterable or a dataset."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def strings_of(corpus: Iterable[Any]) -> Iterable[str | bytes]:
-    """An iterable of strings, once its first element has proved to be one.
+    """Returns an iterable of strings, after checking its first element.
 
     Raises:
-        TypeError: if the corpus is one string, or begins with something else.
+        TypeError: if the corpus is one string, or starts with something else.
     """
     if isinstance(corpus, str | bytes):
         raise TypeError(
@@ -27,7 +27,7 @@ def strings_of(corpus: Iterable[Any]) -> Iterable[str | bytes]:
 
 
 def check_dataset(corpus: Any) -> None:
-    """Refuses a `tf.data.Dataset` of something else than strings."""
+    """Raises `TypeError` for a `tf.data.Dataset` of anything but strings."""
     import tensorflow as tf
 
     spec = corpus.element_spec
@@ -39,10 +39,11 @@ def check_dataset(corpus: Any) -> None:
 
 
 def texts_of(corpus: Any) -> Iterator[str]:
-    """Python's strings of a corpus, U+FFFD for what is no UTF-8.
+    """Yields the texts of a corpus, with U+FFFD for invalid UTF-8.
 
     Raises:
-        TypeError: if the corpus is one string, or holds something else.
+        TypeError: if the corpus is one string, or has anything else than
+            strings.
     """
     import tensorflow as tf
 

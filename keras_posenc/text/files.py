@@ -1,4 +1,4 @@
-"""Files of tokenizers and checkpoints, which anybody may have made."""
+"""Reading files of tokenizers and checkpoints, of unknown authors."""
 
 import io
 import json
@@ -11,7 +11,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def shown(value: Any) -> str:
-    """What a file holds, for a message: of any size, and nested as deeply."""
+    """Returns a value for a message: short, however large or nested it is."""
     try:
         return f"{value!r:.100}"
     except RecursionError:
@@ -19,7 +19,7 @@ def shown(value: Any) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """What a file holds.
+    """Returns the content of a file.
 
     Raises:
         ValueError: It has more than 256 MB.
@@ -27,7 +27,7 @@ def read_bytes(path: Path) -> bytes:
     size = path.stat().st_size
     if size <= _MOST_BYTES:
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)  # it may have grown since
+            content = file.read(_MOST_BYTES + 1)  # it may grow meanwhile
         size = len(content)
     if size > _MOST_BYTES:
         raise ValueError(
@@ -38,7 +38,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
-    """The text of a file, its lines ended by line feeds alone.
+    """Returns the text of a file, with line feeds as its only line ends.
 
     Raises:
         ValueError: It has more than 256 MB, or is not UTF-8.
@@ -46,37 +46,37 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
     try:
         return io.TextIOWrapper(io.BytesIO(read_bytes(path)), encoding).read()
     except UnicodeDecodeError as error:
-        raise ValueError(f"'{path}' is no text in UTF-8: {error}") from error
+        raise ValueError(f"'{path}' is not UTF-8 text: {error}") from error
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text, of which the last one may end or not."""
-    # Not `splitlines`: it also breaks at characters that tokens may contain.
+    """Returns the lines of a text, whether or not the last one is ended."""
+    # Not `splitlines`: it also splits at characters that tokens may contain.
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file.
+    """Returns the value of a JSON file.
 
     Raises:
-        ValueError: It has more than 256 MB, is no JSON, is nested too deeply,
-            or holds half of a surrogate pair, which is no text.
+        ValueError: It has more than 256 MB, is not JSON, is nested too deeply,
+            or has half of a surrogate pair, which is not text.
     """
     text = read_text(path)
     try:
         found = json.loads(text)
-        if _HALF.search(text):  # of most pairs both halves are there
+        if _HALF.search(text):  # usually both halves are there
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"'{path}' holds half of a character, {error.object[error.start]!r}"
-            ", which is no text: a lone surrogate"
+            f"'{path}' has half of a character, {error.object[error.start]!r}, "
+            "which is not text: a lone surrogate"
         ) from error
     except RecursionError as error:
         raise ValueError(
-            f"'{path}' is no JSON file that can be read: its values are nested "
-            "too deeply"
+            f"'{path}' is not a JSON file that can be read: its values are "
+            "nested too deeply"
         ) from error
     except ValueError as error:
-        raise ValueError(f"'{path}' is no JSON file: {error}") from error
+        raise ValueError(f"'{path}' is not a JSON file: {error}") from error
     return found

@@ -1,4 +1,4 @@
-"""From a list of texts to a model's outputs for each, by name."""
+"""The outputs of a model for a list of texts, by name."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -26,27 +26,27 @@ def predict_texts(
     """Runs a model of raw text on a list of texts.
 
     Args:
-        model: A model whose one input is strings of shape (batch,), as one is
-            that begins with `WordpieceTokenizer`.
-        texts: The texts: a list, a NumPy array, a pandas column; no single
+        model: A model with one input, strings of shape (batch,): for example
+            one that starts with a `WordpieceTokenizer`.
+        texts: The texts: a list, a NumPy array, a pandas column; not a single
             string.
         labels: The names of a classifier's classes, in the order of its
-            scores; a dict of such lists by output where it has several.
-        batch_size: How many texts the model is given at once.
+            scores; for several outputs a dict of such lists by output.
+        batch_size: How many texts the model gets at once.
         verbose: Whether to show a progress bar, where there are several
             batches.
 
     Returns:
-        A dict for each text, in their order. It holds each output by its name
-        (those that an export has), as an array without the batch dimension: of
+        A dict for each text, in their order. It has each output by its name
+        (as in an export), as an array without the batch dimension: in
         `(batch, seq, ...)`, `seq` is the longest of the text's batch. `labels`
         add `label`, the class of the highest score, and `score`, that score: a
-        str and a float, or arrays `(seq,)` where each token has scores. Where
+        str and a float, or arrays `(seq,)` where each token has scores. If
         `labels` is a dict they are `<output>_label` and `<output>_score`.
 
     Raises:
-        ValueError: Texts that are none, a model that does not take texts, or
-            labels that do not fit its outputs.
+        ValueError: `texts` are not texts, the model does not take texts, or
+            the labels do not fit its outputs.
         RuntimeError: Keras runs on another backend, which has no strings.
 
     Example:
@@ -132,7 +132,7 @@ def _as_texts(texts: Any) -> list[str]:
 
 
 def _labels_of(outputs: Mapping[str, Any], labels: Any) -> dict[str, Any]:
-    """The label and its score of each row, by the names of their outputs."""
+    """Returns label and score of each text, by the names of their outputs."""
     if labels is None:
         return {}
     if isinstance(labels, Mapping):

@@ -1,4 +1,4 @@
-"""SentencePiece models: read, checked, and made of Hugging Face's files."""
+"""SentencePiece models: reading, checking, and making from Hugging Face's."""
 
 import base64
 import functools
@@ -8,13 +8,13 @@ from typing import Any
 
 from keras_posenc.text.files import shown
 
-# Of models, and of pieces.
+# Types of models, and of pieces.
 _UNIGRAM = 1
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
 
-# Numbers and types of the fields that are asked for here; protobuf keeps the
-# others as they are. Not the module of the library "sentencepiece", which may
-# want another protobuf than TensorFlow.
+# Numbers and types of the fields that are used here; protobuf keeps the others
+# unchanged. The module of the library "sentencepiece" is not used: it may need
+# another protobuf than TensorFlow.
 _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "Piece": {
         "piece": (1, "STRING"),
@@ -42,7 +42,7 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
 
 @functools.cache
 def model_class() -> Any:
-    """The class of protobuf's `ModelProto`, in a pool of its own."""
+    """Returns the class of protobuf's `ModelProto`, in a separate pool."""
     from google.protobuf import (
         descriptor_pb2,
         descriptor_pool,
@@ -70,11 +70,11 @@ def model_class() -> Any:
 
 
 def pieces_of(model: bytes) -> tuple[list[str], int]:
-    """The pieces of a model in the order of their ids, and the unknown's id.
+    """Returns the pieces of a model in the order of their ids, and the unknown.
 
     Raises:
-        ValueError: if the bytes are no model, or one of another kind than
-            Unigram, or with a fallback to bytes.
+        ValueError: if the bytes are not a model, or one that is not Unigram,
+            or has a fallback to bytes.
     """
     from google.protobuf.message import DecodeError
 
@@ -87,7 +87,7 @@ def pieces_of(model: bytes) -> tuple[list[str], int]:
     if not pieces or len(unknown) != 1:
         raise ValueError(
             "`model` must be a SentencePiece model, with one unknown piece. "
-            f"Received: {len(model)} bytes, which are none."
+            f"Received: {len(model)} bytes, which are not one."
         )
     spec = read.trainer_spec
     if spec.model_type not in (0, _UNIGRAM) or spec.byte_fallback:
@@ -100,10 +100,11 @@ def pieces_of(model: bytes) -> tuple[list[str], int]:
 
 
 def replaced_characters(model: bytes) -> dict[int, bytes]:
-    """What the model's normalizer puts for single characters, by code point.
+    """Returns, by code point, the replacements of single characters.
 
-    Its rules are a length, a double-array trie (of the library darts-clone) of
-    what is replaced, and what it is replaced by, each ended by a zero byte.
+    The rules of a model's normalizer are a length, a double-array trie (of the
+    library darts-clone) of what is replaced, and the replacements, each ended
+    by a zero byte.
     """
     rules = model_class().FromString(model).normalizer_spec.precompiled_charsmap
     if not rules:
@@ -127,7 +128,7 @@ def replaced_characters(model: bytes) -> dict[int, bytes]:
 
 
 def _children(units: Sequence[int], place: int) -> int:
-    """Where a unit's children are, but for their own byte."""
+    """Returns the offset of a unit's children, without their own byte."""
     unit = units[place]
     return place ^ (unit >> 10 << ((unit & 0x200) >> 6))
 
@@ -135,18 +136,18 @@ def _children(units: Sequence[int], place: int) -> int:
 def convert_tokenizer(
     tokenizer: Mapping[str, Any],
 ) -> tuple[bytes, dict[str, Any]]:
-    """A model of Hugging Face's `tokenizer.json`, and what it leaves unsaid.
+    """Returns a model from Hugging Face's `tokenizer.json`, and arguments.
 
     Args:
-        tokenizer: what the file holds.
+        tokenizer: the content of the file.
 
     Returns:
-        The model, and arguments of `SentencepieceTokenizer`: the tokens around
-        a text, padding, those that texts can spell, and how white space is
-        read.
+        The model, and arguments of `SentencepieceTokenizer` that it does not
+        contain: the tokens around a text, padding, those that texts can spell,
+        and how white space is read.
 
     Raises:
-        ValueError: if the file says what a SentencePiece model cannot do.
+        ValueError: if the file has a setting that SentencePiece does not.
     """
     unigram = tokenizer["model"]
     if unigram.get("type") != "Unigram" or unigram.get("byte_fallback"):
@@ -173,7 +174,7 @@ def convert_tokenizer(
     model.trainer_spec.unk_id = unigram["unk_id"]
     charsmap, whitespace = _normalization(tokenizer)
     for each in added:
-        # They stand between spaces that are pieces already.
+        # Around them are spaces, which are pieces already.
         if each["normalized"] and whitespace == "model":
             raise _unsupported("added_tokens", each)
     spec = model.normalizer_spec
@@ -224,15 +225,15 @@ def _normalization(tokenizer: Mapping[str, Any]) -> tuple[bytes, str]:
 
 
 def _padding(tokenizer: Mapping[str, Any], names: Collection[str]) -> str:
-    if said := tokenizer.get("padding"):
-        return said["pad_token"]
+    if setting := tokenizer.get("padding"):
+        return setting["pad_token"]
     return "[PAD]" if "[PAD]" in names else "<pad>"
 
 
 def _frame(
     processor: Any, ids: Mapping[str, int]
 ) -> tuple[str | None, str | None]:
-    """The tokens before and behind a text, which have the ids of pieces."""
+    """Returns the tokens before and after a text, with the ids of pieces."""
     match processor:
         case None:
             return None, None
@@ -267,6 +268,6 @@ def _parts(part: Any, name: str) -> Sequence[Any]:
 
 def _unsupported(name: str, value: Any) -> ValueError:
     return ValueError(
-        "`model` must be a tokenizer.json of the kind Unigram, as those of "
-        f"XLM-R are. Received: {name}={shown(value)}."
+        "`model` must be a tokenizer.json of type Unigram, such as that of "
+        f"XLM-R. Received: {name}={shown(value)}."
     )

@@ -1,4 +1,4 @@
-"""SentencePiece tokenisation as a layer."""
+"""SentencePiece tokenization as a layer."""
 
 import base64
 import os
@@ -18,10 +18,10 @@ from keras_posenc.text.sentencepiece_model import (
     replaced_characters,
 )
 
-# Of a word's begin.
+# The mark of the start of a word.
 _SPACE = "▁"
 _WHITE = r"\s\pZ\x{85}"
-# What stands around a special token in a text, and before its number.
+# Surround a special token in a text, and precede its number.
 _AROUND, _BEFORE, _NEITHER = "\x01", "\x02", "\x03"
 
 
@@ -33,18 +33,18 @@ class SentencepieceTokenizer(Tokenizer):
     `.model` file of SentencePiece or, by `from_tokenizer_json`, from Hugging
     Face's `tokenizer.json`. The two may number the same pieces differently:
     `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3 in the latter file of XLM-R,
-    and a pretrained model of Hugging Face's knows those.
+    and pretrained models of Hugging Face know those ids.
 
-    The output carries the Keras mask `ids != pad_id`, for every layer behind
-    that takes a mask. The model lies in the layer's config, so in the `.keras`
-    file, and as a constant in the graph, so in the SavedModel. The layer has no
+    The output carries the Keras mask `ids != pad_id`, for all layers after it
+    that take a mask. The model is in the layer's config, so in the `.keras`
+    file, and a constant in the graph, so in the SavedModel. The layer has no
     weights, runs on the CPU and cannot be compiled by XLA. On the JAX and
     PyTorch backends, which have no strings, it works outside models: on strings
     and in `dataset.map`.
 
-    `detokenize` gives texts back, up to the first end; `<unk>` stands where
-    unknown characters were. `pad_id`, `unknown_id`, `start_id` and `end_id` are
-    the ids of the special tokens.
+    `detokenize` returns texts, up to the first end, with `<unk>` for unknown
+    characters. `pad_id`, `unknown_id`, `start_id` and `end_id` are the ids of
+    the special tokens.
 
     Args:
         model: the path of a `.model` file, read at once, or its bytes.
@@ -54,17 +54,17 @@ class SentencepieceTokenizer(Tokenizer):
         max_length: the most ids of a text, where `sequence_length` is None:
             longer texts are cut, and all are padded to the longest one.
         num_separators: for pairs of texts, the number of end tokens between the
-            two: 1 as BERT has, 2 as RoBERTa. What is too long is cut where the
-            longer text ends. None is for single texts.
+            two: 1 for BERT, 2 for RoBERTa. Pairs that are too long lose tokens
+            at the end of the longer text. None for single texts.
         start_token: the piece before each text, or None for none.
-        end_token: the piece behind each text, or None for none.
+        end_token: the piece after each text, or None for none.
         pad_token: the piece of padding.
-        special_tokens: pieces that are themselves where a text spells them;
-            what stands before and behind are texts of their own. One spelled
-            with a space before it, `" <mask>"`, takes all white space there.
+        special_tokens: pieces that become one id wherever a text contains
+            them; the parts before and after are tokenized separately. One with
+            a space in front, `" <mask>"`, also takes all white space there.
         whitespace: `"model"` reads white space as the model says, `"split"`
-            splits at all that Unicode calls so, `"collapse"` makes one space of
-            several and keeps the last, `"keep"` keeps all.
+            splits at all of Unicode's white space, `"collapse"` makes several
+            spaces one and keeps the last, `"keep"` keeps all.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
@@ -77,9 +77,9 @@ class SentencepieceTokenizer(Tokenizer):
     Raises:
         ImportError: if TF-Text is missing.
         FileNotFoundError: if `model` is a path with no file.
-        ValueError: if the model is none, or of another kind than Unigram; if a
-            token is not a piece; if `sequence_length` is below what an empty
-            text takes; if the inputs are not strings of shape (batch,).
+        ValueError: if the model is invalid or not Unigram; if a token is not a
+            piece; if `sequence_length` is too short for an empty text; if the
+            inputs are not strings of shape (batch,).
 
     Example:
         >>> from keras_posenc import SentencepieceTokenizer
@@ -108,7 +108,7 @@ class SentencepieceTokenizer(Tokenizer):
         whitespace: str = "model",
         **kwargs: Any,
     ) -> None:
-        # First, since what a row takes at least depends on them.
+        # First: the base checks lengths against `frame`, which needs them.
         self.start_token, self.end_token = start_token, end_token
         super().__init__(
             sequence_length=sequence_length,
@@ -122,12 +122,12 @@ class SentencepieceTokenizer(Tokenizer):
         pieces, self.unknown_id = pieces_of(self.model)
         # A tuple: Keras and TensorFlow would wrap a list to track its items.
         self.vocabulary = tuple(pieces)
-        # Of a piece that is there twice the first one counts.
+        # Of a piece that occurs twice the first one counts.
         ids = {piece: i for i, piece in reversed([*enumerate(pieces)])}
         self.pad_token = pad_token
         self.special_tokens = tuple(special_tokens)
         for token in self.special_tokens:
-            if token.strip().isdigit():  # they are numbered in `split`
+            if token.strip().isdigit():  # `split` marks tokens by numbers
                 raise ValueError(
                     "`special_tokens` must not be numbers. "
                     f"Received: {token!r}."
@@ -136,7 +136,7 @@ class SentencepieceTokenizer(Tokenizer):
             "whitespace", whitespace, ("model", "split", "collapse", "keep")
         )
         self.pad_id = _id_of(ids, "pad_token", pad_token)
-        # No id where there is no token.
+        # A token that is None has no id.
         self.start_id, self.end_id = (
             -1 if token is None else _id_of(ids, name, token)
             for name, token in (
@@ -150,8 +150,8 @@ class SentencepieceTokenizer(Tokenizer):
         }
         if self.whitespace in ("collapse", "keep"):
             rules = replaced_characters(self.model)
-            # What the model makes spaces of, which is more than Unicode calls
-            # so, and what it deletes between them.
+            # Characters that the model turns into spaces, which are more than
+            # Unicode's, and those that it deletes between them.
             self._white, self._deleted = (
                 "".join(
                     f"\\x{{{code:x}}}" for code, by in rules.items() if by == to
@@ -169,40 +169,40 @@ class SentencepieceTokenizer(Tokenizer):
         max_length: int | None = None,
         **kwargs: Any,
     ) -> Self:
-        """A tokenizer that gives the ids of Hugging Face's file.
+        """Returns a tokenizer that gives the ids of Hugging Face's file.
 
-        Of those three things are otherwise: of two ways to cut a word that are
-        equally likely the other one may be taken, several marks on one letter
-        are composed as SentencePiece composes them, and a token that is looked
-        for in the normalized text (`normalized`) is found where it is spelled,
-        and not in characters that only become it.
+        They differ in three cases: where two ways to split a word are equally
+        likely; where a letter has several marks, which SentencePiece composes
+        in its own way; and for a token that is looked for in the normalized
+        text (`normalized`), which is found only as it is spelled, not in
+        characters that normalize to it.
 
         Args:
-            path: a `tokenizer.json` of the kind Unigram.
+            path: a `tokenizer.json` of type Unigram.
             sequence_length: as for the constructor.
             max_length: as for the constructor.
-            **kwargs: as for the constructor; what the file says by default.
+            **kwargs: as for the constructor; the file's by default.
 
         Returns:
             The tokenizer.
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if the file says what is not known here.
+            ValueError: if the file has a setting that is not supported.
         """
         whole = read_json(_existing(path, "path"))
         try:
-            model, said = convert_tokenizer(whole)
+            model, options = convert_tokenizer(whole)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(
-                f"'{path}' is no whole tokenizer.json of the kind Unigram: "
+                f"'{path}' is not a complete tokenizer.json of type Unigram: "
                 f"{type(error).__name__}: {error}"
             ) from error
         return cls(
             model,
             sequence_length=sequence_length,
             max_length=max_length,
-            **{**said, **kwargs},
+            **{**options, **kwargs},
         )
 
     @property
@@ -219,7 +219,7 @@ class SentencepieceTokenizer(Tokenizer):
         if not self.special_tokens:
             return self._pieces(x)
         x = replace(x, f"[{_AROUND}{_BEFORE}]", _NEITHER)
-        # One that holds another goes first.
+        # Longer tokens first: one may contain another.
         for token in sorted(self._special, key=len, reverse=True):
             spelled = re.escape(token.removeprefix(" "))
             if token.startswith(" "):
@@ -249,10 +249,10 @@ class SentencepieceTokenizer(Tokenizer):
                 texts = replace(texts, f"[{self._deleted}]+", "")
             if self.whitespace == "collapse":
                 texts = replace(texts, f"[ {self._white}]+", " ")
-            # The space that the model puts first is this one.
+            # This is the space that the model adds first.
             texts = replace(texts, f"^[ {self._white}]", "")
         pieces = self._tokenizer.tokenize(texts)
-        return pieces.with_row_splits_dtype("int64")  # as of other ragged ones
+        return pieces.with_row_splits_dtype("int64")  # as other ragged tensors
 
     def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
@@ -263,11 +263,11 @@ class SentencepieceTokenizer(Tokenizer):
         return tf.strings.regex_replace(text, "^ ", "")
 
     def get_vocabulary(self) -> list[str]:
-        """The pieces, in the order of their ids."""
+        """Returns the pieces, in the order of their ids."""
         return list(self.vocabulary)
 
     def vocabulary_size(self) -> int:
-        """How many pieces the model has."""
+        """Returns how many pieces the model has."""
         return len(self.vocabulary)
 
     def get_config(self) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def _existing(
     if not file.is_file():
         raise FileNotFoundError(
             f"`{name}` must be a file. Received: {name}={str(path)!r}, "
-            "which is none."
+            "which is not a file."
         )
     return file
 
@@ -311,7 +311,7 @@ def _fast_tokenizer(model: bytes) -> Any:
     tensorflow_text = import_tensorflow_text("SentencepieceTokenizer")
     import tensorflow as tf
 
-    # The model is a constant, made here once: not in the graph that happens to
-    # be traced, and on the CPU, where its ops run.
+    # The model is a constant, made here once: outside the graph that happens
+    # to be traced, and on the CPU, where its operators run.
     with tf.init_scope(), tf.device("CPU:0"):
         return tensorflow_text.FastSentencepieceTokenizer(model)

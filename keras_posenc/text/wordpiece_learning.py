@@ -1,4 +1,4 @@
-"""WordPiece vocabularies, learned from texts."""
+"""Learning WordPiece vocabularies from texts."""
 
 import collections
 import heapq
@@ -11,33 +11,33 @@ from keras_posenc.text.wordpiece_vocabulary import SPECIAL_TOKENS, SUFFIX
 
 # Texts in one step of counting: large enough to hide a step's overhead.
 _BATCH = 1024
-# Of a word that is learned from, in characters.
+# Longest word to learn from, in characters.
 _LONGEST = 50
 
 
 def learn_vocabulary(
     corpus: Any, vocabulary_size: int, words_of: Callable[[Any], Any]
 ) -> list[str]:
-    """Learns a vocabulary by merging what most often stands side by side.
+    """Learns a vocabulary by merging the most frequent neighbours.
 
-    As byte pair encoding does, on characters. The result depends only on how
-    often each word occurs, never on the order of the texts. Every character
-    that fits is kept, alone and as a suffix, so words without a token of their
-    own still split into known pieces.
+    The same as byte pair encoding, on characters. The result depends only on
+    how often each word occurs, never on the order of the texts. Every character
+    that fits is kept, alone and as a suffix, so words without a token still
+    split into known pieces.
 
     Args:
         corpus: iterable of strings, or a `tf.data.Dataset` of string tensors.
-            It is read once, in a stream; the distinct words stay in memory.
+            It is read once, as a stream; the distinct words stay in memory.
         vocabulary_size: the most tokens to learn, special tokens included.
-        words_of: from a tensor of texts to their words, ragged.
+        words_of: a function from a tensor of texts to their words, ragged.
 
     Returns:
         The special tokens, the characters in alphabetical order, alone and as
         suffixes, then the other tokens, the most frequent first.
 
     Raises:
-        TypeError: if the corpus is one string, or holds something else.
-        ValueError: if `vocabulary_size` is too small, or the corpus holds no
+        TypeError: if the corpus is one string, or has anything else.
+        ValueError: if `vocabulary_size` is too small, or the corpus has no
             word.
     """
     smallest = len(SPECIAL_TOKENS) + 2
@@ -55,7 +55,7 @@ def learn_vocabulary(
         for character in word:
             characters[character] += count
     room = (vocabulary_size - len(SPECIAL_TOKENS)) // 2
-    # Ties by code point, so that the order of texts decides nothing.
+    # Ties by code point, so that the order of texts does not matter.
     by_count = sorted(characters, key=lambda c: (-characters[c], c))
     kept = sorted(by_count[:room])
     spelled = {
@@ -88,10 +88,10 @@ def _count_words(corpus: Any, words_of: Callable[[Any], Any]) -> dict[str, int]:
 
 
 def _merges(words: Mapping[str, int]) -> Iterator[str]:
-    """The tokens that merging neighbours makes, the most frequent first.
+    """Yields the tokens that merging neighbours makes, most frequent first.
 
-    Only what a merge changes is counted anew. Where counts are equal, the order
-    is that of the tokens.
+    Only the counts that a merge changes are computed again. Equal counts are
+    in the order of the tokens.
     """
     pieces = [[word[0], *(SUFFIX + c for c in word[1:])] for word in words]
     counts = list(words.values())
@@ -107,9 +107,9 @@ def _merges(words: Mapping[str, int]) -> Iterator[str]:
     while heap:
         count, pair = heapq.heappop(heap)
         if pairs[pair] != -count:
-            continue  # counted anew since
+            continue  # counted again since then
         token = pair[0] + pair[1].removeprefix(SUFFIX)
-        if token not in seen:  # of other parts, it was one before
+        if token not in seen:  # other parts may have made it before
             seen.add(token)
             yield token
         changed: set[tuple[str, str]] = set()

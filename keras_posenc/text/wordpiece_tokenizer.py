@@ -1,4 +1,4 @@
-"""WordPiece tokenisation as a layer."""
+"""WordPiece tokenization as a layer."""
 
 import functools
 import os
@@ -21,11 +21,11 @@ from keras_posenc.text.wordpiece_vocabulary import (
     read_vocabulary,
 )
 
-# Seconds until what takes long is named.
+# Seconds until a slow step is shown.
 _PATIENCE = 2.0
 
 _MASK = "[MASK]"
-# Of a word: more are unknown to BERT's tokenizers.
+# Longest word, in characters: longer ones are unknown to BERT's tokenizers.
 _LONGEST = 100
 
 
@@ -34,64 +34,64 @@ class WordpieceTokenizer(Tokenizer):
     """Turns strings into BERT's token ids, inside the model.
 
     A text is lowercased and stripped of accents (if `lowercase`) and split at
-    white space, punctuation and Chinese characters; then each word is cut,
+    white space, punctuation and Chinese characters; then each word is split,
     from the left, into the longest pieces that the vocabulary holds. `[CLS]`
-    comes first, `[SEP]` last, then `[PAD]`. A word that does not divide into
+    comes first, `[SEP]` last, then `[PAD]`. A word that cannot be split into
     pieces is `[UNK]`.
 
-    What that means to the letter is `normalization`'s to say:
+    `normalization` decides the details:
 
-    - `"bert"`: what Hugging Face's tokenizers of BERT and its like mean, whose
+    - `"bert"`: as Hugging Face's tokenizers of BERT and its descendants, whose
       ids pretrained models know. Accents are dropped after canonical
       decomposition (NFD), control characters and invalid UTF-8 are deleted, a
-      word of more than 100 characters is `[UNK]`, and `special_tokens` spelled
-      out in a text are these tokens. The ids are those of the library
-      "tokenizers", but for letters that Unicode has had only since version 13.
-    - `"tf_text"`: what TF-Text's `FastBertTokenizer` means. Compatibility
-      characters and case are folded (NFKC): the ligature "fi" is two letters,
-      and "ß" is "ss"; control characters are white space; a word of more than
-      100 bytes is `[UNK]`, as is one with invalid UTF-8. Special tokens spelled
-      out in a text are plain text.
+      word of more than 100 characters is `[UNK]`, and `special_tokens` in a
+      text become these tokens. The ids are those of the library "tokenizers",
+      except for letters that Unicode has since version 13 only.
+    - `"tf_text"`: as TF-Text's `FastBertTokenizer`. Compatibility characters
+      and case are folded (NFKC): the ligature "fi" is two letters, and "ß" is
+      "ss"; control characters are white space; a word of more than 100 bytes
+      is `[UNK]`, as is one with invalid UTF-8. Special tokens in a text are
+      plain text.
 
-    The output carries the Keras mask `ids != pad_id`, for every layer behind
-    that takes a mask. Keras' `Embedding` drops it, with a warning, unless it
-    has `mask_zero=True`, which makes one of `ids != 0`.
-    Datasets drop masks: behind `dataset.map(tokenizer)` it is again the
-    embedding's `mask_zero=True` that makes one.
+    The output carries the Keras mask `ids != pad_id`, for all layers after it
+    that take a mask. Keras' `Embedding` drops it, with a warning, unless it
+    has `mask_zero=True`, which computes the mask `ids != 0` again.
+    Datasets drop masks: after `dataset.map(tokenizer)`, too, the embedding's
+    `mask_zero=True` computes the mask.
 
-    The vocabulary lies in the layer's config, so in the `.keras` file, and as
-    a constant in the graph, so in the SavedModel. The layer has no weights,
+    The vocabulary is in the layer's config, so in the `.keras` file, and a
+    constant in the graph, so in the SavedModel. The layer has no weights,
     runs on the CPU and cannot be compiled by XLA. On the JAX and PyTorch
     backends, which have no strings, it works outside models: on strings and
     in `dataset.map`.
 
-    `detokenize` gives texts back, up to the first `[SEP]`. What tokenising
-    takes away does not return: case, accents, the spaces around punctuation.
-    `[UNK]` stands where a word was. `pad_id`, `unknown_id`, `start_id` and
-    `end_id` are the ids of the special tokens.
+    `detokenize` returns texts, up to the first `[SEP]`. What tokenization
+    removes is lost: case, accents, the spaces around punctuation; `[UNK]` is
+    in place of unknown words. `pad_id`, `unknown_id`, `start_id` and `end_id`
+    are the ids of the special tokens.
 
     Args:
         vocabulary: a list of tokens in the order of their ids, or the path of
-            a file with one token a line, read at once. It holds `[PAD]`,
-            `[UNK]`, `[CLS]` and `[SEP]`; pieces that continue a word begin with
-            `##`. Padding that is not the first token has another id than 0.
+            a file with one token a line, read at once. It must have `[PAD]`,
+            `[UNK]`, `[CLS]` and `[SEP]`; pieces that continue a word start with
+            `##`. If padding is not the first token, its id is not 0.
         sequence_length: number of ids per text, at least 2: longer texts are
             cut, keeping `[SEP]` last, shorter ones padded. None pads to the
             longest text of the batch and cuts nothing.
         max_length: the most ids of a text, where `sequence_length` is None:
             longer texts are cut, and all are padded to the longest one.
         num_separators: for pairs of texts, the number of end tokens between the
-            two: 1 as BERT has, 2 as RoBERTa. What is too long is cut where the
-            longer text ends. None is for single texts.
+            two: 1 for BERT, 2 for RoBERTa. Pairs that are too long lose tokens
+            at the end of the longer text. None for single texts.
         lowercase: whether to lowercase and to strip accents.
         normalization: `"tf_text"` or `"bert"`, as above.
-        strip_accents: whether to strip accents, whatever `lowercase` says, with
-            `"bert"` alone. None does as `lowercase` says.
-        split_on_cjk: whether each Chinese character is a word; False with
-            `"bert"` alone.
-        special_tokens: tokens that are themselves where a text spells them,
-            with `"bert"` alone. None is the four and, if there, `[MASK]`; for
-            texts that are not to forge any, ().
+        strip_accents: whether to strip accents, whatever `lowercase` is; only
+            with `"bert"`. None is the same as `lowercase`.
+        split_on_cjk: whether each Chinese character is a word; False only with
+            `"bert"`.
+        special_tokens: tokens that become one id wherever a text contains them,
+            only with `"bert"`. None is the four and, if in the vocabulary,
+            `[MASK]`; () for texts that must not contain any.
         pad_token: another name of `[PAD]`.
         unknown_token: another name of `[UNK]`.
         start_token: another name of `[CLS]`, such as `<s>`.
@@ -122,7 +122,7 @@ class WordpieceTokenizer(Tokenizer):
         [[2 4 5 6 8 4 3]
          [2 6 3 0 0 0 0]]
 
-        As a pretrained model was given them:
+        With the normalization of pretrained models:
 
         >>> tokenizer = WordpieceTokenizer(vocabulary, normalization="bert")
         >>> print(tokenizer(["in\u200b,[SEP] out"]).numpy())
@@ -197,11 +197,11 @@ class WordpieceTokenizer(Tokenizer):
         verbose: int = True,
         **kwargs: Any,
     ) -> Self:
-        """A tokenizer whose vocabulary is learned from a corpus.
+        """Returns a tokenizer whose vocabulary is learned from a corpus.
 
         The same texts, in any order, give the same vocabulary. The corpus is
-        read once, in a stream, and its distinct words are kept in memory. Words
-        are those that the tokenizer finds, by its `normalization`.
+        read once, as a stream, and its distinct words are kept in memory. Words
+        are found by the tokenizer's `normalization`.
 
         Args:
             corpus: iterable of strings, or a `tf.data.Dataset` of strings.
@@ -209,17 +209,17 @@ class WordpieceTokenizer(Tokenizer):
                 included. The result may be smaller.
             sequence_length: as for the constructor.
             lowercase: as for the constructor.
-            verbose: whether to say on standard error what takes long, if it
-                does; 2 also shows what native code logs.
+            verbose: whether to show on standard error what takes long, if it
+                does; 2 also shows the logs of native code.
             **kwargs: as for the constructor.
 
         Returns:
             The tokenizer.
 
         Raises:
-            TypeError: if the corpus is one string, or holds something else.
-            ValueError: if `vocabulary_size` is below 6, or the corpus holds
-                no word.
+            TypeError: if the corpus is one string, or has anything else.
+            ValueError: if `vocabulary_size` is below 6, or the corpus has no
+                word.
 
         Example:
             >>> from keras_posenc import WordpieceTokenizer
@@ -235,7 +235,7 @@ class WordpieceTokenizer(Tokenizer):
         import_tensorflow_text("WordpieceTokenizer")
         words_of = _words_of(lowercase, **kwargs)
         with progress(verbose) as step:
-            # Seconds for many thousand texts, and nothing to say of few.
+            # Seconds for many thousand texts; nothing is shown for few.
             patience = threading.Timer(
                 _PATIENCE,
                 step,
@@ -276,7 +276,7 @@ class WordpieceTokenizer(Tokenizer):
                 )
 
     def _spelled_tokens(self) -> tuple[str, ...]:
-        """The special tokens that a text can spell."""
+        """Returns the special tokens that a text can contain."""
         if self.normalization == "tf_text":
             return ()
         if self.special_tokens is not None:
@@ -298,8 +298,8 @@ class WordpieceTokenizer(Tokenizer):
         ids = {token: index for index, token in enumerate(vocabulary)}
         for index, token in enumerate(self._spelled):
             vocabulary[ids[token]] = marked(index)
-        # The models of the tokenizer are constants, made here once: not in the
-        # graph that happens to be traced, and on the CPU, where its ops run.
+        # The tokenizer's models are constants, made here once: outside the
+        # graph that happens to be traced, and on the CPU, where they run.
         with tf.init_scope(), tf.device("CPU:0"):
             try:
                 if self.normalization == "tf_text":
@@ -346,29 +346,29 @@ class WordpieceTokenizer(Tokenizer):
 
         tails = [token.startswith(SUFFIX) for token in self.vocabulary]
         alone = tf.constant(self.vocabulary)
-        behind = tf.constant(
+        continued = tf.constant(
             [
                 token.removeprefix(SUFFIX) if tail else f" {token}"
                 for token, tail in zip(self.vocabulary, tails, strict=True)
             ]
         )
         counts = tf.cumsum(tf.cast(kept, "int32"), axis=-1)
-        # A piece has nothing to continue where a text begins with it.
+        # At the start of a text a piece has nothing to continue.
         pieces = tf.where(
-            counts == 1, tf.gather(alone, ids), tf.gather(behind, ids)
+            counts == 1, tf.gather(alone, ids), tf.gather(continued, ids)
         )
         return tf.strings.reduce_join(tf.where(kept, pieces, ""), axis=-1)
 
     def get_vocabulary(self) -> list[str]:
-        """The tokens, in the order of their ids."""
+        """Returns the tokens, in the order of their ids."""
         return list(self.vocabulary)
 
     def vocabulary_size(self) -> int:
-        """How many tokens the vocabulary holds."""
+        """Returns how many tokens the vocabulary holds."""
         return len(self.vocabulary)
 
     def token_to_id(self, token: str) -> int:
-        """The id of a token.
+        """Returns the id of a token.
 
         Args:
             token: the token as the vocabulary spells it.
@@ -387,7 +387,7 @@ class WordpieceTokenizer(Tokenizer):
             ) from None
 
     def id_to_token(self, index: int) -> str:
-        """The token of an id.
+        """Returns the token of an id.
 
         Args:
             index: the id.
@@ -430,7 +430,7 @@ def _words_of(
     split_on_cjk: bool = True,
     **_: Any,
 ) -> Callable[[Any], Any]:
-    """From texts to the words that a tokenizer of these arguments cuts."""
+    """Returns a function from texts to words, for these arguments."""
     if normalization == "bert":
         return functools.partial(
             bert_words,

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies: read from a file, and checked."""
+"""WordPiece vocabularies: reading and checking."""
 
 import collections
 import os
@@ -11,14 +11,14 @@ from keras_posenc.text.files import lines_of, read_text
 PAD, UNK, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP)
 SUFFIX = "##"
-_HALF = re.compile("[\ud800-\udfff]")  # as Python has one of a pair
+_HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, in Python
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     """Reads a vocabulary file: UTF-8, one token a line.
 
     Args:
-        path: the file; the number of a line, from 0, is the token's id.
+        path: the file; the number of a line, from 0 on, is the token's id.
 
     Returns:
         The tokens, in order.
@@ -34,18 +34,18 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
             f"with one token a line. Received: vocabulary={str(path)!r}, "
             "which is not a file."
         )
-    # Not "utf-8": some editors put a mark at the beginning.
+    # Not "utf-8": some editors write a byte order mark.
     return lines_of(read_text(file, "utf-8-sig"))
 
 
 def check_vocabulary(
     vocabulary: Sequence[str], special_tokens: Sequence[str]
 ) -> None:
-    """Refuses a vocabulary that does not number each token once.
+    """Raises `ValueError` unless a vocabulary has each token once.
 
     Args:
         vocabulary: tokens in the order of their ids.
-        special_tokens: those that it must hold.
+        special_tokens: tokens that it must have.
 
     Raises:
         ValueError: if the vocabulary is empty, lacks a special token, or holds
@@ -66,7 +66,7 @@ def check_vocabulary(
         if not token.isascii() and _HALF.search(token):
             raise ValueError(
                 "`vocabulary` must hold text, and half of a character, a lone "
-                f"surrogate, is none. Received at index {index}: {token!r}."
+                f"surrogate, is not. Received at index {index}: {token!r}."
             )
     counts = collections.Counter(vocabulary)
     if repeated := [token for token, count in counts.items() if count > 1]:
@@ -82,7 +82,7 @@ def check_vocabulary(
 
 
 def _names(tokens: Iterable[str]) -> str:
-    """The first few tokens, for an error sentence."""
+    """Returns the first few tokens, for an error message."""
     names = [token[:40] for token in tokens]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more

@@ -1,9 +1,9 @@
-"""What training a Transformer takes that Keras lacks.
+"""Training Transformers: what Keras lacks.
 
     from keras_posenc import training
 
-The paper's schedule, a loss and accuracies that know padding, the inputs of
-teacher forcing, batches of texts of like length, and LoRA.
+The paper's schedule, a loss and accuracies that skip padding, the inputs of
+teacher forcing, batches of texts of similar length, packing, and LoRA.
 """
 
 import importlib
@@ -32,7 +32,7 @@ __all__ = [
     "pack_sequences",
 ]
 
-# Where that is which no `.keras` file holds.
+# Modules of names that no `.keras` file needs: imported at their first use.
 _LATE = {
     "batch_by_length": "batches",
     "enable_lora": "lora",

@@ -1,4 +1,4 @@
-"""Which tokens of a target count, for losses and accuracies alike."""
+"""Which tokens of a target count, for losses and accuracies."""
 
 import functools
 from typing import Any
@@ -10,9 +10,9 @@ from keras_posenc.ops.arguments import check_shape
 
 
 class _Mask(keras.layers.Layer):
-    """The mask that a tensor carries, as Keras gives it to layers.
+    """Returns the mask that a tensor carries, as Keras gives it to layers.
 
-    Keras says so nowhere else, and where it keeps it depends on the backend.
+    This is the only public way: where Keras keeps it depends on the backend.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -36,14 +36,14 @@ def _mask_layer() -> Any:
 def read_targets(
     targets: Any, predictions: Any, ignored_id: int
 ) -> tuple[Any, Any]:
-    """The ids of targets, int32, and which of them count.
+    """Returns the ids of targets, int32, and which of them count.
 
-    Those count that are not `ignored_id`, and real by the mask that the
-    predictions carry, if they do. What does not count has id 0 here.
+    Those count that are not `ignored_id`, and that are real by the mask of the
+    predictions, if there is one. Others have id 0 in the result.
 
     Raises:
-        ValueError: if the targets are not ids of the predictions' shape but
-            for the last axis.
+        ValueError: if the targets are not ids of the predictions' shape
+            without its last axis.
     """
     shape = tuple(predictions.shape)
     fits = len(targets.shape) == len(shape) - 1 >= 1 and all(
@@ -63,7 +63,7 @@ def read_targets(
 
 
 def spread(weights: Any, like: Any) -> Any:
-    """Weights of rows, or of tokens, for each of the tokens.
+    """Broadcasts weights of rows, or of tokens, to all tokens.
 
     Raises:
         ValueError: Weights of another shape.

@@ -1,4 +1,4 @@
-"""How many tokens are right, and how many sequences are right throughout."""
+"""The shares of correct tokens and of correct sequences."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class _Accuracy(NamedOptions, keras.metrics.Mean):
     def _read(
         self, y_true: Any, y_pred: Any, sample_weight: Any
     ) -> tuple[Any, Any]:
-        """Whether each token is right, and what it weighs."""
+        """Returns whether each token is correct, and its weight."""
         y_true = ops.convert_to_tensor(y_true)
         y_pred = ops.convert_to_tensor(y_pred)
         ids, counts = read_targets(y_true, y_pred, self.ignored_id)
@@ -41,9 +41,9 @@ class _Accuracy(NamedOptions, keras.metrics.Mean):
 class TokenAccuracy(_Accuracy):
     """The share of real tokens whose largest score is that of their target.
 
-    Every token counts alike, in whatever batch and row it is. Which are real
-    is as in `TokenCrossentropy`, but that Keras's `fit` hands metrics no mask
-    on JAX: there padding is what has `ignored_id` as its target.
+    All tokens have the same weight, in whatever batch and row they are. Real
+    tokens are those of `TokenCrossentropy`, except on JAX, where Keras's `fit`
+    gives metrics no mask: there, padding is where the target is `ignored_id`.
 
     Args:
         ignored_id: the target id that does not count, 0 for padding.
@@ -73,7 +73,7 @@ class TokenAccuracy(_Accuracy):
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> None:
         right, weights = self._read(y_true, y_pred, sample_weight)
-        # Flat: Keras's mean of a matrix gives a row of a long batch less.
+        # Flat: Keras's mean of a matrix weighs rows of long batches less.
         super().update_state(
             ops.reshape(right, (-1,)), ops.reshape(weights, (-1,))
         )
@@ -81,12 +81,12 @@ class TokenAccuracy(_Accuracy):
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class SequenceAccuracy(_Accuracy):
-    """The share of rows all of whose real tokens are right.
+    """The share of rows in which all real tokens are correct.
 
-    Of predictions made with teacher forcing that is the share of sequences that
-    greedy decoding would answer exactly. Rows without a real token do not
-    count; a row counts by the largest sample weight of its tokens, of which
-    those of weight 0 need not be right.
+    For predictions with teacher forcing this is the share of sequences that
+    greedy decoding would generate exactly. Rows without a real token do not
+    count. A row has the largest sample weight of its tokens; tokens of weight 0
+    need not be correct.
 
     Args:
         ignored_id: the target id that does not count, 0 for padding.

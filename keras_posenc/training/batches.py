@@ -1,4 +1,4 @@
-"""Batches of texts of like length, so that little of them is padding."""
+"""Batches of texts of similar length, with little padding."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,22 +14,22 @@ def batch_by_length(
     drop_longer: bool = False,
     drop_remainder: bool = False,
 ) -> Any:
-    """Batches rows of ids by their length, each of about as many tokens.
+    """Batches sequences of ids by length, with about as many tokens in each.
 
-    A row goes to the first boundary that holds it, a row of several features by
-    its longest. A batch is padded to its boundary, so that there are as many
-    shapes as boundaries, and XLA compiles as often; it has as many rows as
-    `tokens` allow of that length, at least one. Rows keep their order within a
-    boundary: shuffle first.
+    A sequence goes to the first boundary that is at least its length; with
+    several features, the longest counts. A batch is padded to its boundary, so
+    there is one shape for each boundary, and XLA compiles once for each. It has
+    as many sequences as `tokens` allows for that length, at least one.
+    Sequences keep their order within a boundary: shuffle first.
 
     Args:
         dataset: a `tf.data.Dataset` of ids, of shape (any,): a tensor, or a
-            dict, tuple or list of them, nested as you like.
+            dict, tuple or list of them, which may be nested.
         boundaries: the lengths to pad to, increasing.
         tokens: how many tokens a batch has at most in each feature, padding
             included.
-        drop_longer: whether rows beyond the last boundary are left out. Else
-            they end the dataset with an `InvalidArgumentError` that says so.
+        drop_longer: whether sequences longer than the last boundary are left
+            out. If not, the dataset raises an `InvalidArgumentError` for them.
         drop_remainder: whether the last, incomplete batch of each boundary is
             left out.
 
@@ -38,7 +38,7 @@ def batch_by_length(
 
     Raises:
         ValueError: if the boundaries are not positive and increasing, `tokens`
-            is below the last, or a feature has not one axis.
+            is below the last, or a feature does not have one axis.
 
     Example:
         >>> import tensorflow as tf
@@ -70,7 +70,7 @@ def batch_by_length(
     last = boundaries[-1]
     if tokens < last:
         raise ValueError(
-            f"`tokens` must hold a row of the last boundary, {last}. "
+            f"`tokens` must be at least the last boundary, {last}. "
             f"Received: tokens={tokens}"
         )
     check_bool("drop_longer", drop_longer)
@@ -87,7 +87,7 @@ def batch_by_length(
             f"{last}. Give a longer one, or `drop_longer=True`.",
             size,
         )
-        # As a dependency, as datasets run what their elements need.
+        # As a dependency: datasets run only what their elements need.
         with tf.control_dependencies([tf.Assert(size <= last, [message])]):
             features = tf.nest.map_structure(tf.identity, features)
         return features if len(features) > 1 else features[0]
@@ -98,7 +98,7 @@ def batch_by_length(
         dataset = dataset.map(checked)
     return dataset.bucket_by_sequence_length(
         length,
-        # A bucket ends below its boundary; nothing is in the one beyond.
+        # Keras's boundaries are exclusive; the last bucket stays empty.
         [boundary + 1 for boundary in boundaries],
         [*(tokens // boundary for boundary in boundaries), 1],
         pad_to_bucket_boundary=True,
@@ -107,7 +107,7 @@ def batch_by_length(
 
 
 def as_rows(dataset: Any) -> Any:
-    """The dataset, its elements being tensors of one axis.
+    """Returns the dataset, whose elements are tensors of one axis.
 
     Raises:
         ValueError: if they are anything else.
@@ -126,7 +126,7 @@ def as_rows(dataset: Any) -> Any:
                 "`dataset` must hold ids of shape (any,). "
                 f"Received: an element {spec}"
             )
-    # Slices of a ragged tensor are tensors by the time that they are mapped.
+    # Slices of a ragged tensor become tensors when they are mapped.
     if all(isinstance(spec, tf.TensorSpec) for spec in specs):
         return dataset
     return dataset.map(

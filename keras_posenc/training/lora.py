@@ -1,4 +1,4 @@
-"""Training a little beside a model, and not the model."""
+"""Low-rank adaptation (LoRA) of whole models."""
 
 from typing import Any
 
@@ -13,28 +13,28 @@ _PROJECTIONS = (keras.layers.Dense, keras.layers.EinsumDense)
 def enable_lora(
     model: keras.Layer, *, rank: int, alpha: float | None = None
 ) -> None:
-    """Freezes a model but for a change of low rank to each projection.
+    """Freezes a model, except for a low-rank change of each projection.
 
-    Each kernel within, of a `Dense` or `EinsumDense`, becomes `kernel + (alpha
-    / rank) * a @ b`, by Keras's own `enable_lora` of the layer; `b` begins as
-    zeros, so that the model answers as before. All other weights are frozen,
-    embeddings, biases and normalisations too. Call it before `compile`, and
-    add layers that are to be trained whole, such as a classifier, afterwards.
-    Weights are frozen one by one: `model.trainable = True` frees all of them.
+    The kernel of each `Dense` and `EinsumDense` within becomes `kernel +
+    (alpha / rank) * a @ b`, by Keras's own `enable_lora` of the layer. `b` is
+    zeros initially, so the outputs do not change. All other weights are frozen,
+    including embeddings, biases and normalizations. Call it before `compile`,
+    and afterwards add layers to be trained completely, such as a classifier.
+    Weights are frozen one by one: `model.trainable = True` unfreezes all.
 
-    `model.save` and `model.save_weights` write the sums: an encoder that is
-    loaded again has no LoRA, and answers the same. What Adam keeps of the
-    matrices fits none of its weights: `load_model(path, compile=False)`.
+    `model.save` and `model.save_weights` write the sums: a model that is
+    loaded again has no LoRA, and the same outputs. Adam's state of the
+    matrices does not fit its weights: `load_model(path, compile=False)`.
 
     Args:
         model: A built model or layer.
-        rank: The columns of `a`.
-        alpha: The weight of the change; `rank` by default.
+        rank: The number of columns of `a`.
+        alpha: The scale of the change; `rank` by default.
 
     Raises:
-        ValueError: `rank` or `alpha` is not positive; there is no projection
-            within, or one that is not built, has a `kernel_constraint` or has
-            LoRA already. The model is as it was.
+        ValueError: `rank` or `alpha` is not positive; or there is no
+            projection within, or one that is not built, has a
+            `kernel_constraint` or has LoRA already. The model is not changed.
 
     Example:
         >>> import keras_posenc as kp

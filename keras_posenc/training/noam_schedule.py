@@ -1,4 +1,4 @@
-"""The paper's learning rate, and its Adam."""
+"""The paper's learning rate schedule, and its Adam optimizer."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from keras_posenc.ops.named import NamedOptions
 class NoamSchedule(
     NamedOptions, keras.optimizers.schedules.LearningRateSchedule
 ):
-    """Grows in proportion to the step, then falls as its inverse root.
+    """Grows linearly with the step, then falls with its inverse square root.
 
     `scale * d_model**-0.5 * min(n**-0.5, n * warmup_steps**-1.5)`, where n is
     1 in the first step: Keras counts from 0, the paper from 1. The largest
-    rate, `scale / sqrt(d_model * warmup_steps)`, is that of step n =
+    rate, `scale / sqrt(d_model * warmup_steps)`, is reached in step n =
     `warmup_steps`.
 
     Args:
         d_model: width of the model.
         warmup_steps: steps until the largest rate.
-        scale: factor, which the paper does not have.
+        scale: factor of the rate; the paper has none.
 
     Raises:
         ValueError: if an argument is not positive, or one of the first two not
@@ -52,7 +52,7 @@ class NoamSchedule(
 
     def __call__(self, step: Any) -> Any:
         step = ops.cast(step, "float32") + 1.0
-        # Rooted apart: the powers themselves are small beside the factor.
+        # Separate roots: the powers themselves are small next to the factor.
         peak = self.scale * (self.d_model * self.warmup_steps) ** -0.5
         share = step / self.warmup_steps
         return peak * ops.minimum(ops.rsqrt(share), share)
@@ -72,14 +72,14 @@ def noam_adam(
     scale: float = 1.0,
     **options: Any,
 ) -> Any:
-    """The paper's optimizer: Adam of 0.9, 0.98 and 1e-9, at its schedule.
+    """Returns the paper's optimizer: Adam with 0.9, 0.98, 1e-9, its schedule.
 
     Args:
         d_model: width of the model.
         warmup_steps: as for `NoamSchedule`.
         scale: as for `NoamSchedule`.
-        **options: Keras's further arguments of `Adam`, or others than the
-            paper's.
+        **options: other arguments of Keras's `Adam`, also to replace those of
+            the paper.
 
     Returns:
         A `keras.optimizers.Adam`.

@@ -1,4 +1,4 @@
-"""Several texts in a row, told apart by segment ids."""
+"""Packing several texts into a row, with segment ids."""
 
 from typing import Any
 
@@ -7,28 +7,29 @@ from keras_posenc.training.batches import as_rows
 
 
 def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
-    """Puts texts one behind the other in rows of one length.
+    """Packs texts one after another into rows of one length.
 
-    Texts keep their order. A text opens a new row if one of its features has no
-    room in the last; each `window` of texts begins one too. Nothing is cut.
+    Texts keep their order. A text starts a new row if one of its features does
+    not fit into the last; each `window` of texts starts one too. No text is
+    cut.
 
     Args:
         dataset: a `tf.data.Dataset` of ids, of shape (any,): a tensor, a dict
-            or a tuple of them. Source and target are packed alike: the texts of
-            a row are the same in both.
-        length: how long a row is, in every feature.
-        window: how many texts are packed at a time. The last row of each is not
-            filled any further.
+            or a tuple of them. Source and target are packed together: the texts
+            of a row are the same in both.
+        length: the length of a row, in every feature.
+        window: how many texts are packed at a time. The last row of each window
+            stays incomplete.
 
     Returns:
-        A `tf.data.Dataset` of as many features, each a dict of `ids`,
+        A `tf.data.Dataset` with the same features, each a dict of `ids`,
         `segment_ids` and `positions`, int32 of shape (length,). Segments count
-        from 1, and positions from 0 in each; both are 0 where there is padding.
+        from 1, and positions from 0 in each; both are 0 for padding.
 
     Raises:
         ValueError: if `length` or `window` is not a positive integer, or a
-            feature has not one axis, or no integers. A text longer than
-            `length` ends the dataset with an `InvalidArgumentError`.
+            feature does not have one axis, or no integers. For a text longer
+            than `length`, the dataset raises an `InvalidArgumentError`.
 
     Example:
         >>> import tensorflow as tf
@@ -53,7 +54,7 @@ def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
             )
 
     def rows_of(sizes: Any) -> Any:
-        """The row of each text, from sizes of shape (texts, features)."""
+        """Returns the row of each text, for sizes (texts, features)."""
 
         def place(state: Any, size: Any) -> Any:
             row, used = state
@@ -62,14 +63,14 @@ def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
                 fits, used + size, size
             )
 
-        # Full before the first, so that rows count from 0.
+        # Full before the first text, so that rows count from 0.
         full = tf.fill(tf.shape(sizes)[1:], length)
         row, _ = tf.scan(place, sizes, (tf.constant(-1), full))
-        # A text without a token has room in a full row, and none begun.
+        # A text without tokens fits a full row, but not one before the first.
         return tf.maximum(row, 0)
 
     def packed(texts: Any, rows: Any) -> Any:
-        """One feature: ragged texts to rows of ids, segments, positions."""
+        """Packs one feature: ragged texts to rows of ids and their places."""
         first = tf.searchsorted(rows, rows)  # the first text of the same row
         segments = tf.range(tf.shape(rows)[0]) - first + 1
         owner = texts.value_rowids()  # the text of each token
@@ -88,7 +89,7 @@ def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
         }
 
     def pack(*features: Any) -> Any:
-        # Texts of one length that is known come as no ragged tensor.
+        # Texts of one static length are a tensor, not ragged.
         ragged = [
             (
                 each

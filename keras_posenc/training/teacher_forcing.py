@@ -1,4 +1,4 @@
-"""What a decoder is given while it learns: its targets, one token late."""
+"""The inputs and targets of a decoder in training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,34 +14,34 @@ from keras_posenc.ops.named import NamedArguments
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class TeacherForcing(NamedArguments, keras.layers.Layer):
-    """Target ids to a decoder's inputs, and what it has to answer.
+    """Turns target ids into a decoder's inputs and targets.
 
-    The inputs are the targets one token late: at each place what came before
-    it. With `start_id` they begin with that, and so does each row that begins
-    with padding after it, and each segment of a packed row. Without, the ids
-    begin with a start of their own, as a tokenizer makes them: it is no target.
-    Inputs are padding where targets are, at the end symbol too.
+    The inputs are the targets one token late: at each position the token before
+    it. With `start_id` they start with that id, in each row, after padding on
+    its left, and in each segment of a packed row. Without, ids must start with
+    a start symbol, as a tokenizer adds it; it is not a target. Inputs are
+    padding where targets are, and in place of the end symbol.
 
     Both carry the Keras mask `!= 0`.
 
     Args:
-        start_id: the id to begin with, above 0, or None if ids have it.
+        start_id: the id to start with, above 0, or None if ids have it.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
         inputs: integer ids of shape (batch, seq); 0 is padding, left or right.
-        segment_ids: which text of a packed row a token belongs to, of shape
+        segment_ids: the segment of each token of a packed row, of shape
             (batch, seq).
 
     Returns:
         A pair of int32 ids, inputs and targets, of shape (batch, seq). Without
-        `start_id` both are one shorter: what belongs to them is
-        `segment_ids[:, :-1]`, `positions[:, :-1]`.
+        `start_id` both are shorter by one; use `segment_ids[:, :-1]` and
+        `positions[:, :-1]` with them.
 
     Raises:
-        ValueError: if `start_id` is not a positive integer or None, or if all
-            rows begin with it already; if the ids are no integers of two axes,
-            or segments do not fit them.
+        ValueError: if `start_id` is not a positive integer or None, or all rows
+            start with it already; if the ids are not integers with two axes, or
+            `segment_ids` do not fit them.
 
     Example:
         >>> import numpy as np
@@ -93,7 +93,7 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
         if segment_ids is not None:
             segments = ops.cast(segment_ids, "int32")
             apart = ops.not_equal(segments[:, :-1], segments[:, 1:])
-        # What begins: nothing real of the same segment came before.
+        # Starts: no real token of the same segment is before.
         begins = ops.logical_or(ops.equal(before, 0), apart)
         if self.start_id is None:
             targets = ops.where(begins, 0, targets)
@@ -109,7 +109,7 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
         return given, targets
 
     def _check_start(self, inputs: Any) -> None:
-        """Raises `ValueError` for ids that begin with `start_id`, if known."""
+        """Raises `ValueError` if known ids start with `start_id`."""
         values = None if self.start_id is None else known_values(inputs)
         if values is None or not values.any():
             return
@@ -117,9 +117,9 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
         first = (rows != 0).argmax(axis=1)[:, np.newaxis]
         if np.all(np.take_along_axis(rows, first, axis=1) == self.start_id):
             raise ValueError(
-                f"`start_id` is put before ids that have none, and these begin "
-                "with it already, as a tokenizer makes them: leave `start_id` "
-                f"out. Received: start_id={self.start_id}"
+                f"`start_id` is put before ids without a start symbol, but "
+                "these have it, as from a tokenizer: leave `start_id` out. "
+                f"Received: start_id={self.start_id}"
             )
 
     def compute_mask(

@@ -16,35 +16,35 @@ _DTYPES = ("float32", "float64")
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class TokenCrossentropy(NamedOptions, keras.losses.Loss):
-    """Cross-entropy of target ids, its mean over the tokens that are real.
+    """Cross-entropy of target ids, averaged over real tokens.
 
-    A token counts unless its target is `ignored_id`, or padding by the mask
-    that the predictions carry. What predictions hold elsewhere, NaN included,
-    reaches neither the loss nor a gradient. With smoothing e over V ids, the
-    target is 1 - e + e / V at its id and e / V at each other, as in Keras's
-    `CategoricalCrossentropy`; no array of V numbers is made for it.
+    A token counts unless its target is `ignored_id`, or it is padding by the
+    mask that the predictions carry. Other predictions, NaN included, affect
+    neither the loss nor a gradient. With smoothing e over V ids, the target is
+    1 - e + e / V at its id and e / V at each other, as in Keras's
+    `CategoricalCrossentropy`, but without an array of V numbers.
 
     Args:
-        label_smoothing: e, in [0, 1); the paper has 0.1.
-        from_logits: whether predictions are logits, or else probabilities.
+        label_smoothing: e, in [0, 1); the paper uses 0.1.
+        from_logits: whether predictions are logits; else they are
+            probabilities.
         ignored_id: the target id that does not count, 0 for padding.
-        reduction: "mean_with_sample_weight", over the real tokens and by their
-            sample weights if there are some; "sum"; or None, for one number a
-            token, 0 where it does not count.
+        reduction: "mean_with_sample_weight", the mean over real tokens, by
+            sample weights if there are any; "sum"; or None, for one number for
+            each token, 0 where it does not count.
         name: name of the loss.
         dtype: dtype of its computations, "float32" or "float64". Lower ones
             hold neither large ids nor the loss of a token.
 
     Call arguments:
-        y_true: integer ids of shape (batch, seq), those that count in [0, V).
-            Others are refused where their values are known, and elsewhere give
+        y_true: integer ids of shape (batch, seq), in [0, V) where they count.
+            Others raise `ValueError` if their values are known, and else give
             a loss of NaN.
         y_pred: logits, or probabilities, of shape (batch, seq, V).
         sample_weight: of shape (batch,) or (batch, seq).
 
     Raises:
-        ValueError: if an argument is none of the above, or the shapes do not
-            fit.
+        ValueError: if an argument is invalid, or the shapes do not fit.
 
     Example:
         >>> import numpy as np
@@ -100,10 +100,10 @@ class TokenCrossentropy(NamedOptions, keras.losses.Loss):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         ids, counts = read_targets(y_true, y_pred, self.ignored_id)
-        # Before anything is computed of them: 0 times NaN is NaN.
+        # Replaced before any computation: 0 times NaN is NaN.
         y_pred = ops.where(ops.expand_dims(counts, -1), y_pred, 1.0)
         if not self.from_logits:
-            # Keras's own bound; the normalisation below makes up for the sum.
+            # Keras's own bound; the normalization below corrects the sum.
             epsilon = keras.config.epsilon()
             y_pred = ops.log(ops.clip(y_pred, epsilon, 1.0))
         size = y_pred.shape[-1]
@@ -114,7 +114,7 @@ class TokenCrossentropy(NamedOptions, keras.losses.Loss):
         if rate:
             expected = expected + rate * ops.mean(y_pred, axis=-1)
         losses = ops.logsumexp(y_pred, axis=-1) - expected
-        # Each backend reads something else beside an array, -1 its last.
+        # Clipped: beyond an array each backend reads something else.
         losses = ops.where(ops.equal(ids, nearest), losses, float("nan"))
         return ops.where(counts, losses, 0.0)
 
@@ -129,14 +129,14 @@ class TokenCrossentropy(NamedOptions, keras.losses.Loss):
 
 
 def _at(ids: Any, numbers: Any) -> Any:
-    """One number for each id: (batch, seq) of (batch, seq, V)."""
+    """Returns one number for each id: (batch, seq) of (batch, seq, V)."""
     if keras.config.backend() != "tensorflow":
         ids = ops.expand_dims(ids, -1)
         return ops.squeeze(ops.take_along_axis(numbers, ids, axis=-1), -1)
     import tensorflow as tf
 
-    # The gradient of Keras's `take_along_axis` adds up as many segments as
-    # there are numbers, which takes longer than that of a softmax.
+    # The gradient of Keras's `take_along_axis` sums as many segments as there
+    # are numbers, which takes longer than that of a softmax.
     flat = ops.reshape(ids, (-1,))
     index = ops.stack([ops.arange(ops.size(flat), dtype="int32"), flat], 1)
     rows = ops.reshape(numbers, (-1, numbers.shape[-1]))
@@ -144,7 +144,7 @@ def _at(ids: Any, numbers: Any) -> Any:
 
 
 def _check_ids(targets: Any, counts: Any, size: int) -> None:
-    """Raises `ValueError` for ids that are none of `size`, if known."""
+    """Raises `ValueError` for known ids outside [0, size)."""
     ids, real = known_values(targets), known_values(counts)
     if ids is None or real is None:
         return

@@ -1,1 +1,1 @@
-"""The Transformer encoder, from attention to a whole model."""
+"""Transformer layers, from attention to whole models."""

@@ -1,4 +1,4 @@
-"""Attention between its projections, of self- and of cross-attention."""
+"""The part of attention between its projections, for all layers."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _Between = tuple[Side, Side, Any]
 
 
 def rotated(position: AttentionPosition | None, x: Any, side: Side) -> Any:
-    """Rotate queries or keys by the positions of their tokens."""
+    """Rotates queries or keys by the positions of their tokens."""
     if position is None or position.rotate is None:
         return x
     turned = _check_hook(
@@ -47,7 +47,7 @@ def attend_between(
     return_attention_scores: bool,
     training: bool | None,
 ) -> Any:
-    """Attend, and project to the layer's outputs.
+    """Attends, and project to the layer's outputs.
 
     Args:
         layer: With `attention_position`, `dropout`, `dropout_layer` and
@@ -55,7 +55,7 @@ def attend_between(
         query: `(batch, heads, query, dim)`, scaled and rotated.
         key: `(batch, key_value_heads, key, dim)`, rotated.
         value: `(batch, key_value_heads, key, dim)`.
-        context: Both sides, and who attends to whom.
+        context: The tokens of both sides, and the mask between them.
         return_attention_scores: As in a call.
         training: As in a call.
 
@@ -102,10 +102,10 @@ def _attend_unseen(
     seed: Any,
     training: bool | None,
 ) -> Any:
-    """Attend without returning weights; many queries in blocks."""
+    """Attends without returning weights; many queries in blocks."""
     position = layer.attention_position
     values = []
-    if position is not None and training:  # read outside of the loop
+    if position is not None and training:  # gradients need a read outside loops
         values = [(each, each.value) for each in position.variables]
 
     def attended(
@@ -124,7 +124,7 @@ def _attend_unseen(
         def of_rows(query: Any, key: Any, value: Any, *positions: Any) -> Any:
             between = context.some(rows, columns, positions)
             own = None
-            if seed is not None:  # each block its own
+            if seed is not None:  # one for each block
                 own = seed + ops.cast(ops.stack([rows[0], 0]), seed.dtype)
             return attended(query, key, value, between, own)
 
@@ -160,7 +160,7 @@ def _attend_unseen(
 def _weigh(
     layer: Any, query: Any, key: Any, value: Any, between: _Between, seed: Any
 ) -> tuple[Any, Any]:
-    """Attend, and return the attention weights too."""
+    """Attends, and return the attention weights too."""
     queries, keys, mask = between
     position = layer.attention_position
     bias = _bias(position, query, key, queries, keys)
@@ -184,13 +184,13 @@ def _weigh(
 
 
 class _Drawn(keras.random.SeedGenerator):
-    """A seed that is drawn already, in the form that Keras takes."""
+    """A seed that has been drawn already, as Keras takes it."""
 
     # Needed by Keras's PyTorch backend, whose dropout ignores the seed.
     _initial_seed = None
 
     def __init__(self, seed: Any) -> None:
-        self._seed = seed  # and no variable, as the base has
+        self._seed = seed  # without a variable, which the base class has
 
     def next(self, ordered: bool = True) -> Any:
         return self._seed
@@ -217,11 +217,11 @@ def _check_hook(
     expected: Any,
     broadcasts: bool = True,
 ) -> Any:
-    """Return a hook's result; raise `ValueError` if its shape is wrong.
+    """Returns a hook's result; raise `ValueError` if its shape is wrong.
 
     Broadcasting would often accept another shape without an error.
     """
-    if result is None:  # nothing to add this time
+    if result is None:  # it adds nothing in this call
         return None
     result = ops.convert_to_tensor(result)
     if len(result.shape) == 0 and broadcasts:

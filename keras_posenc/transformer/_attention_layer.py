@@ -1,4 +1,4 @@
-"""What every layer that attends has in common: its call and its output."""
+"""The base of all layers that attend: their call and their output."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -94,7 +94,7 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
                 causal=use_causal_mask,
                 data_dependent_shapes=self.data_dependent_shapes,
             )
-            # Once for all layers within, whose padding then stays finite.
+            # Once for all layers within: then their padding stays finite.
             x = context.hide_padding(x)
         return self.attend(
             x,
@@ -116,7 +116,7 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
     ) -> Any:
         self._check_call(inputs, **call)
         shape = tuple(inputs.shape)
-        if context is not None:  # tokens may be packed: sizes before that
+        if context is not None:  # tokens may be packed: shapes are of before
             sizes = context.batch, context.queries.length
             shape = (
                 *(size if isinstance(size, int) else None for size in sizes),
@@ -169,7 +169,7 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
 def check_heads(
     num_heads: Any, num_key_value_heads: Any = None
 ) -> tuple[int, int]:
-    """Check the numbers of heads of queries, and of keys and values."""
+    """Checks the numbers of heads of queries, and of keys and values."""
     heads = check_positive_int("num_heads", num_heads)
     if num_key_value_heads is None:
         return heads, heads
@@ -183,14 +183,14 @@ def check_heads(
 
 
 def check_window(value: Any) -> int | None:
-    """Check how far a token sees on either side of itself; None for all."""
+    """Checks how far a token sees on either side of itself; None for all."""
     if value is None:
         return None
     return check_positive_int("attention_window", value)
 
 
 def check_windows(value: Any, num_layers: Any) -> list[int | None]:
-    """List the window of each block, from one for all or a list."""
+    """Lists the window of each block, from one for all or a list."""
     count = check_positive_int("num_layers", num_layers)
     if not isinstance(value, list | tuple):
         return [check_window(value)] * count
@@ -203,7 +203,7 @@ def check_windows(value: Any, num_layers: Any) -> list[int | None]:
 
 
 def head_width(layer: Any, dim: int) -> int:
-    """Compute the width of one head of a layer, on inputs of width `dim`."""
+    """Computes the width of one head of a layer, on inputs of width `dim`."""
     if dim % layer.num_heads:
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}': `num_heads` must divide "
@@ -214,7 +214,7 @@ def head_width(layer: Any, dim: int) -> int:
 
 
 def check_positions(name: str, value: Any, num_layers: int, dtype: Any) -> Any:
-    """Return one shared `AttentionPosition`, a list for the blocks, or None."""
+    """Returns one shared position, a list with one for each block, or None."""
     if not isinstance(value, list | tuple):
         return check_attention_position(value, dtype, name)
     if len(value) != num_layers:
@@ -234,7 +234,7 @@ def side_of(
     segment_ids: Any = None,
     masks: Iterable[Any] = (),
 ) -> Side:
-    """Make a side of attention, with positions if a layer within needs them.
+    """Makes a side of attention, with positions if a layer within needs them.
 
     Args:
         within: An `AttentionPosition`, None, or a list of such.
@@ -251,7 +251,7 @@ def side_of(
     within = [position for position in within if position is not None]
     if not within:
         return Side(seq, tokens, None, segment_ids)
-    # Padding may be given NaN, and does not count towards the length.
+    # Padding may have NaN positions, and does not count towards the length.
     hides = positions is not None or any(
         position.uses_length for position in within
     )

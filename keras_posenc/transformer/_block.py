@@ -1,4 +1,4 @@
-"""What a block of the encoder and one of the decoder have in common."""
+"""The base of the blocks of encoder and decoder."""
 
 from collections.abc import Callable
 from typing import Any, Unpack
@@ -26,19 +26,19 @@ from keras_posenc.transformer.self_attention import SelfAttention
 
 
 class Block(AttentionLayer):
-    """Base of the blocks: parts, each with a residual and a norm.
+    """Base of the blocks: sublayers, each with a residual and a norm.
 
     Args:
         num_heads: Number of heads.
-        attention_position: That of the self-attention.
-        attention_window: That of the self-attention.
+        attention_position: Position in the self-attention.
+        attention_window: Window of the self-attention.
         across: Options of the cross-attention; None for a block without one.
-        has_attention_norm: Whether a norm goes with the self-attention.
+        has_attention_norm: Whether the self-attention has a norm.
         **options: All of `BlockOptions`.
     """
 
     hidden_arguments = AttentionLayer.hidden_arguments | {
-        "attention_window",  # which the encoder's constructor names itself
+        "attention_window",  # an argument of the encoder's constructor
         "across",
         "has_attention_norm",
     }
@@ -166,7 +166,7 @@ class Block(AttentionLayer):
         cross_attention: Callable[[Any], Any],
         training: bool | None,
     ) -> Any:
-        """Apply the parts in turn, each with its norm, dropout and residual."""
+        """Applies the sublayers, each with norm, dropout and residual."""
         for part, norm in (
             (attention, self.attention_norm),
             (cross_attention, self.cross_attention_norm),
@@ -177,7 +177,7 @@ class Block(AttentionLayer):
             if norm is None:
                 norm = _unchanged
             outputs = norm(x) if self.normalize_first else x
-            if part is self.feed_forward:  # has a dropout of its own
+            if part is self.feed_forward:  # has its own dropout
                 outputs = part(outputs, training=training)
             else:
                 outputs = self.dropout_layer(part(outputs), training=training)

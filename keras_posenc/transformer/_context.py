@@ -19,18 +19,18 @@ class Context:
     """The masks of one call, and the packing that leaves padding out.
 
     Args:
-        queries: The tokens that attend, those of the inputs.
+        queries: The tokens that attend: those of the inputs.
         keys: The tokens attended to; those of the inputs in self-attention.
-        batch: The number of rows of the inputs.
+        batch: The batch size of the inputs.
         attention_mask: As in a call, or None.
-        causal: Whether tokens attend to none that come later.
+        causal: Whether tokens do not attend to later ones.
         data_dependent_shapes: Whether shapes may depend on the masks.
         memory: The memory of cross-attention, or None.
         slots: The slots of the inputs in a cache, whose tokens are `keys`;
             None without a cache.
     """
 
-    window: int | None = None  # how far tokens see; None for all the way
+    window: int | None = None  # how far tokens see; None for all
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class Context:
         self._within: dict[int, Context] = {}
 
     def within(self, window: int | None) -> "Context":
-        """Return a context in which tokens see `window` tokens either way."""
+        """Returns a context in which tokens see `window` tokens either way."""
         if window is None:
             return self
-        if window not in self._within:  # else made by another block
+        if window not in self._within:  # else another block has made it
             context = self._within[window] = copy.copy(self)
             context.window = window
             context.mask = context._combine(
@@ -72,8 +72,8 @@ class Context:
     def sees_windows_alone(self) -> bool:
         """Whether no token needs the keys outside its window.
 
-        A token that an attention mask lets attend to nothing attends to
-        everything alike, and keys in a cache have an order of their own.
+        A token that an attention mask lets attend to nothing attends to all
+        tokens equally; and the keys in a cache have an order of their own.
         """
         return (
             self.attention_mask is None
@@ -85,7 +85,7 @@ class Context:
     def some(
         self, rows: Any, columns: Any, positions: tuple[Any, Any]
     ) -> tuple[Side, Side, Any]:
-        """Select queries and keys, and combine their mask.
+        """Selects queries and keys, and combine their mask.
 
         Args:
             rows: The queries to select, integers `(rows,)`.
@@ -107,11 +107,11 @@ class Context:
         return queries, keys, self._combine(queries, keys, attention_mask)
 
     def skip_padding(self, x: Any, training: bool | None) -> None:
-        """Pack the tokens, if the backend and the masks allow it.
+        """Packs the tokens, if the backend and the masks allow it.
 
-        A token that an attention mask lets attend to nothing attends to
-        everything alike, padding included, which must then be there. XLA has
-        no shapes that depend on masks, and would gain nothing.
+        A token that an attention mask lets attend to nothing attends to all
+        tokens equally, padding included: then nothing is packed. XLA has no
+        shapes that depend on masks, and would gain nothing.
 
         Args:
             x: The inputs, `(batch, seq, dim)`.
@@ -125,7 +125,7 @@ class Context:
             return
 
         def packing_of(tokens: Any, side: Side) -> Packing:
-            # One row may stand for all rows of the batch.
+            # One row of a mask may be for the whole batch.
             shape = self.batch, side.length
             return Packing(ops.broadcast_to(tokens, shape), training=training)
 
@@ -141,14 +141,14 @@ class Context:
             and across.attention_mask is None
             and keys.segment_ids is None
         ):
-            # Of a memory without tokens all is attended to.
+            # In a memory with only padding all tokens are attended to.
             some = ops.any(keys.tokens, axis=1, keepdims=True)
             tokens = ops.logical_or(keys.tokens, ops.logical_not(some))
             packing = packing_of(tokens, keys)
             self.memory = Memory(across, packing.pack(self.memory.x), packing)
 
     def mapped(self, change: Callable[[Any], Any]) -> "Context":
-        """Copy the context with other tensors, for those that have gradients.
+        """Copies the context with other tensors, for gradients.
 
         Args:
             change: A function of each tensor in turn, or of None for one that
@@ -172,15 +172,15 @@ class Context:
         return made
 
     def pack(self, x: Any) -> Any:
-        """Pack `(batch, seq, dim)` to `(1, tokens, dim)`, to skip padding."""
+        """Packs `(batch, seq, dim)` to `(1, tokens, dim)`, to skip padding."""
         return x if self.packing is None else self.packing.pack(x)
 
     def unpack(self, x: Any) -> Any:
-        """Unpack what `pack` packed, to `(batch, seq, dim)`."""
+        """Unpacks what `pack` packed, to `(batch, seq, dim)`."""
         return x if self.packing is None else self.packing.unpack(x)
 
     def hide_padding(self, x: Any) -> Any:
-        """Replace padded queries by zeros, in `(batch, seq, dim)`."""
+        """Replaces padded queries by zeros, in `(batch, seq, dim)`."""
         tokens = self.queries.tokens
         return x if tokens is None else hide_padding(x, tokens)
 

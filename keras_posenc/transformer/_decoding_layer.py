@@ -1,4 +1,4 @@
-"""What the layers that attend to a memory have in common: their call."""
+"""The base of the layers that attend to a memory: their call."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from keras_posenc.transformer._context import Context, Memory
 
 
 class DecodingLayer(AttentionLayer):
-    """Base of the layers that take a sequence, and a memory that it reads.
+    """Base of the layers that take a sequence, and a memory to attend to.
 
     A subclass defines `attend` as for `AttentionLayer`, with the memory in the
     context. It sets `attention_position` and `cross_attention_position`
@@ -137,7 +137,7 @@ class DecodingLayer(AttentionLayer):
             context=context,
             **call,
         )
-        if context is None:  # else the memory is there, and checked
+        if context is None:  # else the memory is known, and checked
             segment_ids = call.get("segment_ids")
             of_memory = {x: call[x] for x in call if x.startswith("memory_")}
             self._check_memory(inputs, memory, segment_ids, **of_memory)
@@ -157,7 +157,7 @@ class DecodingLayer(AttentionLayer):
     def _check_memory(
         self, inputs: Any, memory: Any, segment_ids: Any, **of_memory: Any
     ) -> None:
-        """Raise `ValueError` for a memory that does not fit, or its masks."""
+        """Raises `ValueError` for a memory that does not fit, or its masks."""
         name = f"{type(self).__name__} '{self.name}'"
         if memory is None:
             if self.use_cross_attention:
@@ -229,7 +229,7 @@ class DecodingLayer(AttentionLayer):
 def check_cross_attention_position(
     value: Any, dtype: Any, name: str = "attention_position"
 ) -> AttentionPosition | None:
-    """Return an `AttentionPosition` that makes sense between two sequences.
+    """Returns an `AttentionPosition` that makes sense between two sequences.
 
     Raises:
         ValueError: The position depends on the length of a sequence, or on
@@ -242,18 +242,18 @@ def check_cross_attention_position(
     if position.uses_length:
         raise ValueError(
             f"{what} depends on the length of a sequence, and cross-attention "
-            "has two: queries and keys would not turn alike"
+            "has two: queries and keys would rotate differently"
         )
     if getattr(position, "bidirectional", True) is False:
         raise ValueError(
-            f"{what} with bidirectional=False tells earlier keys from later "
-            "ones, and the tokens of a memory are neither"
+            f"{what} with bidirectional=False distinguishes earlier keys from "
+            "later ones, and the tokens of a memory are neither"
         )
     return position
 
 
 def name_of(position: AttentionPosition) -> str:
-    """Name the class of a position, and its `rope_type` if it has one."""
+    """Names the class of a position, and its `rope_type` if it has one."""
     kind = getattr(position, "rope_type", None)
     return type(position).__name__ + (f" with rope_type={kind!r}" * bool(kind))
 

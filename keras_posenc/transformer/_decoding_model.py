@@ -1,4 +1,4 @@
-"""What the models have in common that generate token by token."""
+"""The base of the models that generate token by token."""
 
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +61,7 @@ class DecodingModel(StackModel):
     def call_with_cache(
         self, token_ids: Any, cache: dict[str, Any], *, mask: Any = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Compute the logits of further tokens: a whole prompt, or one token.
+        """Computes the logits of further tokens: a whole prompt, or one token.
 
         They are written to the slots from `cache["slot"]` on, the same for all
         rows. The positions of a row count its real tokens only, so that
@@ -79,10 +79,10 @@ class DecodingModel(StackModel):
             and the cache with these tokens in it.
 
         Raises:
-            ValueError: Another model's cache, tokens that do not fit into it,
-                ids or a mask of another shape or dtype. In a graph, where it
-                is not known how full a cache is, tokens that do not fit are
-                left out.
+            ValueError: The cache is another model's, the tokens do not fit
+                into it, or ids or mask have another shape or dtype. In a
+                graph, where it is not known how full a cache is, tokens that
+                do not fit are left out.
         """
         self._check_cache(cache)
         token_ids = ops.convert_to_tensor(token_ids)
@@ -154,7 +154,7 @@ class DecodingModel(StackModel):
     def reorder_cache(
         self, cache: dict[str, Any], rows: Any, *, memory: bool = True
     ) -> dict[str, Any]:
-        """Select rows of a cache: the beams that are continued.
+        """Selects rows of a cache: the beams that are continued.
 
         Args:
             cache: As `call_with_cache` takes it.
@@ -177,7 +177,7 @@ class DecodingModel(StackModel):
         return None
 
     def check_length(self, length: Any, received: str) -> None:
-        """Raise `ValueError` unless so many tokens have positions.
+        """Raises `ValueError` unless `length` tokens have positions.
 
         Args:
             length: The number of tokens.
@@ -186,21 +186,21 @@ class DecodingModel(StackModel):
         check_table(self.target_input_position, length, received)
 
     def check_cacheable(self, max_length: Any) -> None:
-        """Raise `ValueError` unless `max_length` tokens can be cached."""
+        """Raises `ValueError` unless `max_length` tokens can be cached."""
         check_cacheable(self.target_input_position, max_length)
         within = self.decoder.attention_position
         for position in within if isinstance(within, list) else [within]:
             if position is not None and position.uses_length:
                 raise ValueError(
-                    f"{name_of(position)} cannot be cached: how it treats a "
-                    "token depends on how long the row becomes, and the keys "
-                    "of tokens are kept as they were when they came"
+                    f"{name_of(position)} cannot be cached: how it encodes a "
+                    "token depends on how long the row becomes, and a cache "
+                    "keeps the keys of tokens as they were first computed"
                 )
 
     def _empty_cache(
         self, batch: Any, max_length: Any, max_tokens: Any = None
     ) -> dict[str, Any]:
-        """Make a cache without tokens, and without a memory."""
+        """Makes a cache without tokens, and without a memory."""
         max_length = check_size("max_length", max_length)
         self.check_cacheable(max_length if max_tokens is None else max_tokens)
         cache = {
@@ -209,7 +209,7 @@ class DecodingModel(StackModel):
             "positions": ops.zeros((batch, max_length), "int32"),
             "blocks": self.decoder.empty_caches(batch, max_length),
         }
-        # Once, and not at each step, where each operator costs time.
+        # Once here, not at each step, where each operator takes time.
         table = table_of(
             self.target_input_position,
             self.target_embedding.output_dim,
@@ -264,7 +264,7 @@ class DecodingModel(StackModel):
         if used + count > length:
             raise ValueError(
                 f"The cache has {length} slots (max_length={length}), of which "
-                f"{used} are taken. Received: token_ids of shape "
+                f"{used} are used. Received: token_ids of shape "
                 f"{tuple(token_ids.shape)}"
             )
 
@@ -272,12 +272,12 @@ class DecodingModel(StackModel):
 def check_size(
     name: str, value: Any, check: Callable[..., int] = check_positive_int
 ) -> Any:
-    """Check a number of rows or slots: an integer, or a scalar tensor."""
+    """Checks a number of rows or slots: an integer, or a scalar tensor."""
     if hasattr(value, "shape") and not isinstance(value, np.generic):
         check_shape(name, value, (), sizes={})
         check_integers(name, value)
         return value
-    # Each backend has symbols of its own for unknown sizes.
+    # Each backend has its own symbols for dynamic sizes.
     known = int | float | str | list | tuple | dict | np.generic | None
     if isinstance(value, known):
         return check(name, value)
@@ -285,22 +285,22 @@ def check_size(
 
 
 def check_embeddings(value: Any, choices: tuple[str, ...]) -> str:
-    """Check how tables of embeddings are shared."""
+    """Checks how tables of embeddings are shared."""
     return str(check_choice("embeddings", value, choices))
 
 
 def check_width(x: Any, d_model: int, embeddings: str) -> None:
-    """Raise `ValueError` unless logits can be products with embeddings."""
+    """Raises `ValueError` unless logits can be products with embeddings."""
     if x.shape[-1] != d_model:
         raise ValueError(
-            f"embeddings={embeddings!r} makes logits with the embeddings, of "
-            f"width {d_model}, and the position at the decoder's input makes "
-            f"its outputs {x.shape[-1]} wide: give embeddings='separate'"
+            f"embeddings={embeddings!r} computes logits with the embeddings, "
+            f"of width {d_model}, and the position at the decoder's input "
+            f"makes its outputs {x.shape[-1]} wide: give embeddings='separate'"
         )
 
 
 def make_head(decoder: TransformerDecoder, units: int) -> keras.layers.Dense:
-    """Make a projection to logits, without biases, as the decoder's are."""
+    """Makes a projection to logits, without biases, as the decoder's are."""
     return keras.layers.Dense(
         units,
         use_bias=False,

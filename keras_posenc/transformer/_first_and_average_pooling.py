@@ -1,4 +1,4 @@
-"""The first token beside the average of the others, as DINOv2 has it."""
+"""The first token and the average of the others, as in DINOv2."""
 
 from typing import Any
 

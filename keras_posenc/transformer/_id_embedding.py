@@ -12,13 +12,13 @@ from keras_posenc.checks import check_index
     package="keras_posenc", name="IdEmbedding"
 )
 class IdEmbedding(keras.layers.Embedding):
-    """As Keras's with `mask_zero=True`, where any id may be padding.
+    """Keras's embedding with `mask_zero=True`, for any id of padding.
 
     Args:
         input_dim: Number of ids.
         output_dim: Width of the embeddings.
-        pad_id: The id of padding, which the mask hides.
-        **kwargs: Those of `keras.layers.Embedding`.
+        pad_id: The id of padding, which is masked.
+        **kwargs: As for `keras.layers.Embedding`.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class IdEmbedding(keras.layers.Embedding):
         return ops.not_equal(inputs, self.pad_id)
 
     def int8_in_floats(self, inputs: Any, training: Any = None) -> Any:
-        """`quantized_call` in integers of float dtypes, for converters."""
+        """Computes `quantized_call` with integers in float dtypes."""
         ids = ops.cast(inputs, "int32")
         rows = ops.take(self.table(), ids, axis=0)
         scale = ops.take(self.embeddings_scale, ids, axis=0)
@@ -46,13 +46,13 @@ class IdEmbedding(keras.layers.Embedding):
     def quantize(
         self, mode: str | None = None, type_check: bool = True, **kwargs: Any
     ) -> None:
-        # Keras refuses what might use the table in ways it does not know.
+        # Keras allows no subclass, which might use the table in other ways.
         super().quantize(mode, type_check=False, **kwargs)
 
     def table(self) -> Any:
-        """The rows as they are kept; Keras adds LoRA's part, if there is one.
+        """Returns the table as it is stored, without LoRA's part.
 
-        Integers of a layer that was quantized.
+        It holds integers if the layer was quantized.
         """
         (table,) = (w for w in self.weights if w.name == "embeddings")
         return table

@@ -22,11 +22,11 @@ def check_input_position(
     name: str = "input_position",
     scaled: bool = False,
 ) -> keras.Layer | None:
-    """Return the layer given, by name or config too, or None.
+    """Returns the layer given, also by name or config, or None.
 
     Args:
         value: The argument.
-        dtype: That of a layer that is made here.
+        dtype: Dtype of a layer that is made here.
         name: The name of the argument.
         scaled: Whether the model multiplies the embeddings itself.
     """
@@ -39,14 +39,14 @@ def check_input_position(
         attention = name.replace("input", "attention")
         raise ValueError(
             f"`{name}` encodes the embeddings, and "
-            f"{type(value).__name__} stands inside attention: give it as "
+            f"{type(value).__name__} belongs inside attention: give it as "
             f"`{attention}`. Received: {name}={value!r}"
         )
     if value is None or isinstance(value, keras.Layer):
         if scaled and getattr(value, "scale_inputs", False):
             raise ValueError(
-                f"`{name}` would scale embeddings that the model has scaled: "
-                "give one of the two scale_inputs=False"
+                f"`{name}` would scale embeddings that the model scales "
+                "already: give one of the two scale_inputs=False"
             )
         return value
     advice = ""
@@ -72,7 +72,7 @@ def check_input_position(
 
 
 def put_in(position: keras.Layer | None, x: Any, *, name: str) -> Any:
-    """Add positions to embeddings, `(batch, seq, dim)`."""
+    """Adds positions to embeddings, `(batch, seq, dim)`."""
     if position is None:
         return x
     x = position(x)
@@ -85,7 +85,7 @@ def put_in(position: keras.Layer | None, x: Any, *, name: str) -> Any:
 
 
 def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
-    """Raise `ValueError` unless tokens can be encoded one after another."""
+    """Raises `ValueError` unless tokens can be encoded one after another."""
     if position is None:
         return
     kind = f"{type(position).__name__} as `input_position`"
@@ -96,8 +96,8 @@ def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
         )
     if not isinstance(position, TokenEncoding) and not _takes(position):
         raise ValueError(
-            f"{kind} has no call argument `positions`, and cannot be told "
-            "where a token stands: it cannot be cached"
+            f"{kind} has no call argument `positions` for the position of a "
+            "single token: it cannot be cached"
         )
     check_table(position, max_length, f"max_length={max_length}")
 
@@ -105,7 +105,7 @@ def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
 def check_table(
     position: keras.Layer | None, length: Any, received: str
 ) -> None:
-    """Raise `ValueError` for more tokens than there are positions, if known.
+    """Raises `ValueError` for more tokens than there are positions, if known.
 
     Args:
         position: The layer that encodes them, or None.
@@ -122,7 +122,7 @@ def check_table(
 
 
 def is_beyond(position: keras.Layer | None, length: Any) -> bool:
-    """Whether so many tokens, if known, are more than a table has positions."""
+    """Returns whether a table has fewer positions than `length`, if known."""
     return (
         isinstance(position, PositionEmbedding)
         and isinstance(length, int)
@@ -131,10 +131,10 @@ def is_beyond(position: keras.Layer | None, length: Any) -> bool:
 
 
 def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
-    """Compute the encodings of the first positions, `(length, ...)`.
+    """Computes the encodings of the first positions, `(length, ...)`.
 
-    None for a layer that has no `encode`, or whose table is shorter, because
-    slots of padding take no positions.
+    None for a layer without `encode`, or with a shorter table: slots of
+    padding need no positions.
 
     Args:
         position: The layer.
@@ -160,7 +160,7 @@ def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
 def put_in_at(
     position: keras.Layer | None, x: Any, *, positions: Any, table: Any
 ) -> Any:
-    """Add the encodings of `positions`, `(batch, seq)`, to embeddings."""
+    """Adds the encodings of `positions`, `(batch, seq)`, to embeddings."""
     if position is None:
         return x
     if table is None:
@@ -170,7 +170,7 @@ def put_in_at(
 
 
 def _encodes_apart(position: TokenEncoding) -> bool:
-    """Whether a layer makes its encoding before it merges it with inputs."""
+    """Returns whether a layer computes its encoding without its inputs."""
     return hasattr(position, "encode")
 
 

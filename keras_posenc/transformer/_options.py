@@ -181,12 +181,12 @@ KERAS_OPTIONS = {
 
 
 def names_in(kind: Any) -> list[str]:
-    """List the options in a typed dictionary, without those of Keras."""
+    """Lists the options in a typed dictionary, without those of Keras."""
     return [name for name in OPTIONS if name in kind.__annotations__]
 
 
 def check_options(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check those options of a constructor that are in a typed dictionary.
+    """Checks those options of a constructor that are in a typed dictionary.
 
     Returns:
         The checked options.
@@ -204,7 +204,7 @@ def check_options(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 def keep_options(
     owner: Any, kind: Any, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Check options, and keep each as an attribute of a layer."""
+    """Checks options, and keep each as an attribute of a layer."""
     checked = check_options(kind, options)
     for name, value in checked.items():
         setattr(owner, name, value)
@@ -212,19 +212,19 @@ def keep_options(
 
 
 def select(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the options in a typed dictionary, without those of Keras."""
+    """Selects the options in a typed dictionary, without those of Keras."""
     return {name: options[name] for name in names_in(kind) if name in options}
 
 
 def for_keras(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Select what the base class of Keras takes."""
+    """Selects what the base class of Keras takes."""
     return {name: x for name, x in options.items() if name not in OPTIONS}
 
 
 def for_sublayer(options: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Give a sublayer seeds of its own, made of its name and those given.
+    """Gives a sublayer seeds of its own, made from its name and those given.
 
-    Without a seed the projections draw one each.
+    Without a seed each projection draws one.
     """
     return {
         key: initializer_of(value, name)
@@ -238,15 +238,15 @@ T = TypeVar("T")
 
 
 def with_options(kind: Any, **defaults: Any) -> Callable[[type[T]], type[T]]:
-    """Complete a class whose constructor takes `**options: Unpack[kind]`.
+    """Completes a class whose constructor takes `**options: Unpack[kind]`.
 
-    The constructor then receives all options, those that are not given at
-    their defaults; its signature and the class's docstring, where that says
-    `**options`, list them.
+    The constructor then receives all options, with defaults for those that
+    are not given. Its signature lists them, and so does the class's docstring
+    in place of `**options`.
 
     Args:
         kind: The typed dictionary.
-        **defaults: Those of the class, where they differ from `OPTIONS`.
+        **defaults: Defaults of the class that differ from `OPTIONS`.
     """
 
     def complete(cls: Any) -> Any:
@@ -259,7 +259,7 @@ def with_options(kind: Any, **defaults: Any) -> Callable[[type[T]], type[T]]:
                 given = signature.bind(self, *args, **kwargs)
             except TypeError:
                 refuse_unknown(type(self), kwargs)
-                init(self, *args, **kwargs)  # raises Python's own error
+                init(self, *args, **kwargs)  # raises Python's error
                 raise
             given.apply_defaults()
             init(*given.args, **given.kwargs)
@@ -310,7 +310,7 @@ def _with_texts(doc: str, kind: Any, is_layer: bool) -> str:
 
 
 def _texts_in(kind: Any) -> dict[str, str]:
-    """Split the `Args` of a docstring into entries."""
+    """Splits the `Args` of a docstring into entries."""
     _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
     entries = re.split(r"(?m)^ {4}(?=\w+: )", section)[1:]
     return {x.partition(":")[0]: f"{x.rstrip()}\n" for x in entries}

@@ -1,4 +1,4 @@
-"""What the layers share that make one vector of a sequence."""
+"""The base of the layers that pool a sequence into one vector."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class Pooling1D(NamedArguments, keras.Layer):
     A subclass defines `pool(x, mask)`, whose mask is bool `(batch, seq)`.
     """
 
-    takes_vectors = False  # `dim` of others is an axis
+    takes_vectors = False  # inputs need an axis `seq`
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

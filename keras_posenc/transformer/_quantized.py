@@ -1,9 +1,9 @@
 """Saves which layers within another one are quantized.
 
 Keras loads weights into layers that are made from their config, and `quantize`
-changes the weights of a layer. No config records that for layers that another
-layer makes: it is recorded here, and they are quantized again before their
-weights are loaded.
+changes the weights of a layer. Keras's configs do not record that for layers
+that another layer makes: it is recorded here, and they are quantized again
+before their weights are loaded.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class QuantizedWithin:
 
 
 def quantized_policies(layer: Any) -> dict[str, Any]:
-    """List the dtype policies of the quantized layers within, by paths."""
+    """Lists the dtype policies of the quantized layers within, by paths."""
     return {
         path: keras.dtype_policies.serialize(each.dtype_policy)
         for path, each in _within(layer)
@@ -37,14 +37,14 @@ def quantized_policies(layer: Any) -> dict[str, Any]:
 
 
 def quantize_again(layer: Any, policies: dict[str, Any]) -> None:
-    """Quantize the layers within that were, by the policies of the config."""
+    """Quantizes the layers within that were, by the policies of the config."""
     for path, each in list(_within(layer)):
         if path in policies and not each.quantization_mode:
             each.dtype_policy = keras.dtype_policies.deserialize(policies[path])
 
 
 def _within(layer: Any) -> Iterator[tuple[str, keras.Layer]]:
-    """Yield all built layers within, by paths that begin at the layer itself.
+    """Yields all built layers within, by paths that begin at the layer itself.
 
     Keras's paths begin where the layer was built, which changes when loaded.
     """

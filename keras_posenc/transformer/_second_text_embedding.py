@@ -17,7 +17,7 @@ class SecondTextEmbedding(keras.Layer):
 
     Args:
         separator_id: The id after which the second text begins.
-        **kwargs: Those of `keras.Layer`.
+        **kwargs: As for `keras.Layer`.
 
     Call arguments:
         inputs: Embeddings, `(batch, seq, dim)`.

@@ -1,4 +1,4 @@
-"""What the stack of the encoder and that of the decoder have in common."""
+"""The base of the stacks of encoder and decoder."""
 
 from typing import Any, Unpack
 
@@ -30,7 +30,7 @@ class Stack(AttentionLayer):
             list of one for each block.
         of_blocks: Further arguments of all blocks.
         by_block: Further arguments, each a list with a value for each block.
-        share_blocks: Whether all blocks are one.
+        share_blocks: Whether all blocks are the same layer.
         **options: All of `StackOptions`.
     """
 
@@ -40,7 +40,7 @@ class Stack(AttentionLayer):
         "positions",
         "of_blocks",
         "by_block",
-        "share_blocks",  # which the encoder's constructor names itself
+        "share_blocks",  # an argument of the encoder's constructor
     }
 
     def __init__(
@@ -96,7 +96,7 @@ class Stack(AttentionLayer):
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
         for block in self.blocks:
-            if not block.built:  # shared, or by the block before
+            if not block.built:  # by the block before, if shared
                 block.build(tuple(input_shape))
         if self.final_norm is not None:
             self.final_norm.build(tuple(input_shape))
@@ -130,7 +130,7 @@ class Stack(AttentionLayer):
         return (x, *by_kind) if return_attention_scores else x
 
     def finish(self, x: Any, context: Context) -> Any:
-        """Apply the final norm, and unpack the tokens: (batch, seq, dim)."""
+        """Applies the final norm, and unpack the tokens: (batch, seq, dim)."""
         if self.final_norm is not None:
             x = self.final_norm(x)
         return context.hide_padding(context.unpack(x))

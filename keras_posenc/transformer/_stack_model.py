@@ -1,4 +1,4 @@
-"""What the models of a stack of blocks have in common: call and config."""
+"""The base of the models of a stack of blocks: call and config."""
 
 from typing import Any, Self
 
@@ -26,16 +26,16 @@ class StackModel(NamedArguments, keras.Model):
     def call(
         self, inputs: Any, *, training: Any = None, mask: Any = None
     ) -> Any:
-        # A Functional model takes any other argument too, and ignores it.
+        # A Functional model would accept, and ignore, any other argument.
         return super().call(inputs, training=training, mask=mask)
 
     def keep_options_of(self, stack: Stack, embedding: keras.Layer) -> None:
-        """Keep the options of a stack and an embedding as attributes."""
+        """Keeps the options of a stack and an embedding as attributes."""
         for name in ("num_layers", *names_in(StackOptions)):
             setattr(self, name, getattr(stack, name))
         self.embeddings_initializer = embedding.embeddings_initializer
         self.embeddings_regularizer = embedding.embeddings_regularizer
-        # Decoding calls the layers within without a call of the model.
+        # Decoding calls the layers within without calling the model.
         self.take_layers_within()
 
     def get_config(self) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.initializers import initializer_of
 
 NORMS = ("layer", "rms")
-PARTS = 4  # of a kernel, which XLA multiplies with one row
+PARTS = 4  # of a kernel that XLA multiplies with one row
 
 
 def make_dense(
     owner: Any, units: int, name: str, activation: Any = None
 ) -> keras.layers.Dense:
-    """Make a projection with the options of its owner."""
+    """Makes a projection with the options of its owner."""
     return keras.layers.Dense(
         units,
         activation=activation,
@@ -31,7 +31,7 @@ def make_dense(
 
 
 def project(dense: keras.layers.Dense, x: Any, outer: Any = None) -> Any:
-    """Apply `dense` to rows of two axes: (..., dim) -> (*outer, units).
+    """Applies `dense` to rows of two axes: (..., dim) -> (*outer, units).
 
     Given more axes, Keras on TensorFlow makes a dozen small operators.
     """
@@ -46,7 +46,7 @@ def project(dense: keras.layers.Dense, x: Any, outer: Any = None) -> Any:
 
 
 def _is_bound_by_reading(dense: keras.layers.Dense, rows: Any) -> bool:
-    """Whether there is one row, for which XLA would read with one core."""
+    """Returns whether there is one row, which XLA would compute on one core."""
     return (
         rows.shape[0] == 1
         and rows.shape[1] % PARTS == 0
@@ -58,7 +58,7 @@ def _is_bound_by_reading(dense: keras.layers.Dense, rows: Any) -> bool:
 
 
 def _project_in_parts(dense: keras.layers.Dense, row: Any) -> Any:
-    """Compute `dense(row)` as a sum of products, on several cores with XLA."""
+    """Computes `dense(row)` as a sum of products, on several cores with XLA."""
     kernel = ops.reshape(dense.kernel, (PARTS, -1, dense.units))
     x = ops.matmul(ops.reshape(row, (PARTS, 1, -1)), kernel)
     x = ops.sum(x, axis=0)
@@ -68,7 +68,7 @@ def _project_in_parts(dense: keras.layers.Dense, row: Any) -> Any:
 
 
 def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
-    """Make a normalization over the features of each token."""
+    """Makes a normalization over the features of each token."""
     layer = (
         keras.layers.RMSNormalization if norm == "rms" else _LayerNormalization
     )(epsilon=epsilon, dtype=dtype, name=name)
@@ -81,10 +81,10 @@ def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
     package="keras_posenc", name="LayerNormalization"
 )
 class _LayerNormalization(keras.layers.LayerNormalization):
-    """Keras's, over the last axis, with fewer passes over the tokens."""
+    """Keras's layer, over the last axis, with fewer passes over the tokens."""
 
     def call(self, inputs: Any) -> Any:
-        if keras.config.backend() == "torch":  # has a kernel for it
+        if keras.config.backend() == "torch":  # it has a kernel for this
             return super().call(inputs)
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         x, gamma, beta = (
@@ -99,12 +99,12 @@ class _LayerNormalization(keras.layers.LayerNormalization):
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 def gelu_tanh(x: Any) -> Any:
-    """Compute GELU by its approximation with a hyperbolic tangent."""
+    """Computes GELU by its approximation with a hyperbolic tangent."""
     return keras.activations.gelu(x, approximate=True)
 
 
 def make_activation(activation: Any) -> Any:
-    """Return an activation by name, Keras's or `gelu_tanh`, or a callable."""
+    """Returns an activation by name, Keras's or `gelu_tanh`, or a callable."""
     if activation == "gelu_tanh":
         return gelu_tanh
     try:

@@ -13,14 +13,14 @@ from keras_posenc.transformer._id_embedding import IdEmbedding
     package="keras_posenc", name="TokenEmbedding"
 )
 class TokenEmbedding(IdEmbedding):
-    """As `IdEmbedding`; `reverse=True` gives logits.
+    """An `IdEmbedding` that computes logits with `reverse=True`.
 
     Args:
         input_dim: Number of ids.
         output_dim: Width of the embeddings.
         scale: Whether embeddings, but not logits, are multiplied by
             `sqrt(output_dim)`, as in section 3.4 of the paper.
-        **kwargs: Those of `IdEmbedding`.
+        **kwargs: As for `IdEmbedding`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TokenEmbedding(IdEmbedding):
         return self._scaled(super().int8_in_floats(inputs))
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        # Of vectors it is the one that they carry.
+        # For vectors, the mask that they carry.
         if keras.backend.is_float_dtype(
             keras.backend.standardize_dtype(inputs.dtype)
         ):
@@ -89,7 +89,7 @@ class TokenEmbedding(IdEmbedding):
         return x * self.output_dim**0.5 if self.scale else x
 
     def _logits(self, inputs: Any, in_floats: bool = False) -> Any:
-        """`(batch, seq, dim)` -> `(batch, seq, input_dim)`."""
+        """Computes `(batch, seq, input_dim)` from `(batch, seq, dim)`."""
         x = ops.cast(inputs, self.compute_dtype)
         outer = ops.shape(x)[:-1]
         is_step = x.shape[-2] == 1
@@ -101,9 +101,9 @@ class TokenEmbedding(IdEmbedding):
             if x.shape[0] == 1:
                 logits = ops.matmul(x, ops.transpose(table))
             else:
-                # Of two to a hundred rows, as steps have them, TensorFlow's
+                # For 2 to 100 rows, the usual number of a step, TensorFlow's
                 # product with a transposed table takes up to ten times as
-                # long, and of one row a third longer the other way round.
+                # long; for one row, the other order a third longer.
                 logits = (
                     ops.einsum("vd,nd->nv", table, x)
                     if is_step
@@ -112,7 +112,7 @@ class TokenEmbedding(IdEmbedding):
         return ops.reshape(logits, (*outer, self.input_dim))
 
     def _int8_logits(self, x: Any, in_floats: bool) -> Any:
-        # As Keras's Dense: products of integers, of rows that are rounded too.
+        # As Keras's Dense: products of integers, with rows rounded too.
         table = ops.convert_to_tensor(self.table())
         rows, row_scale = keras.quantizers.AbsMaxQuantizer(axis=-1)(x)
         if in_floats:

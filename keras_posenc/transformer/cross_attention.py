@@ -33,7 +33,7 @@ from keras_posenc.transformer._sublayers import make_dense, project
 @keras.saving.register_keras_serializable(package="keras_posenc")
 @with_options(AttentionOptions, dropout=0.0)
 class CrossAttention(DecodingLayer):
-    """Every token looks at the tokens of a memory: an encoder's outputs, say.
+    """Every token attends to the tokens of a memory, such as encoder outputs.
 
     Queries come from the inputs, keys and values from the memory, which has a
     length of its own. Padding of the memory is never attended to and is
@@ -42,35 +42,35 @@ class CrossAttention(DecodingLayer):
     Args:
         num_heads: Number of heads; divides the width of the inputs.
         num_key_value_heads: Heads of keys and values, each shared by a group
-            of query heads; divides `num_heads`, which it is by default.
-        attention_position: An `AttentionPosition`, which is given the
-            positions of queries in the inputs and of keys in the memory; the
-            name of a kind, such as `"rotary"`; or None. One that depends on
-            the length of a row (a `RotaryEmbedding` of the type `"dynamic"` or
-            `"longrope"`), or that distinguishes earlier keys from later ones
-            (`bidirectional=False`), is refused.
+            of query heads; divides `num_heads`, the default.
+        attention_position: An `AttentionPosition`, which gets the positions of
+            queries in the inputs and of keys in the memory; the name of a
+            kind, such as `"rotary"`; or None. Not allowed are those that
+            depend on the length of a row (a `RotaryEmbedding` of the type
+            `"dynamic"` or `"longrope"`), and those that distinguish earlier
+            keys from later ones (`bidirectional=False`).
         memory_dim: Width of the memory; by default that of the inputs.
-        **options: Those of `AttentionOptions`.
+        **options: As for `AttentionOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
         memory: Float tensor of shape `(batch, source, memory_dim)`.
-        positions: Where the tokens of the inputs stand, as in `SelfAttention`.
+        positions: Positions of the tokens of the inputs, as in `SelfAttention`.
         start_index: Where their counting starts, as in `SelfAttention`.
         segment_ids: Integers `(batch, seq)`, of packed rows.
-        memory_positions: Where those of the memory stand, `(source,)` or
+        memory_positions: Positions of the tokens of the memory, `(source,)` or
             `(batch, source)`; 0, 1, 2 ... by default.
-        memory_segment_ids: Integers `(batch, source)`: a token reads what has
-            its own segment's id. Without them, it reads everything.
+        memory_segment_ids: Integers `(batch, source)`: a token attends to
+            tokens with its own segment's id. Without them, to all.
         memory_mask: Bool `(batch, source)`, True for a token; by default the
             mask that the memory carries.
         attention_mask: Bool `(batch, seq, source)`: which query may attend to
-            which key. A query that may attend to nothing attends to
-            everything alike.
+            which key. A query that may attend to nothing attends to all keys
+            equally.
         mask: Bool `(batch, seq)`, which tokens of the inputs are real; by
-            default the mask that they carry. Padding counts as zeros.
-        padding_mask: The same as `mask`. With both, a token is what both call
-            a token.
+            default the mask that they carry. Padding is replaced by zeros.
+        padding_mask: The same as `mask`. With both, real tokens are those of
+            both.
         return_attention_scores: Whether to return the weights as well.
         training: Whether dropout is active.
 
@@ -80,7 +80,7 @@ class CrossAttention(DecodingLayer):
         `(batch, num_heads, seq, source)`, after their softmax.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np
@@ -127,7 +127,7 @@ class CrossAttention(DecodingLayer):
         batch, seq, dim = input_shape
         head_dim = head_width(self, dim)
         memory_dim = dim if self.memory_dim is None else self.memory_dim
-        # Width-dependent, and therefore created here.
+        # Created here, as the width is known now.
         self.query = make_dense(self, dim, "query")
         self.query.build((batch, seq, dim))
         self.key_value = make_dense(
@@ -142,7 +142,7 @@ class CrossAttention(DecodingLayer):
         self.dropout_layer.build((batch, self.num_heads, seq, None))
         self.built = True
 
-    # Unlike a block, it cannot do without a memory, nor tell what comes later.
+    # Unlike a block, it needs a memory, and cannot be causal.
     def call(  # type: ignore[override]
         self,
         inputs: Any,
@@ -217,11 +217,11 @@ class CrossAttention(DecodingLayer):
     def remember(
         self, memory: Any, keys: Side, packing: Packing | None = None
     ) -> dict[str, Any]:
-        """Compute the rotated keys and values of a memory, once for all steps.
+        """Computes the rotated keys and values of a memory, once for all steps.
 
         Args:
             memory: `(batch, source, memory_dim)`, in the compute dtype.
-            keys: Its tokens.
+            keys: The tokens of the memory.
             packing: How it is packed, if it is.
 
         Returns:
@@ -231,7 +231,7 @@ class CrossAttention(DecodingLayer):
         batch, source = ops.shape(memory)[:2]
         if packing is not None:
             projected = packing.unpack(projected)
-            # Not its own: tf2onnx 1.17 would read that of the packed rows.
+            # Not `memory`'s shape: tf2onnx 1.17 would read that of packed rows.
             batch, source = packing.shape
         kv_heads = self.num_key_value_heads
         head_dim = self.output_projection.units // self.num_heads
@@ -251,7 +251,7 @@ class CrossAttention(DecodingLayer):
         return_attention_scores: bool,
         training: bool | None,
     ) -> Any:
-        """Attend with queries `(batch, query, dim)` to what `remember` kept."""
+        """Attends with queries `(batch, query, dim)` to a remembered memory."""
         context = memory.context
         head_dim = x.shape[-1] // self.num_heads
         query = ops.reshape(

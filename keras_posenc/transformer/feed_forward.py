@@ -1,4 +1,4 @@
-"""The feed-forward part of a block."""
+"""The feed-forward sublayer of a block."""
 
 from typing import Any, Unpack
 
@@ -32,7 +32,7 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
 
     Args:
         intermediate_dim: Width between the two projections.
-        **options: Those of `FeedForwardOptions`.
+        **options: As for `FeedForwardOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -45,7 +45,7 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
         `(batch, seq, dim)` in the compute dtype.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np
@@ -91,7 +91,7 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
         self.intermediate.build((*outer, dim))
         if self.gate is not None:
             self.gate.build((*outer, dim))
-        # Width-dependent, and therefore created here.
+        # Created here, as the width is known now.
         self.output_projection = make_dense(self, dim, "output_projection")
         self.output_projection.build((*outer, self.intermediate_dim))
         self.dropout_layer.build((*outer, dim))

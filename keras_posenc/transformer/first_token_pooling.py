@@ -1,4 +1,4 @@
-"""The first token of a sequence, as models that begin with `[CLS]` have it."""
+"""The first token of a sequence, which is `[CLS]` in BERT."""
 
 from typing import Any
 
@@ -12,22 +12,22 @@ from keras_posenc.transformer._pooling import Pooling1D
 class FirstTokenPooling1D(Pooling1D):
     """The vector of the first token of each row, `[CLS]` in BERT.
 
-    Rows are padded at the end: the first token is taken, masked or not. Zeros
-    if the sequence is empty.
+    Expects padding at the end: the first token is taken, masked or not. If the
+    sequence is empty, returns zeros.
 
     Args:
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
         mask: Bool `(batch, seq)`, True for a token. By default the mask that
-            the inputs carry. It changes nothing.
+            the inputs carry. It has no effect.
 
     Returns:
         `(batch, dim)` in the compute dtype, without a mask.
 
     Raises:
-        ValueError: Inputs that are not of rank 3, or a mask that does not fit.
+        ValueError: Inputs are not of rank 3, or the mask does not fit.
 
     Example:
     >>> import numpy as np
@@ -38,5 +38,5 @@ class FirstTokenPooling1D(Pooling1D):
     """
 
     def pool(self, x: Any, mask: Any) -> Any:
-        # As `x[:, 0]`, also where there is no token.
+        # Equal to `x[:, 0]`, which fails where there is no token.
         return ops.sum(x[:, :1], axis=1)

@@ -1,4 +1,4 @@
-"""Vectors of length one, as embeddings are compared."""
+"""Division of vectors by their length."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from keras_posenc.ops.named import NamedArguments
 class L2Normalization(NamedArguments, keras.Layer):
     """Divides vectors by their length; zeros stay zeros, in exports too.
 
-    Keras's `UnitNormalization` multiplies by the inverse of a length of 0,
-    which LiteRT makes NaN. Sums are taken in float32 at least.
+    Keras's `UnitNormalization` multiplies by the inverse of the length, which
+    for zeros is NaN in LiteRT. Sums are computed in float32 or higher.
 
     Args:
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(..., dim)`.
@@ -33,7 +33,7 @@ class L2Normalization(NamedArguments, keras.Layer):
      [0.  0. ]]
     """
 
-    takes_vectors = False  # `dim` of others is an axis
+    takes_vectors = False  # inputs need the axis `dim` after another
     takes_ragged = True
 
     def __init__(self, **kwargs: Any) -> None:
@@ -43,7 +43,7 @@ class L2Normalization(NamedArguments, keras.Layer):
     def call(self, inputs: Any) -> Any:
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         total = ops.sum(ops.square(x), axis=-1, keepdims=True)
-        # Chosen before the root, whose gradient at 0 is infinite.
+        # Replaced before the root, whose gradient at 0 is infinite.
         total = ops.where(total > 0, total, ops.ones_like(total))
         return ops.cast(x / ops.sqrt(total), self.compute_dtype)
 

@@ -13,11 +13,11 @@ from keras_posenc.transformer._pooling import Pooling1D
 class MaskedAveragePooling1D(Pooling1D):
     """Averages the unmasked tokens of each row; zeros if there are none.
 
-    Keras's `GlobalAveragePooling1D` divides 0 by 0 on a row of nothing but
-    padding. Sums are taken in float32 at least.
+    Keras's `GlobalAveragePooling1D` divides 0 by 0 if a row is all padding.
+    Sums are computed in float32 or higher.
 
     Args:
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -28,7 +28,7 @@ class MaskedAveragePooling1D(Pooling1D):
         `(batch, dim)` in the compute dtype, without a mask.
 
     Raises:
-        ValueError: Inputs that are not of rank 3, or a mask that does not fit.
+        ValueError: Inputs are not of rank 3, or the mask does not fit.
 
     Example:
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""The largest numbers of the real tokens of a sequence."""
+"""The maximum over the real tokens of a sequence."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from keras_posenc.transformer._pooling import Pooling1D
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class MaskedMaxPooling1D(Pooling1D):
-    """The maximum of each feature over the unmasked tokens of a row.
+    """Takes the maximum of each feature over the unmasked tokens of a row.
 
-    Zeros if a row has none. Keras's `GlobalMaxPooling1D` counts padding.
+    Zeros if a row has none. Keras's `GlobalMaxPooling1D` includes padding.
 
     Args:
-        **kwargs: Those of `keras.Layer`: `name`, `dtype`, `trainable`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -27,7 +27,7 @@ class MaskedMaxPooling1D(Pooling1D):
         `(batch, dim)` in the compute dtype, without a mask.
 
     Raises:
-        ValueError: Inputs that are not of rank 3, or a mask that does not fit.
+        ValueError: Inputs are not of rank 3, or the mask does not fit.
 
     Example:
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""From images to vectors of their patches."""
+"""Images as sequences of vectors, one for each patch."""
 
 from typing import Any, Unpack
 
@@ -34,7 +34,7 @@ class PatchEmbedding(NamedArguments, keras.Layer):
             ViT, 2 for DeiT (one for distillation), 0 for none.
         embeddings_initializer: Initializer of the table.
         embeddings_regularizer: Regularizer of the table.
-        **options: Those of `WeightOptions`.
+        **options: As for `WeightOptions`.
 
     Call arguments:
         inputs: Numbers of shape `(batch, height, width, channels)`.
@@ -43,7 +43,7 @@ class PatchEmbedding(NamedArguments, keras.Layer):
         `(batch, num_class_tokens + patches, d_model)` in the compute dtype.
 
     Raises:
-        ValueError: An argument that is none of the above, or images of another
+        ValueError: An invalid argument, or images of another
             rank, of unknown size, or that do not divide into patches.
 
     Example:

@@ -29,7 +29,7 @@ from keras_posenc.transformer._sublayers import make_dense, project
 @keras.saving.register_keras_serializable(package="keras_posenc")
 @with_options(AttentionOptions, dropout=0.0)
 class SelfAttention(AttentionLayer):
-    """Every token looks at the tokens of its own sequence.
+    """Every token attends to the tokens of its own sequence.
 
     Queries, keys and values come from one projection; the scores are scaled by
     `1 / sqrt(dim / num_heads)`. A padded token is never attended to and is
@@ -40,20 +40,20 @@ class SelfAttention(AttentionLayer):
     Args:
         num_heads: Number of heads; divides the width of the inputs.
         num_key_value_heads: Heads of keys and values, each shared by a group
-            of query heads; divides `num_heads`, which it is by default.
+            of query heads; divides `num_heads`, the default.
         attention_position: An `AttentionPosition`, the name of a kind, such as
             `"rotary"`, `"alibi"` or `"t5"`, or None.
         attention_window: How many tokens a token sees on either side of
-            itself, by where they stand in the row; None for all.
-        **options: Those of `AttentionOptions`.
+            itself, counted in the row; None for all.
+        **options: As for `AttentionOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
-        positions: Where the tokens stand, for `attention_position`: `(seq,)`
-            or `(batch, seq)`, integers or reals; 0, 1, 2 ... by default, from
-            0 again in each segment of `segment_ids`. What padded tokens are
-            given does not matter; a token at NaN gives NaN. Without an
-            `attention_position` they change nothing.
+        positions: Positions of the tokens, for `attention_position`: `(seq,)`
+            or `(batch, seq)`, integers or floats; 0, 1, 2 ... by default, from
+            0 again in each segment of `segment_ids`. Positions of padding do
+            not matter; a token at position NaN gives NaN. Without an
+            `attention_position` they have no effect.
         start_index: Where counting starts instead of 0, in each segment too:
             an integer or `(batch,)` integers. Not together with `positions`.
         segment_ids: Integers `(batch, seq)`: a token of a packed row attends
@@ -61,12 +61,12 @@ class SelfAttention(AttentionLayer):
         padding_mask: Bool `(batch, seq)`, True for a token.
         attention_mask: Bool `(batch, seq, seq)`: which query (second axis) may
             attend to which key (third axis). A query that may attend to
-            nothing attends to everything alike, padding included, which counts
-            as zeros.
-        use_causal_mask: Whether a token sees only itself and what is before.
+            nothing attends to all tokens equally, padding included, whose
+            values are zeros.
+        use_causal_mask: Whether a token sees only itself and earlier ones.
         return_attention_scores: Whether to return the weights as well.
         mask: The same as `padding_mask`; by default the mask that the inputs
-            carry. With both, a token is what both call a token.
+            carry. With both, real tokens are those of both.
         training: Whether dropout is active.
 
     Returns:
@@ -75,7 +75,7 @@ class SelfAttention(AttentionLayer):
         `(batch, num_heads, seq, seq)`, after their softmax.
 
     Raises:
-        ValueError: An argument that is none of the above, such as a width that
+        ValueError: An invalid argument, such as a width that
             `num_heads` does not divide.
 
     Example:
@@ -119,7 +119,7 @@ class SelfAttention(AttentionLayer):
         batch, seq, dim = input_shape
         head_dim = head_width(self, dim)
         heads = self.num_heads + 2 * self.num_key_value_heads
-        # Width-dependent, and therefore created here.
+        # Created here, as the width is known now.
         self.query_key_value = make_dense(
             self, heads * head_dim, "query_key_value"
         )
@@ -154,7 +154,7 @@ class SelfAttention(AttentionLayer):
         )
 
     def empty_cache(self, batch: Any, length: Any) -> dict[str, Any]:
-        """Make buffers for the keys and values of some tokens, all zeros."""
+        """Makes buffers for the keys and values of some tokens, all zeros."""
         head_dim = self.output_projection.units // self.num_heads
         shape = (batch, self.num_key_value_heads, length, head_dim)
         zeros = ops.zeros(shape, self.compute_dtype)
@@ -163,7 +163,7 @@ class SelfAttention(AttentionLayer):
     def attend_cached(
         self, x: Any, context: Context, cache: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Compute the outputs of further tokens, and extend the cache.
+        """Computes the outputs of further tokens, and extend the cache.
 
         Args:
             x: `(batch, query, dim)`, in the compute dtype.
@@ -191,7 +191,7 @@ class SelfAttention(AttentionLayer):
         return outputs, cache
 
     def _project(self, x: Any, context: Context) -> tuple[Any, Any, Any]:
-        """Project inputs to three of (batch, their heads, seq, head_dim)."""
+        """Projects inputs to three of (batch, their heads, seq, head_dim)."""
         head_dim = x.shape[-1] // self.num_heads
         heads, kv_heads = self.num_heads, self.num_key_value_heads
         projected = ops.reshape(
@@ -205,7 +205,7 @@ class SelfAttention(AttentionLayer):
         )
         query, key, value = ops.split(
             swap_heads(projected),
-            # Equal parts are what mobile runtimes are fast at.
+            # In equal parts, which mobile runtimes are fast at.
             3 if heads == kv_heads else [heads, heads + kv_heads],
             axis=1,
         )

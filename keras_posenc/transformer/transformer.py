@@ -1,4 +1,4 @@
-"""The whole Transformer: from a source and a target to logits."""
+"""The encoder-decoder Transformer, from source and target to logits."""
 
 import inspect
 from typing import Any, Unpack
@@ -42,18 +42,19 @@ class Transformer(DecodingModel):
     """The encoder and the decoder of the paper, with embeddings and logits.
 
     A Functional model of two inputs, `source` and `target`, ids of shape
+    A Functional model of two inputs, `source` and `target`, ids of shape
     `(batch, source)` and `(batch, target)`, int32, in a dict. Id 0 is padding,
     and its mask reaches every layer and the loss. Target token `t` attends to
-    the whole source, and to the target up to itself; its logits are of the
-    token that follows.
+    the whole source, and to the target up to itself; its logits are those of
+    the next token.
 
     `build_cache` and `call_with_cache` compute the same logits token by token,
     at the cost of one token each, and of the source once.
 
     Args:
         vocabulary_size: Number of ids, the padding included.
-        target_vocabulary_size: Number of ids of the target, if it has ids of
-            its own; by default it has those of the source.
+        target_vocabulary_size: Number of ids of the target, if it has its own
+            ids; by default it has those of the source.
         num_decoder_layers: Number of blocks of the decoder; by default
             `num_layers`, which is that of the encoder.
         input_position: The layer between the source's embedding and its
@@ -72,14 +73,14 @@ class Transformer(DecodingModel):
         scale_inputs: Whether the embeddings are multiplied by `sqrt(d_model)`,
             as in the paper.
         skip_padding: As `TransformerEncoder` takes it.
-        **options: Those of `ModelOptions`.
+        **options: As for `ModelOptions`.
 
     Returns:
         The model's output is `(batch, target, vocabulary)`, the vocabulary
         being the target's.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np
@@ -130,8 +131,8 @@ class Transformer(DecodingModel):
         check_positive_int("num_decoder_layers", num_decoder_layers)
         if embeddings == "shared" and target_vocabulary_size != vocabulary_size:
             raise ValueError(
-                "embeddings='shared' is one table for source and target; of "
-                "two vocabularies, give 'tied' or 'separate'. Received: "
+                "embeddings='shared' is one table for source and target: for "
+                "two vocabularies give 'tied' or 'separate'. Received: "
                 f"vocabulary_size={vocabulary_size}, "
                 f"target_vocabulary_size={target_vocabulary_size}"
             )
@@ -221,7 +222,7 @@ class Transformer(DecodingModel):
             name=options["name"],
             trainable=options["trainable"],
         )
-        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.input_position = position
         self.target_input_position = target_position
@@ -246,7 +247,7 @@ class Transformer(DecodingModel):
         self.embeddings_initializer = embeddings_initializer
 
     def encode(self, source: Any, *, source_mask: Any = None) -> Any:
-        """Compute the memory that the decoder reads: `(batch, source, width)`.
+        """Computes the memory that the decoder reads: `(batch, source, width)`.
 
         Args:
             source: Integers `(batch, source)`.
@@ -261,7 +262,7 @@ class Transformer(DecodingModel):
     def build_cache(
         self, source: Any, max_length: Any, source_mask: Any = None
     ) -> dict[str, Any]:
-        """Make a cache for `call_with_cache` from an encoded source.
+        """Makes a cache for `call_with_cache` from an encoded source.
 
         The keys and values of the source are computed here, once.
 
@@ -290,13 +291,13 @@ class Transformer(DecodingModel):
         }
 
     def check_source_length(self, length: Any) -> None:
-        """Raise `ValueError` unless so many source tokens have positions."""
+        """Raises `ValueError` unless `length` source tokens have positions."""
         check_table(self.input_position, length, f"a source of length {length}")
 
     def attention_weights(
         self, source: Any, target: Any, *, source_mask: Any = None
     ) -> dict[str, list[Any]]:
-        """Compute all attention weights, in one pass without dropout.
+        """Computes all attention weights, in one pass without dropout.
 
         Args:
             source: Integers `(batch, source)`.
@@ -361,7 +362,7 @@ class Transformer(DecodingModel):
 
 
 def _placed(position: keras.Layer | None, x: Any, mask: Any) -> Any:
-    """Add positions to embeddings, with the mask if the layer takes one."""
+    """Adds positions to embeddings, with the mask if the layer takes one."""
     if position is None:
         return x
     takes_mask = "mask" in inspect.signature(position.call).parameters
@@ -369,7 +370,7 @@ def _placed(position: keras.Layer | None, x: Any, mask: Any) -> Any:
 
 
 def _another(value: Any, like: Any) -> Any:
-    """Return the value given or, for `"same"`, copies of other layers."""
+    """Returns the value given or, for `"same"`, copies of other layers."""
     if not isinstance(value, str) or value != "same":
         return value
     if isinstance(like, list):

@@ -37,7 +37,7 @@ class TransformerDecoder(Stack, DecodingLayer):
         memory_dim: Width of the memory; by default that of the inputs.
         skip_padding: Whether the blocks leave padding out of their computation,
             as `TransformerEncoder` says.
-        **options: Those of `StackOptions`.
+        **options: As for `StackOptions`.
 
     Call arguments: those of `TransformerDecoderBlock`.
 
@@ -47,7 +47,7 @@ class TransformerDecoder(Stack, DecodingLayer):
         self-attention, and one with those of each cross-attention, if any.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np
@@ -93,7 +93,7 @@ class TransformerDecoder(Stack, DecodingLayer):
         caches: list[dict[str, Any]],
         remembered: list[dict[str, Any]],
     ) -> tuple[Any, list[dict[str, Any]]]:
-        """Compute the outputs of further tokens, and extend the caches.
+        """Computes the outputs of further tokens, and extend the caches.
 
         Args:
             x: `(batch, query, dim)`, in the compute dtype.
@@ -110,13 +110,13 @@ class TransformerDecoder(Stack, DecodingLayer):
         return self.finish(x, context), new
 
     def empty_caches(self, batch: Any, length: Any) -> list[dict[str, Any]]:
-        """Make buffers for the keys and values of each block, all zeros."""
+        """Makes buffers for the keys and values of each block, all zeros."""
         return [
             block.attention.empty_cache(batch, length) for block in self.blocks
         ]
 
     def remember(self, memory: Any, tokens: Any) -> list[dict[str, Any]]:
-        """Compute the keys and values of a memory for each block.
+        """Computes the keys and values of a memory for each block.
 
         Args:
             memory: `(batch, source, memory_dim)`.

@@ -33,7 +33,7 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         cross_attention_position: That of the cross-attention, as
             `CrossAttention` takes it, or None.
         memory_dim: Width of the memory; by default that of the inputs.
-        **options: Those of `BlockOptions`.
+        **options: As for `BlockOptions`.
 
     Call arguments: those of `SelfAttention`, where `use_causal_mask` is True
     by default, and:
@@ -43,7 +43,7 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         memory_mask: Bool `(batch, source)`, True for a token; by default the
             mask that the memory carries.
         memory_attention_mask: Bool `(batch, seq, source)`: which token may
-            read which of the memory.
+            attend to which token of the memory.
 
     Returns:
         `(batch, seq, dim)` in the compute dtype; with
@@ -52,7 +52,7 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         `(batch, num_heads, seq, source)`, where there is one.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np
@@ -117,7 +117,7 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         cache: dict[str, Any],
         remembered: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Compute the outputs of further tokens, and extend the cache.
+        """Computes the outputs of further tokens, and extend the cache.
 
         Args:
             x: `(batch, query, dim)`, in the compute dtype.

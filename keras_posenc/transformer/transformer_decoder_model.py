@@ -1,4 +1,4 @@
-"""From token ids to the logits of what follows each."""
+"""The decoder-only Transformer, from token ids to logits of the next token."""
 
 from typing import Any, Unpack
 
@@ -48,13 +48,13 @@ class TransformerDecoderModel(DecodingModel):
         scale_inputs: Whether the embeddings are multiplied by `sqrt(d_model)`,
             as in the paper.
         skip_padding: As `TransformerEncoder` takes it.
-        **options: Those of `ModelOptions`.
+        **options: As for `ModelOptions`.
 
     Returns:
         The model's output is `(batch, seq, vocabulary_size)`.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np
@@ -131,7 +131,7 @@ class TransformerDecoderModel(DecodingModel):
             name=options["name"],
             trainable=options["trainable"],
         )
-        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.input_position = self.target_input_position = position
         self.decoder = decoder
@@ -147,7 +147,7 @@ class TransformerDecoderModel(DecodingModel):
     def build_cache(
         self, batch_size: Any, max_length: Any, *, max_tokens: Any = None
     ) -> dict[str, Any]:
-        """Make an empty cache, for `call_with_cache`.
+        """Makes an empty cache, for `call_with_cache`.
 
         Args:
             batch_size: Number of rows: an integer, or a scalar tensor.

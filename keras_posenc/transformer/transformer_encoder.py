@@ -30,13 +30,13 @@ class TransformerEncoder(Stack):
         use_first_norm: Whether the first block has the norm of its attention.
             ModernBERT's has none, because its embeddings are normalized.
         share_blocks: Whether all blocks are one, as in ALBERT.
-        skip_padding: Whether the blocks leave the padding of masked inputs
-            out, so that a batch costs what its tokens cost. The outputs do not
-            change. On TensorFlow only: padding is computed, and not used, on
-            other backends, in a LiteRT or ONNX file, where XLA compiles
+        skip_padding: Whether the blocks skip the padding of masked inputs, so
+            that the time of a batch depends on its real tokens. The outputs do
+            not change. Only on TensorFlow: padding is computed, and not used,
+            on other backends, in a LiteRT or ONNX file, where XLA compiles
             (`jit_compile=True`), and in a call with an `attention_mask` or
             `return_attention_scores`.
-        **options: Those of `StackOptions`.
+        **options: As for `StackOptions`.
 
     Call arguments: those of `SelfAttention`.
 
@@ -46,7 +46,7 @@ class TransformerEncoder(Stack):
         each block, `(batch, num_heads, seq, seq)`.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import keras
@@ -87,8 +87,8 @@ class TransformerEncoder(Stack):
         )
         if not norms[0] and not options["normalize_first"]:
             raise ValueError(
-                "use_first_norm=False needs normalize_first=True: behind "
-                "attention there is a norm in each block. "
+                "use_first_norm=False needs normalize_first=True: in a "
+                "post-norm block the norm follows the attention. "
                 f"Received: normalize_first={options['normalize_first']!r}"
             )
         if check_bool("share_blocks", share_blocks) and not (

@@ -26,7 +26,7 @@ class TransformerEncoderBlock(Block):
         attention_window: How many tokens a token sees on either side of
             itself; None for all.
         use_attention_norm: Whether the attention has its norm.
-        **options: Those of `BlockOptions`.
+        **options: As for `BlockOptions`.
 
     Call arguments: those of `SelfAttention`.
 
@@ -36,7 +36,7 @@ class TransformerEncoderBlock(Block):
         `(batch, num_heads, seq, seq)`.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""From token ids to contextual embeddings."""
+"""The Transformer encoder, from token ids to contextual embeddings."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -31,7 +31,7 @@ class TransformerEncoderModel(StackModel):
     """Embedding, positions, dropout and a `TransformerEncoder`.
 
     A Functional model of one input, `ids` of shape `(batch, seq)`, int32. The
-    mask of padding, `pad_id`, reaches every layer. The model takes ids alone:
+    mask of padding, `pad_id`, reaches every layer. The model takes only ids:
     to give `positions` or `segment_ids`, combine the layers yourself.
 
     Args:
@@ -52,14 +52,14 @@ class TransformerEncoderModel(StackModel):
             learned vector is added to all tokens after it, as BERT does for
             tokens of type 1. None for single texts.
         skip_padding: As `TransformerEncoder` takes it.
-        **options: Those of `ModelOptions`.
+        **options: As for `ModelOptions`.
 
     Returns:
         The model's output is `(batch, seq, d_model)`, wider if
         `input_position` concatenates.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np
@@ -149,7 +149,7 @@ class TransformerEncoderModel(StackModel):
             name=options["name"],
             trainable=options["trainable"],
         )
-        # Else Keras warns of ids that carry a mask, as a tokenizer's do.
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.input_position = position
         self.encoder = encoder

@@ -1,4 +1,4 @@
-"""From images to contextual embeddings of their patches."""
+"""The vision Transformer, from images to embeddings of their patches."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -41,13 +41,13 @@ class VisionTransformerModel(StackModel):
         patch_size: That of `PatchEmbedding`.
         num_channels: Number of channels of the images.
         num_class_tokens: That of `PatchEmbedding`.
-        **options: Those of `ModelOptions`.
+        **options: As for `ModelOptions`.
 
     Returns:
         The model's output is `(batch, num_class_tokens + patches, d_model)`.
 
     Raises:
-        ValueError: An argument that is none of the above.
+        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""`keras-posenc bench`: how long a LiteRT file takes on this machine."""
+"""`keras-posenc bench`: times a LiteRT file on this machine."""
 
 import argparse
 import json
@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
         nargs="+",
         default=[[16, 64, 128, 512]],
         metavar="N",
-        help="sizes for dynamic dimensions, with spaces or commas between "
+        help="sizes for dynamic dimensions, separated by spaces or commas "
         "(default: 16 64 128 512)",
     )
     parser.add_argument(
@@ -45,8 +45,8 @@ def add(commands: Commands) -> None:
         type=arguments.lengths,
         nargs="+",
         metavar="N",
-        help="numbers of threads, likewise (default: 1, and as many as "
-        "processors, at most 4)",
+        help="numbers of threads, separated by spaces or commas (default: 1, "
+        "and the number of processors, at most 4)",
     )
     parser.add_argument(
         "--repeats",

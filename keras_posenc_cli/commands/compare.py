@@ -1,4 +1,4 @@
-"""`keras-posenc compare`: what each positional scheme does, as numbers."""
+"""`keras-posenc compare`: each kind of positional encoding, in numbers."""
 
 import argparse
 import json
@@ -13,9 +13,9 @@ def add(commands: Commands) -> None:
         commands,
         "compare",
         run,
-        summary="show what each positional scheme does, as numbers",
-        description="Measures every positional scheme against the conditions "
-        "of a good encoding; learned ones before training.",
+        summary="compare the kinds of positional encodings, in numbers",
+        description="Measures every kind of positional encoding against the "
+        "conditions of a good one; learned ones before training.",
         usage="[option ...]",
         example="keras-posenc compare --length 512",
     )
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
         from keras_posenc import analysis
 
-    keras.utils.set_random_seed(0)  # of those that learn
+    keras.utils.set_random_seed(0)  # for those with random weights
     found = analysis.compare(options.length, options.dim)
     print(json.dumps(found.to_dict(), indent=2) if options.json else found)
     return EXIT_OK

@@ -9,7 +9,7 @@ from keras_posenc_cli.process import EXIT_OK
 
 
 def add(commands: Commands, whole: argparse.ArgumentParser) -> None:
-    """Adds the command to those of `whole`, which it completes."""
+    """Adds the command to the commands of `whole`, which it completes."""
     parser = add_command(
         commands,
         "completion",
@@ -17,7 +17,7 @@ def add(commands: Commands, whole: argparse.ArgumentParser) -> None:
         summary="print a completion script for bash or zsh",
         description="Prints a script that lets a shell complete commands, "
         'options and files. Put eval "$(keras-posenc completion bash)" in '
-        "~/.bashrc, and likewise in ~/.zshrc. Needs shtab: pip install "
+        "~/.bashrc, or the same with zsh in ~/.zshrc. Needs shtab: pip install "
         "'keras-posenc[completion]'.",
         usage="SHELL",
         example="keras-posenc completion bash",
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _describe(parser: argparse.ArgumentParser, file: Any) -> None:
-    """Says which arguments are files, and in one line what commands do."""
+    """Marks arguments that are files; shortens descriptions to one line."""
     for action in parser._actions:
         if action.type in (arguments.path, arguments.labels):
             action.complete = file  # type: ignore[attr-defined]

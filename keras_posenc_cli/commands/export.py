@@ -1,4 +1,4 @@
-"""`keras-posenc export`: a .keras model as a verified artifact."""
+"""`keras-posenc export`: exports a .keras model to a verified file."""
 
 import argparse
 import json
@@ -22,8 +22,8 @@ from keras_posenc_cli.options import (
 from keras_posenc_cli.process import EXIT_OK, UsageError
 
 _VERIFIED = (
-    "once a fresh process without Keras has given the model's own answers with "
-    "it."
+    "after a fresh process without Keras has run it and got the model's own "
+    "outputs."
 )
 
 
@@ -31,12 +31,12 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "export",
-        summary="write a .keras model as a verified artifact",
-        description=f"Writes a .keras model as an artifact, {_VERIFIED}",
+        summary="export a .keras model to a verified file",
+        description=f"Exports a .keras model, {_VERIFIED}",
         example="keras-posenc export litert judge.keras --out judge.tflite",
     )
     kinds = parser.add_subparsers(
-        required=True, title="kinds of artifacts", metavar="KIND"
+        required=True, title="formats", metavar="KIND"
     )
     _add_saved_model(kinds)
     _add_litert(kinds)
@@ -48,9 +48,9 @@ def _add_saved_model(kinds: Commands) -> None:
         kinds,
         "saved-model",
         run_saved_model,
-        summary="folder of versions, as TensorFlow Serving takes it",
-        description="Writes a .keras model as a SavedModel, a new version in a "
-        f"folder of them, {_VERIFIED}",
+        summary="folder of versions, for TensorFlow Serving",
+        description="Exports a .keras model as a new version in a folder of "
+        f"SavedModels, {_VERIFIED}",
         usage="MODEL.keras --out FOLDER [option ...]",
         example="keras-posenc export saved-model judge.keras --out "
         "serving/judge --batching",
@@ -60,7 +60,7 @@ def _add_saved_model(kinds: Commands) -> None:
         "--version",
         type=int,
         metavar="N",
-        help="number of this one (default: the next free one)",
+        help="number of this version (default: the next free one)",
     )
     parser.add_argument(
         "--keep",
@@ -105,7 +105,7 @@ def _add_litert(kinds: Commands) -> None:
         "litert",
         run_litert,
         summary=".tflite file, for phones, the web and small machines",
-        description=f"Writes a .keras model as a LiteRT file, {_VERIFIED}",
+        description=f"Exports a .keras model as a LiteRT file, {_VERIFIED}",
         usage="MODEL.keras --out FILE.tflite [option ...]",
         example="keras-posenc export litert judge.keras --out judge.tflite "
         "--quantization int8",
@@ -152,8 +152,8 @@ def _add_onnx(kinds: Commands) -> None:
         "onnx",
         run_onnx,
         summary=".onnx file, for ONNX Runtime and OpenVINO",
-        description=f"Writes a .keras model as an ONNX file, {_VERIFIED} Needs "
-        "keras-posenc[onnx].",
+        description=f"Exports a .keras model as an ONNX file, {_VERIFIED} "
+        "Needs keras-posenc[onnx].",
         usage="MODEL.keras --out FILE.onnx [option ...]",
         example="keras-posenc export onnx judge.keras --out judge.onnx "
         "--signature one=ids:1x64",
@@ -171,9 +171,7 @@ def _add_model_and_out(
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
     add_verification(parser)
-    add_options(
-        parser, "--no-verify", help="write the artifact without running it"
-    )
+    add_options(parser, "--no-verify", help="write the file without running it")
     add_options(parser, "--import")
     add_details_or_json(parser, "every case of the verification")
 

@@ -1,4 +1,4 @@
-"""`keras-posenc generate`: what a generator answers to texts."""
+"""`keras-posenc generate`: runs a generator on texts."""
 
 import argparse
 import contextlib
@@ -21,7 +21,7 @@ from keras_posenc_cli.process import EXIT_OK, UsageError
 
 STANDARD_INPUT = "-"
 
-# A search gives -3.4e38, the lowest float32, where it found no sequence.
+# A search returns -3.4e38, the lowest float32, if it found no sequence.
 _NO_SEQUENCE = -3e38
 
 
@@ -30,9 +30,9 @@ def add(commands: Commands) -> None:
         commands,
         "generate",
         run,
-        summary="answer texts by a generator, or by an artifact of it",
-        description="Answers texts, one line each: the n best, the best "
-        "first, of a generator that has several. An artifact answers in a "
+        summary="generate texts with a generator, or an exported one",
+        description="Generates one line for each text; the n best, the best "
+        "first, if the generator has n_best. An exported generator runs in a "
         "process with limits and without Keras.",
         usage="ARTIFACT TEXT [TEXT ...] [option ...]",
         example='keras-posenc generate serving/dates "7 March 2024" 3/7/24',
@@ -53,34 +53,34 @@ def add(commands: Commands) -> None:
         "--tokenizer",
         type=arguments.path,
         metavar="FILE.keras",
-        help="the generator whose tokenizers make ids of texts, and texts of "
-        "ids, for an artifact of ids",
+        help="the generator whose tokenizers turn texts into ids and back, for "
+        "an exported generator of ids",
     )
     parser.add_argument(
         "--ids",
         action="store_true",
-        help="take ids, with spaces or commas between, and not texts",
+        help="take ids, separated by spaces or commas, instead of texts",
     )
     add_options(parser, "--signature")
     parser.add_argument(
         "--seed",
         type=seed,
         metavar="N",
-        help="where samples begin (default: elsewhere each time)",
+        help="seed of sampling (default: random)",
     )
     add_options(parser, "--allow-op", "--import")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument(
         "--scores",
         action="store_true",
-        help="print the score before each answer, and a tab between",
+        help="print the score and a tab before each output",
     )
     add_options(forms, "--json")
     forms.add_argument(
         "--stream",
         action="store_true",
-        help="print each piece of an answer as soon as it is there, for .keras "
-        "files",
+        help="print each piece of an output as soon as it is generated, for "
+        ".keras files",
     )
 
 
@@ -106,10 +106,10 @@ def run(options: argparse.Namespace) -> int:
         _tell_cut_off(_stream(options, given, names), len(given))
         return EXIT_OK
     if options.artifact.suffix == ".keras":
-        answers = _of_model(options, given, names)
+        outputs = _of_model(options, given, names)
     else:
-        answers = _of_artifact(options, given, names)
-    found = _listed(answers)
+        outputs = _of_artifact(options, given, names)
+    found = _listed(outputs)
     _check_scores(found, names, options.artifact)
     if options.json:
         source = "ids" if options.ids else "text"
@@ -117,11 +117,11 @@ def run(options: argparse.Namespace) -> int:
         result = [{source: each, "answers": its} for each, its in pairs]
         print(json.dumps(result, indent=2, ensure_ascii=False))
         return EXIT_OK
-    every = [answer for each in found for answer in each]
-    for answer in every:
-        score = f"{answer['score']:.4f}\t" if options.scores else ""
-        print(f"{score}{_line(answer)}")
-    cut = sum(not answer.get("ended", True) for answer in every)
+    every = [output for each in found for output in each]
+    for output in every:
+        score = f"{output['score']:.4f}\t" if options.scores else ""
+        print(f"{score}{_line(output)}")
+    cut = sum(not output.get("ended", True) for output in every)
     _tell_cut_off(cut, len(every))
     return EXIT_OK
 
@@ -129,17 +129,17 @@ def run(options: argparse.Namespace) -> int:
 def _tell_cut_off(cut: int, count: int) -> None:
     if cut:
         print(
-            f"keras-posenc: {cut} of {count} answers reached max_length and no "
-            "end symbol",
+            f"keras-posenc: {cut} of {count} outputs were cut off at "
+            "max_length, without an end symbol",
             file=sys.stderr,
         )
 
 
 def _read(given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The texts, and what each is called.
+    """Returns the texts, and a name for each.
 
     Raises:
-        UsageError: There are none, or one is no UTF-8.
+        UsageError: There are none, or one is not UTF-8.
     """
     texts, names = [], []
     for index, text in enumerate(given, 1):
@@ -166,7 +166,7 @@ def _read(given: Sequence[str]) -> tuple[list[str], list[str]]:
 def _lines() -> list[str]:
     if sys.stdin is None:  # closed by the shell: <&-
         return []
-    # Not by the locale; what is no UTF-8 is told with its line.
+    # Not in the locale's encoding; invalid UTF-8 is reported with its line.
     content = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
     lines = content.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
@@ -175,7 +175,7 @@ def _lines() -> list[str]:
 def _of_model(
     options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
 ) -> dict[str, Any]:
-    """What a .keras file answers, here."""
+    """Returns the outputs of a .keras file, in this process."""
     generator = _load(options)
     from keras_posenc_cli.exported_generator import BATCH, draw_noise
 
@@ -191,18 +191,18 @@ def _of_model(
         ids = [ids, draw_noise(len(rows), length, options.seed)]
     try:
         generator.search.check_lengths(checked)
-        answers = dict(model.predict(ids, batch_size=BATCH, verbose=0))
-    except Exception as error:  # of whatever layer does not take them
+        outputs = dict(model.predict(ids, batch_size=BATCH, verbose=0))
+    except Exception as error:  # of any layer that does not take them
         longest = max(range(len(rows)), key=lambda index: len(rows[index]))
         raise UsageError(
-            f"'{options.artifact}' has no answers. The longest text, "
+            f"'{options.artifact}' fails for these texts. The longest, "
             f"{names[longest]}, has {len(rows[longest])} ids: {_said(error)}"
         ) from error
-    return answers if options.ids else _detokenized(generator, answers)
+    return outputs if options.ids else _detokenized(generator, outputs)
 
 
 def _said(error: Exception) -> str:
-    """What a layer says, in bold, without what Keras adds around it."""
+    """Returns a layer's message, which Keras prints bold, without the rest."""
     found = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
     return found[1] if found else str(error)
 
@@ -210,16 +210,16 @@ def _said(error: Exception) -> str:
 def _stream(
     options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
 ) -> int:
-    """Prints answers as they come; how many were cut off."""
+    """Prints outputs as they are generated; returns how many were cut off."""
     if options.artifact.suffix != ".keras":
         raise UsageError(
-            "--stream is for .keras files: an artifact answers at once"
+            "--stream is for .keras files: an exported file returns all at once"
         )
     generator = _load(options)
     if generator.search.beams > 1:
         raise UsageError(
-            f"--stream: '{options.artifact}' has no text before it has all of "
-            "it. Make a generator of the same model with beams=1"
+            f"--stream: '{options.artifact}' has beams: its text is known only "
+            "at the end. Make a generator of the same model with beams=1"
         )
     if options.ids and generator.source_tokenizer is not None:
         raise UsageError(f"--stream: '{options.artifact}' takes texts, not ids")
@@ -252,30 +252,32 @@ def _stream(
 
 @contextlib.contextmanager
 def _named(artifact: Path, name: str) -> Iterator[None]:
-    """Names the text to which there is no answer."""
+    """Names the text in an error."""
     try:
         yield
-    except Exception as error:  # of whatever layer does not take it
+    except Exception as error:  # of any layer that does not take it
         raise UsageError(
-            f"'{artifact}' has no answer to {name}: {_said(error)}"
+            f"'{artifact}' fails for {name}: {_said(error)}"
         ) from error
 
 
 def _load(options: argparse.Namespace) -> Any:
-    """The generator of a .keras file, for which the options must be."""
+    """Returns the generator of a .keras file; checks options for it."""
     for option in ("tokenizer", "signature"):
         if getattr(options, option) is not None:
-            raise UsageError(f"--{option} is for artifacts, not .keras files")
+            raise UsageError(
+                f"--{option} is for exported files, not .keras files"
+            )
     generator = load_generator(options.artifact, options.imports)
     if options.seed is not None and generator.search.draw is None:
-        raise UsageError(f"--seed: '{options.artifact}' draws no samples")
+        raise UsageError(f"--seed: '{options.artifact}' does not sample")
     return generator
 
 
 def _of_artifact(
     options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
 ) -> dict[str, Any]:
-    """What an artifact answers, in a process of its own."""
+    """Returns the outputs of an exported file, from a separate process."""
     from keras_posenc.progress import progress
     from keras_posenc_cli.exported_generator import read_generator
 
@@ -285,7 +287,7 @@ def _of_artifact(
         allow_operators=options.allow_operators,
     )
     if artifact.noise_length is None and options.seed is not None:
-        raise UsageError(f"--seed: '{options.artifact}' draws no samples")
+        raise UsageError(f"--seed: '{options.artifact}' does not sample")
     generator, rows = None, given
     if options.ids and artifact.takes_texts:
         raise UsageError(
@@ -298,25 +300,24 @@ def _of_artifact(
     if not options.ids and not artifact.takes_texts:
         if options.tokenizer is None:
             raise UsageError(
-                f"'{options.artifact}' takes ids, and has no tokenizer to make "
-                "them of texts. Give the .keras file of the generator that it "
-                "was exported from, whose tokenizers are taken: --tokenizer "
-                'FILE.keras. Or give ids: --ids "5 7 3"'
+                f"'{options.artifact}' takes ids, and has no tokenizer. Give "
+                "the .keras file of the generator that it was exported from: "
+                '--tokenizer FILE.keras. Or give ids: --ids "5 7 3"'
             )
         generator = load_generator(options.tokenizer, options.imports)
         rows = _tokenize(generator, given, options.tokenizer)
     with progress(True) as step:
-        step(f"Asking {options.artifact} in a fresh process")
-        answers = artifact.run(rows, names, seed=options.seed)
+        step(f"Running {options.artifact} in a fresh process")
+        outputs = artifact.run(rows, names, seed=options.seed)
     if generator is None:
-        return answers
-    return _detokenized(generator, answers)
+        return outputs
+    return _detokenized(generator, outputs)
 
 
 def _tokenize(
     generator: Any, texts: Sequence[str], path: Any
 ) -> list[list[int]]:
-    """The ids of each text, without the padding behind it."""
+    """Returns the ids of each text, without padding after them."""
     _check_tokenizer(generator, path)
     import numpy as np
 
@@ -327,7 +328,7 @@ def _tokenize(
 def _check_tokenizer(generator: Any, path: Any) -> None:
     if generator.source_tokenizer is None:
         raise UsageError(
-            f"'{path}' has no tokenizer. Give ids, and not texts: --ids "
+            f"'{path}' has no tokenizer. Give ids instead of texts: --ids "
             '"5 7 3"'
         )
 
@@ -341,25 +342,25 @@ def _padded(rows: Sequence[Sequence[int]]) -> Any:
     return ids
 
 
-def _detokenized(generator: Any, answers: dict[str, Any]) -> dict[str, Any]:
-    """The same with texts, where the generator can make some."""
+def _detokenized(generator: Any, outputs: dict[str, Any]) -> dict[str, Any]:
+    """Returns the same with texts, if the generator has a tokenizer."""
     if generator.detokenize is None:
-        return answers
+        return outputs
     import numpy as np
 
-    texts = np.asarray(generator.detokenize(answers["ids"]))
+    texts = np.asarray(generator.detokenize(outputs["ids"]))
     decoded = [text.decode(errors="replace") for text in texts.reshape(-1)]
-    return {**answers, "text": np.array(decoded, object).reshape(texts.shape)}
+    return {**outputs, "text": np.array(decoded, object).reshape(texts.shape)}
 
 
-def _listed(answers: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """The answers to each text, the best first, as what JSON can hold."""
-    kind = "text" if "text" in answers else "ids"
-    scores, values = answers["score"], answers[kind]
+def _listed(outputs: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """Returns the outputs of each text, the best first, ready for JSON."""
+    kind = "text" if "text" in outputs else "ids"
+    scores, values = outputs["score"], outputs[kind]
     columns = [values, scores]
-    if "ended" in answers:
-        columns.append(answers["ended"])
-    if scores.ndim == 1:  # not the n best, but one
+    if "ended" in outputs:
+        columns.append(outputs["ended"])
+    if scores.ndim == 1:  # only one sequence for each text
         columns = [column[:, None] for column in columns]
     return [
         [
@@ -382,22 +383,22 @@ def _tokens(row: Any) -> list[int]:
 def _check_scores(
     found: Sequence[Sequence[dict[str, Any]]], names: Sequence[str], path: Any
 ) -> None:
-    """Raises `UsageError` for a text beyond the positions of a model.
+    """Raises `UsageError` for a text longer than a model has positions.
 
-    What has no position is not a number, and neither is the score of what
-    follows from it; among beams there is none then.
+    Beyond the last position, encodings are NaN, and so is the score of what
+    follows; with beams there is no sequence then.
     """
-    for name, answers in zip(names, found, strict=True):
-        scores = [answer["score"] for answer in answers]
+    for name, outputs in zip(names, found, strict=True):
+        scores = [output["score"] for output in outputs]
         if not scores or not all(map(math.isfinite, scores)):
             raise UsageError(
-                f"{name} has no answer: what '{path}' makes of it is not a "
-                "number. It may be too long, beyond the positions of the model"
+                f"{name} has no output: '{path}' gives NaN for it. It may be "
+                "longer than the model has positions"
             )
 
 
-def _line(answer: dict[str, Any]) -> str:
-    """An answer in one line."""
-    if "ids" in answer:
-        return " ".join(map(str, answer["ids"]))
-    return answer["text"].replace("\r", "\\r").replace("\n", "\\n")
+def _line(output: dict[str, Any]) -> str:
+    """Returns an output in one line."""
+    if "ids" in output:
+        return " ".join(map(str, output["ids"]))
+    return output["text"].replace("\r", "\\r").replace("\n", "\\n")

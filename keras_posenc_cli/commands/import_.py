@@ -1,11 +1,11 @@
-"""`keras-posenc import`: a checkpoint of Hugging Face as a .keras model."""
+"""`keras-posenc import`: a Hugging Face checkpoint as a .keras model."""
 
 import argparse
 import json
 from pathlib import Path
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.checkpoints import answers, load_checkpoint
+from keras_posenc_cli.checkpoints import describe_outputs, load_checkpoint
 from keras_posenc_cli.loading import check_exists, check_out
 from keras_posenc_cli.options import Commands, add_command, add_options
 from keras_posenc_cli.process import EXIT_OK
@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--encoder-only",
         action="store_true",
-        help="leave out what is behind the encoder: pooling, or a classifier",
+        help="leave out the layers after the encoder: pooling, or a classifier",
     )
     parser.add_argument(
         "--max-length",
@@ -99,23 +99,23 @@ def run(options: argparse.Namespace) -> int:
         whole = staged / out.name
         model.save(whole)
         whole.replace(out)
-    told = {
+    result = {
         "path": str(out),
-        "answers": answers(model),
+        "answers": describe_outputs(model),
         "labels": model.labels,
         **model.origin,
     }
     size = units.size(out.stat().st_size)
     print(
-        json.dumps(told, indent=2)
+        json.dumps(result, indent=2)
         if options.json
-        else f"{out}: {told['model_type']}, {told['answers']}, {size}"
+        else f"{out}: {result['model_type']}, {result['answers']}, {size}"
     )
     return EXIT_OK
 
 
 def _name(folder: Path) -> str:
-    """The folder's, or in a cache, models--who--name/snapshots/revision's."""
+    """Returns the folder's name, or in a cache that of the model."""
     path = folder.resolve()
     if path.parent.name == "snapshots":
         return path.parent.parent.name.split("--")[-1]

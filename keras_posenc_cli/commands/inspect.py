@@ -1,4 +1,4 @@
-"""`keras-posenc inspect`: what an artifact, model or checkpoint holds."""
+"""`keras-posenc inspect`: what a file, model or checkpoint contains."""
 
 import argparse
 import dataclasses
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc_cli.checkpoints import (
-    answers,
+    describe_outputs,
     is_checkpoint,
     load_checkpoint,
 )
@@ -20,7 +20,7 @@ from keras_posenc_cli.options import (
 )
 from keras_posenc_cli.process import EXIT_OK, UsageError
 
-# What the tokenizers of checkpoints are called elsewhere.
+# Names of our tokenizers in other libraries.
 _KINDS = {
     "BytePairTokenizer": "BPE",
     "SentencepieceTokenizer": "Unigram",
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
             model.summary(expand_nested=True, print_fn=print)
         else:
             print(_line(model, options.artifact))
-            if hasattr(model, "card"):  # as a generator has one
+            if hasattr(model, "card"):  # a generator, for example
                 print(model.card["signature"])
         return EXIT_OK
     if is_checkpoint(options.artifact):
@@ -75,8 +75,8 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         unusable = str(error)
     if options.json:
-        told = {**dataclasses.asdict(inspection), "changed": changed}
-        print(json.dumps(told, default=str, indent=2))
+        result = {**dataclasses.asdict(inspection), "changed": changed}
+        print(json.dumps(result, default=str, indent=2))
     else:
         print(inspection.details() if options.details else inspection)
         print(unusable or _since_verified(changed))
@@ -93,14 +93,14 @@ def _since_verified(changed: list[str] | None) -> str:
 
 
 def _line(model: Any, path: Path) -> str:
-    """What a .keras model is, in one line."""
+    """Describes a .keras model in one line."""
     from keras_posenc.export import units
 
     inputs = [
         f"{tensor.name} {tensor.dtype} {tuple(tensor.shape)}"
         for tensor in getattr(model, "inputs", None) or []
     ]
-    # One that was never called has no weights to count.
+    # A model that was never called has no weights to count.
     parameters = (
         f"{model.count_params():,} parameters"
         if model.built
@@ -114,7 +114,7 @@ def _line(model: Any, path: Path) -> str:
 
 
 def _of_checkpoint(options: argparse.Namespace) -> int:
-    """Says what the folder of a checkpoint is, whatever its tokenizer."""
+    """Describes the folder of a checkpoint, with any tokenizer."""
     from keras_posenc.checkpoints.folder import Folder
 
     folder = options.artifact
@@ -123,7 +123,7 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         model = load_checkpoint(folder)
     except UsageError as error:
         lacking = str(error)
-        try:  # whatever its ids are padded with
+        try:  # whatever the id of padding is
             config = Folder(folder).mapping("config.json")
             model = load_checkpoint(
                 folder, from_ids=True, pad_id=config.get("pad_token_id")
@@ -137,23 +137,24 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         model.summary(expand_nested=True, print_fn=print)
         return EXIT_OK
     sizes = [(folder / name).stat().st_size for name in model.origin["sha256"]]
-    told = {
+    result = {
         "path": str(folder),
         **model.origin,
         "size_bytes": sum(sizes),
         "parameters": model.count_params(),
-        "answers": answers(model),
+        "answers": describe_outputs(model),
         "labels": model.labels,
     }
     first = model.layers[0]
     tokenizer: Any = first if isinstance(first, Tokenizer) else None
     if options.json:
-        told["tokenizer"] = tokenizer and tokenizer.get_config()
-        print(json.dumps(told, indent=2))
+        result["tokenizer"] = tokenizer and tokenizer.get_config()
+        print(json.dumps(result, indent=2))
         return EXIT_OK
     print(
-        f"{folder}: checkpoint of {told['model_type']}, {told['answers']}, "
-        f"{told['parameters']:,} parameters, {units.size(told['size_bytes'])}"
+        f"{folder}: checkpoint of {result['model_type']}, {result['answers']}, "
+        f"{result['parameters']:,} parameters, "
+        f"{units.size(result['size_bytes'])}"
     )
     if lacking:
         print(f"no tokenizer: {lacking}")

@@ -1,4 +1,4 @@
-"""`keras-posenc plot`: a scheme, or what a generator does, as a picture."""
+"""`keras-posenc plot`: pictures of positions and of generators."""
 
 import argparse
 import inspect
@@ -24,7 +24,7 @@ OF_SCHEMES = (
     "waves",
     "winding",
 )
-# Of a generator, and what each takes besides its model and a source.
+# Pictures of a generator, with their options besides model and source.
 OF_MODELS = {
     "attention": ("target", "layer", "head"),
     "beams": ("beams",),
@@ -42,9 +42,9 @@ def add(commands: Commands) -> None:
         commands,
         "plot",
         run,
-        summary="draw a positional scheme, or what a generator does",
-        description="Draws a positional scheme, learned ones before training; "
-        "or the attention or the beams of a Generator for one text. Needs "
+        summary="draw a positional encoding, or what a generator does",
+        description="Draws a positional encoding, learned ones before training;"
+        " or the attention or the beams of a Generator for one text. Needs "
         "matplotlib: pip install 'keras-posenc[plot]'.",
         usage="PICTURE [MODEL.keras] --out FILE [option ...]",
         example="keras-posenc plot attention dates.keras --source 3/7/24 "
@@ -54,7 +54,7 @@ def add(commands: Commands) -> None:
         "picture",
         choices=PICTURES,
         metavar="PICTURE",
-        help=f"of a scheme: {', '.join(OF_SCHEMES)}; of a model: "
+        help=f"of an encoding: {', '.join(OF_SCHEMES)}; of a model: "
         f"{', '.join(OF_MODELS)}",
     )
     parser.add_argument(
@@ -81,10 +81,10 @@ def add(commands: Commands) -> None:
         ("length", "N", arguments.length, "how many positions"),
         ("dim", "N", arguments.length, "width of the encoding"),
         ("num-heads", "N", arguments.length, "how many heads"),
-        ("head", "N", int, "which of them"),
-        ("layer", "N", int, "which layer; the mean by default, as of heads"),
-        ("source", "TEXT", str, "what the model is given"),
-        ("target", "TEXT", str, "what it writes (default: its own answer)"),
+        ("head", "N", int, "which head"),
+        ("layer", "N", int, "which layer; by default the mean, as for heads"),
+        ("source", "TEXT", str, "input of the model"),
+        ("target", "TEXT", str, "its output (default: what it generates)"),
         ("beams", "N", arguments.length, "how many (default: the model's)"),
     ):
         parser.add_argument(f"--{name}", type=kind, metavar=metavar, help=what)

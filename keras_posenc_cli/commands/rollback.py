@@ -1,4 +1,4 @@
-"""`keras-posenc rollback`: an older version once more, as the newest."""
+"""`keras-posenc rollback`: publishes an older version again."""
 
 import argparse
 import json
@@ -14,8 +14,8 @@ def add(commands: Commands) -> None:
         commands,
         "rollback",
         run,
-        summary="publish an older version once more, as the newest",
-        description="Loads a version of a model in a process of its own, and "
+        summary="publish an older version again, as the newest",
+        description="Loads a version of a model in a separate process, and "
         "copies it to the next free number, which servers take. The versions "
         "between stay.",
         usage="BASE VERSION [option ...]",

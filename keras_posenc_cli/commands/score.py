@@ -1,4 +1,4 @@
-"""`keras-posenc score`: what an artifact answers to files of rows."""
+"""`keras-posenc score`: runs an exported file on files of rows."""
 
 import argparse
 import json
@@ -19,10 +19,10 @@ def add(commands: Commands) -> None:
         commands,
         "score",
         run,
-        summary="write an artifact's answers to files of rows",
-        description="Answers each row of Parquet, CSV, JSON lines or TFRecord "
-        "files by a verified artifact. Writes a Parquet file for each, and one "
-        "of its bad rows in _bad; a run that was ended goes on where it was.",
+        summary="run an exported file on files of rows",
+        description="Runs a verified exported file on each row of Parquet, CSV,"
+        " JSON lines or TFRecord files. Writes a Parquet file for each, and "
+        "one of its bad rows in _bad. Continues an interrupted run.",
         usage="ARTIFACT --in PATH --out FOLDER [option ...]",
         example="keras-posenc score serving/judge --in data --column text "
         "--out scored",
@@ -41,19 +41,19 @@ def add(commands: Commands) -> None:
         "--out",
         required=True,
         metavar="FOLDER",
-        help="where the answers are written",
+        help="where the outputs are written",
     )
     parser.add_argument(
         "--column",
         metavar="NAME",
-        help="column of the input (default: called as the input is)",
+        help="column of the input (default: the input's name)",
     )
     parser.add_argument(
         "--keep",
         type=lambda text: text.split(","),
         default=[],
         metavar="A,B",
-        help="columns to hand on beside the answers",
+        help="columns to write with the outputs",
     )
     add_options(parser, "--signature")
     parser.add_argument(
@@ -68,12 +68,12 @@ def add(commands: Commands) -> None:
         type=arguments.length,
         default=20_000,
         metavar="N",
-        help="longest row that is asked (default: %(default)s)",
+        help="longest row to run (default: %(default)s)",
     )
     parser.add_argument(
         "--allow-unverified",
         action="store_true",
-        help="let an artifact answer that is not known to be verified",
+        help="run a file that is not known to be verified",
     )
     add_options(parser, "--allow-op", "--json")
 

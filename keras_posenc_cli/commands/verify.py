@@ -1,4 +1,4 @@
-"""`keras-posenc verify`: an artifact beside its .keras model."""
+"""`keras-posenc verify`: compares an exported file with its .keras model."""
 
 import argparse
 import json
@@ -24,9 +24,9 @@ def add(commands: Commands) -> None:
         commands,
         "verify",
         run,
-        summary="compare an artifact with its .keras model",
-        description="Runs an artifact in a fresh process without Keras and "
-        "compares its answers with those of its model.",
+        summary="compare an exported file with its .keras model",
+        description="Runs an exported file in a fresh process without Keras "
+        "and compares its outputs with those of its model.",
         usage="MODEL.keras ARTIFACT [option ...]",
         example="keras-posenc verify judge.keras judge.tflite --samples "
         "texts.npz",

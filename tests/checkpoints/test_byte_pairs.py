@@ -69,7 +69,7 @@ def test_padding_with_the_end_masks_no_end():
 
 
 def test_padding_with_the_end_and_nothing_else(made):
-    with pytest.raises(ValueError, match="no reserved token is there"):
+    with pytest.raises(ValueError, match="no reserved token to pad"):
         made(1501, tokenizer=EUROBERT)
 
 
@@ -123,9 +123,9 @@ def test_older_files_say_the_same(made, tmp_path, names):
             {"tokenizer_class": "RobertaTokenizer", "normalizer": "NFC"},
             "RobertaTokenizer has normalization=None",
         ),
-        ({"tokenizer_class": "XLMRobertaTokenizer"}, "no BPE of bytes"),
+        ({"tokenizer_class": "XLMRobertaTokenizer"}, "not byte-level BPE"),
         ({"tokenizer_class": "RobertaTokenizer", "cls_token": "<unk>"}, "cls"),
-        ({"config": {"model_type": "xlm-roberta"}}, "no BPE of bytes"),
+        ({"config": {"model_type": "xlm-roberta"}}, "not byte-level BPE"),
         (
             {"config": {"model_type": "roberta"}, "normalizer": "NFC"},
             "Roberta has normalization=None",

@@ -132,9 +132,9 @@ def deep(path):
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (pipe, "must be a regular file, and is none"),
-        (endless, "must be a regular file, and is none"),
-        (lost, "and is a link that leads nowhere"),
+        (pipe, "must be a regular file, and is not"),
+        (endless, "must be a regular file, and is not"),
+        (lost, "and is a broken link"),
         (huge, "has 20480 MB"),
     ],
 )
@@ -142,7 +142,7 @@ def test_no_file_that_is_read(folder, make, word, name):
     path = place(folder, name)
     make(path)
     if name == WEIGHTS and make is huge:
-        word = "no whole safetensors file"
+        word = "not a complete safetensors file"
     refused(folder, f"{path.name}' ", word)
 
 
@@ -273,7 +273,7 @@ class TestText:
     )
     def test_half_a_character(self, folder, name):
         (folder / name).write_text(r'{"smile": "\ud83d\ude00", "a": "\ud83d"}')
-        refused(folder, name, r"'\ud83d', which is no text")
+        refused(folder, name, r"'\ud83d', which is not text")
         (folder / name).write_text(r'{"smile": "\ud83d\ude00"}')
         assert Folder(folder).json(name) == {"smile": "\U0001f600"}
 

@@ -177,7 +177,7 @@ class TestWhatTheTokenizerSays:
                 0, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
             ),
         )
-        with pytest.raises(ValueError, match="of a pair of texts, as of one"):
+        with pytest.raises(ValueError, match="a pair of texts must be"):
             loaded(folder)
 
     def test_settings_that_frame_otherwise(self, changed):

@@ -92,7 +92,7 @@ NOT_NUMBERS = (None, "12", -1, [], float("nan"))
         ("hidden_size", 10**6, ["d_model"]),
         ("intermediate_size", 10**9, ["intermediate_dim"]),
         ("max_position_embeddings", 10**9, ["positions"]),
-        ("num_hidden_layers", 10**30, ["blocks, and "]),
+        ("num_hidden_layers", 10**30, ["blocks, but "]),
         ("num_attention_heads", 3, ["`num_heads` must divide"]),
         *(
             ("pad_token_id", value, ["integer in [0, 48)"])
@@ -123,7 +123,7 @@ NTK = {"type": "ntk", "factor": 2.0}
         ("modernbert", "layer_types", ["full_attention"], ["each of 3 blocks"]),
         ("modernbert", "layer_types", [[]] * 3, ["each of 3 blocks"]),
         ("modernbert", "layer_types", "full", ["must be a list"]),
-        ("modernbert", "num_hidden_layers", 10**12, ["blocks, and "]),
+        ("modernbert", "num_hidden_layers", 10**12, ["blocks, but "]),
         ("modernbert", "rope_parameters", {"full_attention": 3}, ["an object"]),
         ("deberta_v2", "pos_att_type", 3, ["p2c and c2p"]),
         ("deberta_v2", "pos_att_type", ["c2p"], ["p2c and c2p"]),
@@ -140,7 +140,7 @@ NTK = {"type": "ntk", "factor": 2.0}
         ("gte_of_hub", "pack_qkv", False, ["False is not supported"]),
         ("gte_of_hub", "layer_norm_type", "rms_norm", ["'rms_norm'"]),
         ("gte_of_hub", "position_embedding_type", "absolute", ["'absolute'"]),
-        ("nomic_bert_of_hub", "hidden_size", 17, ["n_embd", "16 is not"]),
+        ("nomic_bert_of_hub", "hidden_size", 17, ["n_embd", "16 differs from"]),
         ("nomic_bert_of_hub", "activation_function", "gelu", ["'gelu' is not"]),
         ("nomic_bert_of_hub", "activation_function", GONE, ["has no key"]),
         ("nomic_bert_of_hub", "layer_norm_epsilon", GONE, ["has no key"]),
@@ -269,13 +269,17 @@ class TestTensors:
     def test_torn_file(self, copy, size):
         folder = copy("bert_sharded")
         (folder / SHARD).write_bytes((folder / SHARD).read_bytes()[:size])
-        refused(lambda: load(folder), SHARD, "no whole safetensors file")
+        refused(lambda: load(folder), SHARD, "not a complete safetensors file")
 
     @pytest.mark.parametrize("length", [2**64 - 1, 2**40, 10**8, 7])
     def test_length_of_a_header(self, copy, length):
         path = copy() / WEIGHTS
         path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
-        refused(lambda: load(path.parent), WEIGHTS, "no whole safetensors file")
+        refused(
+            lambda: load(path.parent),
+            WEIGHTS,
+            "not a complete safetensors file",
+        )
 
     @pytest.mark.parametrize(
         "forged",
@@ -295,7 +299,11 @@ class TestTensors:
         header[NORM].update(forged)
         new = json.dumps(header).encode()
         path.write_bytes(len(new).to_bytes(8, "little") + new + whole[end:])
-        refused(lambda: load(path.parent), WEIGHTS, "no whole safetensors file")
+        refused(
+            lambda: load(path.parent),
+            WEIGHTS,
+            "not a complete safetensors file",
+        )
 
     def test_no_weights(self, copy):
         folder = copy()
@@ -442,7 +450,7 @@ class TestTokenizer:
             ("model", GONE, "'model'"),
             ("model", "x", "'model'"),
             ("model type", "WordLevel", "only WordPiece, Unigram and BPE"),
-            ("model type", "BPE", "a tokenizer.json of the kind BPE"),
+            ("model type", "BPE", "a tokenizer.json of type BPE"),
             ("model type", [], "'type'"),
             ("model vocab", [], "'vocab'"),
             ("model vocab", {"a": "b"}, "ids of the vocabulary"),
@@ -466,8 +474,8 @@ class TestTokenizer:
             (
                 "post_processor special_tokens [SEP] ids",
                 [4],
-                "'post_processor': a text must stand between one token and "
-                "another, each with the id",
+                "'post_processor': a text must be between one token and "
+                "another, each with its id",
             ),
             (
                 "post_processor",
@@ -481,7 +489,7 @@ class TestTokenizer:
                     "cls": ["[CLS]", 4],
                     "sep": ["[SEP]", 3],
                 },
-                "each with the id",
+                "each with its id",
             ),
             ("added_tokens", 3, "'added_tokens'"),
             ("added_tokens", [None], "'added_tokens', '0'"),
@@ -543,18 +551,18 @@ class TestTokenizer:
     @pytest.mark.parametrize(
         ("settings", "word"),
         [
-            ({"cls_token": "[UNK]"}, "'cls_token': '[UNK]' would stand"),
+            ({"cls_token": "[UNK]"}, "'cls_token': '[UNK]' would be added"),
             ({"sep_token": {"content": "[PAD]"}}, "'sep_token': '[PAD]'"),
             # Of which BERT has none, and then none around a text.
-            ({"add_bos_token": True}, "'add_bos_token': None would stand"),
-            ({"add_eos_token": True}, "'add_bos_token': None would stand"),
+            ({"add_bos_token": True}, "'add_bos_token': None would be added"),
+            ({"add_eos_token": True}, "'add_bos_token': None would be added"),
             (
                 {"add_bos_token": True, "bos_token": "[CLS]"},
-                "'add_eos_token': None would stand",
+                "'add_eos_token': None would be added",
             ),
             (
                 {"add_bos_token": True, "bos_token": "[MASK]"},
-                "'add_bos_token': '[MASK]' would stand",
+                "'add_bos_token': '[MASK]' would be added",
             ),
             ({"add_bos_token": 3}, "'add_bos_token'"),
         ],

@@ -235,7 +235,7 @@ def with_tokenizer(**options):
         (lambda: keras.Sequential([]), "`model` must be a PretrainedModel"),
         (
             lambda: classifier(kp.MaskedAveragePooling1D()),
-            r"save the encoder: save_hugging_face\(model.encoder, folder\)",
+            r"save its encoder: save_hugging_face\(model.encoder, folder\)",
         ),
         (
             lambda: classifier(
@@ -243,14 +243,14 @@ def with_tokenizer(**options):
                 keras.layers.Dense(8, activation="tanh"),
                 keras.layers.Dense(3),
             ),
-            "behind the encoder must be Bert's classifier",
+            "After the encoder there must be Bert's classifier",
         ),
         (
             lambda: classifier(keras.layers.Dense(8), keras.layers.Dense(3)),
-            "behind the encoder must be Bert's classifier",
+            "After the encoder there must be Bert's classifier",
         ),
-        (lambda: modern_classifier(scale=False), "behind the encoder must be"),
-        (lambda: modern_classifier(center=False), "behind the encoder must be"),
+        (lambda: modern_classifier(scale=False), "the encoder there must be"),
+        (lambda: modern_classifier(center=False), "the encoder there must be"),
         (
             lambda: modern_classifier("elu"),
             "`activation` of the classifier must be",

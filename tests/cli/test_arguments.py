@@ -16,7 +16,7 @@ class TestBeforeTensorFlow:
     @pytest.mark.parametrize(
         ("option", "expected"),
         [
-            ("--help", "exit codes: 0 done; 1 the artifact is wrong"),
+            ("--help", "exit codes: 0 done; 1 the exported file is wrong"),
             ("export litert --help", "--quantization KIND"),
             ("--version", f"keras-posenc {kp.__version__}\n"),
         ],
@@ -76,7 +76,7 @@ class TestBeforeTensorFlow:
                     ("ids", "--input: 'ids' is not NAME:int32:?x?"),
                     ("ids:int32", "'ids:int32' is not NAME:"),
                     ("ids:int32:", "'ids:int32:' is not NAME:"),
-                    ("ids:long:?", "'long' of 'ids:long:?' is no dtype"),
+                    ("ids:long:?", "'long' of 'ids:long:?' is not a dtype"),
                     ("a:bool:? --input a:bool:?", "'a' is given twice"),
                 ]
             ),
@@ -104,7 +104,7 @@ class TestBeforeTensorFlow:
                 (
                     f"export saved-model {option} model.keras --out x",
                     f"{option}: 'model.keras' is not NAME=N. Without NAME=N "
-                    "the option comes last, behind the model",
+                    "the option must come last, after the model",
                 )
                 for option in ("--compiled", "--batching")
             ),
@@ -193,7 +193,7 @@ class TestBeforeTensorFlow:
             ),
             (
                 "export litert model.tflite --out x.tflite",
-                "'model.tflite' is no .keras file",
+                "'model.tflite' is not a .keras file",
             ),
             ("verify missing.keras model.tflite", "does not exist"),
             ("inspect missing.keras", "'missing.keras' does not exist"),
@@ -216,7 +216,7 @@ class TestBeforeTensorFlow:
             (
                 "export litert model.keras --out x.tflite "
                 "--representative x.csv",
-                "--representative: 'x.csv' is no .npz file",
+                "--representative: 'x.csv' is not an .npz file",
             ),
             *(
                 (

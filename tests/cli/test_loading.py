@@ -117,7 +117,7 @@ class TestModelsThatDoNotLoad:
         assert result.code == 2
         last = result.err.splitlines()[-1]
         assert "int8.keras' cannot be loaded: A total of " in last
-        assert "to be saved before `quantize()`" in last
+        assert "quantizes before `quantize()`" in last
 
     def test_model_that_needs_tensorflow_text(self, cli, tmp_path, monkeypatch):
         vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one"]

@@ -262,7 +262,7 @@ def test_restores_what_it_can_go_on_with(run, tmp_path):
         "optimizer": "Missing there: ['optimizer_variables/loss_scale",
         "unbuilt": "`model` must be built",
         "one of them": "/2', one of them",
-        "torn": "torn/2' is no checkpoint of `OrbaxCheckpoint`, or parts",
+        "torn": "torn/2' is not a checkpoint of `OrbaxCheckpoint`, or is",
     }.items():
         assert text in report.pop(name), name
     assert not report

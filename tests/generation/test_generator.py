@@ -404,12 +404,12 @@ BAD = [
     ({"beams": 2, "repetition_penalty": 2.0}, "`repetition_penalty` is of"),
     ({"n_best": 2}, "`n_best` must be at most the number of beams, 1"),
     ({"length_penalty": 0.6}, "`length_penalty` ranks beams"),
-    ({"seed": 1}, "`seed` is of sampling"),
+    ({"seed": 1}, "`seed` is an option of sampling"),
     ({"end_ids": [3, START]}, "`start_id` must not be one of `end_ids`"),
     ({"end_ids": 12}, "`end_ids` must be of the model's ids, 1 to 11"),
     ({"end_ids": "x"}, "`end_ids` must be an id or several"),
     ({"start_id": 0}, "`start_id` must be of the model's ids"),
-    ({"start_id": None}, "`start_id`, with which targets begin"),
+    ({"start_id": None}, "`start_id`, the first id of targets"),
     ({"prefix_ids": [5] * 7}, "`prefix_ids` must be fewer than `max_length`"),
     ({"min_length": 7}, r"`min_length` must be an integer in \[0, max_length"),
     ({"min_length": True}, "`min_length` must be an integer.*True"),
@@ -417,7 +417,10 @@ BAD = [
     ({"start_id": "a"}, "`start_id` must be an integer.*'a'"),
     ({"end_ids": b"a"}, "`end_ids` must be an id or several"),
     ({"end_ids": True}, "`end_ids` must be an id or several"),
-    ({"prefix_ids": [5, END]}, "`prefix_ids` must have none of `end_ids`.* 3"),
+    (
+        {"prefix_ids": [5, END]},
+        "`prefix_ids` must contain none of `end_ids`.* 3",
+    ),
     ({"temperature": 1.0, "seed": 1.5}, "`seed` must be an integer.*1.5"),
     ({"max_length": 0}, "`max_length` must be a positive integer"),
     ({"source_tokenizer": len}, "`source_tokenizer` must be a layer"),
@@ -516,9 +519,9 @@ def test_ids_and_sources_that_do_not_fit_are_named():
         answers(made, np.zeros((0, 3)))
     with pytest.raises(ValueError, match="`target` must hold at least one"):
         made.score(SOURCES, np.zeros((0, 3), "int32"))
-    with pytest.raises(ValueError, match="`target` must be as many as"):
+    with pytest.raises(ValueError, match="`target` must have as many"):
         made.score(SOURCES, SOURCES[:1])
-    with pytest.raises(ValueError, match="A stream takes one token after"):
+    with pytest.raises(ValueError, match="A stream generates one token at"):
         generator(translator(), beams=2).stream([4])
 
 

@@ -164,7 +164,9 @@ def test_saved_models_answer_texts_ids_and_pairs(tmp_path, options):
     np.testing.assert_allclose(pairs["score"], expected["score"], atol=1e-5)
     card = (artifact.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "2 beams, length penalty 0.6; at most 6 tokens; start id 2;" in card
-    assert "| log-likelihood of the tokens together, over the length" in card
+    assert (
+        "| log-likelihood of all tokens together, divided by the length" in card
+    )
     *_, of_score = card.split("## `score`")
     assert "| log-likelihood of the tokens together |" in of_score
 

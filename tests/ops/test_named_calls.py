@@ -152,12 +152,12 @@ def test_ragged_inputs():
 
 def test_ids_where_vectors_belong():
     for layer in (kp.PositionalEncoding(), kp.SelfAttention(2)):
-        with pytest.raises(ValueError, match="If these are ids, a keras"):
+        with pytest.raises(ValueError, match="If these are ids, they need"):
             layer(IDS)
         with pytest.raises(ValueError, match=r"\(2, 5, 8, 1\)$"):
             layer(X[..., np.newaxis])
         layer(X)  # from here on the inputs' dtype is known
-        with pytest.raises(ValueError, match="Ids go through a keras"):
+        with pytest.raises(ValueError, match="Ids need a keras"):
             layer(IDS)
         with pytest.raises(ValueError, match=r"of shape \(5, 8\)") as error:
             layer(X[0])

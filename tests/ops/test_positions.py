@@ -137,7 +137,7 @@ def test_rows_are_wanted(function, name, value):
 
 
 def test_symbolic_segments_are_for_layers():
-    with pytest.raises(ValueError, match="by its `segment_ids` argument"):
+    with pytest.raises(ValueError, match="as its `segment_ids` argument"):
         kp.positions_from_segments(keras.Input((None,), dtype="int32"))
 
 

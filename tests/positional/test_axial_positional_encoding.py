@@ -79,7 +79,7 @@ def test_any_grid(shape, dim, layout, last_axis_first, max_wavelength, near):
     if dim <= (len(shape) - 1) * width:
         message = (
             rf"A width of {dim} leaves no column for the last of "
-            rf"{len(shape)} axes, .* {width}\. Take a multiple of "
+            rf"{len(shape)} axes, .* {width}\. Give a multiple of "
             rf"{2 * len(shape)}\. Received: width {dim}"
         )
         with pytest.raises(ValueError, match=message):
@@ -345,7 +345,8 @@ def test_bad_grid_shapes(value):
 def test_the_sinusoid_s_arguments_are_not_ignored(config):
     (name,) = config
     message = (
-        rf"`{name}` is the sinusoid's, and cannot be used with grid_shape\. "
+        rf"`{name}` is an option of the sinusoid, and cannot be used with "
+        rf"grid_shape\. "
         rf"Received: {name}="
     )
     with pytest.raises(ValueError, match=message):

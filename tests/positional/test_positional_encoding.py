@@ -896,7 +896,9 @@ SIZES = r"with batch=2, seq=6\. Received: "
 ROW = r"must have shape \(batch, seq\), " + SIZES
 POSITIONS = r"`positions` must have shape \(seq,\) or \(batch, seq\), " + SIZES
 START = r"`start_index` must have shape \(\) or \(batch,\), " + SIZES
-APART = "`positions` says where every token stands, and cannot be used with "
+APART = (
+    "`positions` gives the position of every token, and cannot be used with "
+)
 INTEGERS = "must be of an integer dtype. Received: "
 
 BAD_CALLS = [

@@ -445,14 +445,16 @@ def test_scaling_of_a_config():
 
 
 def test_refuses_odd_widths():
-    message = r"turns features in pairs.*Received: width 7 .*turns 7 features"
+    message = (
+        r"rotates features in pairs.*Received: width 7 .*rotates 7 features"
+    )
     with pytest.raises(ValueError, match=message):
         kp.RotaryEmbedding()(np.ones((1, 2, 7), "float32"))
     with pytest.raises(ValueError, match=r"width 3"):
         kp.SelfAttention(2, attention_position=kp.RotaryEmbedding()).build(
             (None, None, 6)
         )
-    with pytest.raises(ValueError, match=r"width 6 .*turns 3 features"):
+    with pytest.raises(ValueError, match=r"width 6 .*rotates 3 features"):
         kp.RotaryEmbedding(partial_rotary_factor=0.5).build((2, 3, 6))
 
 

@@ -438,7 +438,7 @@ ROW = np.zeros((2, 6), "float32")
         (
             {},
             {"fractions": ROW},
-            "`fractions` are added to `positions`, and need them",
+            "`fractions` are added to `positions`: give both",
         ),
         (
             {},
@@ -483,5 +483,5 @@ def test_dates_are_seconds_and_fractions(near):
     # What is masked may be any date, or none.
     mask = np.array([[True] * 3, [True, False, True]])
     near(layer(x, positions=dates, mask=mask)[1, 1], layer(x)[0, 0], 1e-6)
-    with pytest.raises(ValueError, match="`fractions` of dates are read off"):
+    with pytest.raises(ValueError, match="`fractions` of dates are part of"):
         layer(x, positions=dates, fractions=fractions)

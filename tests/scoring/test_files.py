@@ -25,8 +25,8 @@ from keras_posenc.scoring.processes import Worker
 
 pytestmark = pytest.mark.tensorflow
 EMPTY = (
-    "it has 0 bytes, so perhaps it was not written whole: write it again, or "
-    "take it away"
+    "it has 0 bytes, so perhaps writing it was interrupted: write it again, or "
+    "move it away"
 )
 TEXTS = ["ab", None, "abc", "a" * 50, "", "hea"]
 
@@ -109,7 +109,7 @@ def test_another_run_is_refused(files, scorer, data, tmp_path):
     out = tmp_path / "out"
     kp.score_files(scorer, data, out=out, verbose=False)
     other = kp.Scorer(files.vectors, window=4)
-    with pytest.raises(ValueError, match=r"its keep is \['id'\], and not \[\]"):
+    with pytest.raises(ValueError, match=r"its keep is \['id'\], not \[\]"):
         kp.score_files(other, data, out=out, verbose=False)
     copy = tmp_path / "other.tflite"
     kp.export_litert(files.numbers, copy, verify=False, verbose=False)
@@ -120,9 +120,9 @@ def test_another_run_is_refused(files, scorer, data, tmp_path):
     write(data / "a.parquet", rows=11)
     report = kp.score_files(scorer, data, out=out, verbose=False)
     assert not report.passed
-    assert "another one than when it was scored" in str(report)
+    assert "has changed since it was scored" in str(report)
     pq.write_table(pa.table({"id": [1]}), out / "a.parquet")
-    with pytest.raises(ValueError, match="is no file of answers"):
+    with pytest.raises(ValueError, match="is not a file of outputs"):
         kp.score_files(scorer, data, out=out, verbose=False)
 
 
@@ -360,17 +360,17 @@ def test_formats_agree(files, tmp_path):
             1: "'text' is null",
             3: long,
             6: bad["j.jsonl"][6],
-            7: "'id' is no string, as in the first rows",
-            8: "the line is no JSON object",
+            7: "'id' is not string, as in the first rows",
+            8: "the line is not a JSON object",
             9: "'text' is not text: strings",
         },
         "t.tfrecord": {
             1: "'text' is null",
             3: long,
-            6: "the record is no tf.train.Example",
+            6: "the record is not a tf.train.Example",
         },
     }
-    assert bad["j.jsonl"][6].startswith("the line is no JSON: ")
+    assert bad["j.jsonl"][6].startswith("the line is not JSON: ")
 
 
 def test_lines_that_lack_a_column(scorer, tmp_path):
@@ -436,7 +436,7 @@ def test_an_input_is_known_by_its_path(scorer, data, tmp_path):
     out, other = tmp_path / "out", tmp_path / "other"
     kp.score_files(scorer, data, out=out, verbose=False)
     shutil.copytree(data, other, copy_function=shutil.copy2)
-    with pytest.raises(ValueError, match=r"has the answers to '.*data.a\.p"):
+    with pytest.raises(ValueError, match=r"has the outputs for '.*data.a\.p"):
         kp.score_files(scorer, other, out=out, verbose=False)
 
 
@@ -505,8 +505,8 @@ def test_one_value_does_not_end_a_file(scorer, tmp_path, monkeypatch):
     assert writing.score_fragment(scorer, one, out) == (2, 3)
     reasons = pq.read_table(out / one.bad)["reason"].to_pylist()
     assert reasons == [
-        "'vector' holds a number that is no float32",
-        "'vector' holds a number that is no float32",
+        "'vector' has a number that is not float32",
+        "'vector' has a number that is not float32",
         "the line has more than 200 bytes",
     ]
 
@@ -543,7 +543,7 @@ def test_a_stray_quote_takes_no_rows(
             "is compressed by gzip",
         ),
         ("x.jsonl", b"\x28\xb5\x2f\xfd\x00", "is compressed by zstd"),
-        ("x.csv", "id,vector\n".encode("utf-16"), "is UTF-16, and no UTF-8"),
+        ("x.csv", "id,vector\n".encode("utf-16"), "is UTF-16, and not UTF-8"),
         ("x.csv", b"id;vector\n", "'vector' is not in it.*: id;vector$"),
         *(
             (f"x.{format}", b"", f"^{EMPTY}$")
@@ -635,8 +635,8 @@ def test_what_inputs_name(tmp_path):
         ([out], "`out` must be another folder"),
         ([one, out / "x.parquet"], "`out` must be another folder"),
         ([f"{out}/*"], "no file to score"),
-        ([f"{tmp_path}/a/*/../x.csv"], "must not go up"),
-        ([tmp_path / "_x.csv"], "must not begin with '_'"),
+        ([f"{tmp_path}/a/*/../x.csv"], "must not have '..'"),
+        ([tmp_path / "_x.csv"], "must not start with '_'"),
     ]:
         with pytest.raises(ValueError, match=reason):
             found(*given)

@@ -187,7 +187,7 @@ class TestRefusals:
             ({"post_processor": {"type": "Other"}}, "post_processor={'type'"),
             (
                 {"added_tokens.0": {"content": "a"}},
-                "no whole tokenizer.json .*'single_word'",
+                "not a complete tokenizer.json .*'single_word'",
             ),
         ],
     )
@@ -212,7 +212,9 @@ class TestRefusals:
     def test_no_json(self, tmp_path, text):
         path = tmp_path / "damaged.json"
         path.write_text(text)
-        with pytest.raises(ValueError, match=r"damaged.json' is no JSON file"):
+        with pytest.raises(
+            ValueError, match=r"damaged.json' is not a JSON file"
+        ):
             BytePairTokenizer.from_tokenizer_json(path)
 
     @pytest.mark.parametrize(

@@ -232,7 +232,9 @@ class TestRefusals:
     @pytest.mark.parametrize("key", ["model", "added_tokens"])
     def test_a_file_that_is_not_whole(self, file, key):
         path = file({**tokenizer_json(), key: [{}]})
-        with pytest.raises(ValueError, match=r"is no whole tokenizer\.json"):
+        with pytest.raises(
+            ValueError, match=r"is not a complete tokenizer\.json"
+        ):
             SentencepieceTokenizer.from_tokenizer_json(path)
 
     def test_a_token_between_pieces_of_spaces(self, file):
@@ -252,6 +254,6 @@ class TestRefusals:
     )
     def test_what_a_file_says_and_is_not_known(self, file, key, value):
         path = file({**tokenizer_json(), key: value})
-        match = f"of the kind Unigram, .* Received: {key}="
+        match = f"of type Unigram, .* Received: {key}="
         with pytest.raises(ValueError, match=match):
             SentencepieceTokenizer.from_tokenizer_json(path)

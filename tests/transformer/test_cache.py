@@ -367,7 +367,7 @@ def test_loop_in_litert_of_any_batch_and_length(looped):
                     scaling={**YARN, "rope_type": "dynamic"}
                 )
             },
-            "rope_type='dynamic' cannot be cached: how it treats a token",
+            "rope_type='dynamic' cannot be cached: how it encodes a token",
         ),
         (
             {"input_position": lambda: kp.IndexEncoding(normalize=True)},
@@ -395,7 +395,7 @@ def test_tokens_that_do_not_fit():
     with pytest.raises(ValueError, match=r"has 4 slots .*, of which 0 are"):
         model.call_with_cache(TARGET[:, :5], cache)
     _, cache = model.call_with_cache(TARGET[:, :4], cache)
-    with pytest.raises(ValueError, match="of which 4 are taken"):
+    with pytest.raises(ValueError, match="of which 4 are used"):
         model.call_with_cache(TARGET[:, 4:5], cache)
     for ids, message in (
         (TARGET[:2, :1], "`token_ids` must have shape"),

@@ -97,7 +97,7 @@ def test_constructor_names_the_argument(make, name, value, wanted):
     [
         (
             kp.AlibiBias(name="bias"),
-            "`input_position` encodes the embeddings, and AlibiBias stands "
+            "`input_position` encodes the embeddings, and AlibiBias belongs "
             "inside attention: give it as `attention_position`. "
             "Received: input_position=<AlibiBias name=bias",
         ),

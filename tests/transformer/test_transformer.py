@@ -339,7 +339,7 @@ REFUSED = {
     "embeddings": ({"embeddings": "both"}, "`embeddings` must be 'shared'"),
     "scaled-twice": (
         {"input_position": lambda: kp.PositionalEncoding(scale_inputs=True)},
-        "`input_position` would scale embeddings that the model has scaled",
+        "`input_position` would scale embeddings that the model scales",
     ),
     "wide": (
         {"input_position": lambda: kp.PositionalEncoding(merge_mode="concat")},
@@ -378,7 +378,7 @@ REFUSED = {
     ),
     "cross-one-way": (
         {"cross_attention_position": lambda: kp.AlibiBias(bidirectional=False)},
-        "AlibiBias with bidirectional=False tells earlier keys from later",
+        "AlibiBias with bidirectional=False distinguishes earlier keys from",
     ),
 }
 

@@ -1,1 +1,1 @@
-"""What each family of models is made of, and what its tensors are called."""
+"""One file for each family of encoders: its options and its tensors' names."""

@@ -1,4 +1,4 @@
-"""ALBERT: one block in place of all, and narrow embeddings."""
+"""ALBERT: the same block for all layers, and narrower embeddings."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ class Albert(Bert):
     def options(self, config: Config) -> dict[str, Any]:
         config.expect("num_hidden_groups", 1)
         config.expect("inner_group_num", 1)
-        config.take("net_structure_type", 0)  # read by nothing, nor these
+        config.take("net_structure_type", 0)  # read by no library, nor these
         config.take("gap_size", 0)
         config.take("num_memory_blocks", 0)
         config.take("down_scale_factor", 1)

@@ -1,4 +1,4 @@
-"""BERT, and with it MiniLM, E5, BGE and the first GTE."""
+"""BERT, also of MiniLM, E5, BGE and the first GTE."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +39,7 @@ class Bert(Family):
         r"cls\..*",
     )
     pooler: Pooler | None = Pooler("bert.pooler.dense", "tanh")
-    # What is so where the config does not say it.
+    # Defaults where the config has no such key.
     usual_activation = "gelu"
     usual_epsilon = 1e-12
     usual_pad_id: Any = 0
@@ -68,7 +68,7 @@ class Bert(Family):
         }
 
     def sizes(self, config: Config) -> dict[str, Any]:
-        """What all that descend from BERT say by the same keys."""
+        """Returns the options that all descendants of BERT have in common."""
         self.token_types = config.index(
             "type_vocab_size", 2**31, self.usual_types
         )
@@ -89,7 +89,7 @@ class Bert(Family):
         }
 
     def position(self, config: Config) -> Any:
-        """The table of positions."""
+        """Returns the table of positions."""
         return PositionEmbedding(
             config.size("max_position_embeddings"), name="position_embedding"
         )

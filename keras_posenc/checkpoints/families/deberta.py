@@ -1,4 +1,4 @@
-"""DeBERTa v2 and v3: contents and positions that score each other."""
+"""DeBERTa v2 and v3: attention scores of contents and relative positions."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from keras_posenc.checkpoints.family import ACTIVATIONS, Parts, Pooler
 from keras_posenc.checks import check_integer
 from keras_posenc.positional.disentangled_bias import DisentangledBias
 
-# Three scores are added: of contents, and of each with the other's position.
+# Three scores are added: content-content, content-position, position-content.
 _SHARE = 3**-0.5
 _FARTHEST = 2**20
 
@@ -51,7 +51,7 @@ class Deberta(Bert):
         config.expect("type_vocab_size", 0)
         config.expect("conv_kernel_size", 0)
         config.expect("z_steps", 0)
-        config.take("legacy", None)  # of masked language modelling
+        config.take("legacy", None)  # of masked language modelling only
         longest = config.checked("max_relative_positions", check_integer, -1)
         trained = config.size("max_position_embeddings")
         sizes = self.sizes(config)
@@ -90,7 +90,7 @@ class Deberta(Bert):
     def fill_block(self, block: Any, parts: Parts, number: int) -> None:
         super().fill_block(block, parts, number)
         attention, position = block.attention, block.attention_position
-        # Distances are projected as tokens are: once for all, here.
+        # The projection of distances does not depend on the input: done once.
         projection = attention.query_key_value
         kernel, bias = (
             keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))

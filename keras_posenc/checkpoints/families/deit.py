@@ -1,4 +1,4 @@
-"""DeiT: ViT with a second token, which a teacher's answers are read at."""
+"""DeiT: ViT with a second token, trained to predict a teacher's outputs."""
 
 from keras_posenc.checkpoints.families.vit import ViT
 

@@ -1,4 +1,4 @@
-"""DINOv2: ViT whose blocks scale what they add."""
+"""DINOv2: ViT whose blocks scale the output of each sublayer."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class DinoV2(ViT):
 
     def options(self, config: Config) -> dict[str, Any]:
         config.expect("use_swiglu_ffn", False)
-        for key in (  # of training, and of what others build upon it
+        for key in (  # of training, and of use as a backbone
             "apply_layernorm",
             "drop_path_rate",
             "layerscale_value",

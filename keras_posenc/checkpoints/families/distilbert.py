@@ -31,7 +31,7 @@ class DistilBert(Bert):
     pooler = Pooler("pre_classifier", "relu")
 
     def sizes(self, config: Config) -> dict[str, Any]:
-        config.take("sinusoidal_pos_embds", False)  # the table is there anyway
+        config.take("sinusoidal_pos_embds", False)  # the table is stored anyway
         vocabulary_size = config.size("vocab_size")
         return {
             "vocabulary_size": vocabulary_size,

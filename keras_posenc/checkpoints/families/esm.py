@@ -1,4 +1,4 @@
-"""ESM-2: the language of proteins."""
+"""ESM-2: BERT with rotary positions, for protein sequences."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import Pooler
 from keras_posenc.checkpoints.rotary import rotary_of
 
-# The share of masked tokens in training, 0.15 · 0.8, is made up for where
-# nothing is masked.
+# ESM multiplies embeddings by the share of unmasked tokens in training over
+# that of the input, which is 1 here.
 _KEPT = 1 - 0.15 * 0.8
 
 
 class Esm(Bert):
     """[Lin et al., 2022](https://doi.org/10.1101/2022.07.20.500902).
 
-    For sequences without `<mask>`, whose embedding it replaces by zeros.
+    For sequences without `<mask>`: ESM replaces its embedding by zeros.
     """
 
     prefix = "esm."

@@ -1,4 +1,4 @@
-"""EuroBERT: Llama's blocks, which see to both sides."""
+"""EuroBERT: Llama's blocks with attention in both directions."""
 
 from dataclasses import replace
 from typing import Any

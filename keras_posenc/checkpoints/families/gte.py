@@ -1,4 +1,4 @@
-"""GTE v1.5: gated feed-forward parts and rotary positions."""
+"""GTE v1.5: gated feed-forward layers and rotary positions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +37,7 @@ class Gte(Bert):
     usual_base: Any = 160000.0
 
     def options(self, config: Config) -> dict[str, Any]:
-        for key in (  # how it is computed elsewhere
+        for key in (  # choose between equal implementations
             "logn_attention_clip1",
             "unpad_inputs",
             "use_memory_efficient_attention",
@@ -62,10 +62,10 @@ class Gte(Bert):
 class New(Gte):
     """[Zhang et al., 2024](https://arxiv.org/abs/2407.19669).
 
-    As the hub has it, in the words of the code beside it.
+    Under the names that the custom code on the Hub uses.
     """
 
-    # Of that of words, beside the encoder of texts.
+    # A head for weights of tokens, in encoders of texts.
     unused = (*Gte.unused, r"classifier\.(weight|bias)")
     usual_pad_id = REQUIRED
     usual_base = REQUIRED

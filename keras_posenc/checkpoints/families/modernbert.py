@@ -1,4 +1,4 @@
-"""ModernBERT: windows in most blocks, gates, and hardly a bias."""
+"""ModernBERT: windows in most blocks, gated layers, few biases."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,13 +15,13 @@ from keras_posenc.checkpoints.family import (
 from keras_posenc.checkpoints.rotary import rotary_by_kind
 
 _WHOLE, _WINDOW = "full_attention", "sliding_attention"
-# By the key that the base of each has in older configs, and the base.
+# For each kind of block: the key of its base in older configs, and the base.
 _ROTARY = {
     _WHOLE: ("global_rope_theta", 160000.0),
     _WINDOW: ("local_rope_theta", 10000.0),
 }
 _POOLINGS = {"cls": "first", "mean": "mean"}
-# Else transformers has numbers for them, which may be more than there are.
+# Without these keys transformers uses defaults beyond the vocabulary.
 _TOKENS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")
 
 
@@ -55,7 +55,7 @@ class ModernBert(Family):
     def options(self, config: Config) -> dict[str, Any]:
         for key in ("attention_bias", "mlp_bias", "norm_bias"):
             config.expect(key, False)
-        for key in (  # of a head, and of how it is computed elsewhere
+        for key in (  # of the head, and choices between equal implementations
             "decoder_bias",
             "max_position_embeddings",
             "reference_compile",
@@ -115,7 +115,7 @@ class ModernBert(Family):
         kinds = [
             _WINDOW if block.attention_window else _WHOLE for block in blocks
         ]
-        # Of each kind what the first block has that is of it.
+        # The first block of each kind has the options of that kind.
         first = dict(zip(reversed(kinds), reversed(blocks), strict=True))
         window = getattr(first.get(_WINDOW), "attention_window", 64)
         bases = {

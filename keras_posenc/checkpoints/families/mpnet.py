@@ -1,4 +1,4 @@
-"""MPNet: BERT with T5's biases of the distance."""
+"""MPNet: BERT with T5's relative position biases."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class MPNet(Roberta):
         return options
 
     def after(self, pad_id: int, config: Config) -> Any:
-        return super().after(1, config)  # whatever the padding's id
+        return super().after(1, config)  # whatever pad_token_id is
 
     def fill_embeddings(self, model: Any, parts: Parts) -> None:
         super().fill_embeddings(model, parts)

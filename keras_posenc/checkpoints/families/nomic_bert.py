@@ -1,4 +1,4 @@
-"""NomicBERT: gated feed-forward parts and rotary positions."""
+"""NomicBERT: gated feed-forward layers and rotary positions."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import Pooler
 from keras_posenc.checkpoints.rotary import rotary_of
 
-# What the hub's configs, in the words of the code beside them, call each key.
+# Keys of configs for the custom code on the Hub, by those of transformers.
 _NAMES_OF_HUB = {
     "n_embd": "hidden_size",
     "n_head": "num_attention_heads",
@@ -46,7 +46,7 @@ class NomicBert(Bert):
             self.read_as_of_hub(config)
         sizes = self.sizes(config)
         config.expect("head_dim", sizes["d_model"] // sizes["num_heads"])
-        # Rows that no token has, up to the next multiple.
+        # The table is padded to a multiple of this; no token has those rows.
         multiple = config.size("pad_vocab_size_multiple", 1)
         sizes["vocabulary_size"] += -sizes["vocabulary_size"] % multiple
         return {
@@ -59,8 +59,8 @@ class NomicBert(Bert):
         }
 
     def read_as_of_hub(self, config: Config) -> None:
-        """Gives the hub's keys the names of transformers."""
-        # What is so without them is one thing there, and another here.
+        """Renames the keys of the Hub's own code to those of transformers."""
+        # Where the key is missing, the two have different defaults.
         config.need(
             "activation_function", "layer_norm_epsilon", "rotary_emb_base"
         )
@@ -82,7 +82,7 @@ class NomicBert(Bert):
         config.expect("scale_attn_weights", True)
         config.expect("rotary_emb_scale_base", None)
         config.expect("rotary_scaling_factor", None)
-        for key in (  # of training, of how it is computed, and of other code
+        for key in (  # of training, and choices between equal implementations
             "dense_seq_output",
             "fused_bias_fc",
             "fused_dropout_add_ln",

@@ -1,4 +1,4 @@
-"""RoBERTa and XLM-R, whose positions begin behind the padding's id."""
+"""RoBERTa and XLM-R, whose positions start at `pad_token_id` + 1."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class Roberta(Bert):
         return {**options, "embedding_norm": True}
 
     def after(self, pad_id: int, config: Config) -> PositionEmbedding:
-        """Positions that count tokens alone, in the rows behind `pad_id`."""
+        """Returns positions that count tokens from `pad_id` + 1, no padding."""
         self.first_position = pad_id + 1
         return PositionEmbedding(
             config.size("max_position_embeddings") - self.first_position,

@@ -1,4 +1,4 @@
-"""RoFormer: BERT with rotary positions, of neighbouring pairs."""
+"""RoFormer: BERT with rotary positions that rotate neighbouring pairs."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class RoFormer(Electra):
         part: name for part, name in Electra.names.items() if part != "position"
     }
     unused = (
-        # Sines and cosines.
+        # Sines and cosines: computed here, not loaded.
         r"(roformer\.)?encoder\.embed_positions\.weight",
         r"(roformer\.)?embeddings\.position_ids",
         r"(roformer\.)?pooler\.dense\.(weight|bias)",

@@ -1,4 +1,4 @@
-"""ViT: images as patches, behind a class token."""
+"""ViT: images as patches, after a class token."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ class ViT(Family):
     """[Dosovitskiy et al., 2020](https://arxiv.org/abs/2010.11929).
 
     Attributes:
-        class_tokens: The parts that stand before the patches.
+        class_tokens: The tensors of the tokens before the patches.
     """
 
     prefix = "vit."
@@ -51,7 +51,7 @@ class ViT(Family):
     pooling: Any = FirstTokenPooling1D
 
     def options(self, config: Config) -> dict[str, Any]:
-        # Of the pooler, and of masked pictures.
+        # Of the pooler, and of masked image modelling.
         for key in ("encoder_stride", "pooler_act", "pooler_output_size"):
             config.take(key, None)
         return {
@@ -61,7 +61,7 @@ class ViT(Family):
         }
 
     def sizes(self, config: Config) -> dict[str, Any]:
-        """What all that descend from ViT say by the same keys."""
+        """Returns the options that all descendants of ViT have in common."""
         if not config.expect("qkv_bias", True, False):
             self.without_bias = frozenset({"query", "key", "value"})
         of_ids = ("vocabulary_size", "intermediate_dim")

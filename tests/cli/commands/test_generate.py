@@ -79,7 +79,7 @@ def test_a_saved_model_answers_as_its_model(run, generators, stdin):
     stdin("한a\r\nh\n\n".encode())
     result = run("generate", generators / "beams", "abc", "-", "--json")
     assert result.code == 0, result.err
-    assert "Asking " in result.err
+    assert "Running " in result.err
     found = json.loads(result.out)
     assert [each["text"] for each in found] == texts
     model = keras.saving.load_model(generators / "beams.keras")
@@ -181,7 +181,7 @@ def test_answers_that_were_cut_off_are_counted(run, generators):
     answers = [each["answers"] for each in json.loads(result.out)]
     cut = sum(not answer["ended"] for (answer,) in answers)
     assert 0 < cut < len(many)
-    note = f"{cut} of {len(many)} answers reached max_length and"
+    note = f"{cut} of {len(many)} outputs were cut off at"
     file = (generators / "draws.tflite", "--tokenizer", model)
     result = run("generate", *file, *many, "--seed", 1)
     assert note in result.err
@@ -213,7 +213,7 @@ def test_the_text_that_has_no_answer_is_named(run, generators):
     ids = ("5", "6 7", "99")
     result = run("generate", generators / "draws.tflite", *ids, "--ids")
     assert result.code == 1
-    assert "draws.tflite' has no answer to text 3: " in result.err
+    assert "draws.tflite' fails for text 3: " in result.err
     assert "An id is beyond its vocabulary" in result.err
     result = run("generate", generators / "ids.keras", *ids, "--ids")
     assert result.code == 2
@@ -222,7 +222,7 @@ def test_the_text_that_has_no_answer_is_named(run, generators):
     arguments = ("generate", generators / "ids.keras", *ids, "--ids")
     result = run(*arguments, "--stream")
     assert result.code == 2
-    assert "ids.keras' has no answer to text 3: " in result.err
+    assert "ids.keras' fails for text 3: " in result.err
     assert "[0, 14), the model's vocabulary. Received: 99" in result.err
 
 
@@ -247,7 +247,7 @@ def test_a_text_beyond_the_positions(run, generators, artifact):
     assert result.out == ""
     assert "text 2" in result.err
     reason = "table for 9 positions"
-    assert ("too long" if artifact == "beams" else reason) in result.err
+    assert ("has no output" if artifact == "beams" else reason) in result.err
 
 
 @pytest.mark.parametrize(
@@ -255,8 +255,8 @@ def test_a_text_beyond_the_positions(run, generators, artifact):
     [
         ("none abc", "none' does not exist"),
         ("beams.keras abc|\udcff", "text 2 is no UTF-8"),
-        ("beams.keras abc|--seed|1", "draws no samples"),
-        ("beams.keras abc|--signature|x", "is for artifacts, not .keras"),
+        ("beams.keras abc|--seed|1", "does not sample"),
+        ("beams.keras abc|--signature|x", "is for exported files, not .keras"),
         ("beams.keras abc|--ids", "text 1 must be ids, integers above 0"),
         ("beams.keras 5|--ids|--tokenizer|x", "there is no --tokenizer"),
         ("ids.keras abc", "has no tokenizer. Give ids"),
@@ -269,7 +269,7 @@ def test_a_text_beyond_the_positions(run, generators, artifact):
         ("draws.tflite 5|--ids|--seed|-1", "--seed: -1 is below 0"),
         ("draws.tflite 5|--ids|--signature|x", "has no signature 'x'"),
         ("beams 5|--ids", "takes texts. The signatures of "),
-        ("beams 5|--seed|1", "draws no samples"),
+        ("beams 5|--seed|1", "does not sample"),
         ("beams 5|--tokenizer|x", "beams' has its own"),
         ("beams.keras abc|--stream", "of the same model with beams=1"),
         ("draws.tflite 5|--ids|--stream", "--stream is for .keras files"),
@@ -303,7 +303,7 @@ def test_artifacts_of_other_models(cli):
     result = cli("generate", "model.tflite", "5 6", "--ids")
     assert result.code == 2
     assert "is not that of a kp.Generator" in result.err
-    assert "It takes ids: int32 (None, None), and gives scores" in result.err
+    assert "It takes ids: int32 (None, None), and returns scores" in result.err
     result = cli("generate", "model.keras", "abc")
     assert result.code == 2
-    assert "'model.keras' is a Sequential, and no Generator" in result.err
+    assert "'model.keras' is a Sequential, not a Generator" in result.err

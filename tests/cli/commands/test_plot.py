@@ -73,7 +73,7 @@ def test_pictures_of_a_model(cli, tmp_path, generators, line):
         ("beams ids.keras --source 5", "Received: --beams=1"),
         ("beams ids.keras --source ab", "--source must be ids, integers abo"),
         ("attention texts.keras --source a --layer 2", "from 0 to 1, or None"),
-        ("attention model.keras --source a", "is a Transformer, and no Gener"),
+        ("attention model.keras --source a", "is a Transformer, not a Gener"),
         ("attention texts.keras", "attention needs MODEL.keras and --source"),
         ("attention texts.keras --source a --dim 4", "--dim is not for atten"),
         ("heatmap texts.keras", "MODEL.keras is not for heatmap"),
