@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError, in_words
 from keras_posenc.export.inspect import Inspection, Tensor, inspect_safe
-from keras_posenc.export.probes.cases import Case
+from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.processes import MEMORY, MIB, Limits
 from keras_posenc.export.signatures.lengths import LENGTHS
 from keras_posenc.export.signatures.signature import DEFAULT
@@ -107,7 +107,7 @@ class ExportedGenerator:
         names: Sequence[str],
         batch: Sequence[int],
         noise: Any,
-    ) -> Case:
+    ) -> Probe:
         """The request of some rows, with as many more as its batch must have.
 
         Raises:
@@ -142,10 +142,10 @@ class ExportedGenerator:
             some = np.zeros((count, noise.shape[1]), noise.dtype)
             some[: len(batch)] = noise[batch[0] : batch[-1] + 1]
             inputs[NOISE] = some
-        return Case(self.signature, inputs, {})
+        return Probe(self.signature, inputs)
 
     def _outputs_of(
-        self, cases: Sequence[Case], rows: Sequence[Any]
+        self, cases: Sequence[Probe], rows: Sequence[Any]
     ) -> list[dict[str, Any] | str]:
         """The outputs for each case, or why there are none."""
         inspection = self.inspection

@@ -1,49 +1,65 @@
-"""Computes the model's own outputs for each test case."""
+"""Computes the model's own outputs for each probe."""
 
+import contextlib
 import dataclasses
+import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.probes.cases import (
-    AGREEMENT,
-    TOLERANCE,
-    Case,
-    Expectations,
-    Questions,
-    describe,
-)
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.compare import (
     FORCED,
     MOVED,
     SCORES,
     VECTORS,
+    Kind,
     Loss,
+    Retrace,
     difference,
+    kinds_of,
     movement,
     retrace_of,
     rounding,
+    scales_of,
 )
-from keras_posenc.export.probes.generate import extreme_case, make_questions
+from keras_posenc.export.probes.generate import Probe, Probes, make_probes
 from keras_posenc.export.probes.run_model import (
     Memory,
-    answers_of,
     check_repeatable,
     graph_of,
     restored,
+    runner_of,
 )
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.probes.tolerance import (
+    AGREEMENT,
     BY_KERAS,
     DEVIATIONS,
+    TOLERANCE,
     allowed_difference,
 )
 from keras_posenc.export.signatures.lengths import IDS, LENGTHS
 from keras_posenc.export.signatures.signature import Signature
+
+# Each operator of a model rounds by up to 2**-24 of its numbers, which grows
+# where large ones cancel. Inputs that are moved at random by 16 times as much
+# show how far: rounding may move the outputs four times as far as these do.
+_MOVED = 2.0**-20
+_ALLOWED = 4
+# A sum of n equal numbers, such as the mean of an image of one colour, may be
+# off by n roundings in one direction. Weights that are moved by as much show
+# how far these go, and what rounds where all inputs are zeros.
+_ROUNDING = 2.0**-24
+# One draw may happen to move an output by next to nothing: see `allowance.py`.
+_DRAWS = 8
+# Of a prime length, so that no kernel has the same signs in each row.
+_SIGNS = np.random.default_rng(0).choice([-1.0, 1.0], 65_521)
 
 _PADDING = 8  # zeros, to see whether they matter
 
@@ -59,19 +75,164 @@ _REMEDIES = {
 }
 
 
-def expect(
-    questions: Questions,
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """The model's outputs, which an exported model must reproduce.
+
+    Attributes:
+        signatures: The signatures that are probed.
+        probes: The batches of inputs, with the model's own outputs.
+        refused: Batches, in words, that the model itself does not take.
+        tolerance: The largest difference that passes.
+        in_float32: Whether a model of mixed precision was run in float32.
+        quantization: The exported model's mode of quantization, or None.
+        seconds: How long the processor worked for the outputs.
+        padding_matters: Whether zeros after the ids change the outputs of them.
+        lead: By how much the largest score of a row leads the others where a
+            quantized file must not choose another; infinite without one.
+        agreement: In what share of these rows it must not.
+        allowed_losses: What a row of a quantized file may lose, by the kind of
+            its output: see `compare.losses`.
+        retraces: How those models are run again whose outputs are choices, by
+            the names of their signatures.
+    """
+
+    signatures: Sequence[Signature]
+    probes: list[Probe]
+    refused: list[str]
+    tolerance: float
+    in_float32: bool = False
+    quantization: str | None = None
+    seconds: float = 0.0
+    padding_matters: bool = False
+    lead: float = math.inf
+    agreement: float = AGREEMENT
+    allowed_losses: Mapping[str, float] = dataclasses.field(
+        default_factory=dict
+    )
+    retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
+
+    @property
+    def usual(self) -> list[Probe]:
+        """The probes without those of extreme numbers.
+
+        They alone say how large outputs are, and how far apart.
+        """
+        return [probe for probe in self.probes if not probe.extremes]
+
+    @functools.cached_property
+    def scales(self) -> dict[str, dict[str, float]]:
+        """For each signature the size of each output's numbers.
+
+        It is not below what the model says in `output_scales`. Read once all
+        probes are there.
+        """
+        scales = {}
+        for signature in self.signatures:
+            least = dict(Offers.of(signature.model).output_scales)
+            found = scales_of(
+                [
+                    probe.outputs
+                    for probe in self.usual
+                    if probe.signature == signature.name
+                ]
+            )
+            own = signature.own_names
+            scales[signature.name] = {
+                name: max(scale, least.get(own.get(name, name), scale))
+                for name, scale in found.items()
+            }
+        return scales
+
+    @functools.cached_property
+    def kinds(self) -> dict[str, dict[str, Kind]]:
+        """For each signature the kinds of its outputs, in a quantized file.
+
+        Not of choices: of their scores the largest says nothing. Read once all
+        probes are there.
+        """
+        return {
+            signature.name: kinds_of(
+                signature,
+                [
+                    probe.outputs
+                    for probe in self.held
+                    if probe.signature == signature.name
+                ],
+            )
+            for signature in self.signatures
+            if self.quantization is not None
+            and signature.name not in self.retraces
+        }
+
+    @property
+    def held(self) -> list[Probe]:
+        """The probes that a quantized file is held to: samples, if any."""
+        return [each for each in self.probes if each.is_sample] or self.usual
+
+    @property
+    def constant(self) -> list[str]:
+        """Outputs whose rows hardly differ, whatever the inputs are.
+
+        Those that the model says are constant, in `constant_outputs`, are left
+        out.
+        """
+        tolerance = TOLERANCE if self.quantization else self.tolerance
+        known = {
+            f"{signature.name}/{name}"
+            for signature in self.signatures
+            for name in Offers.of(signature.model).constant_outputs
+        }
+        return [
+            name
+            for name, most in self._spreads()
+            if most < 10 * tolerance and name not in known
+        ]
+
+    @property
+    def blurred(self) -> list[str]:
+        """Outputs whose rows differ by no more than quantization may do."""
+        if self.quantization is None:
+            return []
+        return [n for n, most in self._spreads() if most <= self.tolerance]
+
+    def _spreads(self) -> Iterator[tuple[str, float]]:
+        """Each output, and how far its rows are apart, as differences are."""
+        rows: dict[tuple[str, str], list[np.ndarray]] = {}
+        for probe in self.usual if self.quantization is None else self.held:
+            for name, value in probe.outputs.items():
+                if "float" in value.dtype.name and value.ndim > 1:
+                    rows.setdefault((probe.signature, name), []).append(
+                        value.astype("float64").reshape(-1, value.shape[-1])
+                    )
+        scales = self.scales
+        for (signature, name), values in rows.items():
+            if (
+                len({value.shape[1] for value in values}) == 1
+                and sum(map(len, values)) > 2
+            ):
+                all_rows = np.concatenate(values)
+                sizes = np.max(np.abs(all_rows), axis=0)
+                with np.errstate(invalid="ignore"):  # an infinity less itself
+                    spreads = np.ptp(all_rows, axis=0) / np.maximum(
+                        sizes, scales[signature][name]
+                    )
+                yield f"{signature}/{name}", float(np.max(spreads, initial=0))
+
+
+def compute_reference(
+    probes: Probes,
     in_float32: bool = False,
     quantization: str | None = None,
-) -> Expectations:
-    """Asks the model itself; an artifact is asked the same later.
+) -> Reference:
+    """Runs the model itself; the exported model gets the same inputs later.
 
     Args:
-        questions: What to ask.
-        in_float32: Whether the model stands in float32 instead of its own
-            mixed precision.
-        quantization: The artifact's mode of quantization, or None. It adds to
-            the tolerance, where none was given.
+        probes: What to run it with.
+        in_float32: Whether the model is in float32 instead of its own mixed
+            precision.
+        quantization: The exported model's mode of quantization, or None. It
+            adds to the tolerance, where none was given.
 
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
@@ -80,22 +241,22 @@ def expect(
             graph gives others than its code, or quantization may change them so
             far that a comparison would say nothing.
     """
-    with restored(questions.signatures):
-        return _expect(questions, in_float32, quantization)
+    with restored(probes.signatures):
+        return _compute(probes, in_float32, quantization)
 
 
-def _expect(
-    questions: Questions, in_float32: bool, quantization: str | None
-) -> Expectations:
-    """`expect`, which leaves the variables as the runs leave them."""
-    signatures, tolerance = questions.signatures, questions.tolerance
-    agreement = questions.agreement
+def _compute(
+    probes: Probes, in_float32: bool, quantization: str | None
+) -> Reference:
+    """`compute_reference`, which leaves the variables as the runs do."""
+    signatures, tolerance = probes.signatures, probes.tolerance
+    agreement = probes.agreement
     if agreement is not None and quantization is None:
         raise ValueError(
             "`agreement` (--agreement) applies to quantized files, and "
             f"this one is not. Received: agreement={agreement!r}"
         )
-    expectations = Expectations(
+    reference = Reference(
         signatures,
         [],
         [],
@@ -110,37 +271,35 @@ def _expect(
     )
     memory = Memory()
     for signature in signatures:
-        _ask(signature, questions, expectations, memory)
-    check_repeatable(expectations, memory)
+        _run(signature, probes, reference, memory)
+    check_repeatable(signatures, reference.probes, reference.tolerance, memory)
     began = time.process_time()
-    expectations.cases.extend(questions.extra)
+    reference.probes.extend(probes.extra)
     seconds = memory.seconds + time.process_time() - began
     matters = any(
-        _padding_matters(signature, expectations, memory)
+        _padding_matters(signature, reference, memory)
         for signature in signatures
     )
-    allowed, lead, losses = expectations.tolerance, math.inf, {}
+    allowed, lead, losses = reference.tolerance, math.inf, {}
     if quantization is not None:
         more, *moved = map(
             float,
-            allowed_difference(
-                signatures, quantization, _movement(expectations)
-            ),
+            allowed_difference(signatures, quantization, _movement(reference)),
         )
         if tolerance is None:
             allowed += more
             losses = {
                 kind: (further + least) ** 2 / 2
                 for kind, further, least in zip(
-                    MOVED, moved, _rounding(expectations), strict=True
+                    MOVED, moved, _rounding(reference), strict=True
                 )
             }
-            _check_allowed(expectations, allowed, losses)
+            _check_allowed(reference, allowed, losses)
         # One score may fall as far as rounding usually moves it, and another
         # rise as far.
         lead = 2 * more / DEVIATIONS
     return dataclasses.replace(
-        expectations,
+        reference,
         tolerance=allowed,
         seconds=seconds,
         padding_matters=matters,
@@ -151,10 +310,10 @@ def _expect(
 
 
 def _check_allowed(
-    expectations: Expectations, allowed: float, losses: Mapping[str, float]
+    reference: Reference, allowed: float, losses: Mapping[str, float]
 ) -> None:
     """Raises `ExportVerificationError` where any outputs would pass."""
-    for signature, kinds in expectations.kinds.items():
+    for signature, kinds in reference.kinds.items():
         for name, kind in kinds.items():
             if kind.name == SCORES and allowed >= 1:
                 limit = f"scores by up to {allowed:.3g}"
@@ -166,29 +325,29 @@ def _check_allowed(
             else:
                 continue
             raise ExportVerificationError(
-                f"Quantization ({expectations.quantization}) may change "
+                f"Quantization ({reference.quantization}) may change "
                 f"{limit} in signature '{signature}', output '{name}', as "
                 "measured by moving the model's weights as far as it rounds "
                 "them: any file would pass. "
-                + _REMEDIES.get(expectations.quantization or "", "")
+                + _REMEDIES.get(reference.quantization or "", "")
                 + (
                     ""
-                    if any(case.is_sample for case in expectations.cases)
+                    if any(probe.is_sample for probe in reference.probes)
                     else ". Outputs of real inputs may change less than those "
                     "of invented ones: give some by `samples` (--samples)"
                 )
             )
 
 
-def _rounding(expectations: Expectations) -> list[float]:
+def _rounding(reference: Reference) -> list[float]:
     """How far float32 may move a row of each kind of `MOVED`."""
     return [
         max(
             (
-                rounding(kind, case.answers[name], TOLERANCE)
-                for case in expectations.held
-                for name, found in expectations.kinds.get(
-                    case.signature, {}
+                rounding(kind, probe.outputs[name], TOLERANCE)
+                for probe in reference.held
+                for name, found in reference.kinds.get(
+                    probe.signature, {}
                 ).items()
                 if found.name == kind
             ),
@@ -198,50 +357,50 @@ def _rounding(expectations: Expectations) -> list[float]:
     ]
 
 
-def _movement(expectations: Expectations) -> Callable[[], np.ndarray]:
+def _movement(reference: Reference) -> Callable[[], np.ndarray]:
     """A function that measures how far the models' outputs have moved.
 
     As the largest difference of a number, and as the movement of a row of each
     kind of `MOVED`.
     """
-    # Asked often: as graphs, which read the weights as they are then.
-    retraces = expectations.retraces
+    # Run often: as graphs, which read the weights as they are then.
+    retraces = reference.retraces
     models = {
         each.name: graph_of(each)
-        for each in expectations.signatures
+        for each in reference.signatures
         if each.name not in retraces
     }
 
-    def answers(case: Case) -> dict[str, Any]:
-        retrace = retraces.get(case.signature)
+    def run(probe: Probe) -> dict[str, Any]:
+        retrace = retraces.get(probe.signature)
         if retrace is None:
-            return models[case.signature](case.inputs)
+            return models[probe.signature](probe.inputs)
         # One other choice, and nothing that follows could be compared.
-        return retrace(case.inputs, case.answers, FORCED)
+        return retrace(probe.inputs, probe.outputs, FORCED)
 
-    scales = expectations.scales
-    kinds = expectations.kinds
+    scales = reference.scales
+    kinds = reference.kinds
 
     # From the graph's own: what else its outputs differ by is not the weights'.
-    unmoved = [(case, answers(case)) for case in expectations.held]
-    for case, found in unmoved:
+    unmoved = [(probe, run(probe)) for probe in reference.held]
+    for probe, found in unmoved:
         # Where Keras rounds to int8 itself, a sum that rounds otherwise in the
         # graph may fall to the other side of a half.
         if (
-            case.signature not in retraces
-            and expectations.quantization != BY_KERAS
+            probe.signature not in retraces
+            and reference.quantization != BY_KERAS
         ):
-            _check_graph(case, found, expectations)
+            _check_graph(probe, found, reference)
 
     def moved_by() -> np.ndarray:
         moved = np.zeros(1 + len(MOVED))
-        for case, first in unmoved:
+        for probe, first in unmoved:
             found = difference(
                 first,
-                answers(case),
-                scales[case.signature],
+                run(probe),
+                scales[probe.signature],
                 rounded=True,
-                kinds=kinds.get(case.signature),
+                kinds=kinds.get(probe.signature),
             )
             if math.isfinite(found.worst):
                 rows = [found.lost.get(kind, Loss()).most for kind in MOVED]
@@ -252,21 +411,21 @@ def _movement(expectations: Expectations) -> Callable[[], np.ndarray]:
 
 
 def _check_graph(
-    case: Case, found: Mapping[str, Any], expectations: Expectations
+    probe: Probe, found: Mapping[str, Any], reference: Reference
 ) -> None:
     """Raises `ExportVerificationError` where a graph is not its model."""
     numbers = {
         name: value
-        for name, value in case.answers.items()
+        for name, value in probe.outputs.items()
         if "float" in value.dtype.name  # of others, ties may fall otherwise
     }
-    worst = difference(numbers, found, expectations.scales[case.signature])
+    worst = difference(numbers, found, reference.scales[probe.signature])
     # Beyond what a deep model rounds otherwise in a graph. A tolerance of 0 is
     # for the file alone.
-    if worst.worst > max(expectations.tolerance, 100 * TOLERANCE):
+    if worst.worst > max(reference.tolerance, 100 * TOLERANCE):
         raise ExportVerificationError(
-            f"The graph of the model in signature '{case.signature}' does not "
-            f"give the model's outputs, before any quantization: {case}: "
+            f"The graph of the model in signature '{probe.signature}' does not "
+            f"give the model's outputs, before any quantization: {probe}: "
             f"{worst.where} differs by {worst.worst:.3g}. A layer computes "
             "otherwise in a graph, or, within `TimeDistributed`, depends on "
             "the other examples of its batch. If that is rounding, allow more "
@@ -274,15 +433,12 @@ def _check_graph(
         )
 
 
-def _ask(
-    signature: Signature,
-    questions: Questions,
-    expectations: Expectations,
-    memory: Memory,
+def _run(
+    signature: Signature, probes: Probes, reference: Reference, memory: Memory
 ) -> None:
-    """Adds a signature's cases and refusals to the expectations."""
-    call = answers_of(signature, memory)
-    max_length = questions.max_length
+    """Adds a signature's probes and refusals to the reference."""
+    call = runner_of(signature, memory)
+    max_length = probes.max_length
 
     def takes(inputs: Inputs) -> bool:
         try:
@@ -293,20 +449,19 @@ def _ask(
 
     error: ValueError | None = None
     taken = 0
-    for question in make_questions(
-        signature, questions.given[signature.name], max_length, takes
+    for probe in make_probes(
+        signature, probes.given[signature.name], max_length, takes
     ):
-        inputs = question.inputs
-        if question.extremes:
-            case = extreme_case(signature, question, memory)
-            if case is not None:
-                expectations.cases.append(case)
+        if probe.extremes:
+            extreme = _with_extremes(signature, probe, memory)
+            if extreme is not None:
+                reference.probes.append(extreme)
             continue
         try:
-            answers = call(inputs)
+            outputs = call(probe.inputs)
         except ValueError as refusal:
             error = refusal
-            if question.is_required and not question.is_sample:
+            if probe.is_required and not probe.is_sample:
                 longest = _longest_taken(signature, max_length, takes)
                 if longest is not None:
                     error = ValueError(
@@ -314,13 +469,11 @@ def _ask(
                         f"{max_length} steps, and the model takes {longest}: "
                         f"give `max_length={longest}` (--max-length {longest})"
                     )
-            if question.is_required:
+            if probe.is_required:
                 raise error from refusal
-            expectations.refused.append(f"{signature.name}, {describe(inputs)}")
+            reference.refused.append(f"{signature.name}, {probe}")
         else:
-            expectations.cases.append(
-                Case(signature.name, inputs, answers, question.is_sample)
-            )
+            reference.probes.append(dataclasses.replace(probe, outputs=outputs))
             taken += 1
     if error is not None and not taken:
         raise error
@@ -333,9 +486,9 @@ def _longest_taken(
 
     def takes_length(length: int) -> bool:
         usual = [
-            question
-            for question in make_questions(signature, [], length, takes)
-            if not question.extremes
+            probe
+            for probe in make_probes(signature, [], length, takes)
+            if not probe.extremes
         ]
         return takes(usual[-1].inputs)
 
@@ -352,42 +505,178 @@ def _longest_taken(
 
 
 def _padding_matters(
-    signature: Signature, expectations: Expectations, memory: Memory
+    signature: Signature, reference: Reference, memory: Memory
 ) -> bool:
-    """Whether rows of ids with lengths are answered alike, however padded."""
+    """Whether rows of ids with lengths have other outputs if padded further."""
     if (
         not {IDS, LENGTHS} <= {*signature.specs}
         or signature.specs[IDS].shape[1]
     ):
         return False
-    call = answers_of(signature, memory)
+    call = runner_of(signature, memory)
     alone = [
-        case
-        for case in expectations.usual
-        if case.signature == signature.name and len(case.inputs[IDS]) == 1
+        probe
+        for probe in reference.usual
+        if probe.signature == signature.name and len(probe.inputs[IDS]) == 1
     ]
-    scales = expectations.scales[signature.name]
+    scales = reference.scales[signature.name]
     # To the shortest the same padding matters most.
-    for case in sorted(alone, key=lambda case: case.inputs[IDS].size)[:3]:
-        width = case.inputs[IDS].shape[1]
-        ids = np.pad(case.inputs[IDS], [(0, 0), (0, _PADDING)])
+    for probe in sorted(alone, key=lambda probe: probe.inputs[IDS].size)[:3]:
+        width = probe.inputs[IDS].shape[1]
+        ids = np.pad(probe.inputs[IDS], [(0, 0), (0, _PADDING)])
         try:
-            answers = call({**case.inputs, IDS: ids})
+            outputs = call({**probe.inputs, IDS: ids})
         except ValueError:  # it is too long for the model
             continue
-        for name, answer in case.answers.items():
-            if "float" not in answer.dtype.name:
+        for name, output in probe.outputs.items():
+            if "float" not in output.dtype.name:
                 continue
-            other = answers[name]
+            other = outputs[name]
             # What there is for each token, or window or pair of tokens, counts
             # for the real ones alone.
-            padded = width - min(max(int(case.inputs[LENGTHS][0]), 0), width)
-            for axis in range(1, answer.ndim):
-                if other.shape[axis] == answer.shape[axis] + _PADDING:
-                    real = range(max(answer.shape[axis] - padded, 0))
-                    answer = np.take(answer, real, axis)
+            padded = width - min(max(int(probe.inputs[LENGTHS][0]), 0), width)
+            for axis in range(1, output.ndim):
+                if other.shape[axis] == output.shape[axis] + _PADDING:
+                    real = range(max(output.shape[axis] - padded, 0))
+                    output = np.take(output, real, axis)
                     other = np.take(other, real, axis)
-            found = difference({name: answer}, {name: other}, scales)
-            if found.worst > 10 * expectations.tolerance:
+            found = difference({name: output}, {name: other}, scales)
+            if found.worst > 10 * reference.tolerance:
                 return True
     return False
+
+
+def _with_extremes(
+    signature: Signature, probe: Probe, memory: Memory
+) -> Probe | None:
+    """Returns a probe of extreme numbers with outputs, as far as they are any.
+
+    Where no output of the model is finite, another example takes its place.
+    Large numbers that cancel, or a softmax of them near a tie, leave rounding:
+    how far that may move each output is measured by moving the inputs, and by
+    moving the weights.
+
+    Args:
+        signature: The signature.
+        probe: The inputs.
+        memory: What runs the models.
+
+    Returns:
+        The probe, or None where no example has a finite output.
+    """
+    kinds = np.array(probe.extremes)
+    count = len(kinds)
+    rng = np.random.default_rng(0)
+    call = runner_of(signature, memory)
+    both = [
+        probe.inputs,
+        {name: _moved(value, rng) for name, value in probe.inputs.items()},
+    ]
+    found = [call(inputs) for inputs in both]
+    finite = np.all([_finite(outputs, count) for outputs in found], axis=0)
+    if not np.any(finite):
+        return None
+    if not np.all(finite):
+        chosen = np.resize(np.flatnonzero(finite), count)
+        kinds = kinds[chosen]
+        both = [
+            {name: value[chosen] for name, value in inputs.items()}
+            for inputs in both
+        ]
+        found = [call(inputs) for inputs in both]
+        if not all(np.all(_finite(outputs, count)) for outputs in found):
+            return None  # examples depend on each other
+    outputs, moved = found
+    positions = max(
+        math.prod(value.shape[1:-1]) for value in probe.inputs.values()
+    )
+    step = max(_MOVED, positions * _ROUNDING)
+    others = []
+    for draw in range(_DRAWS):
+        with _moved_weights(signature, step, draw):
+            others.append(runner_of(signature, memory.apart())(both[0]))
+    rounding = {
+        name: _ALLOWED
+        * np.maximum(
+            _distance(value, moved[name], count),
+            _usual([_distance(value, other[name], count) for other in others]),
+        )
+        for name, value in outputs.items()
+    }
+    return dataclasses.replace(
+        probe,
+        inputs=both[0],
+        outputs=outputs,
+        extremes=tuple(map(str, kinds)),
+        rounding=rounding,
+    )
+
+
+@contextlib.contextmanager
+def _moved_weights(
+    signature: Signature, step: float, draw: int
+) -> Iterator[None]:
+    """Makes each frozen weight larger or smaller by a share of it."""
+    while signature.origin is not None:
+        signature = signature.origin.signature
+    kept = [
+        (variable, variable.value.read_value())
+        for variable in signature.model.variables
+        if "float" in variable.dtype
+    ]
+    try:
+        for variable, value in kept:
+            array = keras.ops.convert_to_numpy(value)
+            signs = np.roll(_SIGNS, 7_919 * draw)  # others in each draw
+            factors = 1 + step * np.resize(signs, array.shape)
+            variable.assign(array * factors.astype(array.dtype))
+        yield
+    finally:
+        for variable, value in kept:
+            variable.assign(value)
+
+
+def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Floats a little larger or smaller, at random; all else as it is."""
+    if "float" not in value.dtype.name:
+        return value
+    factors = 1 + _MOVED * rng.choice([-1, 1], value.shape)
+    return value * factors.astype(value.dtype)
+
+
+def _usual(distances: Sequence[np.ndarray]) -> np.ndarray:
+    """The root of the mean square of what several draws have moved."""
+    found: np.ndarray = np.sqrt(np.mean(np.square(distances), axis=0))
+    return found
+
+
+def _finite(outputs: Mapping[str, Any], count: int) -> np.ndarray:
+    """Which examples have an output of finite numbers alone."""
+    finite = np.zeros(count, bool)
+    for value in outputs.values():
+        found = np.ones(value.shape, bool)
+        if "float" in value.dtype.name:
+            found = np.isfinite(value.astype("float64"))
+        if value.shape[:1] != (count,):
+            found = np.broadcast_to(np.all(found), (count,))
+        finite |= np.all(found.reshape(count, -1), axis=1)
+    return finite
+
+
+def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
+    """How far each example's numbers have moved: one number for each."""
+    if value.shape != moved.shape:
+        return np.array(np.inf)
+    if "float" in value.dtype.name:
+        with np.errstate(invalid="ignore"):  # an infinity less itself
+            distances = np.abs(
+                value.astype("float64") - moved.astype("float64")
+            )
+        # Elsewhere the model has no number, and nothing is compared.
+        distances = np.where(np.isfinite(distances), distances, 0.0)
+    else:
+        distances = np.where(value != moved, np.inf, 0.0)
+    if value.shape[:1] != (count,):
+        return np.array(np.max(distances, initial=0))
+    largest = np.max(distances.reshape(count, -1), axis=1, initial=0)
+    return largest.reshape(-1, *[1] * (value.ndim - 1))

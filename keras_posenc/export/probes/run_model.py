@@ -16,15 +16,10 @@ from keras_posenc.export.errors import (
     ExportVerificationError,
     in_words,
 )
-from keras_posenc.export.probes.cases import (
-    TOLERANCE,
-    Case,
-    Expectations,
-    describe,
-    scales_of,
-)
-from keras_posenc.export.probes.compare import difference
-from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.probes.compare import difference, scales_of
+from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.samples import Inputs, describe
+from keras_posenc.export.probes.tolerance import TOLERANCE
 from keras_posenc.export.signatures.signature import Signature, trace
 from keras_posenc.keras_internals import layers_within
 
@@ -32,10 +27,10 @@ Call = Callable[[Inputs], dict[str, Any]]
 
 
 class Memory:
-    """What models have answered: some signatures ask the same of one model.
+    """Outputs of models: several signatures run one model on the same inputs.
 
     Attributes:
-        seconds: How long the processor works for each answer, also for those
+        seconds: How long the processor works for each output, also for those
             that were known.
     """
 
@@ -44,43 +39,41 @@ class Memory:
         self._calls: dict[int, Call] = {}
         self._known: dict[Any, tuple[dict[str, Any], float]] = {}
 
-    def answer(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
-        """What the model answers, which is called once for the same inputs."""
+    def run(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
+        """Returns the outputs of a model, called once for the same inputs."""
         model = id(signature)
         if model not in self._calls:
             self._calls[model] = _call_of(signature)
         key = model, hashlib.sha256(pickle.dumps(inputs)).digest()
         if key not in self._known:
             began = time.process_time()
-            answers = self._calls[model](inputs)
-            self._known[key] = answers, time.process_time() - began
-        answers, seconds = self._known[key]
+            outputs = self._calls[model](inputs)
+            self._known[key] = outputs, time.process_time() - began
+        outputs, seconds = self._known[key]
         self.seconds += seconds
-        return answers
+        return outputs
 
     def apart(self) -> "Memory":
-        """The same models, of which no output is known."""
+        """Returns the same models, of which no output is known."""
         other = Memory()
         other._calls = self._calls
         return other
 
-    def answer_again(
-        self, signature: Signature, inputs: Inputs
-    ) -> dict[str, Any]:
-        """What the model answers, called once more, after `answer`."""
+    def run_again(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
+        """Returns the outputs of one more call, after `run`."""
         return self._calls[id(signature)](inputs)
 
 
-def answers_of(signature: Signature, memory: Memory) -> Call:
-    """What answers for the model: its eager code, or its graph.
+def runner_of(signature: Signature, memory: Memory) -> Call:
+    """Returns a function that runs the model: its eager code, or its graph.
 
     What a signature adds to its model is done in NumPy; see `Origin`.
     """
     origin = signature.origin
     if origin is not None:
-        answer = answers_of(origin.signature, memory)
-        return lambda inputs: origin.tell(answer(origin.ask(inputs)))
-    return functools.partial(memory.answer, signature)
+        run = runner_of(origin.signature, memory)
+        return lambda inputs: origin.tell(run(origin.ask(inputs)))
+    return functools.partial(memory.run, signature)
 
 
 def _call_of(signature: Signature) -> Call:
@@ -89,20 +82,20 @@ def _call_of(signature: Signature) -> Call:
         for layer in layers_within(signature.model)
     ):
         # Graphs round to low precision at other places than eager code does,
-        # and what model.predict answers is the graph's.
+        # and `model.predict` runs the graph.
         return graph_of(signature)
-    return lambda inputs: _answer(signature, signature.call, inputs)
+    return lambda inputs: _run(signature, signature.call, inputs)
 
 
 def graph_of(signature: Signature) -> Call:
-    """The model's graph, traced now: it reads its weights as they are then."""
+    """Returns the model's graph, which reads the weights as they are then."""
     graph = trace(signature)
-    return lambda inputs: _answer(
+    return lambda inputs: _run(
         signature, lambda tensors: graph(**tensors), inputs
     )
 
 
-def _answer(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
+def _run(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
     import tensorflow as tf
 
     try:
@@ -155,31 +148,38 @@ def restored(signatures: Sequence[Signature]) -> Iterator[None]:
             variable.assign(old)
 
 
-def check_repeatable(expectations: Expectations, memory: Memory) -> None:
-    """Runs each model once more, on the smallest of its test cases.
+def check_repeatable(
+    signatures: Sequence[Signature],
+    probes: Sequence[Probe],
+    tolerance: float,
+    memory: Memory,
+) -> None:
+    """Runs each model once more, on the smallest of its probes.
 
     A model that counts its calls, keeps a state or draws random numbers gives
     others then, and a file of it would be blamed for them.
 
     Args:
-        expectations: The test cases, with the models' outputs.
+        signatures: Those of the models.
+        probes: What they were run with.
+        tolerance: The largest difference that passes.
         memory: What has run the models.
 
     Raises:
         ExportVerificationError: Outputs differ, or a variable changed that
             they depend on.
     """
-    signatures = {each.name: each for each in expectations.signatures}
+    by_name = {each.name: each for each in signatures}
     smallest: dict[int, tuple[Signature, Inputs]] = {}
-    for case in sorted(expectations.cases, key=_size):
-        inputs, signature = case.inputs, signatures[case.signature]
+    for probe in sorted(probes, key=_size):
+        inputs, signature = probe.inputs, by_name[probe.signature]
         while signature.origin is not None:
             inputs = signature.origin.ask(inputs)
             signature = signature.origin.signature
         smallest.setdefault(id(signature), (signature, inputs))
     # Several threads may add in another order: a tolerance of 0 is for the
     # file alone.
-    tolerance = max(expectations.tolerance, TOLERANCE)
+    tolerance = max(tolerance, TOLERANCE)
     layers = {key: _layers(each) for key, (each, _) in smallest.items()}
     checked: set[int] = set()
     for key in sorted(layers, key=lambda key: -len(layers[key])):
@@ -200,11 +200,11 @@ def _layers(signature: Signature) -> set[int]:
 def _check(
     signature: Signature, inputs: Inputs, memory: Memory, tolerance: float
 ) -> None:
-    first = memory.answer(signature, inputs)
+    first = memory.run(signature, inputs)
     model: Any = signature.model
     variables = _variables(model)
     before = _values(variables)
-    second = memory.answer_again(signature, inputs)
+    second = memory.run_again(signature, inputs)
     changed = [
         variable
         for variable, old, new in zip(
@@ -250,7 +250,7 @@ def _depends(
     for variable, value in zip(variables, map(np.asarray, kept), strict=True):
         variable.assign(value + np.asarray(_FAR).astype(value.dtype))
     try:
-        other = memory.answer_again(signature, inputs)
+        other = memory.run_again(signature, inputs)
     except ValueError:  # the model does not take such values
         return True
     finally:
@@ -259,9 +259,9 @@ def _depends(
     return difference(first, other, scales_of([first, other])).worst > tolerance
 
 
-def _size(case: Case) -> float:
+def _size(probe: Probe) -> float:
     """How many numbers it has; one of none shows nothing, and comes last."""
-    return sum(array.size for array in case.inputs.values()) or math.inf
+    return sum(array.size for array in probe.inputs.values()) or math.inf
 
 
 def _variables(model: Any) -> list[Any]:

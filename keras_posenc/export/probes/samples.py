@@ -13,6 +13,13 @@ from keras_posenc.keras_internals import layers_within
 Inputs = dict[str, np.ndarray]
 
 
+def describe(inputs: Inputs) -> str:
+    """Returns inputs in words."""
+    return ", ".join(
+        f"{name} of shape {value.shape}" for name, value in inputs.items()
+    )
+
+
 def as_list(samples: Any) -> Sequence[Any]:
     """Samples as a list of arrays, or of dicts of them."""
     if samples is None:
@@ -227,7 +234,7 @@ def embedding_sizes(signature: Signature) -> list[int]:
     )
 
 
-def can_be_asked(signature: Signature) -> bool:
+def can_be_probed(signature: Signature) -> bool:
     """Whether the model says which integers the signature takes, if any."""
     sizes = embedding_sizes(signature)
     known = known_integers(signature, sizes)

@@ -11,6 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_posenc.export.errors import in_words
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.signatures.cut_strings import cut_strings, from_ids
 from keras_posenc.export.signatures.names import (
     as_served,
@@ -123,7 +125,7 @@ def as_given(
                 f"Signature '{name}': shapes must be a dict by input name. "
                 f"Received: {shapes!r}"
             )
-        if getattr(model, "is_drawn", False):
+        if Offers.of(model).is_drawn:
             raise ValueError(
                 f"Signature '{name}': model '{model.name}' draws random "
                 "numbers by a seed of its own, so that no file can reproduce "
@@ -252,28 +254,36 @@ def _check_inputs(name: str, model: keras.Model) -> None:
     (tensor,) = model.inputs
     if "float" not in tensor.dtype or not takes_ids(model, tensor.shape):
         return
-    shape = _longest(model, tensor.shape)
+    shape, why = _longest(model, tensor.shape)
     begin = input_code(shape, "int32", "ids")
     sizes = "x".join("?" if size is None else f"{size}" for size in shape)
     raise ValueError(
         f"Signature '{name}': model '{model.name}' takes only "
         f"{tensor.dtype} of shape {tuple(tensor.shape)}, as one does that "
         "was built from data. Begin it with what it is to take, which keeps "
-        f"the weights: `{begun_by(begin)}` (--input ids:int32:{sizes})"
+        f"the weights: `{begun_by(begin)}` (--input ids:int32:{sizes}){why}"
     )
 
 
 def _longest(
     model: keras.Model, shape: Sequence[int | None]
-) -> tuple[int | None, ...]:
-    """Any batch, and any length if the layers take it."""
-    begin = keras.Input((None,), dtype="int32")
-    other = np.zeros((1, (shape[-1] or 1) + 1), "int32")
-    try:
-        keras.Sequential([begin, *model.layers])(other)
-    except Exception:  # whatever a layer raises that wants a known length
-        return (None, *shape[1:])
-    return None, None
+) -> tuple[tuple[int | None, ...], str]:
+    """Returns a shape of any batch, and of any length if all layers take it.
+
+    Else which layer does not, in words, and what it raises.
+    """
+    x = keras.Input((None,), dtype="int32")
+    longer = np.zeros((1, (shape[-1] or 1) + 1), "int32")
+    for layer in model.layers:
+        try:
+            x, longer = layer(x), layer(longer)
+        except Exception as error:  # layers may be anyone's
+            reason = next(iter(in_words(error).splitlines()), "")
+            return (None, *shape[1:]), (
+                f". Its length is fixed, since layer '{layer.name}' takes no "
+                f"other: {reason or type(error).__name__}"
+            )
+    return (None, None), ""
 
 
 def _is_guess(model: keras.Model) -> bool:

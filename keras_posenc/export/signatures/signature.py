@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.frozen import take_over
+from keras_posenc.export.model_protocol import Offers
 
 DEFAULT = "serving_default"
 
@@ -154,16 +155,12 @@ def trace(signature: Signature) -> Any:
 
 
 def offered(model: keras.Model) -> dict[str, keras.Model]:
-    """The signatures that a model says it has, by name.
-
-    A model of several uses, such as one that makes texts of texts and of ids,
-    has a method `offered_signatures` that returns a dict of models by name, one
-    of them `serving_default`. Other models have none.
+    """Returns the signatures that a model offers, by name; most have none.
 
     Raises:
-        ValueError: What it returns is no such dict.
+        ValueError: `offered_signatures` returns no dict with `serving_default`.
     """
-    offer = getattr(model, "offered_signatures", None)
+    offer = Offers.of(model).offered_signatures
     if offer is None:
         return {}
     found: Any = offer()
