@@ -16,8 +16,8 @@ from keras_posenc.export.probes.compare import (
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.report import CaseReport, VerificationReport, notes
+from keras_posenc.export.signatures.from_model import in_code, input_code
 from keras_posenc.export.signatures.labels import is_labels
-from keras_posenc.export.signatures.names import in_code, input_code
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc_worker.codec import decode, to_bytes
 

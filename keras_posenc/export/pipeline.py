@@ -33,7 +33,7 @@ from keras_posenc.export.publish import (
 )
 from keras_posenc.export.record import make_record, record_path, try_to_record
 from keras_posenc.export.report import Artifact, VerificationReport
-from keras_posenc.export.signatures.from_model import check_model
+from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import ask, limits_of
 from keras_posenc.progress import progress
@@ -128,6 +128,7 @@ class Format(Protocol):
             path: The file.
             inspection: What it is; None if it was written just now.
         """
+        return None
 
     def complete(
         self, path: Path, reference: Reference | None, inspection: Inspection
@@ -155,7 +156,7 @@ class Format(Protocol):
         Returns:
             `altered`, `rewritten` and `folded` of `VerificationReport`.
         """
-        raise NotImplementedError
+        ...
 
     def run_further(
         self, path: Path, reference: Reference, step: Step
@@ -338,12 +339,11 @@ def _report(
         )
     if is_own:
         report.require_success()
-    count, notes = None, []
     if report.passed:
         count, notes = format.run_further(inspection.path, reference, step)
+        report = dataclasses.replace(
+            report, mediapipe=count, notes=[*report.notes, *notes]
+        )
     return dataclasses.replace(
-        report,
-        mediapipe=count,
-        notes=[*report.notes, *notes],
-        unverified=[*report.unverified, *format.unverified],
+        report, unverified=[*report.unverified, *format.unverified]
     )

@@ -15,7 +15,7 @@ from keras_posenc.export.formats import litert_convert as conversion
 from keras_posenc.export.probes import reference as reference_outputs
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
-from keras_posenc.export.signatures.from_model import resolve_signatures
+from keras_posenc.export.signatures.resolve import resolve_signatures
 from tests.export.operators import SHAPES, table
 
 pytestmark = pytest.mark.tensorflow

@@ -9,8 +9,8 @@ import pytest
 import keras_posenc as kp
 from keras_posenc.export.formats import litert_proof as proof
 from keras_posenc.export.probes.compare import resolve_ties, retrace_of
-from keras_posenc.export.probes.run_model import Memory, runner_of
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc.export.probes.reference import Memory, runner_of
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc_worker.comparing import onnx_comparison
 from tests.generation.toy import SIZES, shaken, swapped, twins
 

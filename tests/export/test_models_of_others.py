@@ -11,7 +11,7 @@ from keras import layers, ops
 import keras_posenc as kp
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
-from keras_posenc.export.signatures.from_model import resolve_signatures
+from keras_posenc.export.signatures.resolve import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
 

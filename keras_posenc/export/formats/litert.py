@@ -27,7 +27,7 @@ from keras_posenc.export.pipeline import Format, Request, Step
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.publish import writing_to
-from keras_posenc.export.signatures.from_model import resolve_numeric_signatures
+from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.worker_client import ask, limits_of
 from keras_posenc.keras_internals import layers_within

@@ -15,8 +15,7 @@ import numpy as np
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.generate import Probe, texts_beyond
-from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.probes.run_model import Memory, runner_of
+from keras_posenc.export.probes.reference import Memory, Reference, runner_of
 from keras_posenc.export.probes.samples import split_texts
 from keras_posenc.export.processes import (
     MEMORY,
@@ -29,12 +28,9 @@ from keras_posenc.export.signatures.cut_strings import (
     from_ids,
     limit_of,
 )
-from keras_posenc.export.signatures.from_model import (
-    as_given,
-    resolve_signatures,
-)
+from keras_posenc.export.signatures.from_model import narrowed
 from keras_posenc.export.signatures.labels import check_labels, outputs_of
-from keras_posenc.export.signatures.names import narrowed
+from keras_posenc.export.signatures.resolve import as_given, resolve_signatures
 from keras_posenc.export.signatures.signature import (
     DEFAULT,
     Arrays,

@@ -17,7 +17,7 @@ from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Format, Request
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS
-from keras_posenc.export.signatures.from_model import resolve_numeric_signatures
+from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size
 
 

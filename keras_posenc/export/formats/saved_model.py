@@ -32,7 +32,7 @@ from keras_posenc.export.processes import Isolated
 from keras_posenc.export.publish import publish_version, writing_to
 from keras_posenc.export.record import add_record, make_record
 from keras_posenc.export.report import Artifact, VerificationReport
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
     ask,

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.signatures.names import named_outputs, output_of
+from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layer_behind, tensors_behind
 

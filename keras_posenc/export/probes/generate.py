@@ -6,21 +6,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
+import keras
 import numpy as np
 
 from keras_posenc.checks import check_positive_int, is_number
-from keras_posenc.export.probes.samples import (
-    Inputs,
-    can_be_probed,
-    describe,
-    embedding_sizes,
-    fit_samples,
-    id_limits,
-    known_integers,
-    unknown_integers,
+from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
+from keras_posenc.export.signatures.cut_strings import (
+    longest_text,
+    vocabularies,
 )
-from keras_posenc.export.signatures.cut_strings import longest_text
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import layers_within
 
 # Of a sequence, where nothing says what the model takes.
 LONGEST = 512
@@ -171,7 +167,7 @@ class Probes:
                 *(
                     each
                     for each in more
-                    if given[each.name] or can_be_probed(each)
+                    if given[each.name] or _can_be_probed(each)
                 ),
             ]
         return cls(
@@ -342,7 +338,7 @@ def make_probes(
     origin = signature.origin
     asked = signature.asked or asked
     if origin is not None:
-        if given and not can_be_probed(origin.signature):
+        if given and not _can_be_probed(origin.signature):
             if _asked_of(signature):
                 raise ValueError(
                     f"`compiled`: no Embedding layer says what ids signature "
@@ -364,9 +360,9 @@ def make_probes(
             )
         return
     max_length = _longest(signature, max_length)
-    sizes = embedding_sizes(signature)
-    known = known_integers(signature, sizes)
-    if not sizes and unknown_integers(signature, known):
+    sizes = _embedding_sizes(signature)
+    known = _known_integers(signature, sizes)
+    if not sizes and _unknown_integers(signature, known):
         if not given:
             raise ValueError(
                 f"Signature '{signature.name}' takes integers, and no "
@@ -375,7 +371,7 @@ def make_probes(
             )
         return
     texts = texts_beyond(longest_text(signature))
-    limits = id_limits(signature, sizes, known, max_length, takes)
+    limits = _id_limits(signature, sizes, known, max_length, takes)
     rng = np.random.default_rng(0)
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
     if max_length not in lengths:
@@ -508,3 +504,107 @@ def _example(signature: Signature) -> str:
         for name, spec in signature.specs.items()
     )
     return "{" + ", ".join(arrays) + "}"
+
+
+def _embedding_sizes(signature: Signature) -> list[int]:
+    """How many ids the model's embeddings take, the largest first."""
+    return sorted(
+        {
+            layer.input_dim
+            for layer in layers_within(signature.model)
+            if isinstance(layer, keras.layers.Embedding)
+        },
+        reverse=True,
+    )
+
+
+def _can_be_probed(signature: Signature) -> bool:
+    """Whether the model says which integers the signature takes, if any."""
+    sizes = _embedding_sizes(signature)
+    known = _known_integers(signature, sizes)
+    return bool(sizes or not _unknown_integers(signature, known))
+
+
+def _known_integers(
+    signature: Signature, sizes: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Values that integer inputs can take, whatever embeddings there are.
+
+    Those of a vocabulary, and all that 8 bits hold where they can be no ids: an
+    image has more axes than a sequence, or there is no embedding.
+    """
+    return {
+        **{
+            name: np.arange(
+                np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max + 1
+            ).astype(spec.dtype)
+            for name, spec in signature.specs.items()
+            if spec.dtype in ("int8", "uint8")
+            and (len(spec.shape) > 3 or not (sizes or "mask" in name))
+        },
+        **vocabularies(signature),
+    }
+
+
+def _unknown_integers(
+    signature: Signature, known: Mapping[str, np.ndarray]
+) -> list[str]:
+    """Integer inputs of which no vocabulary says what ids they take."""
+    return [
+        name
+        for name, spec in signature.specs.items()
+        if "int" in spec.dtype and name not in known
+    ]
+
+
+def _id_limits(
+    signature: Signature,
+    sizes: Sequence[int],
+    known: Mapping[str, np.ndarray],
+    max_length: int,
+    takes: Callable[[Inputs], bool],
+) -> dict[str, int | None]:
+    """The number of ids that each integer input takes; None for any number.
+
+    Of those that are not known otherwise.
+
+    The embedding that an input goes to refuses an id too large for it, however
+    deep in the model it is; an input that takes one too large for all of them
+    goes to none.
+    """
+    integers = _unknown_integers(signature, known)
+    if not sizes or not integers:
+        return {}
+    shapes = signature.shapes(1, max_length)
+    lowest = {
+        name: (
+            np.full(shape, known[name][0], known[name].dtype)
+            if name in known
+            else np.full(shape, "", dtype=object)
+            if (dtype := signature.specs[name].dtype) == "string"
+            else np.zeros(shape, dtype)
+        )
+        for name, shape in shapes.items()
+    }
+
+    def accepts(name: str, highest: int) -> bool:
+        values = np.full_like(lowest[name], highest)
+        return takes({**lowest, name: values})
+
+    limits: dict[str, int | None] = {}
+    *larger, smallest = sizes
+    for name in integers:
+        most = np.iinfo(signature.specs[name].dtype).max + 1
+        limits[name] = min(smallest, most)
+        if (
+            len(integers) + len(known) > 1
+            and sizes[0] < most
+            and accepts(name, sizes[0])
+        ):
+            limits[name] = None
+            continue
+        for size in larger:
+            if size <= most and accepts(name, size - 1):
+                limits[name] = size
+                break
+    return limits

@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import math
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +13,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.errors import (
+    ExportError,
+    ExportVerificationError,
+    in_words,
+)
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.compare import (
     FORCED,
@@ -29,14 +35,7 @@ from keras_posenc.export.probes.compare import (
     scales_of,
 )
 from keras_posenc.export.probes.generate import Probe, Probes, make_probes
-from keras_posenc.export.probes.run_model import (
-    Memory,
-    check_repeatable,
-    graph_of,
-    restored,
-    runner_of,
-)
-from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.probes.tolerance import (
     AGREEMENT,
     BY_KERAS,
@@ -45,34 +44,98 @@ from keras_posenc.export.probes.tolerance import (
     allowed_difference,
 )
 from keras_posenc.export.signatures.lengths import IDS, LENGTHS
-from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.signatures.signature import Signature, trace
+from keras_posenc.keras_internals import layers_within
 
-# Each operator of a model rounds by up to 2**-24 of its numbers, which grows
-# where large ones cancel. Inputs that are moved at random by 16 times as much
-# show how far: rounding may move the outputs four times as far as these do.
-_MOVED = 2.0**-20
-_ALLOWED = 4
-# A sum of n equal numbers, such as the mean of an image of one colour, may be
-# off by n roundings in one direction. Weights that are moved by as much show
-# how far these go, and what rounds where all inputs are zeros.
-_ROUNDING = 2.0**-24
-# One draw may happen to move an output by next to nothing: see `allowance.py`.
-_DRAWS = 8
-# Of a prime length, so that no kernel has the same signs in each row.
-_SIGNS = np.random.default_rng(0).choice([-1.0, 1.0], 65_521)
+Call = Callable[[Inputs], dict[str, Any]]
 
-_PADDING = 8  # zeros, to see whether they matter
 
-# What to do where a mode rounds too much, by the mode.
-_REMEDIES = {
-    "float16": "Leave out `quantization` (--quantization)",
-    BY_KERAS: "Export the model as it was before `quantize()`",
-    **dict.fromkeys(
-        ("int8", "int8-static"),
-        "Use quantization='float16' (--quantization float16), which rounds "
-        "less, or leave it out",
-    ),
-}
+class Memory:
+    """Outputs of models: several signatures run one model on the same inputs.
+
+    Attributes:
+        seconds: How long the processor works for each output, also for those
+            that were known.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._calls: dict[int, Call] = {}
+        self._known: dict[Any, tuple[dict[str, Any], float]] = {}
+
+    def run(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
+        """Returns the outputs of a model, called once for the same inputs."""
+        model = id(signature)
+        if model not in self._calls:
+            self._calls[model] = _call_of(signature)
+        key = model, hashlib.sha256(pickle.dumps(inputs)).digest()
+        if key not in self._known:
+            began = time.process_time()
+            outputs = self._calls[model](inputs)
+            self._known[key] = outputs, time.process_time() - began
+        outputs, seconds = self._known[key]
+        self.seconds += seconds
+        return outputs
+
+    def apart(self) -> "Memory":
+        """Returns the same models, of which no output is known."""
+        other = Memory()
+        other._calls = self._calls
+        return other
+
+    def run_again(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
+        """Returns the outputs of one more call, after `run`."""
+        return self._calls[id(signature)](inputs)
+
+
+def runner_of(signature: Signature, memory: Memory) -> Call:
+    """Returns a function that runs the model: its eager code, or its graph.
+
+    What a signature adds to its model is done in NumPy; see `Origin`.
+    """
+    origin = signature.origin
+    if origin is not None:
+        run = runner_of(origin.signature, memory)
+        return lambda inputs: origin.tell(run(origin.ask(inputs)))
+    return functools.partial(memory.run, signature)
+
+
+def _call_of(signature: Signature) -> Call:
+    if any(
+        layer.compute_dtype in ("float16", "bfloat16")
+        for layer in layers_within(signature.model)
+    ):
+        # Graphs round to low precision at other places than eager code does,
+        # and `model.predict` runs the graph.
+        return graph_of(signature)
+    return lambda inputs: _call(signature, signature.call, inputs)
+
+
+def graph_of(signature: Signature) -> Call:
+    """Returns the model's graph, which reads the weights as they are then."""
+    graph = trace(signature)
+    return lambda inputs: _call(
+        signature, lambda tensors: graph(**tensors), inputs
+    )
+
+
+def _call(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
+    import tensorflow as tf
+
+    try:
+        # Where the worker is, too: a GPU's products are another's.
+        with tf.device("CPU:0"):
+            outputs = call(
+                {name: tf.constant(value) for name, value in inputs.items()}
+            )
+    except ExportError:  # of a weight that cannot be exported
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"The model itself does not take {describe(inputs)} in signature "
+            f"'{signature.name}': {in_words(error)}"
+        ) from error
+    return {name: value.numpy() for name, value in outputs.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,130 +372,6 @@ def _compute(
     )
 
 
-def _check_allowed(
-    reference: Reference, allowed: float, losses: Mapping[str, float]
-) -> None:
-    """Raises `ExportVerificationError` where any outputs would pass."""
-    for signature, kinds in reference.kinds.items():
-        for name, kind in kinds.items():
-            if kind.name == SCORES and allowed >= 1:
-                limit = f"scores by up to {allowed:.3g}"
-            elif kind.name == VECTORS and losses[VECTORS] >= 1:
-                limit = (
-                    "vectors down to a cosine of "
-                    f"{max(1 - losses[VECTORS], -1):.2g}"
-                )
-            else:
-                continue
-            raise ExportVerificationError(
-                f"Quantization ({reference.quantization}) may change "
-                f"{limit} in signature '{signature}', output '{name}', as "
-                "measured by moving the model's weights as far as it rounds "
-                "them: any file would pass. "
-                + _REMEDIES.get(reference.quantization or "", "")
-                + (
-                    ""
-                    if any(probe.is_sample for probe in reference.probes)
-                    else ". Outputs of real inputs may change less than those "
-                    "of invented ones: give some by `samples` (--samples)"
-                )
-            )
-
-
-def _rounding(reference: Reference) -> list[float]:
-    """How far float32 may move a row of each kind of `MOVED`."""
-    return [
-        max(
-            (
-                rounding(kind, probe.outputs[name], TOLERANCE)
-                for probe in reference.held
-                for name, found in reference.kinds.get(
-                    probe.signature, {}
-                ).items()
-                if found.name == kind
-            ),
-            default=0.0,
-        )
-        for kind in MOVED
-    ]
-
-
-def _movement(reference: Reference) -> Callable[[], np.ndarray]:
-    """A function that measures how far the models' outputs have moved.
-
-    As the largest difference of a number, and as the movement of a row of each
-    kind of `MOVED`.
-    """
-    # Run often: as graphs, which read the weights as they are then.
-    retraces = reference.retraces
-    models = {
-        each.name: graph_of(each)
-        for each in reference.signatures
-        if each.name not in retraces
-    }
-
-    def run(probe: Probe) -> dict[str, Any]:
-        retrace = retraces.get(probe.signature)
-        if retrace is None:
-            return models[probe.signature](probe.inputs)
-        # One other choice, and nothing that follows could be compared.
-        return retrace(probe.inputs, probe.outputs, FORCED)
-
-    scales = reference.scales
-    kinds = reference.kinds
-
-    # From the graph's own: what else its outputs differ by is not the weights'.
-    unmoved = [(probe, run(probe)) for probe in reference.held]
-    for probe, found in unmoved:
-        # Where Keras rounds to int8 itself, a sum that rounds otherwise in the
-        # graph may fall to the other side of a half.
-        if (
-            probe.signature not in retraces
-            and reference.quantization != BY_KERAS
-        ):
-            _check_graph(probe, found, reference)
-
-    def moved_by() -> np.ndarray:
-        moved = np.zeros(1 + len(MOVED))
-        for probe, first in unmoved:
-            found = difference(
-                first,
-                run(probe),
-                scales[probe.signature],
-                rounded=True,
-                kinds=kinds.get(probe.signature),
-            )
-            if math.isfinite(found.worst):
-                rows = [found.lost.get(kind, Loss()).most for kind in MOVED]
-                moved = np.maximum(moved, [found.worst, *map(movement, rows)])
-        return moved
-
-    return moved_by
-
-
-def _check_graph(
-    probe: Probe, found: Mapping[str, Any], reference: Reference
-) -> None:
-    """Raises `ExportVerificationError` where a graph is not its model."""
-    numbers = {
-        name: value
-        for name, value in probe.outputs.items()
-        if "float" in value.dtype.name  # of others, ties may fall otherwise
-    }
-    worst = difference(numbers, found, reference.scales[probe.signature])
-    # Beyond what a deep model rounds otherwise in a graph. A tolerance of 0 is
-    # for the file alone.
-    if worst.worst > max(reference.tolerance, 100 * TOLERANCE):
-        raise ExportVerificationError(
-            f"The graph of the model in signature '{probe.signature}' does not "
-            f"give the model's outputs, before any quantization: {probe}: "
-            f"{worst.where} differs by {worst.worst:.3g}. A layer computes "
-            "otherwise in a graph, or, within `TimeDistributed`, depends on "
-            "the other examples of its batch. If that is rounding, allow more "
-            "by `tolerance` (--tolerance)"
-        )
-
-
 def _run(
     signature: Signature, probes: Probes, reference: Reference, memory: Memory
 ) -> None:
@@ -504,6 +443,9 @@ def _longest_taken(
     return taken or None
 
 
+_PADDING = 8  # zeros, to see whether they matter
+
+
 def _padding_matters(
     signature: Signature, reference: Reference, memory: Memory
 ) -> bool:
@@ -544,6 +486,226 @@ def _padding_matters(
             if found.worst > 10 * reference.tolerance:
                 return True
     return False
+
+
+_REMEDY = (
+    "An exported model must give the same outputs for the same inputs. Build "
+    "recurrent layers with stateful=False, draw random numbers and change "
+    "variables only if `training` is true, or make the state or the noise an "
+    "input"
+)
+
+# To add to a variable, to see whether outputs depend on it. One in 8 bits too.
+_FAR = 2**20 + 1
+
+
+@contextlib.contextmanager
+def restored(signatures: Sequence[Signature]) -> Iterator[None]:
+    """Gives variables their values back, once the models have been run.
+
+    Some of Keras's layers of augmentation count what they draw also where they
+    do not use it, and files hold what was there before.
+    """
+    variables = list(
+        {
+            id(variable): variable
+            for signature in signatures
+            for variable in _variables(signature.model)
+        }.values()
+    )
+    before = _values(variables)
+    yield
+    for variable, old, new in zip(
+        variables, before, _values(variables), strict=True
+    ):
+        if not _same(old, new):
+            variable.assign(old)
+
+
+def check_repeatable(
+    signatures: Sequence[Signature],
+    probes: Sequence[Probe],
+    tolerance: float,
+    memory: Memory,
+) -> None:
+    """Runs each model once more, on the smallest of its probes.
+
+    A model that counts its calls, keeps a state or draws random numbers gives
+    others then, and a file of it would be blamed for them.
+
+    Args:
+        signatures: Those of the models.
+        probes: What they were run with.
+        tolerance: The largest difference that passes.
+        memory: What has run the models.
+
+    Raises:
+        ExportVerificationError: Outputs differ, or a variable changed that
+            they depend on.
+    """
+    by_name = {each.name: each for each in signatures}
+    smallest: dict[int, tuple[Signature, Inputs]] = {}
+    for probe in sorted(probes, key=_size):
+        inputs, signature = probe.inputs, by_name[probe.signature]
+        while signature.origin is not None:
+            inputs = signature.origin.ask(inputs)
+            signature = signature.origin.signature
+        smallest.setdefault(id(signature), (signature, inputs))
+    # Several threads may add in another order: a tolerance of 0 is for the
+    # file alone.
+    tolerance = max(tolerance, TOLERANCE)
+    layers = {key: _layers(each) for key, (each, _) in smallest.items()}
+    checked: set[int] = set()
+    for key in sorted(layers, key=lambda key: -len(layers[key])):
+        if not layers[key] or not layers[key] <= checked:
+            checked |= layers[key]  # a part of a model is checked with it
+            _check_repeats(*smallest[key], memory, tolerance)
+
+
+def _layers(signature: Signature) -> set[int]:
+    """The ids of a model's layers, without models that are graphs of them."""
+    return {
+        id(layer)
+        for layer in layers_within(signature.model)
+        if not getattr(layer, "inputs", None)
+    }
+
+
+def _check_repeats(
+    signature: Signature, inputs: Inputs, memory: Memory, tolerance: float
+) -> None:
+    first = memory.run(signature, inputs)
+    model: Any = signature.model
+    variables = _variables(model)
+    before = _values(variables)
+    second = memory.run_again(signature, inputs)
+    changed = [
+        variable
+        for variable, old, new in zip(
+            variables, before, _values(variables), strict=True
+        )
+        if not _same(old, new)
+    ]
+    found = difference(first, second, scales_of([first, second]))
+    if found.worst <= tolerance:
+        # Their outputs agree, whatever they have drawn.
+        seeds = _seeds(model)
+        changed = [each for each in changed if id(each) not in seeds]
+        if not changed:
+            return
+        if not _depends(signature, inputs, memory, first, changed, tolerance):
+            return
+    outputs = (
+        f"{found.where} differs by {found.worst:.3g}"
+        if found.worst > tolerance
+        else "a variable that outputs depend on has another value"
+    )
+    raise ExportVerificationError(
+        f"Model '{model.name}' changes by being run: on the same "
+        f"{describe(inputs)}, {outputs} the second time. "
+        f"{_cause(model, changed)}. {_REMEDY}"
+    )
+
+
+def _depends(
+    signature: Signature,
+    inputs: Inputs,
+    memory: Memory,
+    first: dict[str, Any],
+    variables: Sequence[Any],
+    tolerance: float,
+) -> bool:
+    """Whether other values of the variables give other outputs than these.
+
+    What a variable is by one more run moves outputs by little, or by nothing
+    until it has been counted far enough.
+    """
+    kept = _values(variables)
+    for variable, value in zip(variables, map(np.asarray, kept), strict=True):
+        variable.assign(value + np.asarray(_FAR).astype(value.dtype))
+    try:
+        other = memory.run_again(signature, inputs)
+    except ValueError:  # the model does not take such values
+        return True
+    finally:
+        for variable, value in zip(variables, kept, strict=True):
+            variable.assign(value)
+    return difference(first, other, scales_of([first, other])).worst > tolerance
+
+
+def _size(probe: Probe) -> float:
+    """How many numbers it has; one of none shows nothing, and comes last."""
+    return sum(array.size for array in probe.inputs.values()) or math.inf
+
+
+def _variables(model: Any) -> list[Any]:
+    """All variables of a model, once each; Keras's list has no metrics'."""
+    metrics = [
+        variable
+        for layer in layers_within(model)
+        for variable in layer.metrics_variables
+    ]
+    return list({id(each): each for each in model.variables + metrics}.values())
+
+
+def _seeds(model: Any) -> set[int]:
+    """The ids of the states of seed generators: variables, but no weights."""
+    return set(map(id, model.variables)) - set(map(id, model.weights))
+
+
+def _values(variables: Sequence[Any]) -> list[Any]:
+    """Variables as they are now; TensorFlow copies them when it writes."""
+    return [variable.value.read_value() for variable in variables]
+
+
+def _same(old: Any, new: Any) -> bool:
+    one, other = np.asarray(old), np.asarray(new)
+    # What nothing wrote to lies where it lay, and may be large.
+    return np.may_share_memory(one, other) or np.array_equal(one, other)
+
+
+def _cause(model: Any, changed: Sequence[Any]) -> str:
+    """Which layers changed their variables, innermost, in words."""
+    # `model.variables` has no states of recurrent layers.
+    stateful = [
+        f"layer '{layer.name}' ({type(layer).__name__}) is stateful"
+        for layer in layers_within(model)
+        if getattr(layer, "stateful", False)
+    ]
+    if not changed and not stateful:
+        return (
+            "None of its variables changed: the code of a layer draws random "
+            "numbers, or keeps something in Python"
+        )
+    names = stateful
+    for variable in changed:
+        owners = [
+            layer
+            for layer in layers_within(model)
+            if any(variable is each for each in _variables(layer))
+        ]
+        owner = min(owners, key=lambda layer: len(_variables(layer)))
+        names.append(
+            f"layer '{owner.name}' ({type(owner).__name__}) changes its "
+            f"variable '{variable.name}'"
+        )
+    text = ", ".join(dict.fromkeys(names))
+    return text[0].upper() + text[1:]
+
+
+# Each operator of a model rounds by up to 2**-24 of its numbers, which grows
+# where large ones cancel. Inputs that are moved at random by 16 times as much
+# show how far: rounding may move the outputs four times as far as these do.
+_MOVED = 2.0**-20
+_ALLOWED = 4
+# A sum of n equal numbers, such as the mean of an image of one colour, may be
+# off by n roundings in one direction. Weights that are moved by as much show
+# how far these go, and what rounds where all inputs are zeros.
+_ROUNDING = 2.0**-24
+# One draw may happen to move an output by next to nothing: see `allowance.py`.
+_DRAWS = 8
+# Of a prime length, so that no kernel has the same signs in each row.
+_SIGNS = np.random.default_rng(0).choice([-1.0, 1.0], 65_521)
 
 
 def _with_extremes(
@@ -680,3 +842,139 @@ def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
         return np.array(np.max(distances, initial=0))
     largest = np.max(distances.reshape(count, -1), axis=1, initial=0)
     return largest.reshape(-1, *[1] * (value.ndim - 1))
+
+
+# What to do where a mode rounds too much, by the mode.
+_REMEDIES = {
+    "float16": "Leave out `quantization` (--quantization)",
+    BY_KERAS: "Export the model as it was before `quantize()`",
+    **dict.fromkeys(
+        ("int8", "int8-static"),
+        "Use quantization='float16' (--quantization float16), which rounds "
+        "less, or leave it out",
+    ),
+}
+
+
+def _check_allowed(
+    reference: Reference, allowed: float, losses: Mapping[str, float]
+) -> None:
+    """Raises `ExportVerificationError` where any outputs would pass."""
+    for signature, kinds in reference.kinds.items():
+        for name, kind in kinds.items():
+            if kind.name == SCORES and allowed >= 1:
+                limit = f"scores by up to {allowed:.3g}"
+            elif kind.name == VECTORS and losses[VECTORS] >= 1:
+                limit = (
+                    "vectors down to a cosine of "
+                    f"{max(1 - losses[VECTORS], -1):.2g}"
+                )
+            else:
+                continue
+            raise ExportVerificationError(
+                f"Quantization ({reference.quantization}) may change "
+                f"{limit} in signature '{signature}', output '{name}', as "
+                "measured by moving the model's weights as far as it rounds "
+                "them: any file would pass. "
+                + _REMEDIES.get(reference.quantization or "", "")
+                + (
+                    ""
+                    if any(probe.is_sample for probe in reference.probes)
+                    else ". Outputs of real inputs may change less than those "
+                    "of invented ones: give some by `samples` (--samples)"
+                )
+            )
+
+
+def _rounding(reference: Reference) -> list[float]:
+    """How far float32 may move a row of each kind of `MOVED`."""
+    return [
+        max(
+            (
+                rounding(kind, probe.outputs[name], TOLERANCE)
+                for probe in reference.held
+                for name, found in reference.kinds.get(
+                    probe.signature, {}
+                ).items()
+                if found.name == kind
+            ),
+            default=0.0,
+        )
+        for kind in MOVED
+    ]
+
+
+def _movement(reference: Reference) -> Callable[[], np.ndarray]:
+    """A function that measures how far the models' outputs have moved.
+
+    As the largest difference of a number, and as the movement of a row of each
+    kind of `MOVED`.
+    """
+    # Run often: as graphs, which read the weights as they are then.
+    retraces = reference.retraces
+    models = {
+        each.name: graph_of(each)
+        for each in reference.signatures
+        if each.name not in retraces
+    }
+
+    def run(probe: Probe) -> dict[str, Any]:
+        retrace = retraces.get(probe.signature)
+        if retrace is None:
+            return models[probe.signature](probe.inputs)
+        # One other choice, and nothing that follows could be compared.
+        return retrace(probe.inputs, probe.outputs, FORCED)
+
+    scales = reference.scales
+    kinds = reference.kinds
+
+    # From the graph's own: what else its outputs differ by is not the weights'.
+    unmoved = [(probe, run(probe)) for probe in reference.held]
+    for probe, found in unmoved:
+        # Where Keras rounds to int8 itself, a sum that rounds otherwise in the
+        # graph may fall to the other side of a half.
+        if (
+            probe.signature not in retraces
+            and reference.quantization != BY_KERAS
+        ):
+            _check_graph(probe, found, reference)
+
+    def moved_by() -> np.ndarray:
+        moved = np.zeros(1 + len(MOVED))
+        for probe, first in unmoved:
+            found = difference(
+                first,
+                run(probe),
+                scales[probe.signature],
+                rounded=True,
+                kinds=kinds.get(probe.signature),
+            )
+            if math.isfinite(found.worst):
+                rows = [found.lost.get(kind, Loss()).most for kind in MOVED]
+                moved = np.maximum(moved, [found.worst, *map(movement, rows)])
+        return moved
+
+    return moved_by
+
+
+def _check_graph(
+    probe: Probe, found: Mapping[str, Any], reference: Reference
+) -> None:
+    """Raises `ExportVerificationError` where a graph is not its model."""
+    numbers = {
+        name: value
+        for name, value in probe.outputs.items()
+        if "float" in value.dtype.name  # of others, ties may fall otherwise
+    }
+    worst = difference(numbers, found, reference.scales[probe.signature])
+    # Beyond what a deep model rounds otherwise in a graph. A tolerance of 0 is
+    # for the file alone.
+    if worst.worst > max(reference.tolerance, 100 * TOLERANCE):
+        raise ExportVerificationError(
+            f"The graph of the model in signature '{probe.signature}' does not "
+            f"give the model's outputs, before any quantization: {probe}: "
+            f"{worst.where} differs by {worst.worst:.3g}. A layer computes "
+            "otherwise in a graph, or, within `TimeDistributed`, depends on "
+            "the other examples of its batch. If that is rounding, allow more "
+            "by `tolerance` (--tolerance)"
+        )

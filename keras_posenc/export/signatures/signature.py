@@ -9,7 +9,6 @@ import numpy as np
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.frozen import take_over
-from keras_posenc.export.model_protocol import Offers
 
 DEFAULT = "serving_default"
 
@@ -152,30 +151,3 @@ def trace(signature: Signature) -> Any:
         ) from error
     take_over(function)
     return function
-
-
-def offered(model: keras.Model) -> dict[str, keras.Model]:
-    """Returns the signatures that a model offers, by name; most have none.
-
-    Raises:
-        ValueError: `offered_signatures` returns no dict with `serving_default`.
-    """
-    offer = Offers.of(model).offered_signatures
-    if offer is None:
-        return {}
-    found: Any = offer()
-    if not isinstance(found, Mapping) or DEFAULT not in found:
-        raise ValueError(
-            f"`offered_signatures` of model '{model.name}' must return a dict "
-            f"of models by name, with '{DEFAULT}'. Received: {found!r}"
-        )
-    return dict(found)
-
-
-def offered_in_numbers(model: keras.Model) -> dict[str, keras.Model]:
-    """The first of these without strings, for runtimes that have none."""
-    for each in offered(model).values():
-        tensors = [*each.inputs, *keras.tree.flatten(each.output)]
-        if all(tensor.dtype != "string" for tensor in tensors):
-            return {DEFAULT: each}
-    return {}

@@ -53,7 +53,7 @@ def prepare(folder):
     from keras_posenc.export.graphs.shared_layers import trace_all
     from keras_posenc.export.probes.generate import Probe, Probes
     from keras_posenc.export.probes.reference import compute_reference
-    from keras_posenc.export.signatures.from_model import (
+    from keras_posenc.export.signatures.resolve import (
         resolve_numeric_signatures,
         resolve_signatures,
     )

@@ -16,7 +16,7 @@ from keras_posenc.export.formats.litert_quantize import MODES
 from keras_posenc.export.probes.generate import Probe, Probes
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.tolerance import allowed_difference
-from keras_posenc.export.signatures.from_model import resolve_signatures
+from keras_posenc.export.signatures.resolve import resolve_signatures
 from tests import reference
 
 pytestmark = pytest.mark.tensorflow

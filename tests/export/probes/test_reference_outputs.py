@@ -8,7 +8,7 @@ from keras import layers
 
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
 pytestmark = pytest.mark.tensorflow
 

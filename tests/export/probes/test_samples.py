@@ -11,11 +11,11 @@ from keras import layers, ops
 import keras_posenc as kp
 from keras_posenc.export.probes.generate import Probes, make_probes
 from keras_posenc.export.probes.samples import fit_samples
-from keras_posenc.export.signatures.from_model import (
+from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
+    resolve_serving_signatures,
     resolve_signatures,
 )
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
 
 pytestmark = pytest.mark.tensorflow
 

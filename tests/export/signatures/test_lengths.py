@@ -9,7 +9,7 @@ from keras import layers, ops
 import keras_posenc as kp
 from keras_posenc.export.probes.generate import make_probes
 from keras_posenc.export.probes.samples import fit_samples
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
 pytestmark = pytest.mark.tensorflow
 

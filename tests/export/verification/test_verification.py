@@ -23,7 +23,7 @@ from keras_posenc.export import worker_client as asking
 from keras_posenc.export.probes.compare import SCORES, Columns, Kind, difference
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc_worker import run
 
 pytestmark = pytest.mark.tensorflow
