@@ -149,9 +149,6 @@ class ExportedGenerator:
     ) -> list[dict[str, Any] | str]:
         """The outputs for each case, or why there are none."""
         inspection = self.inspection
-        kind = inspection.kind
-        if kind == "litert" and inspection.foreign_operators:
-            kind = "litert_flex"
         limits = Limits(
             # What its loop needs, nobody knows here.
             memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
@@ -161,7 +158,12 @@ class ExportedGenerator:
         )
         try:
             response, outputs = ask(
-                kind, inspection.path, cases, limits, None, times=1
+                inspection.runtime,
+                inspection.path,
+                cases,
+                limits,
+                None,
+                times=1,
             )
         except ExportVerificationError as error:
             longest = max(map(len, rows))

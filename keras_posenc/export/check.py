@@ -1,5 +1,6 @@
 """Compares an exported model's outputs with the model's."""
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.compare import (
     Columns,
@@ -162,6 +164,43 @@ def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
     return "", None
 
 
+def _check_readers(
+    reference: Reference,
+    response: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+) -> None:
+    """Raises `ExportVerificationError` where Python gets other outputs."""
+    scales = reference.scales
+    for index, by_python in response.get("by_python", {}).items():
+        probe = reference.probes[int(index)]
+        served = response["cases"][int(index)]
+        if "error" in served:
+            continue  # which is reported in its place
+        wanted = {
+            name: decode(value, outputs)
+            for name, value in served["outputs"].items()
+        }
+        found = compare(
+            dataclasses.replace(probe, outputs=wanted),
+            # The file may be of another model, with other outputs.
+            {**dict.fromkeys(wanted, 1.0), **scales[probe.signature]},
+            by_python,
+            outputs,
+            reference,
+            Columns(),
+        )
+        if found.worst_difference > reference.tolerance:
+            raise ExportVerificationError(
+                "The artifact answers servers and Python differently: "
+                f"signature '{probe.signature}', {probe}: "
+                + (
+                    found.error
+                    or f"{found.worst_output} differs by "
+                    f"{found.worst_difference:.3g}"
+                )
+            )
+
+
 def check(
     reference: Reference,
     inspection: Inspection,
@@ -179,7 +218,12 @@ def check(
         outputs: The arrays that the response refers to.
         allow_operators: Those that the user allowed it.
         other_writer: As for `verify`.
+
+    Raises:
+        ExportVerificationError: Python gets other outputs of a SavedModel than
+            a server.
     """
+    _check_readers(reference, response, outputs)
     columns = Columns()
     cases = [
         compare(

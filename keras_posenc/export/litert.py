@@ -12,6 +12,7 @@ from keras_posenc.export.formats.mediapipe import check_task, require_schema
 from keras_posenc.export.pipeline import Request, export
 from keras_posenc.export.publish import check_file
 from keras_posenc.export.report import Artifact
+from keras_posenc.export.signatures.resolve import check_model
 
 
 def export_litert(
@@ -122,6 +123,7 @@ def export_litert(
     'model.tflite'
     """
     require_tensorflow_backend("export_litert")
+    check_model(model)
     check_task(task, labels)
     if task is not None:
         require_schema()
@@ -130,11 +132,11 @@ def export_litert(
         model,
         LiteRT(
             path,
-            quantization=quantization,
-            representative=representative,
-            task=task,
-            labels=labels,
-            allow_flex=allow_flex,
+            quantization,
+            representative,
+            task,
+            labels,
+            allow_flex,
         ),
         path.parent,
         Request(

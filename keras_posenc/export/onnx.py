@@ -12,6 +12,7 @@ from keras_posenc.export.formats.onnx_convert import require_onnx
 from keras_posenc.export.pipeline import Request, export
 from keras_posenc.export.publish import check_file
 from keras_posenc.export.report import Artifact
+from keras_posenc.export.signatures.resolve import check_model
 
 
 def export_onnx(
@@ -68,6 +69,7 @@ def export_onnx(
             Nothing is left behind.
     """
     require_tensorflow_backend("export_onnx")
+    check_model(model)
     require_onnx()
     path = check_file(path, ".onnx")
     return export(

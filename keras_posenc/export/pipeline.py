@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import keras
 
 from keras_posenc.export.check import check, check_signatures
-from keras_posenc.export.errors import check_verify
+from keras_posenc.export.errors import ExportVerificationError, check_verify
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.inspect import (
     Inspection,
@@ -25,6 +25,7 @@ from keras_posenc.export.operators import check_known
 from keras_posenc.export.probes.generate import Probe, Probes
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.processes import Isolated
 from keras_posenc.export.publish import (
     check_unchanged,
     publish_file,
@@ -33,9 +34,13 @@ from keras_posenc.export.publish import (
 )
 from keras_posenc.export.record import make_record, record_path, try_to_record
 from keras_posenc.export.report import Artifact, VerificationReport
-from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.worker_client import ask, limits_of
+from keras_posenc.export.worker_client import (
+    ask,
+    limits_of,
+    load_ahead,
+    start_tensorflow,
+)
 from keras_posenc.progress import progress
 from keras_posenc_worker.memory import give_back
 
@@ -63,18 +68,17 @@ class Request:
 class Format(Protocol):
     """A format's own part of an export, and of a verification.
 
-    What is defined here is right for a single file that a converter writes.
     `resolve` is called first, with the model frozen, and sets the attributes
-    from `signatures` on.
+    from `signatures` on. What is defined here is right for one file that a
+    converter writes.
 
     Attributes:
-        kind: As in `Inspection`.
         writing: What progress says while the file is written.
         path: Where an exported file appears; None in a verification.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before, and `verify` converts it again to compare
-            the contents. Else the file is written first, and loaded while the
-            model is run.
+            the contents. Else TensorFlow writes it first, and loads it while
+            the model is run.
         signatures: Those of the file, or those of them that are verified.
         in_float32: Whether a model of mixed precision was set to float32.
         quantization: The file's mode of quantization, or None.
@@ -84,7 +88,6 @@ class Format(Protocol):
         unverified: What of the file cannot be compared, in words.
     """
 
-    kind: str
     writing: str
     path: Path | None = None
     is_conversion: bool = True
@@ -97,17 +100,14 @@ class Format(Protocol):
     unverified: Sequence[str] = ()
 
     def resolve(
-        self,
-        model: keras.Model,
-        request: Request,
-        inspection: Inspection | None = None,
+        self, model: keras.Model, request: Request, found: Inspection | None
     ) -> None:
         """Finds the signatures, and checks what depends on them.
 
         Args:
             model: The model.
             request: What the caller says.
-            inspection: The file to verify; None in an export.
+            found: The file to verify; None in an export.
 
         Raises:
             ValueError: Arguments that do not fit the model.
@@ -117,41 +117,26 @@ class Format(Protocol):
     def write(self, path: Path) -> None:
         """Writes the signatures to a path at which nothing exists."""
 
-    def runtime(self) -> contextlib.AbstractContextManager[object]:
-        """Starts what runs the file, while the model is run."""
-        return contextlib.nullcontext()
-
-    def load(self, path: Path, inspection: Inspection | None = None) -> None:
-        """Has the runtime load the file, while the model is run.
-
-        Args:
-            path: The file.
-            inspection: What it is; None if it was written just now.
-        """
-        return None
-
     def complete(
-        self, path: Path, reference: Reference | None, inspection: Inspection
+        self, path: Path, reference: Reference | None, found: Inspection
     ) -> Inspection:
         """Adds what the reference outputs go into; returns the inspection."""
-        return inspection
+        return found
 
-    def run(
-        self, reference: Reference, inspection: Inspection
-    ) -> tuple[dict[str, Any], Mapping[str, Any]]:
-        """Runs the file in the worker; returns its response, and arrays."""
-        limits = limits_of(reference, inspection)
-        return ask(
-            self.kind, inspection.path, reference.probes, limits, runtime=None
-        )
+    def contents(self) -> Any:
+        """Returns what `compare_contents` needs, while the file is run."""
+        return None
 
     def compare_contents(
-        self,
-        reference: Reference,
-        inspection: Inspection,
-        response: Mapping[str, Any],
+        self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
         """Compares weights and graph with what the model becomes.
+
+        Args:
+            reference: The model's outputs.
+            found: The file.
+            response: Of the worker that ran it.
+            own: The model's `contents`.
 
         Returns:
             `altered`, `rewritten` and `folded` of `VerificationReport`.
@@ -174,12 +159,12 @@ class Format(Protocol):
     def publish(
         self,
         staged: Path,
-        inspection: Inspection,
+        found: Inspection,
         reference: Reference | None,
         report: VerificationReport | None,
         step: Step,
     ) -> Artifact:
-        """Makes the verified file appear in one step, with its record."""
+        """Makes the file appear in one step, with its record."""
         assert self.path is not None
         record = None if report is None else make_record(report, staged)
         publish_file(staged, self.path)
@@ -193,31 +178,21 @@ class Format(Protocol):
 def export(
     model: keras.Model, format: Format, folder: Path, request: Request
 ) -> Artifact:
-    """Exports a model: writes, runs, compares and publishes a file.
+    """Writes, runs, compares and publishes a file, or the folder of a version.
 
-    Args:
-        model: The model.
-        format: What of the format.
-        folder: Where the file, or the folder of a version, is to appear.
-        request: What the caller says.
-
-    Raises:
-        ValueError: Arguments that do not fit the model.
-        ExportError: The format cannot hold the model, or it cannot be written.
-        ExportVerificationError: The file does not give the model's outputs.
+    It appears in `folder`. Raises what the exports do.
     """
     check_verify(request.verify, request.samples)
     check_operators(request.allow_operators)
     check_known(request.allow_operators)
-    check_model(model)
     reference = report = writing = None
     with FrozenModel(model, request.signatures):
-        format.resolve(model, request)
+        format.resolve(model, request, None)
         probes = _probes(format, request) if request.verify else None
         with (
             progress(request.verbose) as step,
             staging_beside(folder) as staged,
-            format.runtime() if probes else contextlib.nullcontext(),
+            _runtime(format, request) as runtime,
             ThreadPoolExecutor(1) as pool,
         ):
 
@@ -232,54 +207,52 @@ def export(
             if not format.is_conversion:
                 writing = write()
             if probes is not None:
-                if writing is not None:
-                    format.load(staged)
+                if runtime is not None:
+                    load_ahead(runtime, staged)
                 reference = _reference(format, probes, step)
                 give_back()
-            # Late, where samples that are no inputs of the model are to be
-            # reported before a conversion.
+            # A conversion only now: samples may be no inputs of the model.
             writing = writing or write()
-            inspection = format.complete(staged, reference, writing.result())
+            found = format.complete(staged, reference, writing.result())
             if reference is not None:
-                report = _report(format, reference, inspection, request, step)
-            return format.publish(staged, inspection, reference, report, step)
+                report = _report(
+                    format, reference, found, runtime, request, step
+                )
+            return format.publish(staged, found, reference, report, step)
 
 
 def verify(
     model: keras.Model, format: Format, path: Path, request: Request
 ) -> VerificationReport:
-    """Compares a file with its model, as `export` compares what it wrote.
-
-    Args:
-        model: The model.
-        format: What is the format's own.
-        path: The file, or the folder of a version.
-        request: What the caller says.
-
-    Raises:
-        ValueError: Arguments that do not fit the model or the file.
-        ExportVerificationError: The file cannot be run, or was changed
-            meanwhile; or the model's own outputs change by being run.
-    """
+    """Compares a file with its model, as `export` compares what it wrote."""
     check_operators(request.allow_operators)
-    check_model(model)
     with (
         FrozenModel(model, request.signatures),
         progress(request.verbose) as step,
     ):
         step(f"Reading {path}")
         before = stamp(path)
-        inspection = inspect_safe(path, request.allow_operators)
-        format.resolve(model, request, inspection)
+        found = inspect_safe(path, request.allow_operators)
+        format.resolve(model, request, found)
         probes = _probes(format, request)
-        with format.runtime():
-            format.load(path, inspection)
+        with _runtime(format, request) as runtime:
+            if runtime is not None:
+                load_ahead(runtime, path, limits_of(None, found))
             reference = _reference(format, probes, step)
             check_unchanged(path, before)  # or another one would be run
-            report = _report(format, reference, inspection, request, step)
+            report = _report(format, reference, found, runtime, request, step)
         record = make_record(report, path) if report.passed else None
         check_unchanged(path, before)
         return try_to_record(report, record, path)
+
+
+def _runtime(
+    format: Format, request: Request
+) -> contextlib.AbstractContextManager[Isolated | None]:
+    """Starts the worker that loads TensorFlow while the model is run."""
+    if format.is_conversion or not request.verify:
+        return contextlib.nullcontext()
+    return start_tensorflow()
 
 
 def _probes(format: Format, request: Request) -> Probes:
@@ -306,7 +279,8 @@ def _reference(format: Format, probes: Probes, step: Step) -> Reference:
 def _report(
     format: Format,
     reference: Reference,
-    inspection: Inspection,
+    found: Inspection,
+    runtime: Isolated | None,
     request: Request,
     step: Step,
 ) -> VerificationReport:
@@ -316,23 +290,43 @@ def _report(
         ExportVerificationError: It cannot be run; or, in an export, it does not
             pass.
     """
+    is_own = format.path is not None
     step("Verifying it in a fresh process")
-    check_signatures(reference.signatures, inspection)
-    response, outputs = format.run(reference, inspection)
+    check_signatures(reference.signatures, found)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            ask,
+            found.runtime,
+            found.path,
+            reference.probes,
+            limits_of(reference, found),
+            runtime,
+            # Python runs the same functions of the same values of what was
+            # written just now.
+            by_python=not is_own,
+        )
+        own = format.contents()  # meanwhile
+        response, outputs = running.result()
+    if any("Flex delegate" in x.get("error", "") for x in response["cases"]):
+        raise ExportVerificationError(
+            "The file needs operators of TensorFlow's own "
+            f"({', '.join(found.foreign_operators)}), and the interpreter "
+            "installed here has no Flex delegate to run them. Export with "
+            "verify=False (--no-verify), and verify where there is one"
+        )
     report = check(
         reference,
-        inspection,
+        found,
         response,
         outputs,
         request.allow_operators,
         request.other_writer,
     )
-    is_own = format.path is not None
     if not format.is_conversion or (report.passed and not is_own):
         if format.is_conversion:
             step("Comparing it with a conversion of the model")
         altered, rewritten, folded = format.compare_contents(
-            reference, inspection, response
+            reference, found, response, own
         )
         report = dataclasses.replace(
             report, altered=altered, rewritten=rewritten, folded=folded
@@ -340,7 +334,7 @@ def _report(
     if is_own:
         report.require_success()
     if report.passed:
-        count, notes = format.run_further(inspection.path, reference, step)
+        count, notes = format.run_further(found.path, reference, step)
         report = dataclasses.replace(
             report, mediapipe=count, notes=[*report.notes, *notes]
         )

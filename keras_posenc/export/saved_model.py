@@ -17,6 +17,7 @@ from keras_posenc.export.publish import (
     check_version,
 )
 from keras_posenc.export.report import Artifact
+from keras_posenc.export.signatures.resolve import check_model
 
 
 def export_saved_model(
@@ -142,6 +143,7 @@ def export_saved_model(
     '1'
     """
     require_tensorflow_backend("export_saved_model")
+    check_model(model)
     check_keep(keep)
     path = as_path("base_path", base_path)
     if path.suffix == ".tflite":

@@ -16,6 +16,7 @@ from keras_posenc.export.inspect import locate
 from keras_posenc.export.publish import check_no_pattern
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.compiled import resolve_compiled
+from keras_posenc.export.signatures.resolve import check_model
 
 
 def verify(
@@ -129,6 +130,7 @@ def verify(
             by being run.
     """
     require_tensorflow_backend("verify")
+    check_model(model)
     path, kind = locate(artifact)
     if kind != "saved_model" and resolve_compiled(compiled) is not None:
         raise ValueError(

@@ -1,6 +1,6 @@
 """What is ONNX's own in an export and a verification."""
 
-from collections.abc import Mapping
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +21,22 @@ from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size
 
 
+@dataclasses.dataclass
 class Onnx(Format):
     """An ONNX file, of one signature."""
 
-    kind = "onnx"
+    path: Path | None = None
     writing = "Converting to ONNX"
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
-
     def resolve(
-        self,
-        model: keras.Model,
-        request: Request,
-        inspection: Inspection | None = None,
+        self, model: keras.Model, request: Request, found: Inspection | None
     ) -> None:
         """Finds the signature, whose outputs have no names of inputs."""
+        self.samples = request.samples
         self.signatures = with_distinct_names(
             resolve_numeric_signatures(model, request.signatures)
         )
-        if inspection is None:
+        if found is None:
             if len(self.signatures) != 1:
                 raise ValueError(
                     "`signatures` must be one for an ONNX file. Received: "
@@ -51,7 +47,6 @@ class Onnx(Format):
                 "ONNX",
                 "export_saved_model keeps them in files of their own",
             )
-        self.samples = request.samples
         self.in_float32 = to_float32(self.signatures)
         if is_quantized(self.signatures):
             self.quantization = BY_KERAS
@@ -62,10 +57,7 @@ class Onnx(Format):
         convert(signature, path)
 
     def compare_contents(
-        self,
-        reference: Reference,
-        inspection: Inspection,
-        response: Mapping[str, Any],
+        self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
         """Compares the file with what the model becomes when converted."""
-        return onnx_proof.compare_with_conversion(reference, inspection)
+        return onnx_proof.compare_with_conversion(reference, found)

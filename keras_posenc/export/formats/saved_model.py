@@ -1,16 +1,13 @@
 """What a SavedModel has of its own in an export and a verification."""
 
-import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from keras_posenc.export.check import compare, unknown_labels
-from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.check import unknown_labels
 from keras_posenc.export.formats.savedmodel_card import CARD_FILE, model_card
 from keras_posenc.export.formats.savedmodel_serving import (
     check_warmup,
@@ -25,25 +22,17 @@ from keras_posenc.export.graphs.shared_layers import trace_all
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.inspect import Inspection, size_of
 from keras_posenc.export.pipeline import Format, Request, Step
-from keras_posenc.export.probes.compare import Columns
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.processes import Isolated
 from keras_posenc.export.publish import publish_version, writing_to
 from keras_posenc.export.record import add_record, make_record
 from keras_posenc.export.report import Artifact, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.worker_client import (
-    ask,
-    limits_of,
-    load_ahead,
-    start_tensorflow,
-)
-from keras_posenc_worker.codec import decode
 from keras_posenc_worker.contents import Contents
 
 
+@dataclasses.dataclass
 class SavedModel(Format):
     """The folder of a version, for TensorFlow Serving and for Python.
 
@@ -51,84 +40,52 @@ class SavedModel(Format):
     `labels` and `compiled`.
     """
 
-    kind = "saved_model"
+    path: Path | None = None
+    version: int | None = None
+    keep: int | None = None
+    labels: Any = None
+    compiled: Any = None
+    warmup: Any = None
+    batching: Any = None
+    requests: Sequence[Probe] = ()
+    functions: dict[str, Any] | None = None
     writing = "Writing the SavedModel"
     is_conversion = False
 
-    def __init__(
-        self,
-        path: Path | None = None,
-        *,
-        version: int | None = None,
-        keep: int | None = None,
-        labels: Any = None,
-        compiled: Any = None,
-        warmup: Any = None,
-        batching: Any = None,
-    ) -> None:
-        self.path = path
-        self._version = version
-        self._keep = keep
-        self._labels = labels
-        self._compiled = compiled
-        self._warmup = warmup
-        self._batching = batching
-        self._requests: list[Probe] = []
-        self._functions: dict[str, Any] | None = None
-        self._runtime: Isolated | None = None
-        self._contents: Mapping[str, Contents] = {}
-
     def resolve(
-        self,
-        model: keras.Model,
-        request: Request,
-        inspection: Inspection | None = None,
+        self, model: keras.Model, request: Request, found: Inspection | None
     ) -> None:
-        """Finds the signatures of a server, and what it reads beside them."""
+        """Finds the signatures for a server, and what it reads with them."""
         self.samples = request.samples
         self.signatures = resolve_serving_signatures(
-            model, request.signatures, self._labels, self._compiled
+            model, request.signatures, self.labels, self.compiled
         )
-        if inspection is not None:
-            if request.signatures is None:
-                self.signatures = [*_present(self.signatures, inspection)]
-            return
-        check_warmup(self._warmup, request.verify)
-        if request.verify:
-            self.fitted = fit_warmup(self._warmup, self.signatures)
-        self._batching = resolve_batching(self._batching, self.signatures)
+        if found is None:
+            check_warmup(self.warmup, request.verify)
+            if request.verify:
+                self.fitted = fit_warmup(self.warmup, self.signatures)
+            self.batching = resolve_batching(self.batching, self.signatures)
+        elif request.signatures is None:
+            self.signatures = [*_present(self.signatures, found)]
 
     def write(self, path: Path) -> None:
         """Traces the model, and has TensorFlow write its graph and weights."""
-        self._functions = write_saved_model(
+        self.functions = write_saved_model(
             self.signatures, path, has_serve=True
         )
 
-    @contextlib.contextmanager
-    def runtime(self) -> Iterator[None]:
-        """Starts TensorFlow in the worker."""
-        with start_tensorflow() as runtime:
-            self._runtime = runtime
-            yield
-
-    def load(self, path: Path, inspection: Inspection | None = None) -> None:
-        """Has TensorFlow load it, with limits if it was not written here."""
-        assert self._runtime is not None
-        limits = None if inspection is None else limits_of(None, inspection)
-        load_ahead(self._runtime, path, limits)
-
     def complete(
-        self, path: Path, reference: Reference | None, inspection: Inspection
+        self, path: Path, reference: Reference | None, found: Inspection
     ) -> Inspection:
         """Adds warm-up requests and the parameters of batching."""
         if reference is not None:
-            self._requests = warmup_probes(
-                self._warmup, self.fitted, reference, self._batching
+            self.requests = warmup_probes(
+                self.warmup, self.fitted, reference, self.batching
             )
-        write_warmup(self._requests, path, self._name)
-        if self._batching is not None:
-            write_batching(self._batching, path)
-        return dataclasses.replace(inspection, size_bytes=size_of(path))
+        write_warmup(self.requests, path, self._name)
+        if self.batching is not None:
+            write_batching(self.batching, path)
+        return dataclasses.replace(found, size_bytes=size_of(path))
 
     @property
     def _name(self) -> str:
@@ -136,50 +93,24 @@ class SavedModel(Format):
         assert self.path is not None
         return self.path.resolve().name
 
-    def run(
-        self, reference: Reference, inspection: Inspection
-    ) -> tuple[dict[str, Any], Mapping[str, Any]]:
-        """Runs it as servers do, and as Python does if it was written before.
-
-        Of what was written just now, it is seen anyway that Python runs the
-        same functions of the same values.
-        """
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(
-                ask,
-                self.kind,
-                inspection.path,
-                reference.probes,
-                limits_of(reference, inspection),
-                self._runtime,
-                by_python=self._functions is None,
-            )
-            self._contents = self.contents()  # meanwhile
-            response, outputs = running.result()
-        _check_readers(reference, response, outputs)
-        return response, outputs
-
-    def contents(self) -> Mapping[str, Contents]:
+    def contents(self) -> dict[str, Contents]:
         """Returns what the signatures must be made of, by name.
 
         The weights alone, where their functions were written just now.
         """
-        if self._functions is not None:
-            return contents_of(self.signatures, self._functions, is_all=False)
+        if self.functions is not None:
+            return contents_of(self.signatures, self.functions, is_all=False)
         return contents_of(self.signatures, trace_all(self.signatures))
 
     def compare_contents(
-        self,
-        reference: Reference,
-        inspection: Inspection,
-        response: Mapping[str, Any],
+        self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
         """Compares weights, tables, constants and graph, and `serve`."""
         import tensorflow as tf
 
-        labels = unknown_labels(reference, inspection)
+        labels = unknown_labels(reference, found)
         altered, rewritten, folded = compare_contents(
-            self._contents,
+            own,
             response["contents"],
             {each.partition("/")[0] for each in labels},
         )
@@ -189,14 +120,14 @@ class SavedModel(Format):
                 f"and this is {tf.__version__})"
             )
         altered += _compare_serve(
-            reference, inspection, labels, response.get("serve")
+            reference, found, labels, response.get("serve")
         )
         return altered, rewritten, folded
 
     def publish(
         self,
         staged: Path,
-        inspection: Inspection,
+        found: Inspection,
         reference: Reference | None,
         report: VerificationReport | None,
         step: Step,
@@ -206,21 +137,19 @@ class SavedModel(Format):
         card = model_card(
             self._name,
             self.signatures,
-            inspection,
+            found,
             report,
             reference,
-            self._labels,
-            self._batching,
-            len(self._requests),
+            self.labels,
+            self.batching,
+            len(self.requests),
         )
         with writing_to(self.path):
             (staged / CARD_FILE).write_text(card, encoding="utf-8")
         if report is not None:
             add_record(make_record(report, staged), staged)
             report = dataclasses.replace(report, size_bytes=size_of(staged))
-        path = publish_version(
-            staged, self.path, self._version, self._keep, step
-        )
+        path = publish_version(staged, self.path, self.version, self.keep, step)
         return Artifact.published(path, report)
 
 
@@ -238,43 +167,6 @@ def _present(
             and set(found[signature.name]["inputs"]) == set(signature.specs)
         ):
             yield signature
-
-
-def _check_readers(
-    reference: Reference,
-    response: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-) -> None:
-    """Raises `ExportVerificationError` where Python gets other outputs."""
-    scales = reference.scales
-    for index, by_python in response["by_python"].items():
-        probe = reference.probes[int(index)]
-        served = response["cases"][int(index)]
-        if "error" in served:
-            continue  # which is reported in its place
-        wanted = {
-            name: decode(value, outputs)
-            for name, value in served["outputs"].items()
-        }
-        found = compare(
-            dataclasses.replace(probe, outputs=wanted),
-            # The file may be of another model, with other outputs.
-            {**dict.fromkeys(wanted, 1.0), **scales[probe.signature]},
-            by_python,
-            outputs,
-            reference,
-            Columns(),
-        )
-        if found.worst_difference > reference.tolerance:
-            raise ExportVerificationError(
-                "The artifact answers servers and Python differently: "
-                f"signature '{probe.signature}', {probe}: "
-                + (
-                    found.error
-                    or f"{found.worst_output} differs by "
-                    f"{found.worst_difference:.3g}"
-                )
-            )
 
 
 def _compare_serve(

@@ -361,9 +361,9 @@ def judge(kind, path, expected, contents, unseen):
     import numpy as np
 
     import keras_posenc as kp
+    from keras_posenc.export import worker_client as asking
     from keras_posenc.export.check import check, check_signatures
     from keras_posenc.export.formats import litert_proof
-    from keras_posenc.export.formats.litert import LiteRT
     from keras_posenc.export.formats.saved_model import SavedModel
     from keras_posenc.export.inspect import inspect_safe
     from keras_posenc_worker import read_keras
@@ -387,13 +387,18 @@ def judge(kind, path, expected, contents, unseen):
     try:
         found = inspect_safe(path)
         check_signatures(expected.signatures, found)
-        format = LiteRT() if kind == "litert" else SavedModel()
-        format.contents = lambda: contents[kind]
-        response, outputs = format.run(expected, found)
+        response, outputs = asking.ask(
+            kind,
+            path,
+            expected.probes,
+            asking.limits_of(expected, found),
+            None,
+            by_python=True,
+        )
         report = check(expected, found, response, outputs)
         if kind == "saved_model":
-            altered, rewritten, _ = format.compare_contents(
-                expected, found, response
+            altered, rewritten, _ = SavedModel().compare_contents(
+                expected, found, response, contents[kind]
             )
             report = dataclasses.replace(
                 report, altered=altered, rewritten=rewritten
