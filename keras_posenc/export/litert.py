@@ -9,7 +9,7 @@ import keras
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.mediapipe import check_task, require_schema
-from keras_posenc.export.pipeline import Request, export
+from keras_posenc.export.pipeline import export
 from keras_posenc.export.publish import check_file
 from keras_posenc.export.report import Artifact
 from keras_posenc.export.signatures.resolve import check_model
@@ -131,16 +131,13 @@ def export_litert(
     return export(
         model,
         LiteRT(
-            path,
-            quantization,
-            representative,
-            task,
-            labels,
-            allow_flex,
-        ),
-        path.parent,
-        Request(
-            signatures=signatures,
+            path=path,
+            mode=quantization,
+            representative=representative,
+            task_name=task,
+            labels=labels,
+            allow_flex=allow_flex,
+            given=signatures,
             samples=samples,
             max_length=max_length,
             tolerance=tolerance,
@@ -149,4 +146,5 @@ def export_litert(
             verify=verify,
             verbose=verbose,
         ),
+        path.parent,
     )

@@ -9,7 +9,7 @@ import keras
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.onnx import Onnx
 from keras_posenc.export.formats.onnx_convert import require_onnx
-from keras_posenc.export.pipeline import Request, export
+from keras_posenc.export.pipeline import export
 from keras_posenc.export.publish import check_file
 from keras_posenc.export.report import Artifact
 from keras_posenc.export.signatures.resolve import check_model
@@ -74,14 +74,14 @@ def export_onnx(
     path = check_file(path, ".onnx")
     return export(
         model,
-        Onnx(path),
-        path.parent,
-        Request(
-            signatures=signatures,
+        Onnx(
+            path=path,
+            given=signatures,
             samples=samples,
             max_length=max_length,
             tolerance=tolerance,
             verify=verify,
             verbose=verbose,
         ),
+        path.parent,
     )

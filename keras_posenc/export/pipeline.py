@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import keras
 
@@ -47,14 +47,33 @@ from keras_posenc_worker.memory import give_back
 Step = Callable[[str], object]
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What callers say of an export or a verification, in any format.
+@dataclasses.dataclass(kw_only=True)
+class Format:
+    """What a format has of its own in an export, or in a verification.
 
-    The attributes are the arguments of `verify` and of the exports.
+    One object is for one call of `export` or `verify`. What is defined here is
+    right for one file that a converter writes.
+
+    Attributes:
+        path: Where an exported file appears; None in a verification.
+        given: The `signatures` of the caller; further attributes are arguments
+            of `verify` and of the exports, too, up to `verbose`.
+        signatures: Those of the file, or those of them that are verified: this
+            and what follows is set by `resolve`.
+        in_float32: Whether a model of mixed precision was set to float32.
+        quantization: The file's mode of quantization, or None.
+        fitted: Further samples, by the name of their signature.
+        extra: Probes whose outputs are known otherwise.
+        unverified: What of the file cannot be compared, in words.
+        writing: What progress says while the file is written.
+        is_conversion: Whether a converter writes the file. That takes long, so
+            the model is run before, and `verify` converts it again to compare
+            the contents. Else TensorFlow writes it first, and loads it while
+            the model is run.
     """
 
-    signatures: Mapping[str, Any] | None = None
+    path: Path | None = None
+    given: Mapping[str, Any] | None = None
     samples: Any = None
     max_length: int | None = None
     tolerance: float | None = None
@@ -63,59 +82,33 @@ class Request:
     other_writer: bool = False
     verify: bool = True
     verbose: int = True
-
-
-class Format(Protocol):
-    """A format's own part of an export, and of a verification.
-
-    `resolve` is called first, with the model frozen, and sets the attributes
-    from `signatures` on. What is defined here is right for one file that a
-    converter writes.
-
-    Attributes:
-        writing: What progress says while the file is written.
-        path: Where an exported file appears; None in a verification.
-        is_conversion: Whether a converter writes the file. That takes long, so
-            the model is run before, and `verify` converts it again to compare
-            the contents. Else TensorFlow writes it first, and loads it while
-            the model is run.
-        signatures: Those of the file, or those of them that are verified.
-        in_float32: Whether a model of mixed precision was set to float32.
-        quantization: The file's mode of quantization, or None.
-        samples: The caller's samples, as inputs of the signatures.
-        fitted: Further samples, by the name of their signature.
-        extra: Probes whose outputs are known otherwise.
-        unverified: What of the file cannot be compared, in words.
-    """
-
-    writing: str
-    path: Path | None = None
-    is_conversion: bool = True
     signatures: Sequence[Signature] = ()
     in_float32: bool = False
     quantization: str | None = None
-    samples: Any = None
-    fitted: Mapping[str, Sequence[Inputs]] = {}
+    fitted: Mapping[str, Sequence[Inputs]] = dataclasses.field(
+        default_factory=dict
+    )
     extra: Iterable[Probe] = ()
     unverified: Sequence[str] = ()
+    writing: ClassVar[str]
+    is_conversion: ClassVar[bool] = True
 
-    def resolve(
-        self, model: keras.Model, request: Request, found: Inspection | None
-    ) -> None:
+    def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and checks what depends on them.
 
         Args:
-            model: The model.
-            request: What the caller says.
+            model: The model, which is frozen.
             found: The file to verify; None in an export.
 
         Raises:
             ValueError: Arguments that do not fit the model.
             ExportError: The format cannot hold the model.
         """
+        raise NotImplementedError
 
     def write(self, path: Path) -> None:
         """Writes the signatures to a path at which nothing exists."""
+        raise NotImplementedError
 
     def complete(
         self, path: Path, reference: Reference | None, found: Inspection
@@ -141,7 +134,7 @@ class Format(Protocol):
         Returns:
             `altered`, `rewritten` and `folded` of `VerificationReport`.
         """
-        ...
+        raise NotImplementedError
 
     def run_further(
         self, path: Path, reference: Reference, step: Step
@@ -175,24 +168,22 @@ class Format(Protocol):
         return Artifact.published(self.path, report)
 
 
-def export(
-    model: keras.Model, format: Format, folder: Path, request: Request
-) -> Artifact:
+def export(model: keras.Model, format: Format, folder: Path) -> Artifact:
     """Writes, runs, compares and publishes a file, or the folder of a version.
 
     It appears in `folder`. Raises what the exports do.
     """
-    check_verify(request.verify, request.samples)
-    check_operators(request.allow_operators)
-    check_known(request.allow_operators)
+    check_verify(format.verify, format.samples)
+    check_operators(format.allow_operators)
+    check_known(format.allow_operators)
     reference = report = writing = None
-    with FrozenModel(model, request.signatures):
-        format.resolve(model, request, None)
-        probes = _probes(format, request) if request.verify else None
+    with FrozenModel(model, format.given):
+        format.resolve(model, None)
+        probes = _probes(format) if format.verify else None
         with (
-            progress(request.verbose) as step,
+            progress(format.verbose) as step,
             staging_beside(folder) as staged,
-            _runtime(format, request) as runtime,
+            _runtime(format) as runtime,
             ThreadPoolExecutor(1) as pool,
         ):
 
@@ -200,9 +191,7 @@ def export(
                 step(format.writing)
                 format.write(staged)
                 give_back()
-                return pool.submit(
-                    inspect_safe, staged, request.allow_operators
-                )
+                return pool.submit(inspect_safe, staged, format.allow_operators)
 
             if not format.is_conversion:
                 writing = write()
@@ -215,56 +204,51 @@ def export(
             writing = writing or write()
             found = format.complete(staged, reference, writing.result())
             if reference is not None:
-                report = _report(
-                    format, reference, found, runtime, request, step
-                )
+                report = _report(format, reference, found, runtime, step)
             return format.publish(staged, found, reference, report, step)
 
 
 def verify(
-    model: keras.Model, format: Format, path: Path, request: Request
+    model: keras.Model, format: Format, path: Path
 ) -> VerificationReport:
     """Compares a file with its model, as `export` compares what it wrote."""
-    check_operators(request.allow_operators)
-    with (
-        FrozenModel(model, request.signatures),
-        progress(request.verbose) as step,
-    ):
+    check_operators(format.allow_operators)
+    with FrozenModel(model, format.given), progress(format.verbose) as step:
         step(f"Reading {path}")
         before = stamp(path)
-        found = inspect_safe(path, request.allow_operators)
-        format.resolve(model, request, found)
-        probes = _probes(format, request)
-        with _runtime(format, request) as runtime:
+        found = inspect_safe(path, format.allow_operators)
+        format.resolve(model, found)
+        probes = _probes(format)
+        with _runtime(format) as runtime:
             if runtime is not None:
                 load_ahead(runtime, path, limits_of(None, found))
             reference = _reference(format, probes, step)
             check_unchanged(path, before)  # or another one would be run
-            report = _report(format, reference, found, runtime, request, step)
+            report = _report(format, reference, found, runtime, step)
         record = make_record(report, path) if report.passed else None
         check_unchanged(path, before)
         return try_to_record(report, record, path)
 
 
 def _runtime(
-    format: Format, request: Request
+    format: Format,
 ) -> contextlib.AbstractContextManager[Isolated | None]:
     """Starts the worker that loads TensorFlow while the model is run."""
-    if format.is_conversion or not request.verify:
+    if format.is_conversion or not format.verify:
         return contextlib.nullcontext()
     return start_tensorflow()
 
 
-def _probes(format: Format, request: Request) -> Probes:
+def _probes(format: Format) -> Probes:
     """Fits the test inputs to the signatures, some of which may have none."""
     probes = Probes.fit(
         format.signatures,
         format.samples,
-        request.max_length,
-        request.tolerance,
-        request.agreement,
+        format.max_length,
+        format.tolerance,
+        format.agreement,
         fitted=format.fitted,
-        are_default=request.signatures is None,
+        are_default=format.given is None,
         extra=format.extra,
     )
     format.signatures = probes.signatures
@@ -281,7 +265,6 @@ def _report(
     reference: Reference,
     found: Inspection,
     runtime: Isolated | None,
-    request: Request,
     step: Step,
 ) -> VerificationReport:
     """Runs the file, and compares its outputs and contents with the model's.
@@ -319,8 +302,8 @@ def _report(
         found,
         response,
         outputs,
-        request.allow_operators,
-        request.other_writer,
+        format.allow_operators,
+        format.other_writer,
     )
     if not format.is_conversion or (report.passed and not is_own):
         if format.is_conversion:

@@ -8,7 +8,7 @@ import keras
 
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.saved_model import SavedModel
-from keras_posenc.export.pipeline import Request, export
+from keras_posenc.export.pipeline import export
 from keras_posenc.export.publish import (
     as_path,
     check_base,
@@ -159,17 +159,14 @@ def export_saved_model(
     return export(
         model,
         SavedModel(
-            path,
+            path=path,
             version=version,
             keep=keep,
             labels=labels,
             compiled=compiled,
             warmup=warmup,
             batching=batching,
-        ),
-        path,
-        Request(
-            signatures=signatures,
+            given=signatures,
             samples=samples,
             max_length=max_length,
             tolerance=tolerance,
@@ -177,4 +174,5 @@ def export_saved_model(
             verify=verify,
             verbose=verbose,
         ),
+        path,
     )

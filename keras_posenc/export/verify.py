@@ -137,27 +137,23 @@ def verify(
             "`compiled` (--compiled) is of SavedModels. Received: "
             f"artifact='{artifact}'"
         )
+    arguments = {
+        "given": signatures,
+        "samples": samples,
+        "max_length": max_length,
+        "tolerance": tolerance,
+        "agreement": agreement,
+        "allow_operators": allow_operators,
+        "other_writer": other_writer,
+        "verbose": verbose,
+    }
     format: pipeline.Format
     if kind == "saved_model":
         check_no_pattern(path)
-        format = SavedModel(labels=labels, compiled=compiled)
+        format = SavedModel(labels=labels, compiled=compiled, **arguments)
     elif kind == "litert":
-        format = LiteRT(labels=labels)
+        format = LiteRT(labels=labels, **arguments)
     else:
         check_no_labels(labels, path)
-        format = Onnx()
-    return pipeline.verify(
-        model,
-        format,
-        path,
-        pipeline.Request(
-            signatures=signatures,
-            samples=samples,
-            max_length=max_length,
-            tolerance=tolerance,
-            agreement=agreement,
-            allow_operators=allow_operators,
-            other_writer=other_writer,
-            verbose=verbose,
-        ),
-    )
+        format = Onnx(**arguments)
+    return pipeline.verify(model, format, path)

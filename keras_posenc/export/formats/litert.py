@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
@@ -24,7 +24,7 @@ from keras_posenc.export.formats.mediapipe import (
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.pipeline import Format, Request, Step
+from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.publish import writing_to
@@ -33,42 +33,36 @@ from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.keras_internals import layers_within
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class LiteRT(Format):
     """A LiteRT file, of any signatures of numbers, or for a MediaPipe task.
 
     The arguments are those of `export_litert`; a verification has `labels`.
     """
 
-    path: Path | None = None
     mode: str | None = None
     representative: Any = None
     task_name: str | None = None
     labels: Sequence[str] | None = None
     allow_flex: bool = False
     task: TextTask | None = None
-    writing = "Converting to LiteRT"
+    writing: ClassVar[str] = "Converting to LiteRT"
 
-    def resolve(
-        self, model: keras.Model, request: Request, found: Inspection | None
-    ) -> None:
+    def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and the task if the file is for one."""
         if found is not None:
             self.mode = found.quantization
             self.task, self.unverified = packed_task(
-                model, found.path, request.signatures, self.labels
+                model, found.path, self.given, self.labels
             )
         elif self.task_name is not None:
             self.task = resolve_task(
-                model, self.task_name, self.labels, request.signatures
+                model, self.task_name, self.labels, self.given
             )
         if self.task is None:
-            self.samples = request.samples
-            self.signatures = resolve_numeric_signatures(
-                model, request.signatures
-            )
+            self.signatures = resolve_numeric_signatures(model, self.given)
         else:
-            self.samples, self.extra = self.task.probes(request.samples)
+            self.samples, self.extra = self.task.probes(self.samples)
             self.signatures = [self.task.signature]
         if found is None:
             self._check()

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
@@ -14,27 +14,23 @@ from keras_posenc.export.formats.onnx_convert import (
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.pipeline import Format, Request
+from keras_posenc.export.pipeline import Format
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class Onnx(Format):
     """An ONNX file, of one signature."""
 
-    path: Path | None = None
-    writing = "Converting to ONNX"
+    writing: ClassVar[str] = "Converting to ONNX"
 
-    def resolve(
-        self, model: keras.Model, request: Request, found: Inspection | None
-    ) -> None:
+    def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signature, whose outputs have no names of inputs."""
-        self.samples = request.samples
         self.signatures = with_distinct_names(
-            resolve_numeric_signatures(model, request.signatures)
+            resolve_numeric_signatures(model, self.given)
         )
         if found is None:
             if len(self.signatures) != 1:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
@@ -21,7 +21,7 @@ from keras_posenc.export.graphs.contents import compare_contents, contents_of
 from keras_posenc.export.graphs.shared_layers import trace_all
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.inspect import Inspection, size_of
-from keras_posenc.export.pipeline import Format, Request, Step
+from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.publish import publish_version, writing_to
@@ -32,7 +32,7 @@ from keras_posenc.export.signatures.signature import Signature
 from keras_posenc_worker.contents import Contents
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class SavedModel(Format):
     """The folder of a version, for TensorFlow Serving and for Python.
 
@@ -40,7 +40,6 @@ class SavedModel(Format):
     `labels` and `compiled`.
     """
 
-    path: Path | None = None
     version: int | None = None
     keep: int | None = None
     labels: Any = None
@@ -49,23 +48,20 @@ class SavedModel(Format):
     batching: Any = None
     requests: Sequence[Probe] = ()
     functions: dict[str, Any] | None = None
-    writing = "Writing the SavedModel"
-    is_conversion = False
+    writing: ClassVar[str] = "Writing the SavedModel"
+    is_conversion: ClassVar[bool] = False
 
-    def resolve(
-        self, model: keras.Model, request: Request, found: Inspection | None
-    ) -> None:
+    def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures for a server, and what it reads with them."""
-        self.samples = request.samples
         self.signatures = resolve_serving_signatures(
-            model, request.signatures, self.labels, self.compiled
+            model, self.given, self.labels, self.compiled
         )
         if found is None:
-            check_warmup(self.warmup, request.verify)
-            if request.verify:
+            check_warmup(self.warmup, self.verify)
+            if self.verify:
                 self.fitted = fit_warmup(self.warmup, self.signatures)
             self.batching = resolve_batching(self.batching, self.signatures)
-        elif request.signatures is None:
+        elif self.given is None:
             self.signatures = [*_present(self.signatures, found)]
 
     def write(self, path: Path) -> None:
