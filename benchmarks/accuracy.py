@@ -117,7 +117,7 @@ def _litert(mode: str, dim: int) -> Any:
 
     import keras_posenc as kp
     from keras_posenc.export.graphs.writing import write_saved_model
-    from keras_posenc.export.signatures.from_model import resolve_signatures
+    from keras_posenc.export.signatures.resolve import resolve_signatures
 
     inputs = keras.Input((None, dim), name="inputs")
     positions = keras.Input((None,), dtype="int32", name="positions")

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError, in_words
 from keras_posenc.export.inspect import Inspection, Tensor, inspect_safe
-from keras_posenc.export.probes.cases import Case
+from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.processes import MEMORY, MIB, Limits
 from keras_posenc.export.signatures.lengths import LENGTHS
 from keras_posenc.export.signatures.signature import DEFAULT
@@ -106,7 +106,7 @@ class ExportedGenerator:
         names: Sequence[str],
         batch: Sequence[int],
         noise: Any,
-    ) -> Case:
+    ) -> Probe:
         """The request of some rows, with as many more as its batch must have.
 
         Raises:
@@ -141,16 +141,13 @@ class ExportedGenerator:
             some = np.zeros((count, noise.shape[1]), noise.dtype)
             some[: len(batch)] = noise[batch[0] : batch[-1] + 1]
             inputs[NOISE] = some
-        return Case(self.signature, inputs, {})
+        return Probe(self.signature, inputs)
 
     def _outputs_of(
-        self, cases: Sequence[Case], rows: Sequence[Any]
+        self, cases: Sequence[Probe], rows: Sequence[Any]
     ) -> list[dict[str, Any] | str]:
         """Returns the outputs for each case, or why there are none."""
         inspection = self.inspection
-        kind = inspection.kind
-        if kind == "litert" and inspection.foreign_operators:
-            kind = "litert_flex"
         limits = Limits(
             # The memory that its loop needs is unknown here.
             memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
@@ -160,7 +157,12 @@ class ExportedGenerator:
         )
         try:
             response, outputs = ask(
-                kind, inspection.path, cases, limits, None, times=1
+                inspection.runtime,
+                inspection.path,
+                cases,
+                limits,
+                None,
+                times=1,
             )
         except ExportVerificationError as error:
             longest = max(map(len, rows))

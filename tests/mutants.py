@@ -389,7 +389,7 @@ VERIFICATION = [
         "::test_difference_of_two_outputs",
     ),
     Mutant(
-        "export/probes/cases.py",
+        "export/probes/tolerance.py",
         "tolerance x 100",
         "TOLERANCE = 1e-5",
         "TOLERANCE = 1e-3",
@@ -399,7 +399,7 @@ VERIFICATION = [
     Mutant(
         "export/probes/reference.py",
         "refusals are not told",
-        "expectations.refused.append(",
+        "reference.refused.append(",
         "[].append(",
         "export/verification/test_verification.py"
         "::test_lengths_that_the_model_does_not_take_are_told",

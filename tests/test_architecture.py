@@ -52,8 +52,8 @@ MAP[WORKER] = set()
 # Subpackages of export/ that may import little of it: what judges an exported
 # file not what writes it.
 EXPORT = {
-    "signatures": {"errors", "frozen", "units"},
-    "probes": {"errors", "signatures", "units"},
+    "signatures": {"errors", "frozen", "model_protocol", "units"},
+    "probes": {"errors", "model_protocol", "signatures", "units"},
 }
 
 # Where a package may be imported at all, and where only late: in a function.

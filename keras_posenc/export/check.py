@@ -1,63 +1,62 @@
-"""Runs an exported model and compares its outputs with the model's."""
+"""Compares an exported model's outputs with the model's."""
 
 import dataclasses
 import math
 import re
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.graphs.contents import compare_contents
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.probes.cases import Case, Expectations
-from keras_posenc.export.probes.compare import Columns, difference, settled
-from keras_posenc.export.probes.generate import but_for_rounding
-from keras_posenc.export.processes import Isolated
-from keras_posenc.export.report import CaseReport, VerificationReport, notes
-from keras_posenc.export.signatures.labels import is_labels
-from keras_posenc.export.signatures.names import in_code, input_code
-from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.worker_client import (
-    ask,
-    limits_of,
+from keras_posenc.export.probes.compare import (
+    Columns,
+    difference,
+    resolve_ties,
 )
+from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.reference import Reference
+from keras_posenc.export.report import CaseReport, VerificationReport, notes
+from keras_posenc.export.signatures.from_model import in_code, input_code
+from keras_posenc.export.signatures.labels import is_labels
+from keras_posenc.export.signatures.signature import Signature
 from keras_posenc_worker.codec import decode, to_bytes
-from keras_posenc_worker.contents import Contents
 
 
 def compare(
-    case: Case,
+    probe: Probe,
     scales: Mapping[str, float],
-    answer: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    expectations: Expectations,
+    response: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    reference: Reference,
     columns: Columns,
 ) -> CaseReport:
-    """How far an artifact's answer to one batch is from the model's."""
-    signature, description = case.signature, str(case)
-    expected: Mapping[str, Any] = case.answers
-    error = answer.get("error")
+    """Compares the outputs of an exported model for one probe.
+
+    Args:
+        probe: The inputs, and the model's outputs.
+        scales: The size of each output's numbers.
+        response: What the worker says of it: references to outputs, or an
+            error.
+        arrays: The arrays that it refers to.
+        reference: What the probe is one of.
+        columns: Takes up what was compared.
+    """
+    signature, description = probe.signature, str(probe)
+    expected: Mapping[str, Any] = probe.outputs
+    error = response.get("error")
     names = {
         name
-        for name in answer["outputs"]
+        for name in response["outputs"]
         if name in expected or not is_labels(name)
     }
     if error is None and names != set(expected):
         error = (
-            f"its outputs are {', '.join(sorted(answer['outputs']))}, the "
+            f"its outputs are {', '.join(sorted(response['outputs']))}, the "
             f"model's {', '.join(expected)}"
         )
-        if unnumbered(answer["outputs"]) == unnumbered(expected):
+        if unnumbered(response["outputs"]) == unnumbered(expected):
             error += (
                 ". Keras numbers layers without a name in the order in which "
                 "they are made: name those of the outputs, as in "
@@ -66,17 +65,17 @@ def compare(
             )
     if error is not None:
         return CaseReport(signature, description, math.inf, "", 0.0, error)
-    got = {name: decode(answer["outputs"][name], outputs) for name in expected}
+    got = {name: decode(response["outputs"][name], arrays) for name in expected}
     for name, value in expected.items():
         kinds = _kind(got[name]), _kind(value)
         if len({*kinds}) > 1:
             error = "{} is of {}, the model's of {}".format(name, *kinds)
             return CaseReport(signature, description, math.inf, "", 0.0, error)
-    if case.extremes:
-        got = but_for_rounding(case, got)
-    retrace = expectations.retraces.get(signature)
-    expected, ties = settled(
-        expected, got, case.inputs, retrace, expectations.tolerance
+    if probe.extremes:
+        got = probe.without_rounding(got)
+    retrace = reference.retraces.get(signature)
+    expected, ties = resolve_ties(
+        expected, got, probe.inputs, retrace, reference.tolerance
     )
     for name in expected:
         where, error = unlike(name, got[name], expected[name])
@@ -84,45 +83,45 @@ def compare(
             return CaseReport(
                 signature, description, math.inf, where, 0.0, error
             )
-        if not case.extremes:  # beside 1e4 everything is small
+        if not probe.extremes:  # next to 1e4 everything is small
             columns.add(
                 f"{signature}/{name}", expected[name], got[name], scales[name]
             )
     # What a quantized file chooses may be what its model nearly chose, and
     # nothing else.
-    is_rounded = expectations.quantization is not None and retrace is None
+    is_rounded = reference.quantization is not None and retrace is None
     found = difference(
         expected,
         got,
         scales,
         is_rounded,
-        expectations.lead,
-        expectations.kinds.get(signature),
+        reference.lead,
+        reference.kinds.get(signature),
     )
     where = found.where
-    if case.extremes and found.example is not None:
-        where += f", where the inputs are {case.extremes[found.example]},"
+    if probe.extremes and found.example is not None:
+        where += f", where the inputs are {probe.extremes[found.example]},"
     return CaseReport(
         signature,
         description,
         found.worst,
         where,
-        answer["milliseconds"],
+        response["milliseconds"],
         is_nan=all(
             "float" in wanted.dtype.name
             and wanted.size > 0
             and bool(np.isnan(wanted.astype("float64")).all())
             for wanted in expected.values()
         ),
-        is_sample=case.is_sample,
+        is_sample=probe.is_sample,
         mean_difference=found.mean,
         agreeing=found.agreeing,
         rows=found.rows,
         kept=found.kept,
         decided=found.decided,
         near_ties=ties,
-        is_extreme=bool(case.extremes),
-        examples=case.examples,
+        is_extreme=bool(probe.extremes),
+        examples=probe.examples,
         lost=found.lost,
     )
 
@@ -165,154 +164,35 @@ def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
     return "", None
 
 
-def verify_expectations(
-    expectations: Expectations,
-    inspection: Inspection,
-    runtime: Isolated | None = None,
-    contents: Callable[[], Mapping[str, Contents]] | None = None,
-    is_own: bool = False,
-    allow_operators: Sequence[str] = (),
-    other_writer: bool = False,
-) -> VerificationReport:
-    """`verify`, for a model that has given its answers already.
-
-    Args:
-        expectations: The model's answers.
-        inspection: The artifact.
-        runtime: What was started to run it.
-        contents: Gives what a SavedModel's signatures should be made of.
-        is_own: Whether it was written just now. Python need not be asked then:
-            that it runs the same functions of the same values is seen anyway.
-        allow_operators: Those that the user allowed it.
-        other_writer: As for `verify`.
-    """
-    _check_signatures(expectations, inspection)
-    kind = inspection.kind
-    if kind == "litert" and inspection.foreign_operators:
-        kind = "litert_flex"
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(
-            ask,
-            kind,
-            inspection.path,
-            expectations.cases,
-            limits_of(expectations, inspection),
-            runtime,
-            by_python=not is_own,
-        )
-        own = None if contents is None else contents()  # meanwhile
-        response, outputs = running.result()
-    if any(
-        "Flex delegate" in case.get("error", "") for case in response["cases"]
-    ):
-        raise ExportVerificationError(
-            "The file needs operators of TensorFlow's own "
-            f"({', '.join(inspection.foreign_operators)}), and the interpreter "
-            "installed here has no Flex delegate to run them. Export with "
-            "verify=False (--no-verify), and verify where there is one"
-        )
-    scales = expectations.scales
-    columns = Columns()
-    labels = _unknown_labels(expectations, inspection)
-    altered: list[str] = []
-    rewritten: list[str] = []
-    folded: list[str] = []
-    if own is not None:
-        _check_readers(expectations, response, outputs)
-        altered, rewritten, folded = compare_contents(
-            own,
-            response["contents"],
-            {each.partition("/")[0] for each in labels},
-        )
-        if rewritten and response["version"] != _tensorflow_version():
-            rewritten[-1] += (
-                f" (it says that TensorFlow {response['version']} wrote it, "
-                f"and this is {_tensorflow_version()})"
-            )
-    altered += _serve(expectations, inspection, labels, response.get("serve"))
-    names = {signature.name for signature in expectations.signatures}
-    return VerificationReport(
-        path=inspection.path,
-        in_float32=expectations.in_float32,
-        kind=inspection.kind,
-        size_bytes=inspection.size_bytes,
-        load_seconds=response["load_seconds"],
-        foreign_operators=inspection.foreign_operators,
-        unverified=sorted(
-            {*inspection.signatures}.difference(names)
-            | labels
-            | {f"{name} (for Python only)" for name in response.get("more", [])}
-        ),
-        tolerance=expectations.tolerance,
-        cases=[
-            compare(
-                case,
-                scales[case.signature],
-                answer,
-                outputs,
-                expectations,
-                columns,
-            )
-            for case, answer in zip(
-                expectations.cases, response["cases"], strict=True
-            )
-        ],
-        refused=expectations.refused,
-        constant=expectations.constant,
-        blurred=expectations.blurred,
-        # Of a quantized file, `accuracy` says how much is left.
-        unseen=unseen_columns(columns, expectations.tolerance)
-        if expectations.quantization is None
-        else [],
-        lead=expectations.lead,
-        agreement=expectations.agreement,
-        kinds={
-            f"{signature}/{name}": str(kind)
-            for signature, kinds in expectations.kinds.items()
-            for name, kind in kinds.items()
-        },
-        allowed_losses=dict(expectations.allowed_losses),
-        quantization=expectations.quantization,
-        warmup=response.get("warmup", 0),
-        padding_matters=expectations.padding_matters,
-        narrower=_narrower(expectations, inspection),
-        altered=altered,
-        rewritten=rewritten,
-        folded=folded,
-        other_writer=other_writer,
-        notes=list(notes(expectations, inspection, allow_operators)),
-    )
-
-
 def _check_readers(
-    expectations: Expectations,
+    reference: Reference,
     response: Mapping[str, Any],
     outputs: Mapping[str, Any],
 ) -> None:
-    """Raises `ExportVerificationError` where Python gets other answers."""
-    scales = expectations.scales
-    for index, answer in response["by_python"].items():
-        case = expectations.cases[int(index)]
+    """Raises `ExportVerificationError` where Python gets other outputs."""
+    scales = reference.scales
+    for index, by_python in response.get("by_python", {}).items():
+        probe = reference.probes[int(index)]
         served = response["cases"][int(index)]
         if "error" in served:
-            continue  # which is told in its place
-        answers = {
+            continue  # which is reported in its place
+        wanted = {
             name: decode(value, outputs)
             for name, value in served["outputs"].items()
         }
         found = compare(
-            dataclasses.replace(case, answers=answers),
-            # The artifact may be of another model, with other outputs.
-            {**dict.fromkeys(answers, 1.0), **scales[case.signature]},
-            answer,
+            dataclasses.replace(probe, outputs=wanted),
+            # The file may be of another model, with other outputs.
+            {**dict.fromkeys(wanted, 1.0), **scales[probe.signature]},
+            by_python,
             outputs,
-            expectations,
+            reference,
             Columns(),
         )
-        if found.worst_difference > expectations.tolerance:
+        if found.worst_difference > reference.tolerance:
             raise ExportVerificationError(
                 "The artifact answers servers and Python differently: "
-                f"signature '{case.signature}', {case}: "
+                f"signature '{probe.signature}', {probe}: "
                 + (
                     found.error
                     or f"{found.worst_output} differs by "
@@ -321,63 +201,86 @@ def _check_readers(
             )
 
 
-def _serve(
-    expectations: Expectations,
+def check(
+    reference: Reference,
     inspection: Inspection,
-    labels: Collection[str],
-    found: Mapping[str, Any] | None,
-) -> Iterator[str]:
-    """How `serve` takes or returns other structures than the model, in words.
+    response: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    allow_operators: Sequence[str] = (),
+    other_writer: bool = False,
+) -> VerificationReport:
+    """Compares all outputs of an exported model with the reference.
 
-    What it computes is compared where the SavedModel is loaded.
+    Args:
+        reference: The model's outputs.
+        inspection: The exported model.
+        response: What the worker says of its run.
+        outputs: The arrays that the response refers to.
+        allow_operators: Those that the user allowed it.
+        other_writer: As for `verify`.
+
+    Raises:
+        ExportVerificationError: Python gets other outputs of a SavedModel than
+            a server.
     """
-    for signature in expectations.signatures:
-        if found is None or not signature.has_serve:
-            continue
-        outputs = {
-            name: name
-            for case in expectations.cases
-            if case.signature == signature.name
-            for name in case.answers
-        }
-        own = signature.pack(outputs)
-        if any(each.startswith(f"{signature.name}/") for each in labels):
-            more = inspection.signatures[signature.name]["outputs"]
-            own = {name: name for name in more}
-        if not _is_same(found["arguments"], list(signature.arguments)):
-            yield "the inputs of 'serve' are in another order or structure"
-        if not _is_same(found["results"], own):
-            yield "the outputs of 'serve' are in another order or structure"
-
-
-def _is_same(found: Any, own: Any) -> bool:
-    """Whether a structure that was told has the names of one's own."""
-    if isinstance(own, str):
-        return isinstance(found, dict) and own in found.get("of", ())
-    if isinstance(own, Mapping):
-        by = found.get("by") if isinstance(found, dict) else None
-        return (
-            isinstance(by, dict)
-            and by.keys() == own.keys()
-            and all(_is_same(by[key], own[key]) for key in own)
+    _check_readers(reference, response, outputs)
+    columns = Columns()
+    cases = [
+        compare(
+            probe,
+            reference.scales[probe.signature],
+            found,
+            outputs,
+            reference,
+            columns,
         )
-    return (
-        isinstance(found, list)
-        and len(found) == len(own)
-        and all(map(_is_same, found, own))
+        for probe, found in zip(
+            reference.probes, response["cases"], strict=True
+        )
+    ]
+    names = {signature.name for signature in reference.signatures}
+    return VerificationReport(
+        path=inspection.path,
+        in_float32=reference.in_float32,
+        kind=inspection.kind,
+        size_bytes=inspection.size_bytes,
+        load_seconds=response["load_seconds"],
+        foreign_operators=inspection.foreign_operators,
+        unverified=sorted(
+            {*inspection.signatures}.difference(names)
+            | unknown_labels(reference, inspection)
+            | {f"{name} (for Python only)" for name in response.get("more", [])}
+        ),
+        tolerance=reference.tolerance,
+        cases=cases,
+        refused=reference.refused,
+        constant=reference.constant,
+        blurred=reference.blurred,
+        # Of a quantized file, `accuracy` says how much is left.
+        unseen=unseen_columns(columns, reference.tolerance)
+        if reference.quantization is None
+        else [],
+        lead=reference.lead,
+        agreement=reference.agreement,
+        kinds={
+            f"{signature}/{name}": str(kind)
+            for signature, kinds in reference.kinds.items()
+            for name, kind in kinds.items()
+        },
+        allowed_losses=dict(reference.allowed_losses),
+        quantization=reference.quantization,
+        warmup=response.get("warmup", 0),
+        padding_matters=reference.padding_matters,
+        narrower=_narrower(reference, inspection),
+        other_writer=other_writer,
+        notes=list(notes(reference, inspection, allow_operators)),
     )
 
 
-def _tensorflow_version() -> str:
-    import tensorflow as tf
-
-    return tf.__version__
-
-
-def _narrower(expectations: Expectations, inspection: Inspection) -> list[str]:
+def _narrower(reference: Reference, inspection: Inspection) -> list[str]:
     """Inputs of one shape only, where the signature is for any, in words."""
     found = []
-    for signature in expectations.signatures:
+    for signature in reference.signatures:
         inputs = inspection.signatures[signature.name]["inputs"]
         for name, spec in signature.specs.items():
             shape, wanted = inputs[name].shape, tuple(spec.shape)
@@ -397,23 +300,21 @@ def _narrower(expectations: Expectations, inspection: Inspection) -> list[str]:
     return found
 
 
-def _unknown_labels(
-    expectations: Expectations, inspection: Inspection
-) -> set[str]:
+def unknown_labels(reference: Reference, inspection: Inspection) -> set[str]:
     """Outputs of labels that the artifact has and the model does not."""
     return {
-        f"{case.signature}/{name}"
-        for case in expectations.cases
-        for name in inspection.signatures[case.signature]["outputs"]
-        if is_labels(name) and name not in case.answers
+        f"{probe.signature}/{name}"
+        for probe in reference.probes
+        for name in inspection.signatures[probe.signature]["outputs"]
+        if is_labels(name) and name not in probe.outputs
     }
 
 
-def _check_signatures(
-    expectations: Expectations, inspection: Inspection
+def check_signatures(
+    signatures: Sequence[Signature], inspection: Inspection
 ) -> None:
     """Raises `ValueError` where the artifact is of another model."""
-    for signature in expectations.signatures:
+    for signature in signatures:
         if signature.name not in inspection.signatures:
             raise ValueError(
                 f"The artifact has no signature '{signature.name}'. It has: "

@@ -15,6 +15,7 @@ import keras
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.graphs.time_distributed import over_any_length
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.keras_internals import (
     forgotten_calls,
     layers_within,
@@ -50,7 +51,7 @@ class FrozenModel:
         for model in self._models:
             # A generator keeps these models. If they were made later, its
             # layers would forget how these call them.
-            getattr(model, "offered_signatures", dict)()
+            (Offers.of(model).offered_signatures or dict)()
         self.layers: list[Any] = list(
             {
                 id(layer): layer

@@ -81,6 +81,12 @@ class Inspection:
     quantization: str | None = None
     has_metadata: bool = False
 
+    @property
+    def runtime(self) -> str:
+        """What the worker runs it with."""
+        has_flex = self.kind == "litert" and self.foreign_operators
+        return "litert_flex" if has_flex else self.kind
+
     def __str__(self) -> str:
         """One line, and below it what needs attention."""
         names = ", ".join(self.signatures) or "none"

@@ -1,47 +1,18 @@
 """Models as LiteRT (.tflite) files for mobile devices and the web."""
 
-import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from keras_posenc.export.errors import (
-    ExportError,
-    check_verify,
-    require_tensorflow_backend,
-)
-from keras_posenc.export.formats.litert_convert import convert
-from keras_posenc.export.formats.litert_quantize import (
-    check_quantization,
-    refuse_loops,
-)
-from keras_posenc.export.formats.mediapipe import (
-    TextTask,
-    check_task,
-    require_schema,
-    resolve_task,
-    verify_in_mediapipe,
-    with_metadata,
-)
-from keras_posenc.export.frozen import FrozenModel
-from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.keras_int8 import is_quantized
-from keras_posenc.export.inspect import check_operators
-from keras_posenc.export.operators import check_known
-from keras_posenc.export.pipeline import check_file, export_file
-from keras_posenc.export.probes.cases import Case, Questions
-from keras_posenc.export.probes.tolerance import BY_KERAS
-from keras_posenc.export.publish import writing_to
+from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.formats.litert import LiteRT
+from keras_posenc.export.formats.mediapipe import check_task, require_schema
+from keras_posenc.export.pipeline import export
+from keras_posenc.export.publish import check_file
 from keras_posenc.export.report import Artifact
-from keras_posenc.export.signatures.from_model import (
-    check_model,
-    resolve_numeric_signatures,
-)
-from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.signatures.sizes import check_size
-from keras_posenc.keras_internals import layers_within
+from keras_posenc.export.signatures.resolve import check_model
 
 
 def export_litert(
@@ -152,91 +123,28 @@ def export_litert(
     'model.tflite'
     """
     require_tensorflow_backend("export_litert")
-    check_verify(verify, samples)
-    check_operators(allow_operators)
-    check_known(allow_operators)
+    check_model(model)
     check_task(task, labels)
     if task is not None:
         require_schema()
-    check_model(model)
-    with FrozenModel(model, signatures):
-        resolved, text_task = _resolve(model, signatures, task, labels)
-        path = check_file(path, ".tflite")
-        check_size(
-            resolved,
-            "LiteRT",
-            "quantization='int8' divides them by 4, and export_saved_model "
-            "keeps them in files of their own",
-            # The other modes begin with a file of float32.
-            0.25 if quantization == "int8" else 1.0,
-        )
-        if text_task is not None and representative is not None:
-            representative = text_task.as_samples(representative)
-        batches = check_quantization(quantization, representative, resolved)
-        by_keras = is_quantized(resolved)
-        if by_keras and quantization is not None:
-            raise ValueError(
-                "`quantization` must be None for a model that went through "
-                f"quantize(). Received: quantization={quantization!r}"
-            )
-        in_float32 = to_float32(resolved)
-        if quantization == "int8-static":
-            refuse_loops(resolved)
-        questions = also = None
-        if verify:
-            extra: Iterable[Case] = ()
-            if text_task is not None:
-                samples, extra = text_task.questions(samples)
-                also = functools.partial(verify_in_mediapipe, text_task)
-            questions = Questions.fit(
-                resolved,
-                samples,
-                max_length,
-                tolerance,
-                agreement,
-                fitted=batches,  # what it must be right for
-                extra=extra,
-            )
-
-        def write(staged: Path) -> None:
-            content = convert(resolved, quantization, batches, allow_flex)
-            if text_task is not None:
-                content = with_metadata(content, text_task)
-            with writing_to(staged.parent):
-                staged.write_bytes(content)
-
-        return export_file(
-            path,
-            questions,
-            write,
-            also,
-            format_name="LiteRT",
-            in_float32=in_float32,
-            quantization=BY_KERAS if by_keras else quantization,
+    path = check_file(path, ".tflite")
+    return export(
+        model,
+        LiteRT(
+            path=path,
+            mode=quantization,
+            representative=representative,
+            task_name=task,
+            labels=labels,
+            allow_flex=allow_flex,
+            given=signatures,
+            samples=samples,
+            max_length=max_length,
+            tolerance=tolerance,
+            agreement=agreement,
             allow_operators=allow_operators,
+            verify=verify,
             verbose=verbose,
-        )
-
-
-def _resolve(
-    model: keras.Model,
-    signatures: Mapping[str, Any] | None,
-    task: str | None,
-    labels: Sequence[str] | None,
-) -> tuple[list[Signature], TextTask | None]:
-    """The signatures of the file, and its task if it is for one."""
-    text_task = None
-    if task is None:
-        resolved = resolve_numeric_signatures(model, signatures)
-    else:
-        text_task = resolve_task(model, task, labels, signatures)
-        resolved = [text_task.signature]
-    for signature in resolved:
-        for layer in layers_within(signature.model):
-            if layer.variable_dtype == "float64" and layer.weights:
-                raise ExportError(
-                    f"Layer '{layer.path or layer.name}' has weights of "
-                    "float64, and LiteRT computes in float32. Rebuild the "
-                    "model with the dtype policy 'float32'"
-                )
-    return resolved, text_task
+        ),
+        path.parent,
+    )

@@ -6,24 +6,13 @@ from typing import Any
 
 import keras
 
-from keras_posenc.export.errors import check_verify, require_tensorflow_backend
-from keras_posenc.export.formats.onnx_convert import (
-    convert,
-    require_onnx,
-    with_distinct_names,
-)
-from keras_posenc.export.frozen import FrozenModel
-from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.keras_int8 import is_quantized
-from keras_posenc.export.pipeline import check_file, export_file
-from keras_posenc.export.probes.cases import Questions
-from keras_posenc.export.probes.tolerance import BY_KERAS
+from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.formats.onnx import Onnx
+from keras_posenc.export.formats.onnx_convert import require_onnx
+from keras_posenc.export.pipeline import export
+from keras_posenc.export.publish import check_file
 from keras_posenc.export.report import Artifact
-from keras_posenc.export.signatures.from_model import (
-    check_model,
-    resolve_numeric_signatures,
-)
-from keras_posenc.export.signatures.sizes import check_size
+from keras_posenc.export.signatures.resolve import check_model
 
 
 def export_onnx(
@@ -80,34 +69,19 @@ def export_onnx(
             Nothing is left behind.
     """
     require_tensorflow_backend("export_onnx")
-    check_verify(verify, samples)
-    require_onnx()
     check_model(model)
-    with FrozenModel(model, signatures):
-        resolved = with_distinct_names(
-            resolve_numeric_signatures(model, signatures)
-        )
-        if len(resolved) != 1:
-            raise ValueError(
-                "`signatures` must be one for an ONNX file. Received: "
-                f"{', '.join(signature.name for signature in resolved)}"
-            )
-        path = check_file(path, ".onnx")
-        check_size(
-            resolved,
-            "ONNX",
-            "export_saved_model keeps them in files of their own",
-        )
-        questions = None
-        if verify:
-            questions = Questions.fit(resolved, samples, max_length, tolerance)
-        return export_file(
-            path,
-            questions,
-            lambda staged: convert(resolved[0], staged),
-            format_name="ONNX",
-            in_float32=to_float32(resolved),
-            quantization=BY_KERAS if is_quantized(resolved) else None,
-            allow_operators=(),
+    require_onnx()
+    path = check_file(path, ".onnx")
+    return export(
+        model,
+        Onnx(
+            path=path,
+            given=signatures,
+            samples=samples,
+            max_length=max_length,
+            tolerance=tolerance,
+            verify=verify,
             verbose=verbose,
-        )
+        ),
+        path.parent,
+    )

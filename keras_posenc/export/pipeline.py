@@ -1,91 +1,326 @@
-"""From a model to one file: converted, verified, published."""
+"""The one order of steps, for every export and for `verify`.
 
+A verification is an export that is not published. What a format has of its own
+is an object behind `Format`.
+"""
+
+import contextlib
 import dataclasses
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, ClassVar
 
-from keras_posenc.export.check import verify_expectations
-from keras_posenc.export.inspect import inspect_safe
-from keras_posenc.export.probes.cases import Expectations, Questions
-from keras_posenc.export.probes.reference import expect
-from keras_posenc.export.publish import as_path, publish_file, staging_beside
+import keras
+
+from keras_posenc.export.check import check, check_signatures
+from keras_posenc.export.errors import ExportVerificationError, check_verify
+from keras_posenc.export.frozen import FrozenModel
+from keras_posenc.export.inspect import (
+    Inspection,
+    check_operators,
+    inspect_safe,
+)
+from keras_posenc.export.operators import check_known
+from keras_posenc.export.probes.generate import Probe, Probes
+from keras_posenc.export.probes.reference import Reference, compute_reference
+from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.processes import Isolated
+from keras_posenc.export.publish import (
+    check_unchanged,
+    publish_file,
+    staging_beside,
+    stamp,
+)
 from keras_posenc.export.record import make_record, record_path, try_to_record
-from keras_posenc.export.report import Artifact
+from keras_posenc.export.report import Artifact, VerificationReport
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.worker_client import (
+    ask,
+    limits_of,
+    load_ahead,
+    start_tensorflow,
+)
 from keras_posenc.progress import progress
 from keras_posenc_worker.memory import give_back
 
-
-def check_file(path: str | Path, suffix: str) -> Path:
-    """Returns the path; raises `ValueError` where it has another ending."""
-    path = as_path("path", path)
-    if path.suffix != suffix:
-        raise ValueError(
-            f"`path` must end in '{suffix}'. Received: path='{path}'"
-        )
-    if os.path.isdir(path):  # unlike Path's, for any name
-        raise ValueError(f"`path` must be a file, and '{path}' is a folder")
-    return path
+Step = Callable[[str], object]
 
 
-def export_file(
-    path: Path,
-    questions: Questions | None,
-    write: Callable[[Path], object],
-    also: Callable[[Path, Expectations], tuple[int, list[str]]] | None = None,
-    *,
-    format_name: str,
-    in_float32: bool,
-    quantization: str | None,
-    allow_operators: Sequence[str],
-    verbose: int,
-) -> Artifact:
-    """Writes a file that appears in one step, once it is verified.
+@dataclasses.dataclass(kw_only=True)
+class Format:
+    """What a format has of its own in an export, or in a verification.
 
-    Args:
-        path: Where it appears.
-        questions: What to verify it with, or None for not at all.
-        write: Converts the model to a file at a path. It is called once the
-            model has answered, since samples may turn out to be none of its
-            inputs.
-        also: Asks a further runtime, which raises where it is answered
-            wrongly, and returns how often it was asked and what to note.
-        format_name: Of the file.
-        in_float32: Whether the model stands in float32 instead of its own
-            mixed precision.
+    One object is for one call of `export` or `verify`. What is defined here is
+    right for one file that a converter writes.
+
+    Attributes:
+        path: Where an exported file appears; None in a verification.
+        given: The `signatures` of the caller; further attributes are arguments
+            of `verify` and of the exports, too, up to `verbose`.
+        signatures: Those of the file, or those of them that are verified: this
+            and what follows is set by `resolve`.
+        in_float32: Whether a model of mixed precision was set to float32.
         quantization: The file's mode of quantization, or None.
-        allow_operators: See `export_saved_model`.
-        verbose: See `export_saved_model`.
+        fitted: Further samples, by the name of their signature.
+        extra: Probes whose outputs are known otherwise.
+        unverified: What of the file cannot be compared, in words.
+        writing: What progress says while the file is written.
+        is_conversion: Whether a converter writes the file. That takes long, so
+            the model is run before, and `verify` converts it again to compare
+            the contents. Else TensorFlow writes it first, and loads it while
+            the model is run.
     """
-    report = expected = record = None
-    with (
-        progress(verbose) as step,
-        staging_beside(path.parent) as staged,
-    ):
-        if questions is not None:
-            step("Computing reference outputs")
-            expected = expect(questions, in_float32, quantization)
-            give_back()
-        step(f"Converting to {format_name}")
-        write(staged)
-        give_back()
-        found = inspect_safe(staged, allow_operators)
-        if expected is not None:
-            step("Verifying it in a fresh process")
-            report = verify_expectations(
-                expected, found, allow_operators=allow_operators
-            )
-            report.require_success()
-            if also is not None:
-                step("Asking MediaPipe")
-                count, noted = also(staged, expected)
-                report = dataclasses.replace(
-                    report, mediapipe=count, notes=[*report.notes, *noted]
-                )
-            record = make_record(report, staged)
-        publish_file(staged, path)
-    if report is not None and record is not None:
-        report = try_to_record(report, record, path)
-    else:  # what is left of an earlier file is not of this one
-        record_path(path).unlink(missing_ok=True)
-    return Artifact.published(path, report)
+
+    path: Path | None = None
+    given: Mapping[str, Any] | None = None
+    samples: Any = None
+    max_length: int | None = None
+    tolerance: float | None = None
+    agreement: float | None = None
+    allow_operators: Sequence[str] = ()
+    other_writer: bool = False
+    verify: bool = True
+    verbose: int = True
+    signatures: Sequence[Signature] = ()
+    in_float32: bool = False
+    quantization: str | None = None
+    fitted: Mapping[str, Sequence[Inputs]] = dataclasses.field(
+        default_factory=dict
+    )
+    extra: Iterable[Probe] = ()
+    unverified: Sequence[str] = ()
+    writing: ClassVar[str]
+    is_conversion: ClassVar[bool] = True
+
+    def resolve(self, model: keras.Model, found: Inspection | None) -> None:
+        """Finds the signatures, and checks what depends on them.
+
+        Args:
+            model: The model, which is frozen.
+            found: The file to verify; None in an export.
+
+        Raises:
+            ValueError: Arguments that do not fit the model.
+            ExportError: The format cannot hold the model.
+        """
+        raise NotImplementedError
+
+    def write(self, path: Path) -> None:
+        """Writes the signatures to a path at which nothing exists."""
+        raise NotImplementedError
+
+    def complete(
+        self, path: Path, reference: Reference | None, found: Inspection
+    ) -> Inspection:
+        """Adds what the reference outputs go into; returns the inspection."""
+        return found
+
+    def contents(self) -> Any:
+        """Returns what `compare_contents` needs, while the file is run."""
+        return None
+
+    def compare_contents(
+        self, reference: Reference, found: Inspection, response: Any, own: Any
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Compares weights and graph with what the model becomes.
+
+        Args:
+            reference: The model's outputs.
+            found: The file.
+            response: Of the worker that ran it.
+            own: The model's `contents`.
+
+        Returns:
+            `altered`, `rewritten` and `folded` of `VerificationReport`.
+        """
+        raise NotImplementedError
+
+    def run_further(
+        self, path: Path, reference: Reference, step: Step
+    ) -> tuple[int | None, list[str]]:
+        """Runs the file in a further runtime.
+
+        Returns:
+            `mediapipe` of `VerificationReport`, and notes.
+
+        Raises:
+            ExportVerificationError: Its outputs are not the model's there.
+        """
+        return None, []
+
+    def publish(
+        self,
+        staged: Path,
+        found: Inspection,
+        reference: Reference | None,
+        report: VerificationReport | None,
+        step: Step,
+    ) -> Artifact:
+        """Makes the file appear in one step, with its record."""
+        assert self.path is not None
+        record = None if report is None else make_record(report, staged)
+        publish_file(staged, self.path)
+        if report is None:  # what an earlier file left is not this one's
+            record_path(self.path).unlink(missing_ok=True)
+        else:
+            report = try_to_record(report, record, self.path)
+        return Artifact.published(self.path, report)
+
+
+def export(model: keras.Model, format: Format, folder: Path) -> Artifact:
+    """Writes, runs, compares and publishes a file, or the folder of a version.
+
+    It appears in `folder`. Raises what the exports do.
+    """
+    check_verify(format.verify, format.samples)
+    check_operators(format.allow_operators)
+    check_known(format.allow_operators)
+    reference = report = writing = None
+    with FrozenModel(model, format.given):
+        format.resolve(model, None)
+        probes = _probes(format) if format.verify else None
+        with (
+            progress(format.verbose) as step,
+            staging_beside(folder) as staged,
+            _runtime(format) as runtime,
+            ThreadPoolExecutor(1) as pool,
+        ):
+
+            def write() -> Future[Inspection]:
+                step(format.writing)
+                format.write(staged)
+                give_back()
+                return pool.submit(inspect_safe, staged, format.allow_operators)
+
+            if not format.is_conversion:
+                writing = write()
+            if probes is not None:
+                if runtime is not None:
+                    load_ahead(runtime, staged)
+                reference = _reference(format, probes, step)
+                give_back()
+            # A conversion only now: samples may be no inputs of the model.
+            writing = writing or write()
+            found = format.complete(staged, reference, writing.result())
+            if reference is not None:
+                report = _report(format, reference, found, runtime, step)
+            return format.publish(staged, found, reference, report, step)
+
+
+def verify(
+    model: keras.Model, format: Format, path: Path
+) -> VerificationReport:
+    """Compares a file with its model, as `export` compares what it wrote."""
+    check_operators(format.allow_operators)
+    with FrozenModel(model, format.given), progress(format.verbose) as step:
+        step(f"Reading {path}")
+        before = stamp(path)
+        found = inspect_safe(path, format.allow_operators)
+        format.resolve(model, found)
+        probes = _probes(format)
+        with _runtime(format) as runtime:
+            if runtime is not None:
+                load_ahead(runtime, path, limits_of(None, found))
+            reference = _reference(format, probes, step)
+            check_unchanged(path, before)  # or another one would be run
+            report = _report(format, reference, found, runtime, step)
+        record = make_record(report, path) if report.passed else None
+        check_unchanged(path, before)
+        return try_to_record(report, record, path)
+
+
+def _runtime(
+    format: Format,
+) -> contextlib.AbstractContextManager[Isolated | None]:
+    """Starts the worker that loads TensorFlow while the model is run."""
+    if format.is_conversion or not format.verify:
+        return contextlib.nullcontext()
+    return start_tensorflow()
+
+
+def _probes(format: Format) -> Probes:
+    """Fits the test inputs to the signatures, some of which may have none."""
+    probes = Probes.fit(
+        format.signatures,
+        format.samples,
+        format.max_length,
+        format.tolerance,
+        format.agreement,
+        fitted=format.fitted,
+        are_default=format.given is None,
+        extra=format.extra,
+    )
+    format.signatures = probes.signatures
+    return probes
+
+
+def _reference(format: Format, probes: Probes, step: Step) -> Reference:
+    step("Computing reference outputs")
+    return compute_reference(probes, format.in_float32, format.quantization)
+
+
+def _report(
+    format: Format,
+    reference: Reference,
+    found: Inspection,
+    runtime: Isolated | None,
+    step: Step,
+) -> VerificationReport:
+    """Runs the file, and compares its outputs and contents with the model's.
+
+    Raises:
+        ExportVerificationError: It cannot be run; or, in an export, it does not
+            pass.
+    """
+    is_own = format.path is not None
+    step("Verifying it in a fresh process")
+    check_signatures(reference.signatures, found)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            ask,
+            found.runtime,
+            found.path,
+            reference.probes,
+            limits_of(reference, found),
+            runtime,
+            # Python runs the same functions of the same values of what was
+            # written just now.
+            by_python=not is_own,
+        )
+        own = format.contents()  # meanwhile
+        response, outputs = running.result()
+    if any("Flex delegate" in x.get("error", "") for x in response["cases"]):
+        raise ExportVerificationError(
+            "The file needs operators of TensorFlow's own "
+            f"({', '.join(found.foreign_operators)}), and the interpreter "
+            "installed here has no Flex delegate to run them. Export with "
+            "verify=False (--no-verify), and verify where there is one"
+        )
+    report = check(
+        reference,
+        found,
+        response,
+        outputs,
+        format.allow_operators,
+        format.other_writer,
+    )
+    if not format.is_conversion or (report.passed and not is_own):
+        if format.is_conversion:
+            step("Comparing it with a conversion of the model")
+        altered, rewritten, folded = format.compare_contents(
+            reference, found, response, own
+        )
+        report = dataclasses.replace(
+            report, altered=altered, rewritten=rewritten, folded=folded
+        )
+    if is_own:
+        report.require_success()
+    if report.passed:
+        count, notes = format.run_further(found.path, reference, step)
+        report = dataclasses.replace(
+            report, mediapipe=count, notes=[*report.notes, *notes]
+        )
+    return dataclasses.replace(
+        report, unverified=[*report.unverified, *format.unverified]
+    )

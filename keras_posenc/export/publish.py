@@ -31,6 +31,18 @@ def as_path(name: str, value: Any) -> Path:
     )
 
 
+def check_file(value: Any, suffix: str) -> Path:
+    """Returns a path; raises `ValueError` where it has another ending."""
+    path = as_path("path", value)
+    if path.suffix != suffix:
+        raise ValueError(
+            f"`path` must end in '{suffix}'. Received: path='{path}'"
+        )
+    if os.path.isdir(path):  # unlike Path's, for any name
+        raise ValueError(f"`path` must be a file, and '{path}' is a folder")
+    return path
+
+
 @contextlib.contextmanager
 def staging_beside(folder: Path) -> Iterator[Path]:
     """A path in `folder`, for what is to be renamed there once it is whole.

@@ -9,8 +9,8 @@ from typing import Any
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.probes.cases import Expectations
 from keras_posenc.export.probes.compare import LOGITS, VECTORS, Loss
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.signature import Signature
 
@@ -658,28 +658,28 @@ _FORMATS = {"litert": "LiteRT", "onnx": "ONNX"}
 
 
 def notes(
-    expectations: Expectations,
+    reference: Reference,
     inspection: Inspection,
     allow_operators: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yields sentences for the report of an artifact.
 
     Args:
-        expectations: What it was asked.
+        reference: What it was run with.
         inspection: What it is.
         allow_operators: Operators that the user allowed it.
     """
     if (
-        expectations.quantization in MODES
+        reference.quantization in MODES
         and inspection.kind == "litert"
         and inspection.quantization is None
     ):
-        yield _unquantized(expectations)
+        yield _unquantized(reference)
     if inspection.kind in _FORMATS:
-        for signature in expectations.signatures:
+        for signature in reference.signatures:
             if signature.whole is not None:
                 yield _cut(signature, _FORMATS[inspection.kind])
-    for signature in expectations.signatures:
+    for signature in reference.signatures:
         for name, own in signature.own_names.items():
             yield (
                 f"the output {own} is called {name} in it: an input is called "
@@ -693,11 +693,11 @@ def notes(
         )
 
 
-def _unquantized(expectations: Expectations) -> str:
+def _unquantized(reference: Reference) -> str:
     """That a mode of quantization left every weight as it was."""
     sizes = [
         math.prod(weight.shape)
-        for signature in expectations.signatures
+        for signature in reference.signatures
         for weight in signature.model.weights
     ]
     reason = "the model has no weights"
@@ -707,7 +707,7 @@ def _unquantized(expectations: Expectations) -> str:
             f"the largest of this model has {max(sizes):,}"
         )
     return (
-        f"{expectations.quantization} quantized nothing: {reason}. Leave out "
+        f"{reference.quantization} quantized nothing: {reason}. Leave out "
         "`quantization` (--quantization), or take float16, which has no such "
         "limit"
     )

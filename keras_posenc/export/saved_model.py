@@ -1,49 +1,23 @@
 """Models as SavedModel version folders, as TensorFlow Serving reads them."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from keras_posenc.export.check import verify_expectations
-from keras_posenc.export.errors import check_verify, require_tensorflow_backend
-from keras_posenc.export.formats.savedmodel_card import CARD_FILE, model_card
-from keras_posenc.export.formats.savedmodel_serving import (
-    check_warmup,
-    fit_warmup,
-    resolve_batching,
-    warmup_cases,
-    write_batching,
-    write_warmup,
-)
-from keras_posenc.export.frozen import FrozenModel
-from keras_posenc.export.graphs.contents import contents_of
-from keras_posenc.export.graphs.writing import write_saved_model
-from keras_posenc.export.inspect import check_operators, inspect_safe, size_of
-from keras_posenc.export.operators import check_known
-from keras_posenc.export.probes.cases import Case, Questions
-from keras_posenc.export.probes.reference import expect
+from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.formats.saved_model import SavedModel
+from keras_posenc.export.pipeline import export
 from keras_posenc.export.publish import (
     as_path,
     check_base,
     check_free,
     check_keep,
     check_version,
-    publish_version,
-    staging_beside,
-    writing_to,
 )
-from keras_posenc.export.record import add_record, make_record
 from keras_posenc.export.report import Artifact
-from keras_posenc.export.signatures.from_model import check_model
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
-from keras_posenc.export.worker_client import load_ahead, start_tensorflow
-from keras_posenc.progress import progress
-from keras_posenc_worker.memory import give_back
+from keras_posenc.export.signatures.resolve import check_model
 
 
 def export_saved_model(
@@ -169,90 +143,36 @@ def export_saved_model(
     '1'
     """
     require_tensorflow_backend("export_saved_model")
-    check_verify(verify, samples)
-    check_keep(keep)
-    check_operators(allow_operators)
-    check_known(allow_operators)
     check_model(model)
-    with FrozenModel(model, signatures):
-        resolved = resolve_serving_signatures(
-            model, signatures, labels, compiled
+    check_keep(keep)
+    path = as_path("base_path", base_path)
+    if path.suffix == ".tflite":
+        raise ValueError(
+            "`base_path` must be the folder of a model's versions; a "
+            "LiteRT file is written by export_litert. Received: "
+            f"base_path='{path}'"
         )
-        check_warmup(warmup, verify)
-        questions = None
-        if verify:
-            fitted = fit_warmup(warmup, resolved)
-            questions = Questions.fit(
-                resolved,
-                samples,
-                max_length,
-                tolerance,
-                fitted=fitted,
-                are_default=signatures is None,
-            )
-            resolved = questions.signatures
-        parameters = resolve_batching(batching, resolved)
-        base_path = as_path("base_path", base_path)
-        if base_path.suffix == ".tflite":
-            raise ValueError(
-                "`base_path` must be the folder of a model's versions; a "
-                "LiteRT file is written by export_litert. Received: "
-                f"base_path='{base_path}'"
-            )
-        check_base(base_path)
-        if version is not None:
-            version = check_version(version, or_none=", or None")
-            check_free(base_path, version)
-        name = base_path.resolve().name
-        expected = report = None
-        requests: list[Case] = []
-        with (
-            progress(verbose) as step,
-            staging_beside(base_path) as staged,
-            start_tensorflow() if questions else nullcontext() as runtime,
-            ThreadPoolExecutor(1) as pool,
-        ):
-            step("Writing the SavedModel")
-            functions = write_saved_model(resolved, staged, has_serve=True)
-            inspecting = pool.submit(inspect_safe, staged, allow_operators)
-            if questions is not None and runtime is not None:
-                load_ahead(runtime, staged)
-                step("Computing reference outputs")
-                expected = expect(questions)
-                requests = warmup_cases(warmup, fitted, expected, parameters)
-                give_back()
-            write_warmup(requests, staged, name)
-            if parameters is not None:
-                write_batching(parameters, staged)
-            found = dataclasses.replace(
-                inspecting.result(), size_bytes=size_of(staged)
-            )
-            if expected is not None:
-                step("Verifying it in a fresh process")
-                report = verify_expectations(
-                    expected,
-                    found,
-                    runtime,
-                    lambda: contents_of(resolved, functions, is_all=False),
-                    is_own=True,
-                    allow_operators=allow_operators,
-                )
-                report.require_success()
-            card = model_card(
-                name,
-                resolved,
-                found,
-                report,
-                expected,
-                labels,
-                parameters,
-                len(requests),
-            )
-            with writing_to(base_path):
-                (staged / CARD_FILE).write_text(card, encoding="utf-8")
-            if report is not None:
-                record = make_record(report, staged)
-                add_record(record, staged)
-                report = dataclasses.replace(report, size_bytes=size_of(staged))
-            path = publish_version(staged, base_path, version, keep, step)
-        return Artifact.published(path, report)
+    check_base(path)
+    if version is not None:
+        version = check_version(version, or_none=", or None")
+        check_free(path, version)
+    return export(
+        model,
+        SavedModel(
+            path=path,
+            version=version,
+            keep=keep,
+            labels=labels,
+            compiled=compiled,
+            warmup=warmup,
+            batching=batching,
+            given=signatures,
+            samples=samples,
+            max_length=max_length,
+            tolerance=tolerance,
+            allow_operators=allow_operators,
+            verify=verify,
+            verbose=verbose,
+        ),
+        path,
+    )

@@ -1,55 +1,22 @@
 """Compares an exported file with its model."""
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from keras_posenc.export.check import verify_expectations
+from keras_posenc.export import pipeline
 from keras_posenc.export.errors import require_tensorflow_backend
-from keras_posenc.export.formats import litert_proof, onnx_proof
-from keras_posenc.export.formats.mediapipe import (
-    packed_task,
-    verify_in_mediapipe,
-)
-from keras_posenc.export.formats.onnx_convert import with_distinct_names
-from keras_posenc.export.frozen import FrozenModel
-from keras_posenc.export.graphs.contents import contents_of
-from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.keras_int8 import is_quantized
-from keras_posenc.export.graphs.shared_layers import trace_all
-from keras_posenc.export.inspect import (
-    Inspection,
-    check_operators,
-    inspect_safe,
-    locate,
-)
-from keras_posenc.export.probes.cases import Case, Questions
-from keras_posenc.export.probes.reference import expect
-from keras_posenc.export.probes.tolerance import BY_KERAS
-from keras_posenc.export.publish import (
-    Stamp,
-    check_no_pattern,
-    check_unchanged,
-    stamp,
-)
-from keras_posenc.export.record import make_record, try_to_record
+from keras_posenc.export.formats.litert import LiteRT
+from keras_posenc.export.formats.mediapipe import check_no_labels
+from keras_posenc.export.formats.onnx import Onnx
+from keras_posenc.export.formats.saved_model import SavedModel
+from keras_posenc.export.inspect import locate
+from keras_posenc.export.publish import check_no_pattern
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.compiled import resolve_compiled
-from keras_posenc.export.signatures.from_model import (
-    check_model,
-    resolve_numeric_signatures,
-)
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
-from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.worker_client import (
-    limits_of,
-    load_ahead,
-    start_tensorflow,
-)
-from keras_posenc.progress import progress
+from keras_posenc.export.signatures.resolve import check_model
 
 
 def verify(
@@ -163,7 +130,6 @@ def verify(
             by being run.
     """
     require_tensorflow_backend("verify")
-    check_operators(allow_operators)
     check_model(model)
     path, kind = locate(artifact)
     if kind != "saved_model" and resolve_compiled(compiled) is not None:
@@ -171,115 +137,23 @@ def verify(
             "`compiled` (--compiled) is of SavedModels. Received: "
             f"artifact='{artifact}'"
         )
+    arguments = {
+        "given": signatures,
+        "samples": samples,
+        "max_length": max_length,
+        "tolerance": tolerance,
+        "agreement": agreement,
+        "allow_operators": allow_operators,
+        "other_writer": other_writer,
+        "verbose": verbose,
+    }
+    format: pipeline.Format
     if kind == "saved_model":
         check_no_pattern(path)
-    with FrozenModel(model, signatures), progress(verbose) as step:
-        step(f"Reading {path}")
-        before = stamp(path)
-        inspection = inspect_safe(path, allow_operators)
-        if inspection.kind == "saved_model":
-            resolved = resolve_serving_signatures(
-                model, signatures, labels, compiled
-            )
-            questions = Questions.fit(
-                _present(resolved, inspection)
-                if signatures is None
-                else resolved,
-                samples,
-                max_length,
-                tolerance,
-                agreement,
-                are_default=signatures is None,
-            )
-            resolved = questions.signatures
-            with start_tensorflow() as runtime:
-                load_ahead(runtime, path, limits_of(None, inspection))
-                step("Computing reference outputs")
-                expectations = expect(questions)
-                step("Verifying it in a fresh process")
-                check_unchanged(path, before)  # or another one would be run
-                report = verify_expectations(
-                    expectations,
-                    inspection,
-                    runtime,
-                    lambda: contents_of(resolved, trace_all(resolved)),
-                    allow_operators=allow_operators,
-                    other_writer=other_writer,
-                )
-            return _recorded(report, path, before)
-        task, unverified = packed_task(model, path, signatures, labels)
-        extra: Iterable[Case] = ()
-        if task is None:
-            resolved = resolve_numeric_signatures(model, signatures)
-            if inspection.kind == "onnx":
-                resolved = with_distinct_names(resolved)
-        else:
-            resolved = [task.signature]
-            samples, extra = task.questions(samples)
-        questions = Questions.fit(
-            resolved, samples, max_length, tolerance, agreement, extra=extra
-        )
-        quantization = inspection.quantization
-        if is_quantized(resolved):
-            quantization = BY_KERAS
-        step("Computing reference outputs")
-        expectations = expect(questions, to_float32(resolved), quantization)
-        step("Verifying it in a fresh process")
-        check_unchanged(path, before)
-        report = verify_expectations(
-            expectations,
-            inspection,
-            allow_operators=allow_operators,
-            other_writer=other_writer,
-        )
-        if report.passed:
-            step("Comparing it with a conversion of the model")
-            proof = {"litert": litert_proof, "onnx": onnx_proof}[kind]
-            altered, rewritten, folded = proof.compare_with_conversion(
-                expectations, inspection
-            )
-            report = dataclasses.replace(
-                report, altered=altered, rewritten=rewritten, folded=folded
-            )
-        if task is not None and report.passed:
-            step("Asking MediaPipe")
-            count, noted = verify_in_mediapipe(task, path, expectations)
-            report = dataclasses.replace(
-                report, mediapipe=count, notes=[*report.notes, *noted]
-            )
-        report = dataclasses.replace(
-            report, unverified=[*report.unverified, *unverified]
-        )
-        return _recorded(report, path, before)
-
-
-def _recorded(
-    report: VerificationReport, path: Path, before: Stamp
-) -> VerificationReport:
-    """The report, of which a record is left where it has passed.
-
-    Where it has not, an earlier record is removed.
-    """
-    record = make_record(report, path) if report.passed else None
-    check_unchanged(path, before)
-    return try_to_record(report, record, path)
-
-
-def _present(
-    signatures: Sequence[Signature], inspection: Inspection
-) -> list[Signature]:
-    """The default signatures, without derived ones that it lacks.
-
-    An artifact may be of signatures that were given.
-    """
-    found = inspection.signatures
-    default, *more = signatures
-    return [
-        default,
-        *(
-            signature
-            for signature in more
-            if signature.name in found
-            and set(found[signature.name]["inputs"]) == set(signature.specs)
-        ),
-    ]
+        format = SavedModel(labels=labels, compiled=compiled, **arguments)
+    elif kind == "litert":
+        format = LiteRT(labels=labels, **arguments)
+    else:
+        check_no_labels(labels, path)
+        format = Onnx(**arguments)
+    return pipeline.verify(model, format, path)

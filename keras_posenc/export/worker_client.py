@@ -8,7 +8,8 @@ from typing import Any
 
 from keras_posenc.export.errors import ExportVerificationError, in_words
 from keras_posenc.export.inspect import Inspection, inspect_safe
-from keras_posenc.export.probes.cases import Case, Expectations
+from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.processes import (
     MEMORY,
     MIB,
@@ -75,22 +76,19 @@ def check_loads(artifact: Path, allow_operators: Sequence[str]) -> None:
     ask("saved_model", inspection.path, [], limits, None)
 
 
-def limits_of(
-    expectations: Expectations | None, inspection: Inspection
-) -> Limits:
+def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
     """What its runtime may use, by what the model itself used.
 
-    Without expectations, until there are some: to load it.
+    Without a reference, until there is one: to load it.
     """
     sizes = [
         value.nbytes
-        for case in (expectations.cases if expectations else [])
-        for value in (*case.inputs.values(), *case.answers.values())
+        for probe in (reference.probes if reference else [])
+        for value in (*probe.inputs.values(), *probe.outputs.values())
     ]
-    seconds = expectations.seconds if expectations else 0.0
+    seconds = reference.seconds if reference else 0.0
     programs = sum(
-        len(each.asked)
-        for each in (expectations.signatures if expectations else [])
+        len(each.asked) for each in (reference.signatures if reference else [])
     )
     # A SavedModel is loaded twice: as servers do, and as Python does.
     is_twice = inspection.kind == "saved_model"
@@ -123,7 +121,7 @@ def _peak_memory() -> int:
 def ask(
     kind: str,
     artifact: Path,
-    cases: Sequence[Case],
+    probes: Sequence[Probe],
     limits: Limits,
     runtime: Isolated | None,
     by_python: bool = False,
@@ -145,13 +143,13 @@ def ask(
             "by_python": by_python,
             "cases": [
                 {
-                    "signature": case.signature,
+                    "signature": probe.signature,
                     "inputs": {
                         name: codec.encode(value, f"{index}/{name}", arrays)
-                        for name, value in case.inputs.items()
+                        for name, value in probe.inputs.items()
                     },
                 }
-                for index, case in enumerate(cases)
+                for index, probe in enumerate(probes)
             ],
         }
         codec.write(folder, "request", request, arrays)

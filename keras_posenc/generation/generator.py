@@ -173,7 +173,7 @@ class Generator(NamedArguments, keras.Model):
         )
         # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
-        self.answer_scales = LogitSize(model)
+        self.output_scales = LogitSize(model)
         self.card = described(search)
         self.is_drawn = search.draw is not None
         self.search = search
@@ -351,7 +351,7 @@ class Generator(NamedArguments, keras.Model):
     ) -> keras.Model:
         model = keras.Model(inputs, outputs, name=f"{self.name}_{name}")
         model.autocast = False  # as in `Search`, of noise
-        model.answer_scales = self.answer_scales
+        model.output_scales = self.output_scales
         model.card = OF_SCORES if name.startswith("scorer") else self.card
         return model
 

@@ -137,7 +137,7 @@ def step_models(search: Search, name: str) -> dict[str, keras.Model]:
         model.supports_masking = True
     if search.has_encoder:
         # The buffers are empty, or hold a prefix. Verification would wonder.
-        encode.constant_answers = tuple(
+        encode.constant_outputs = tuple(
             name for name in state if name.startswith(("key_", "value_"))
         )
     return {"encode": encode, "decode": decode}

@@ -13,9 +13,9 @@ from keras import layers, ops
 import keras_posenc as kp
 from keras_posenc.export.formats import litert_convert as conversion
 from keras_posenc.export.probes import reference as reference_outputs
-from keras_posenc.export.probes.cases import Questions
-from keras_posenc.export.probes.reference import expect
-from keras_posenc.export.signatures.from_model import resolve_signatures
+from keras_posenc.export.probes.generate import Probes
+from keras_posenc.export.probes.reference import compute_reference
+from keras_posenc.export.signatures.resolve import resolve_signatures
 from tests.export.operators import SHAPES, table
 
 pytestmark = pytest.mark.tensorflow
@@ -201,8 +201,8 @@ def vectors(*operators, dtype="float32"):
 
 def expected(model, samples=None, quantization=None):
     signatures = resolve_signatures(model)
-    questions = Questions.fit(signatures, samples)
-    return expect(questions, quantization=quantization)
+    probes = Probes.fit(signatures, samples)
+    return compute_reference(probes, quantization=quantization)
 
 
 @pytest.mark.parametrize(
@@ -239,19 +239,19 @@ def test_an_operator_that_cannot_be_converted_is_named(tmp_path):
 @pytest.mark.parametrize("batch", [None, 1, 3])
 def test_examples_without_a_finite_answer_are_left_out(batch):
     x = keras.Input((4,), batch_size=batch, name="x")
-    expectations = expected(keras.Model(x, ops.log(x)))
-    cases = [case for case in expectations.cases if case.extremes]
-    kinds = {kind for case in cases for kind in case.extremes}
+    found = expected(keras.Model(x, ops.log(x)))
+    probes = [probe for probe in found.probes if probe.extremes]
+    kinds = {kind for probe in probes for kind in probe.extremes}
     assert kinds == {"1e-20", "30", "1e4"}
-    for case in cases:
-        assert len(case.inputs["x"]) == len(case.extremes) == (batch or 8)
-        for row, kind in zip(case.inputs["x"], case.extremes, strict=True):
+    for probe in probes:
+        assert len(probe.inputs["x"]) == len(probe.extremes) == (batch or 8)
+        for row, kind in zip(probe.inputs["x"], probe.extremes, strict=True):
             np.testing.assert_array_equal(row, np.float32(float(kind)))
 
 
 def test_a_model_without_a_finite_answer_has_no_such_case():
     model = vectors(lambda x: ops.log(-ops.square(x) - 1))
-    assert not any(case.extremes for case in expected(model).cases)
+    assert not any(probe.extremes for probe in expected(model).probes)
 
 
 @pytest.mark.parametrize("quantization", [None, "int8"])
@@ -262,9 +262,9 @@ def test_they_neither_loosen_nor_tighten_what_others_allow(
     dense = layers.Dense(256)
     model = vectors(dense, lambda x: 1e-3 * x)
     with_them = expected(model, quantization=quantization)
-    monkeypatch.setattr(reference_outputs, "extreme_case", lambda *_: None)
+    monkeypatch.setattr(reference_outputs, "_with_extremes", lambda *_: None)
     without = expected(model, quantization=quantization)
-    assert len(with_them.cases) == len(without.cases) + 1
+    assert len(with_them.probes) == len(without.probes) + 1
     for name in ("scales", "constant", "blurred", "tolerance", "lead"):
         assert getattr(with_them, name) == getattr(without, name)
 

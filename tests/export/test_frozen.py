@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export import saved_model as saved_model_module
+from keras_posenc.export.formats import saved_model as saved_model_module
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.keras_internals import layers_within
 from tests.generation.toy import SIZES, shaken

@@ -8,9 +8,9 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export.formats import litert_proof as proof
-from keras_posenc.export.probes.compare import retrace_of, settled
-from keras_posenc.export.probes.run_model import Memory, answers_of
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc.export.probes.compare import resolve_ties, retrace_of
+from keras_posenc.export.probes.reference import Memory, runner_of
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc_worker.comparing import onnx_comparison
 from tests.generation.toy import SIZES, shaken, swapped, twins
 
@@ -60,14 +60,14 @@ def test_rows_that_chose_otherwise_are_compared_with_what_they_chose():
         (*by_ids, *by_texts), asked.values(), strict=True
     ):
         retrace = retrace_of(signature)
-        wanted = answers_of(signature, Memory())(inputs)
+        wanted = runner_of(signature, Memory())(inputs)
         name = "ids" if "ids" in wanted else "text"
         got = dict(wanted)
         got[name] = otherwise(wanted[name], pair)
         other = got[name] != wanted[name]
         rows = np.any(other.reshape(3, -1), axis=1)
         assert np.any(rows)
-        found, ties = settled(wanted, got, inputs, retrace, 1e-5)
+        found, ties = resolve_ties(wanted, got, inputs, retrace, 1e-5)
         assert ties == np.sum(rows)
         np.testing.assert_array_equal(found[name], got[name])
         np.testing.assert_allclose(found["score"], wanted["score"], atol=1e-5)
@@ -75,7 +75,7 @@ def test_rows_that_chose_otherwise_are_compared_with_what_they_chose():
         wrong = {**got, name: got[name].copy()}
         row = np.flatnonzero(rows)[0]
         wrong[name][row] = b"aaaa" if name == "text" else [9, 9, 9, 9, 9]
-        found, ties = settled(wanted, wrong, inputs, retrace, 1e-5)
+        found, ties = resolve_ties(wanted, wrong, inputs, retrace, 1e-5)
         assert ties == np.sum(rows) - 1
         np.testing.assert_array_equal(found[name][row], wanted[name][row])
 

@@ -9,9 +9,9 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export.probes.cases import Questions
-from keras_posenc.export.probes.reference import expect
-from keras_posenc.export.signatures.from_model import resolve_signatures
+from keras_posenc.export.probes.generate import Probes
+from keras_posenc.export.probes.reference import compute_reference
+from keras_posenc.export.signatures.resolve import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
 
@@ -52,14 +52,14 @@ def test_attention_behind_a_mask_is_seen(tmp_path, dtype):
 def test_ids_of_any_integer_dtype(dtype):
     wide, narrow = words("ids"), words("kinds", dtype)
     x = layers.Embedding(3000, 4)(wide) + layers.Embedding(2, 4)(narrow)
-    cases = expect(
-        Questions.fit(resolve_signatures(keras.Model([wide, narrow], x)))
-    ).cases
-    assert len(cases) == 8
-    for case in cases:
-        assert case.inputs["ids"].max() == 2999
-        assert case.inputs["kinds"].max() == 1
-        assert case.inputs["kinds"].dtype == dtype
+    probes = compute_reference(
+        Probes.fit(resolve_signatures(keras.Model([wide, narrow], x)))
+    ).probes
+    assert len(probes) == 8
+    for probe in probes:
+        assert probe.inputs["ids"].max() == 2999
+        assert probe.inputs["kinds"].max() == 1
+        assert probe.inputs["kinds"].dtype == dtype
 
 
 @pytest.mark.parametrize("function", [kp.export_saved_model, kp.export_litert])

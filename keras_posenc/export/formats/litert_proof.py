@@ -19,7 +19,7 @@ from keras_posenc.export.formats.onnx_proof import (
     some,
 )
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.probes.cases import Expectations
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.publish import working_folder, writing_to
@@ -34,12 +34,12 @@ _RANGES = (
 
 
 def compare_with_conversion(
-    expectations: Expectations, inspection: Inspection
+    reference: Reference, inspection: Inspection
 ) -> tuple[list[str], list[str], list[str]]:
     """Compares a file with what its signatures become when converted again.
 
     Args:
-        expectations: The model's answers; of it nothing can be asked any more.
+        reference: The model's outputs; it cannot be run any more.
         inspection: The file.
 
     Returns:
@@ -50,8 +50,8 @@ def compare_with_conversion(
     Raises:
         ExportVerificationError: The file cannot be compared within limits.
     """
-    signatures = expectations.signatures
-    mode = expectations.quantization
+    signatures = reference.signatures
+    mode = reference.quantization
     mode = None if mode == BY_KERAS else mode
     is_static = mode == "int8-static"
     others = [] if is_static else _others(signatures, inspection)
@@ -60,7 +60,7 @@ def compare_with_conversion(
     def convert_to(path: Path, of: Sequence[Signature]) -> None:
         if is_static:
             refuse_loops(of)
-        batches = _calibration(expectations) if is_static else {}
+        batches = _calibration(reference) if is_static else {}
         with progress(verbose=0):
             content = convert(
                 of,
@@ -71,21 +71,21 @@ def compare_with_conversion(
         path.write_bytes(content)
 
     with working_folder() as folder, writing_to(folder.parent):
-        reference = folder / "reference"
+        converted = folder / "reference"
 
         def compare(weights: Path | None = None) -> dict[str, Any]:
             return compare_with(
-                reference, inspection.path, names, is_static, weights
+                converted, inspection.path, names, is_static, weights
             )
 
         try:
-            convert_to(reference, signatures)
+            convert_to(converted, signatures)
         except ExportError as error:  # others can do more
             return [], [f"nothing of it can be compared: {error}"], []
         found = compare()
         if found["graph"] is not None and others:
             with contextlib.suppress(ExportError):
-                convert_to(reference, [*signatures, *others])
+                convert_to(converted, [*signatures, *others])
             found = compare()
         if any(found.values()):  # then by which weights
             weights = folder / "weights.npz"
@@ -155,17 +155,17 @@ def compare_with(
     )
 
 
-def _calibration(expectations: Expectations) -> Mapping[str, list[Inputs]]:
+def _calibration(reference: Reference) -> Mapping[str, list[Inputs]]:
     """One batch of finite numbers for each signature."""
     found = {}
-    for case in sorted(expectations.usual, key=lambda case: case.is_sample):
-        arrays = (*case.inputs.values(), *case.answers.values())
+    for probe in sorted(reference.usual, key=lambda probe: probe.is_sample):
+        arrays = (*probe.inputs.values(), *probe.outputs.values())
         if all(
             array.size and np.all(np.isfinite(array.astype("float64")))
             for array in arrays
         ):
-            found[case.signature] = [case.inputs]
-    for signature in expectations.signatures:
+            found[probe.signature] = [probe.inputs]
+    for signature in reference.signatures:
         if signature.name not in found:
             raise ExportError(
                 f"there is no batch of finite numbers to calibrate signature "

@@ -13,10 +13,9 @@ import keras
 import numpy as np
 
 from keras_posenc.export.errors import ExportError, ExportVerificationError
-from keras_posenc.export.probes.cases import Case, Expectations
 from keras_posenc.export.probes.compare import difference
-from keras_posenc.export.probes.generate import texts_beyond
-from keras_posenc.export.probes.run_model import Memory, answers_of
+from keras_posenc.export.probes.generate import Probe, texts_beyond
+from keras_posenc.export.probes.reference import Memory, Reference, runner_of
 from keras_posenc.export.probes.samples import split_texts
 from keras_posenc.export.processes import (
     MEMORY,
@@ -29,12 +28,9 @@ from keras_posenc.export.signatures.cut_strings import (
     from_ids,
     limit_of,
 )
-from keras_posenc.export.signatures.from_model import (
-    as_given,
-    resolve_signatures,
-)
+from keras_posenc.export.signatures.from_model import narrowed
 from keras_posenc.export.signatures.labels import check_labels, outputs_of
-from keras_posenc.export.signatures.names import narrowed
+from keras_posenc.export.signatures.resolve import as_given, resolve_signatures
 from keras_posenc.export.signatures.signature import (
     DEFAULT,
     Arrays,
@@ -214,23 +210,27 @@ class TextTask:
     limit: int | None
     notes: list[str]
 
-    def questions(self, samples: Any) -> tuple[list[Any], Iterator[Case]]:
-        """Samples without their texts, and what those are to be answered.
+    def probes(self, samples: Any) -> tuple[list[Any], Iterator[Probe]]:
+        """Returns samples without their texts, and the probes of these.
 
-        Texts are put to the model as they are, and to a file as MediaPipe
+        The model is run with texts as they are, and the file as MediaPipe
         hands them over.
         """
         texts, others = split_texts(samples)
-        return others, self._cases(texts)
+        return others, self._probes(texts)
 
-    def _cases(self, texts: Sequence[str]) -> Iterator[Case]:
-        answer = answers_of(self.text, Memory())
+    def _probes(self, texts: Sequence[str]) -> Iterator[Probe]:
+        run = runner_of(self.text, Memory())
         invented = texts_beyond(self.limit)
         for is_sample, group in ((False, invented), (True, texts)):
             for text, inputs, given in self._rows(group):
-                answers = answer(given)
-                name = self.signature.name
-                yield Case(name, inputs, answers, is_sample, text)
+                yield Probe(
+                    self.signature.name,
+                    inputs,
+                    run(given),
+                    is_sample=is_sample,
+                    text=text,
+                )
 
     def as_samples(self, samples: Any) -> list[Any]:
         """Samples with each text as MediaPipe hands it over.
@@ -502,11 +502,7 @@ def packed_task(
     """
     found = _read(path)
     if not found or "other" in found:
-        if labels is not None:
-            raise ValueError(
-                "`labels` apply to SavedModels, and to LiteRT files exported "
-                f"with task='text_classifier', and '{path}' is neither"
-            )
+        check_no_labels(labels, path)
         # It may cut texts, and name what comes out, as nobody here knows.
         return None, ["the metadata for MediaPipe"] * ("other" in found)
     if labels is not None:
@@ -525,6 +521,15 @@ def packed_task(
             f"those given, {task.labels}"
         )
     return task, []
+
+
+def check_no_labels(labels: Any, path: Path) -> None:
+    """Raises `ValueError` for labels of a file that has none."""
+    if labels is not None:
+        raise ValueError(
+            "`labels` apply to SavedModels, and to LiteRT files exported "
+            f"with task='text_classifier', and '{path}' is neither"
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -603,30 +608,30 @@ _ROUNDING = 0.01  # of a sum of scores, in bfloat16 too
 
 
 def verify_in_mediapipe(
-    task: TextTask, file: Path, expectations: Expectations
+    task: TextTask, file: Path, reference: Reference
 ) -> tuple[int, list[str]]:
-    """Asks a file in MediaPipe from raw text.
+    """Runs a file in MediaPipe from raw text.
 
     Texts of ASCII, which are cut alike there and here; where ranges were fixed
-    by batches, what is far from these is only asked, as it is in LiteRT.
+    by batches, what is far from these is only run, as it is in LiteRT.
 
     Returns:
-        How many texts it was asked, and what to note of its answers.
+        How many texts it was run with, and what to note of its outputs.
 
     Raises:
         ExportVerificationError: MediaPipe does not take the file, or finds
-            other labels in it, or its answers are not the model's.
+            other labels in it, or its outputs are not the model's.
     """
-    cases = [
-        case
-        for case in expectations.cases
-        if case.text is not None and case.text.isascii()
+    probes = [
+        probe
+        for probe in reference.probes
+        if probe.text is not None and probe.text.isascii()
     ]
-    is_static = expectations.quantization == "int8-static"
+    is_static = reference.quantization == "int8-static"
     request = {
         "path": str(file.resolve()),
         "task": task.name,
-        "texts": [case.text for case in cases],
+        "texts": [probe.text for probe in probes],
     }
     try:
         found = json.loads(
@@ -653,28 +658,28 @@ def verify_in_mediapipe(
             f"MediaPipe finds the labels {found['labels']} in '{file}', and "
             f"they should be {task.labels}"
         )
-    scales = expectations.scales[task.signature.name]
-    for case, answer in zip(cases, found["answers"], strict=True):
-        ((name, right),) = case.answers.items()
+    scales = reference.scales[task.signature.name]
+    for probe, output in zip(probes, found["answers"], strict=True):
+        ((name, right),) = probe.outputs.items()
         differs = difference(
-            case.answers, {name: np.array([answer], right.dtype)}, scales
+            probe.outputs, {name: np.array([output], right.dtype)}, scales
         )
-        is_judged = case.is_sample or not is_static
-        if is_judged and not differs.worst <= expectations.tolerance:
+        is_judged = probe.is_sample or not is_static
+        if is_judged and not differs.worst <= reference.tolerance:
             raise ExportVerificationError(
                 f"MediaPipe's answers are not the model's: {differs.worst:.3g} "
-                f"in {differs.where} for {case.text!r}, and "
-                f"{expectations.tolerance:.3g} is allowed"
+                f"in {differs.where} for {probe.text!r}, and "
+                f"{reference.tolerance:.3g} is allowed"
             )
-    return len(cases), [*task.notes, *_scores(task, expectations)]
+    return len(probes), [*task.notes, *_scores(task, reference)]
 
 
-def _scores(task: TextTask, expectations: Expectations) -> list[str]:
+def _scores(task: TextTask, reference: Reference) -> list[str]:
     """That a classifier's scores are no probabilities, if so."""
     if task.name != "text_classifier":
         return []
     rows = np.concatenate(
-        [each for case in expectations.cases for each in case.answers.values()]
+        [each for probe in reference.probes for each in probe.outputs.values()]
     ).astype("float64")
     rows = rows[np.isfinite(rows).all(axis=-1)]
     if np.any((rows < -_ROUNDING) | (rows > 1 + _ROUNDING)):

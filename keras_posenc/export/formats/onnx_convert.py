@@ -22,7 +22,7 @@ from keras_posenc.export.formats.onnx_order import sort_graph
 from keras_posenc.export.frozen import reading, take_over
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.publish import writing_to
-from keras_posenc.export.signatures.names import named_outputs, output_of
+from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
 
 

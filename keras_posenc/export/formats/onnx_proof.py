@@ -8,7 +8,7 @@ from typing import Any
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.formats.onnx_convert import convert, require_onnx
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.probes.cases import Expectations
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.processes import (
     MEMORY,
     MIB,
@@ -21,12 +21,12 @@ from keras_posenc_worker.comparing import onnx_comparison
 
 
 def compare_with_conversion(
-    expectations: Expectations, inspection: Inspection
+    reference: Reference, inspection: Inspection
 ) -> tuple[list[str], list[str], list[str]]:
     """Compares a file with what its signature becomes when converted again.
 
     Args:
-        expectations: The model's answers.
+        reference: The model's outputs.
         inspection: The file.
 
     Returns:
@@ -39,16 +39,16 @@ def compare_with_conversion(
         ExportVerificationError: The file cannot be compared within limits.
     """
     require_onnx()
-    (signature,) = expectations.signatures
+    (signature,) = reference.signatures
     with working_folder() as folder:
-        reference = folder / "reference"
+        converted = folder / "reference"
         try:
-            weights = convert(signature, reference)
+            weights = convert(signature, converted)
         except ExportError as error:  # others can do more
             return [], [f"nothing of it can be compared: {error}"], []
         found = compare_files(
             onnx_comparison.__name__,
-            reference,
+            converted,
             inspection.path,
             json.dumps(weights),
         )

@@ -15,7 +15,9 @@ from keras_posenc.export.formats.savedmodel_serving import (
     is_padded_wrongly,
 )
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.probes.cases import Case, Expectations
+from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.regular_files import read_regular
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.embeddings import CONTEXTUAL, MASK, POOLED
@@ -48,7 +50,7 @@ def model_card(
     signatures: Sequence[Signature],
     inspection: Inspection,
     report: VerificationReport | None,
-    expectations: Expectations | None,
+    reference: Reference | None,
     labels: Any,
     batching: Mapping[str, Any] | None,
     warmup: int,
@@ -60,7 +62,7 @@ def model_card(
         signatures: Its signatures.
         inspection: What is in the version.
         report: What verification found, if it was verified.
-        expectations: What it was verified with; gives the examples, of what
+        reference: What it was verified with; gives the examples, of what
             was invented for it alone.
         labels: The names of the classes, if they were given.
         batching: The parameters of batching, if they were written.
@@ -68,7 +70,7 @@ def model_card(
     """
     import tensorflow as tf
 
-    cases = expectations.usual if expectations is not None else []
+    probes = reference.usual if reference is not None else []
     parts = [
         f"# {name}",
         f"{units.size(inspection.size_bytes)}, of which weights "
@@ -80,7 +82,7 @@ def model_card(
         "## Warm-up and batching",
         _serving(signatures, report, batching, warmup),
         *(
-            _signature(name, signature, inspection, cases, labels)
+            _signature(name, signature, inspection, probes, labels)
             for signature in signatures
         ),
     ]
@@ -189,12 +191,11 @@ def _signature(
     name: str,
     signature: Signature,
     inspection: Inspection,
-    cases: Sequence[Case],
+    probes: Sequence[Probe],
     labels: Any,
 ) -> str:
     found = inspection.signatures[signature.name]
-    # What a model says of itself: of the signature, and of names by side.
-    own = getattr(signature.model, "card", {})
+    own = Offers.of(signature.model).card
     rows = ["| | name | dtype and shape | meaning |", "|---|---|---|---|"]
     for side, meanings in (("inputs", _INPUTS), ("outputs", _OUTPUTS)):
         for tensor, info in found[side].items():
@@ -207,7 +208,7 @@ def _signature(
             rows.append(f"| {side[:-1]} | `{tensor}` | {info} | {meaning} |")
     example = {
         tensor: value.tolist()
-        for tensor, value in _example(signature, cases).items()
+        for tensor, value in _example(signature, probes).items()
     }
     body: dict[str, Any] = {"inputs": example}
     if signature.name != DEFAULT:
@@ -272,20 +273,20 @@ def _grpc(name: str, signature: Signature, example: Mapping[str, Any]) -> str:
 
 
 def _example(
-    signature: Signature, cases: Sequence[Case]
+    signature: Signature, probes: Sequence[Probe]
 ) -> dict[str, np.ndarray]:
     """The smallest inputs that verification invented; else zeros.
 
     What somebody else thought of is not quoted: samples may be private.
     """
     invented = [
-        case.inputs
-        for case in cases
-        if case.signature == signature.name and not case.is_sample
+        probe.inputs
+        for probe in probes
+        if probe.signature == signature.name and not probe.is_sample
     ]
     numbers = min(
         invented,
-        key=lambda case: sum(v.size for v in case.values()),
+        key=lambda inputs: sum(v.size for v in inputs.values()),
         default={},
     )
     return {

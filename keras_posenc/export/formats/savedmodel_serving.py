@@ -7,7 +7,8 @@ from typing import Any
 
 from keras_posenc.checks import as_integer
 from keras_posenc.export.errors import in_words
-from keras_posenc.export.probes.cases import Case, Expectations
+from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.signature import Signature
@@ -167,21 +168,21 @@ def check_warmup(warmup: Any, verify: bool) -> None:
     _import()
 
 
-def warmup_cases(
+def warmup_probes(
     warmup: Any,
     fitted: Mapping[str, Sequence[Inputs]],
-    expectations: Expectations,
+    reference: Reference,
     batching: Mapping[str, Any] | None,
-) -> list[Case]:
-    """Those of the verified batches that are to be replayed.
+) -> list[Probe]:
+    """Returns those of the verified batches that are to be replayed.
 
     The server puts what it replays in its queue of batches, which takes no
-    more rows at once than a batch has: they are asked for in parts then.
+    more rows at once than a batch has: they are replayed in parts then.
 
     Args:
         warmup: See `export_saved_model`.
         fitted: Where it is a list of samples, those of each signature.
-        expectations: The verified batches.
+        reference: The verified batches.
         batching: The parameters of batching, if there is any.
 
     Raises:
@@ -189,10 +190,10 @@ def warmup_cases(
     """
     if not warmup:
         return []
-    cases = list(
+    probes = list(
         {
-            (case.signature, _key(case.inputs)): case
-            for case in expectations.usual
+            (probe.signature, _key(probe.inputs)): probe
+            for probe in reference.usual
         }.values()
     )
     if warmup is not True:
@@ -201,20 +202,20 @@ def warmup_cases(
             for name, found in fitted.items()
             for inputs in found
         }
-        cases = [
-            case
-            for case in cases
-            if (case.signature, _key(case.inputs)) in wanted
+        probes = [
+            probe
+            for probe in probes
+            if (probe.signature, _key(probe.inputs)) in wanted
         ]
     if batching is not None:
         largest = batching["max_batch_size"]
-        cases = [part for case in cases for part in _parts(case, largest)]
-    if len(cases) > MAX_RECORDS:
+        probes = [part for each in probes for part in _parts(each, largest)]
+    if len(probes) > MAX_RECORDS:
         raise ValueError(
-            f"`warmup` makes {len(cases)} requests, and TensorFlow Serving "
+            f"`warmup` makes {len(probes)} requests, and TensorFlow Serving "
             f"reads {MAX_RECORDS} at most"
         )
-    return cases
+    return probes
 
 
 def fit_warmup(
@@ -225,9 +226,11 @@ def fit_warmup(
     return fit_samples(signatures, given, "warmup")
 
 
-def write_warmup(cases: Sequence[Case], folder: Path, model_name: str) -> None:
+def write_warmup(
+    probes: Sequence[Probe], folder: Path, model_name: str
+) -> None:
     """Writes requests for a SavedModel in `folder`."""
-    if not cases:
+    if not probes:
         return
     import tensorflow as tf
 
@@ -237,12 +240,12 @@ def write_warmup(cases: Sequence[Case], folder: Path, model_name: str) -> None:
         file.parent.mkdir()
     try:
         with tf.io.TFRecordWriter(str(file)) as writer:
-            for case in cases:
+            for probe in probes:
                 log = logs.PredictionLog()
                 request = log.predict_log.request
                 request.model_spec.name = model_name
-                request.model_spec.signature_name = case.signature
-                for name, value in case.inputs.items():
+                request.model_spec.signature_name = probe.signature
+                for name, value in probe.inputs.items():
                     request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
                 writer.write(log.SerializeToString())
     except tf.errors.OpError as error:
@@ -261,14 +264,14 @@ def _import() -> Any:
     return prediction_log_pb2
 
 
-def _parts(case: Case, largest: int) -> Iterator[Case]:
-    rows = len(next(iter(case.inputs.values())))
+def _parts(probe: Probe, largest: int) -> Iterator[Probe]:
+    rows = len(next(iter(probe.inputs.values())))
     for start in range(0, rows, largest):
         inputs = {
             name: value[start : start + largest]
-            for name, value in case.inputs.items()
+            for name, value in probe.inputs.items()
         }
-        yield dataclasses.replace(case, inputs=inputs)
+        yield dataclasses.replace(probe, inputs=inputs)
 
 
 def _key(inputs: dict[str, Any]) -> tuple[Any, ...]:

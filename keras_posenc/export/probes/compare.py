@@ -8,8 +8,9 @@ from typing import Any, Self
 import keras
 import numpy as np
 
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.signatures.names import named_outputs, output_of
+from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layer_behind, tensors_behind
 
@@ -39,7 +40,7 @@ class Kind:
 
 
 def kinds_of(
-    signature: Signature, answers: Sequence[Mapping[str, Any]]
+    signature: Signature, outputs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Kind]:
     """The kind of each output that has one.
 
@@ -48,11 +49,11 @@ def kinds_of(
 
     Args:
         signature: Whose outputs they are.
-        answers: What its model gives, by name.
+        outputs: Those of its model, by name.
     """
     kinds = {}
-    for name in answers[0] if answers else ():
-        values = [each[name] for each in answers]
+    for name in outputs[0] if outputs else ():
+        values = [each[name] for each in outputs]
         widths = {value.shape[-1] if value.ndim > 1 else 1 for value in values}
         if "float" not in values[0].dtype.name or len(widths) > 1:
             continue
@@ -207,7 +208,7 @@ class Loss:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How far some answers are from those wanted.
+    """How far some outputs are from those wanted.
 
     Attributes:
         worst: The largest difference, relative as for `verify`; infinite where
@@ -218,7 +219,7 @@ class Difference:
         agreeing: How many rows have their largest entry at the wanted place,
         rows: of how many rows of more than one entry.
         kept: The same of those rows alone in which the wanted entry leads the
-        decided: others by more than the lead that was asked for.
+        decided: others by more than the given lead.
         lost: By kind, of logits and vectors: what their rows have lost.
     """
 
@@ -241,10 +242,10 @@ def difference(
     lead: float = 0.0,
     kinds: Mapping[str, Kind] | None = None,
 ) -> Difference:
-    """Compares answers by the names of their outputs.
+    """Compares outputs by their names.
 
     Args:
-        wanted: The answers as they should be.
+        wanted: The outputs as they should be.
         got: Others, under the same names.
         scales: The size of each output's numbers.
         rounded: Whether integers may differ, as an arg-max does where two
@@ -293,6 +294,19 @@ def difference(
     )
 
 
+def scales_of(outputs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Returns the size of each output's numbers, from 0.01 to 1, by name."""
+    scales: dict[str, float] = {}
+    for each in outputs:
+        for name, value in each.items():
+            numbers = np.zeros(0)
+            if "float" in value.dtype.name:
+                numbers = np.abs(value.astype("float64"))
+            largest = np.max(numbers[np.isfinite(numbers)], initial=0.01)
+            scales[name] = min(1.0, max(scales.get(name, 0.01), largest))
+    return scales
+
+
 class Columns:
     """What of each output's columns no tolerance of the whole output shows.
 
@@ -307,7 +321,7 @@ class Columns:
     def add(
         self, name: str, wanted: np.ndarray, got: np.ndarray, scale: float
     ) -> None:
-        """Takes up one more answer to an output of that name and scale."""
+        """Takes one more batch of the output of that name and scale."""
         self._scales[name] = scale
         if not _is_float(wanted) or wanted.ndim < 2 or not wanted.size:
             return
@@ -369,31 +383,28 @@ def _distances(
     return np.where(np.isnan(distances), np.inf, distances)
 
 
-Answers = Mapping[str, np.ndarray]
+Outputs = Mapping[str, np.ndarray]
 
-# `retrace(inputs, answers, tolerance)`: what the model answers where each of
-# its choices that hangs on no more than the tolerance falls as in the answers.
-Retrace = Callable[[Inputs, Answers, float], dict[str, np.ndarray]]
+# `retrace(inputs, outputs, tolerance)`: see `Offers.retrace`.
+Retrace = Callable[[Inputs, Outputs, float], dict[str, np.ndarray]]
 
 FORCED = 1e6  # a tolerance by which every choice falls so
 
 
 def retrace_of(signature: Signature) -> Retrace | None:
-    """How a model that chooses is asked again; None for one that computes.
+    """Returns how a model that chooses is run again; else None.
 
-    A model whose answers are choices, one hanging on another, such as the
-    tokens of a sequence, has a method `retrace`, from dicts of tensors by the
-    names of its inputs and outputs, and a tolerance, to a dict of its outputs.
+    That is `Offers.retrace`, from arrays to arrays.
     """
     origin = signature.origin
     if origin is not None:
         inner = retrace_of(origin.signature)
         if inner is None:
             return None
-        return lambda inputs, answers, tolerance: origin.tell(
-            inner(origin.ask(inputs), answers, tolerance)
+        return lambda inputs, outputs, tolerance: origin.tell(
+            inner(origin.ask(inputs), outputs, tolerance)
         )
-    method = getattr(signature.model, "retrace", None)
+    method = Offers.of(signature.model).retrace
     if method is None:
         return None
     import tensorflow as tf
@@ -402,14 +413,14 @@ def retrace_of(signature: Signature) -> Retrace | None:
     own = signature.own_names
 
     def retrace(
-        inputs: Inputs, answers: Answers, tolerance: float
+        inputs: Inputs, outputs: Outputs, tolerance: float
     ) -> dict[str, np.ndarray]:
         with tf.device("CPU:0"):
             found = call(
                 {name: tf.constant(value) for name, value in inputs.items()},
                 {
                     own.get(name, name): tf.constant(value)
-                    for name, value in answers.items()
+                    for name, value in outputs.items()
                 },
                 tf.constant(tolerance, "float32"),
             )
@@ -422,20 +433,20 @@ def retrace_of(signature: Signature) -> Retrace | None:
     return retrace
 
 
-def settled(
-    wanted: Answers,
-    got: Answers,
+def resolve_ties(
+    wanted: Outputs,
+    got: Outputs,
     inputs: Inputs,
     retrace: Retrace | None,
     tolerance: float,
-) -> tuple[Answers, int]:
-    """The answers that some others are to be compared with.
+) -> tuple[Outputs, int]:
+    """Returns the outputs that some others are to be compared with.
 
-    Those wanted, but for rows that chose otherwise, and as the model could
-    have: there it is what the model says of that choice.
+    Those wanted, except for rows that chose otherwise, and as the model could
+    have: there they are what the model computes for that choice.
 
     Returns:
-        Answers, and in how many rows they are not the wanted ones.
+        Outputs, and in how many rows they are not the wanted ones.
     """
     choices = [
         name
@@ -453,10 +464,10 @@ def settled(
     ):
         return wanted, 0
 
-    def other_rows(answers: Answers) -> np.ndarray:
+    def other_rows(outputs: Outputs) -> np.ndarray:
         return np.any(
             [
-                _rows(_bytes(answers[name]) != _bytes(got[name]))
+                _rows(_bytes(outputs[name]) != _bytes(got[name]))
                 for name in choices
             ],
             axis=0,
@@ -467,16 +478,16 @@ def settled(
         return wanted, 0
     try:
         found = retrace(inputs, got, tolerance)
-    except Exception:  # of the model's code, which may not take such answers
+    except Exception:  # of the model's code, which may not take such outputs
         return wanted, 0
     ties = other & ~other_rows(found)
     if not np.any(ties):
         return wanted, 0
-    settled = {}
+    resolved = {}
     for name, value in wanted.items():
         here = ties.reshape(-1, *[1] * (value.ndim - 1))
-        settled[name] = np.where(here, found[name], value)
-    return settled, int(np.sum(ties))
+        resolved[name] = np.where(here, found[name], value)
+    return resolved, int(np.sum(ties))
 
 
 def _rows(values: np.ndarray) -> np.ndarray:

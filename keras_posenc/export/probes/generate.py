@@ -1,41 +1,178 @@
 """Test inputs made from what a signature takes."""
 
-import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import keras
 import numpy as np
 
-from keras_posenc.export.probes.cases import LONGEST, Case, Question
-from keras_posenc.export.probes.run_model import Memory, answers_of
-from keras_posenc.export.probes.samples import (
-    Inputs,
-    can_be_asked,
-    embedding_sizes,
-    id_limits,
-    known_integers,
-    unknown_integers,
+from keras_posenc.checks import check_positive_int, is_number
+from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
+from keras_posenc.export.signatures.cut_strings import (
+    longest_text,
+    vocabularies,
 )
-from keras_posenc.export.signatures.cut_strings import longest_text
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import layers_within
 
-# Each operator of a model rounds by up to 2**-24 of its numbers, which grows
-# where large ones cancel. Inputs that are moved at random by 16 times as much
-# show how far: rounding may move the outputs four times as far as these do.
-_MOVED = 2.0**-20
-_ALLOWED = 4
-# A sum of n equal numbers, such as the mean of an image of one colour, may be
-# off by n roundings in one direction. Weights that are moved by as much show
-# how far these go, and what rounds where all inputs are zeros.
-_ROUNDING = 2.0**-24
-# One draw may happen to move an output by next to nothing: see `allowance.py`.
-_DRAWS = 8
-# Of a prime length, so that no kernel has the same signs in each row.
-_SIGNS = np.random.default_rng(0).choice([-1.0, 1.0], 65_521)
+# Of a sequence, where nothing says what the model takes.
+LONGEST = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """One batch of test inputs, and the model's outputs for it once known.
+
+    Attributes:
+        signature: Name of the signature.
+        inputs: Arrays by the names of its inputs.
+        outputs: The model's own, as arrays by the names of its outputs.
+        is_required: Whether the model must take the inputs.
+        is_sample: Whether the inputs were given, and not invented.
+        text: What the inputs were made of, for a MediaPipe task.
+        extremes: What numbers each example has, in words, where they are
+            extreme ones; see `extreme_probes`.
+        rounding: For these, by the names of outputs, how far from the model's
+            outputs rounding may move others; infinite where it may choose
+            otherwise.
+    """
+
+    signature: str
+    inputs: Inputs
+    outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    is_required: bool = True
+    is_sample: bool = False
+    text: str | None = None
+    extremes: Sequence[str] = ()
+    rounding: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        text = describe(self.inputs)
+        if self.extremes:
+            text += f", examples of {', '.join(dict.fromkeys(self.extremes))}"
+        return text
+
+    @property
+    def examples(self) -> int:
+        """How many examples the batch has."""
+        first = next(iter(self.inputs.values()), np.zeros(()))
+        return len(first) if first.ndim else 1
+
+    def without_rounding(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns other outputs, with the model's where rounding explains them.
+
+        Args:
+            found: Arrays by the names of the outputs.
+        """
+        kept = dict(found)
+        for name, allowed in self.rounding.items():
+            wanted, value = self.outputs[name], found[name]
+            if value.shape != wanted.shape:
+                continue
+            near = np.broadcast_to(np.isinf(allowed), value.shape)
+            if "float" in wanted.dtype.name and "float" in value.dtype.name:
+                with np.errstate(invalid="ignore"):  # an infinity less itself
+                    distances = np.abs(
+                        value.astype("float64") - wanted.astype("float64")
+                    )
+                # Moved however far, a number is one. What is none in the model
+                # says nothing.
+                near = np.isfinite(distances) & (distances <= allowed)
+                near |= ~np.isfinite(wanted.astype("float64"))
+            kept[name] = np.where(near, wanted, value)
+        return kept
+
+
+@dataclasses.dataclass(frozen=True)
+class Probes:
+    """What a model is to be probed with, and how its outputs are compared.
+
+    Attributes:
+        signatures: Those that are probed.
+        given: The samples that are inputs of each, by its name.
+        max_length: The longest sequence.
+        tolerance: The largest difference that passes, or None.
+        agreement: In what share of decided rows a quantized file must have the
+            model's largest score, or None.
+        extra: Probes whose outputs are known otherwise; they are gone through
+            once, when the model is run.
+    """
+
+    signatures: list[Signature]
+    given: Mapping[str, Sequence[Inputs]]
+    max_length: int = LONGEST
+    tolerance: float | None = None
+    agreement: float | None = None
+    extra: Iterable[Probe] = ()
+
+    @classmethod
+    def fit(
+        cls,
+        signatures: Sequence[Signature],
+        samples: Any = None,
+        max_length: int | None = None,
+        tolerance: float | None = None,
+        agreement: float | None = None,
+        *,
+        fitted: Mapping[str, Sequence[Inputs]] | None = None,
+        are_default: bool = False,
+        extra: Iterable[Probe] = (),
+    ) -> Self:
+        """Checks what `verify` and the exports are given, and fits samples.
+
+        Args:
+            signatures: Those to probe.
+            samples: See `verify`.
+            max_length: See `verify`.
+            tolerance: See `verify`.
+            agreement: See `verify`.
+            fitted: Further samples, by the signature that they were fitted to.
+            are_default: Whether nobody chose the signatures. Those after the
+                first are left out then where nothing says which ids they take.
+            extra: See above.
+
+        Raises:
+            ValueError: Arguments that no model can be run with.
+        """
+        if max_length is None:
+            limits = map(longest_text, signatures)
+            known = [limit for limit in limits if limit is not None]
+            max_length = min([*known, LONGEST])
+        max_length = check_positive_int("max_length", max_length)
+        if tolerance is not None and not (
+            is_number(tolerance) and 0 <= tolerance < math.inf
+        ):
+            raise ValueError(
+                "`tolerance` must be a finite number of at least 0, or None. "
+                f"Received: tolerance={tolerance!r}"
+            )
+        if agreement is not None and not (
+            is_number(agreement) and 0 <= agreement <= 1
+        ):
+            raise ValueError(
+                "`agreement` must be a number from 0 to 1, or None. "
+                f"Received: agreement={agreement!r}"
+            )
+        given: dict[str, Sequence[Inputs]] = {
+            name: [*inputs, *(fitted or {}).get(name, [])]
+            for name, inputs in fit_samples(signatures, samples).items()
+        }
+        if are_default:
+            default, *more = signatures
+            signatures = [
+                default,
+                *(
+                    each
+                    for each in more
+                    if given[each.name] or _can_be_probed(each)
+                ),
+            ]
+        return cls(
+            [*signatures], given, max_length, tolerance, agreement, extra
+        )
 
 
 def _one(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -62,12 +199,12 @@ _FEWEST = 3
 _NUMBERS = 2**18  # of all examples
 
 
-def extreme_questions(
+def extreme_probes(
     signature: Signature,
     lengths: Sequence[int],
     invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
     takes: Callable[[Inputs], bool],
-) -> Iterator[Question]:
+) -> Iterator[Probe]:
     """Yields batches whose examples hold one kind of extreme number each.
 
     In each input of floats that is no mask; the others are as ever. Where the
@@ -76,7 +213,7 @@ def extreme_questions(
 
     Args:
         signature: What to make inputs for.
-        lengths: Of its dynamic axes but for the batch: the first that the
+        lengths: Of its dynamic axes except the batch: the first that the
             model takes.
         invent: Makes its usual inputs, of these shapes by their names.
         takes: Whether the model takes some inputs.
@@ -115,7 +252,7 @@ def _batches(
     invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
     floats: Sequence[str],
     kinds: Sequence[str],
-) -> Iterator[Question]:
+) -> Iterator[Probe]:
     """Several where the signature's own batch is small."""
     examples = signature.shapes(1, length)
     size = sum(math.prod(examples[name][1:]) for name in floats)
@@ -131,166 +268,7 @@ def _batches(
         for name in floats:
             for row, kind in enumerate(chosen):
                 inputs[name][row] = _KINDS[kind](rng, shapes[name][1:])
-        yield Question(
-            inputs, is_required=False, is_sample=False, extremes=chosen
-        )
-
-
-def extreme_case(
-    signature: Signature, question: Question, memory: Memory
-) -> Case | None:
-    """A batch of extreme numbers, of which those that say something are left.
-
-    Where no output of the model is finite, another example takes its place.
-    Large numbers that cancel, or a softmax of them near a tie, leave rounding:
-    how far that may move each output is measured by moving the inputs, and by
-    moving the weights.
-
-    Args:
-        signature: The signature.
-        question: The inputs.
-        memory: What runs the models.
-
-    Returns:
-        The case, or None where no example has a finite output.
-    """
-    kinds = np.array(question.extremes)
-    count = len(kinds)
-    rng = np.random.default_rng(0)
-    call = answers_of(signature, memory)
-    both = [
-        question.inputs,
-        {name: _moved(value, rng) for name, value in question.inputs.items()},
-    ]
-    found = [call(inputs) for inputs in both]
-    finite = np.all([_finite(answers, count) for answers in found], axis=0)
-    if not np.any(finite):
-        return None
-    if not np.all(finite):
-        chosen = np.resize(np.flatnonzero(finite), count)
-        kinds = kinds[chosen]
-        both = [
-            {name: value[chosen] for name, value in inputs.items()}
-            for inputs in both
-        ]
-        found = [call(inputs) for inputs in both]
-        if not all(np.all(_finite(answers, count)) for answers in found):
-            return None  # examples are not answered alone
-    answers, moved = found
-    positions = max(
-        math.prod(value.shape[1:-1]) for value in question.inputs.values()
-    )
-    step = max(_MOVED, positions * _ROUNDING)
-    others = []
-    for draw in range(_DRAWS):
-        with _moved_weights(signature, step, draw):
-            others.append(answers_of(signature, memory.apart())(both[0]))
-    rounding = {
-        name: _ALLOWED
-        * np.maximum(
-            _distance(value, moved[name], count),
-            _usual([_distance(value, other[name], count) for other in others]),
-        )
-        for name, value in answers.items()
-    }
-    return Case(
-        signature.name,
-        both[0],
-        answers,
-        extremes=tuple(map(str, kinds)),
-        rounding=rounding,
-    )
-
-
-@contextlib.contextmanager
-def _moved_weights(
-    signature: Signature, step: float, draw: int
-) -> Iterator[None]:
-    """Makes each frozen weight larger or smaller by a share of it."""
-    while signature.origin is not None:
-        signature = signature.origin.signature
-    kept = [
-        (variable, variable.value.read_value())
-        for variable in signature.model.variables
-        if "float" in variable.dtype
-    ]
-    try:
-        for variable, value in kept:
-            array = keras.ops.convert_to_numpy(value)
-            signs = np.roll(_SIGNS, 7_919 * draw)  # others in each draw
-            factors = 1 + step * np.resize(signs, array.shape)
-            variable.assign(array * factors.astype(array.dtype))
-        yield
-    finally:
-        for variable, value in kept:
-            variable.assign(value)
-
-
-def but_for_rounding(case: Case, got: Mapping[str, Any]) -> dict[str, Any]:
-    """Other answers, with the model's own where rounding may differ so far."""
-    found = dict(got)
-    for name, allowed in case.rounding.items():
-        wanted, value = case.answers[name], got[name]
-        if value.shape != wanted.shape:
-            continue
-        near = np.broadcast_to(np.isinf(allowed), value.shape)
-        if "float" in wanted.dtype.name and "float" in value.dtype.name:
-            with np.errstate(invalid="ignore"):  # an infinity less itself
-                distances = np.abs(
-                    value.astype("float64") - wanted.astype("float64")
-                )
-            # Moved however far, a number is one. What is none in the model
-            # says nothing.
-            near = np.isfinite(distances) & (distances <= allowed)
-            near |= ~np.isfinite(wanted.astype("float64"))
-        found[name] = np.where(near, wanted, value)
-    return found
-
-
-def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Floats a little larger or smaller, at random; all else as it is."""
-    if "float" not in value.dtype.name:
-        return value
-    factors = 1 + _MOVED * rng.choice([-1, 1], value.shape)
-    return value * factors.astype(value.dtype)
-
-
-def _usual(distances: Sequence[np.ndarray]) -> np.ndarray:
-    """The root of the mean square of what several draws have moved."""
-    found: np.ndarray = np.sqrt(np.mean(np.square(distances), axis=0))
-    return found
-
-
-def _finite(answers: Mapping[str, Any], count: int) -> np.ndarray:
-    """Which examples have an output of finite numbers alone."""
-    finite = np.zeros(count, bool)
-    for value in answers.values():
-        found = np.ones(value.shape, bool)
-        if "float" in value.dtype.name:
-            found = np.isfinite(value.astype("float64"))
-        if value.shape[:1] != (count,):
-            found = np.broadcast_to(np.all(found), (count,))
-        finite |= np.all(found.reshape(count, -1), axis=1)
-    return finite
-
-
-def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
-    """How far each example's numbers have moved: one number for each."""
-    if value.shape != moved.shape:
-        return np.array(np.inf)
-    if "float" in value.dtype.name:
-        with np.errstate(invalid="ignore"):  # an infinity less itself
-            distances = np.abs(
-                value.astype("float64") - moved.astype("float64")
-            )
-        # Elsewhere the model has no number, and nothing is compared.
-        distances = np.where(np.isfinite(distances), distances, 0.0)
-    else:
-        distances = np.where(value != moved, np.inf, 0.0)
-    if value.shape[:1] != (count,):
-        return np.array(np.max(distances, initial=0))
-    largest = np.max(distances.reshape(count, -1), axis=1, initial=0)
-    return largest.reshape(-1, *[1] * (value.ndim - 1))
+        yield Probe(signature.name, inputs, is_required=False, extremes=chosen)
 
 
 _BATCHES = (1, 3)
@@ -321,14 +299,14 @@ def texts_beyond(length: int | None) -> Sequence[str]:
     return (*_TEXTS[:-1], _WORDS * max(repeats, 20))
 
 
-def make_questions(
+def make_probes(
     signature: Signature,
     given: Sequence[Inputs],
     max_length: int,
     takes: Callable[[Inputs], bool],
     asked: Sequence[tuple[int, int]] = (),
-) -> Iterator[Question]:
-    """Yields batches of inputs to ask a model.
+) -> Iterator[Probe]:
+    """Yields batches of inputs to run a model with.
 
     Given samples come first. Then, if all inputs can be invented, a grid:
     batches of 1 and 3 (or the signature's own), each length of 1, 2, an odd one
@@ -336,17 +314,17 @@ def make_questions(
     with padding at their end, and rows of nothing else; the lowest and the
     highest id. What the model looks up is of its own vocabulary. Of texts one
     is longer than its tokenizer leaves it.
-    Samples and the longest are asked for; a shorter length a model may refuse.
+    Samples and the longest must be taken; a shorter length a model may refuse.
     Integers that go to no embedding, and floats that are called a mask, are 1
     where there is a token and 0 where there is padding, or count the tokens;
     those of 8 bits that are images have all values that there are.
-    Last come other floats that are extreme: see `extreme_questions`.
+    Last come other floats that are extreme: see `extreme_probes`.
 
     Args:
         signature: What to make inputs for.
         given: The samples that are its inputs.
         max_length: The longest sequence.
-        takes: Whether the model takes some inputs. Asked where it has
+        takes: Whether the model takes some inputs. Called where it has
             embeddings of several sizes, or several integer inputs, to find
             which input goes to which.
         asked: Further batch sizes, with lengths.
@@ -355,11 +333,12 @@ def make_questions(
         ValueError: The signature takes integers, and neither an `Embedding`
             nor a vocabulary nor samples say which.
     """
-    yield from map(Question, given)
+    for inputs in given:
+        yield Probe(signature.name, inputs, is_sample=True)
     origin = signature.origin
     asked = signature.asked or asked
     if origin is not None:
-        if given and not can_be_asked(origin.signature):
+        if given and not _can_be_probed(origin.signature):
             if _asked_of(signature):
                 raise ValueError(
                     f"`compiled`: no Embedding layer says what ids signature "
@@ -367,7 +346,7 @@ def make_questions(
                     "programs can be verified. Export it without `compiled`"
                 )
             return
-        for question in make_questions(
+        for probe in make_probes(
             origin.signature,
             [],
             max_length,
@@ -375,13 +354,15 @@ def make_questions(
             asked,
         ):
             yield dataclasses.replace(
-                question, inputs=origin.widen(question.inputs)
+                probe,
+                signature=signature.name,
+                inputs=origin.widen(probe.inputs),
             )
         return
     max_length = _longest(signature, max_length)
-    sizes = embedding_sizes(signature)
-    known = known_integers(signature, sizes)
-    if not sizes and unknown_integers(signature, known):
+    sizes = _embedding_sizes(signature)
+    known = _known_integers(signature, sizes)
+    if not sizes and _unknown_integers(signature, known):
         if not given:
             raise ValueError(
                 f"Signature '{signature.name}' takes integers, and no "
@@ -390,7 +371,7 @@ def make_questions(
             )
         return
     texts = texts_beyond(longest_text(signature))
-    limits = id_limits(signature, sizes, known, max_length, takes)
+    limits = _id_limits(signature, sizes, known, max_length, takes)
     rng = np.random.default_rng(0)
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
     if max_length not in lengths:
@@ -421,11 +402,10 @@ def make_questions(
             seen.add(key)
             inputs = invent(shapes)
             is_static = key == tuple(signature.shapes(batch, 0).values())
-            yield Question(
-                inputs, is_static or length >= max_length, is_sample=False
-            )
+            is_required = is_static or length >= max_length
+            yield Probe(signature.name, inputs, is_required=is_required)
     tried = dict.fromkeys((min(max_length, max(_LENGTHS)), max_length))
-    yield from extreme_questions(signature, [*tried], invent, takes)
+    yield from extreme_probes(signature, [*tried], invent, takes)
 
 
 def _asked_of(signature: Signature) -> Sequence[tuple[int, int]]:
@@ -524,3 +504,107 @@ def _example(signature: Signature) -> str:
         for name, spec in signature.specs.items()
     )
     return "{" + ", ".join(arrays) + "}"
+
+
+def _embedding_sizes(signature: Signature) -> list[int]:
+    """How many ids the model's embeddings take, the largest first."""
+    return sorted(
+        {
+            layer.input_dim
+            for layer in layers_within(signature.model)
+            if isinstance(layer, keras.layers.Embedding)
+        },
+        reverse=True,
+    )
+
+
+def _can_be_probed(signature: Signature) -> bool:
+    """Whether the model says which integers the signature takes, if any."""
+    sizes = _embedding_sizes(signature)
+    known = _known_integers(signature, sizes)
+    return bool(sizes or not _unknown_integers(signature, known))
+
+
+def _known_integers(
+    signature: Signature, sizes: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Values that integer inputs can take, whatever embeddings there are.
+
+    Those of a vocabulary, and all that 8 bits hold where they can be no ids: an
+    image has more axes than a sequence, or there is no embedding.
+    """
+    return {
+        **{
+            name: np.arange(
+                np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max + 1
+            ).astype(spec.dtype)
+            for name, spec in signature.specs.items()
+            if spec.dtype in ("int8", "uint8")
+            and (len(spec.shape) > 3 or not (sizes or "mask" in name))
+        },
+        **vocabularies(signature),
+    }
+
+
+def _unknown_integers(
+    signature: Signature, known: Mapping[str, np.ndarray]
+) -> list[str]:
+    """Integer inputs of which no vocabulary says what ids they take."""
+    return [
+        name
+        for name, spec in signature.specs.items()
+        if "int" in spec.dtype and name not in known
+    ]
+
+
+def _id_limits(
+    signature: Signature,
+    sizes: Sequence[int],
+    known: Mapping[str, np.ndarray],
+    max_length: int,
+    takes: Callable[[Inputs], bool],
+) -> dict[str, int | None]:
+    """The number of ids that each integer input takes; None for any number.
+
+    Of those that are not known otherwise.
+
+    The embedding that an input goes to refuses an id too large for it, however
+    deep in the model it is; an input that takes one too large for all of them
+    goes to none.
+    """
+    integers = _unknown_integers(signature, known)
+    if not sizes or not integers:
+        return {}
+    shapes = signature.shapes(1, max_length)
+    lowest = {
+        name: (
+            np.full(shape, known[name][0], known[name].dtype)
+            if name in known
+            else np.full(shape, "", dtype=object)
+            if (dtype := signature.specs[name].dtype) == "string"
+            else np.zeros(shape, dtype)
+        )
+        for name, shape in shapes.items()
+    }
+
+    def accepts(name: str, highest: int) -> bool:
+        values = np.full_like(lowest[name], highest)
+        return takes({**lowest, name: values})
+
+    limits: dict[str, int | None] = {}
+    *larger, smallest = sizes
+    for name in integers:
+        most = np.iinfo(signature.specs[name].dtype).max + 1
+        limits[name] = min(smallest, most)
+        if (
+            len(integers) + len(known) > 1
+            and sizes[0] < most
+            and accepts(name, sizes[0])
+        ):
+            limits[name] = None
+            continue
+        for size in larger:
+            if size <= most and accepts(name, size - 1):
+                limits[name] = size
+                break
+    return limits

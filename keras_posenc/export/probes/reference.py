@@ -1,77 +1,301 @@
-"""Computes the model's own outputs for each test case."""
+"""Computes the model's own outputs for each probe."""
 
+import contextlib
 import dataclasses
+import functools
+import hashlib
 import math
+import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
-from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.probes.cases import (
-    AGREEMENT,
-    TOLERANCE,
-    Case,
-    Expectations,
-    Questions,
-    describe,
+from keras_posenc.export.errors import (
+    ExportError,
+    ExportVerificationError,
+    in_words,
 )
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.compare import (
     FORCED,
     MOVED,
     SCORES,
     VECTORS,
+    Kind,
     Loss,
+    Retrace,
     difference,
+    kinds_of,
     movement,
     retrace_of,
     rounding,
+    scales_of,
 )
-from keras_posenc.export.probes.generate import extreme_case, make_questions
-from keras_posenc.export.probes.run_model import (
-    Memory,
-    answers_of,
-    check_repeatable,
-    graph_of,
-    restored,
-)
-from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.probes.generate import Probe, Probes, make_probes
+from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.probes.tolerance import (
+    AGREEMENT,
     BY_KERAS,
     DEVIATIONS,
+    TOLERANCE,
     allowed_difference,
 )
 from keras_posenc.export.signatures.lengths import IDS, LENGTHS
-from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.signatures.signature import Signature, trace
+from keras_posenc.keras_internals import layers_within
 
-_PADDING = 8  # zeros, to see whether they matter
-
-# What to do where a mode rounds too much, by the mode.
-_REMEDIES = {
-    "float16": "Leave out `quantization` (--quantization)",
-    BY_KERAS: "Export the model as it was before `quantize()`",
-    **dict.fromkeys(
-        ("int8", "int8-static"),
-        "Use quantization='float16' (--quantization float16), which rounds "
-        "less, or leave it out",
-    ),
-}
+Call = Callable[[Inputs], dict[str, Any]]
 
 
-def expect(
-    questions: Questions,
+class Memory:
+    """Outputs of models: several signatures run one model on the same inputs.
+
+    Attributes:
+        seconds: How long the processor works for each output, also for those
+            that were known.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._calls: dict[int, Call] = {}
+        self._known: dict[Any, tuple[dict[str, Any], float]] = {}
+
+    def run(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
+        """Returns the outputs of a model, called once for the same inputs."""
+        model = id(signature)
+        if model not in self._calls:
+            self._calls[model] = _call_of(signature)
+        key = model, hashlib.sha256(pickle.dumps(inputs)).digest()
+        if key not in self._known:
+            began = time.process_time()
+            outputs = self._calls[model](inputs)
+            self._known[key] = outputs, time.process_time() - began
+        outputs, seconds = self._known[key]
+        self.seconds += seconds
+        return outputs
+
+    def apart(self) -> "Memory":
+        """Returns the same models, of which no output is known."""
+        other = Memory()
+        other._calls = self._calls
+        return other
+
+    def run_again(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
+        """Returns the outputs of one more call, after `run`."""
+        return self._calls[id(signature)](inputs)
+
+
+def runner_of(signature: Signature, memory: Memory) -> Call:
+    """Returns a function that runs the model: its eager code, or its graph.
+
+    What a signature adds to its model is done in NumPy; see `Origin`.
+    """
+    origin = signature.origin
+    if origin is not None:
+        run = runner_of(origin.signature, memory)
+        return lambda inputs: origin.tell(run(origin.ask(inputs)))
+    return functools.partial(memory.run, signature)
+
+
+def _call_of(signature: Signature) -> Call:
+    if any(
+        layer.compute_dtype in ("float16", "bfloat16")
+        for layer in layers_within(signature.model)
+    ):
+        # Graphs round to low precision at other places than eager code does,
+        # and `model.predict` runs the graph.
+        return graph_of(signature)
+    return lambda inputs: _call(signature, signature.call, inputs)
+
+
+def graph_of(signature: Signature) -> Call:
+    """Returns the model's graph, which reads the weights as they are then."""
+    graph = trace(signature)
+    return lambda inputs: _call(
+        signature, lambda tensors: graph(**tensors), inputs
+    )
+
+
+def _call(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
+    import tensorflow as tf
+
+    try:
+        # Where the worker is, too: a GPU's products are another's.
+        with tf.device("CPU:0"):
+            outputs = call(
+                {name: tf.constant(value) for name, value in inputs.items()}
+            )
+    except ExportError:  # of a weight that cannot be exported
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"The model itself does not take {describe(inputs)} in signature "
+            f"'{signature.name}': {in_words(error)}"
+        ) from error
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """The model's outputs, which an exported model must reproduce.
+
+    Attributes:
+        signatures: The signatures that are probed.
+        probes: The batches of inputs, with the model's own outputs.
+        refused: Batches, in words, that the model itself does not take.
+        tolerance: The largest difference that passes.
+        in_float32: Whether a model of mixed precision was run in float32.
+        quantization: The exported model's mode of quantization, or None.
+        seconds: How long the processor worked for the outputs.
+        padding_matters: Whether zeros after the ids change the outputs of them.
+        lead: By how much the largest score of a row leads the others where a
+            quantized file must not choose another; infinite without one.
+        agreement: In what share of these rows it must not.
+        allowed_losses: What a row of a quantized file may lose, by the kind of
+            its output: see `compare.losses`.
+        retraces: How those models are run again whose outputs are choices, by
+            the names of their signatures.
+    """
+
+    signatures: Sequence[Signature]
+    probes: list[Probe]
+    refused: list[str]
+    tolerance: float
+    in_float32: bool = False
+    quantization: str | None = None
+    seconds: float = 0.0
+    padding_matters: bool = False
+    lead: float = math.inf
+    agreement: float = AGREEMENT
+    allowed_losses: Mapping[str, float] = dataclasses.field(
+        default_factory=dict
+    )
+    retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
+
+    @property
+    def usual(self) -> list[Probe]:
+        """The probes without those of extreme numbers.
+
+        They alone say how large outputs are, and how far apart.
+        """
+        return [probe for probe in self.probes if not probe.extremes]
+
+    @functools.cached_property
+    def scales(self) -> dict[str, dict[str, float]]:
+        """For each signature the size of each output's numbers.
+
+        It is not below what the model says in `output_scales`. Read once all
+        probes are there.
+        """
+        scales = {}
+        for signature in self.signatures:
+            least = dict(Offers.of(signature.model).output_scales)
+            found = scales_of(
+                [
+                    probe.outputs
+                    for probe in self.usual
+                    if probe.signature == signature.name
+                ]
+            )
+            own = signature.own_names
+            scales[signature.name] = {
+                name: max(scale, least.get(own.get(name, name), scale))
+                for name, scale in found.items()
+            }
+        return scales
+
+    @functools.cached_property
+    def kinds(self) -> dict[str, dict[str, Kind]]:
+        """For each signature the kinds of its outputs, in a quantized file.
+
+        Not of choices: of their scores the largest says nothing. Read once all
+        probes are there.
+        """
+        return {
+            signature.name: kinds_of(
+                signature,
+                [
+                    probe.outputs
+                    for probe in self.held
+                    if probe.signature == signature.name
+                ],
+            )
+            for signature in self.signatures
+            if self.quantization is not None
+            and signature.name not in self.retraces
+        }
+
+    @property
+    def held(self) -> list[Probe]:
+        """The probes that a quantized file is held to: samples, if any."""
+        return [each for each in self.probes if each.is_sample] or self.usual
+
+    @property
+    def constant(self) -> list[str]:
+        """Outputs whose rows hardly differ, whatever the inputs are.
+
+        Those that the model says are constant, in `constant_outputs`, are left
+        out.
+        """
+        tolerance = TOLERANCE if self.quantization else self.tolerance
+        known = {
+            f"{signature.name}/{name}"
+            for signature in self.signatures
+            for name in Offers.of(signature.model).constant_outputs
+        }
+        return [
+            name
+            for name, most in self._spreads()
+            if most < 10 * tolerance and name not in known
+        ]
+
+    @property
+    def blurred(self) -> list[str]:
+        """Outputs whose rows differ by no more than quantization may do."""
+        if self.quantization is None:
+            return []
+        return [n for n, most in self._spreads() if most <= self.tolerance]
+
+    def _spreads(self) -> Iterator[tuple[str, float]]:
+        """Each output, and how far its rows are apart, as differences are."""
+        rows: dict[tuple[str, str], list[np.ndarray]] = {}
+        for probe in self.usual if self.quantization is None else self.held:
+            for name, value in probe.outputs.items():
+                if "float" in value.dtype.name and value.ndim > 1:
+                    rows.setdefault((probe.signature, name), []).append(
+                        value.astype("float64").reshape(-1, value.shape[-1])
+                    )
+        scales = self.scales
+        for (signature, name), values in rows.items():
+            if (
+                len({value.shape[1] for value in values}) == 1
+                and sum(map(len, values)) > 2
+            ):
+                all_rows = np.concatenate(values)
+                sizes = np.max(np.abs(all_rows), axis=0)
+                with np.errstate(invalid="ignore"):  # an infinity less itself
+                    spreads = np.ptp(all_rows, axis=0) / np.maximum(
+                        sizes, scales[signature][name]
+                    )
+                yield f"{signature}/{name}", float(np.max(spreads, initial=0))
+
+
+def compute_reference(
+    probes: Probes,
     in_float32: bool = False,
     quantization: str | None = None,
-) -> Expectations:
-    """Asks the model itself; an artifact is asked the same later.
+) -> Reference:
+    """Runs the model itself; the exported model gets the same inputs later.
 
     Args:
-        questions: What to ask.
-        in_float32: Whether the model stands in float32 instead of its own
-            mixed precision.
-        quantization: The artifact's mode of quantization, or None. It adds to
-            the tolerance, where none was given.
+        probes: What to run it with.
+        in_float32: Whether the model is in float32 instead of its own mixed
+            precision.
+        quantization: The exported model's mode of quantization, or None. It
+            adds to the tolerance, where none was given.
 
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
@@ -80,22 +304,22 @@ def expect(
             graph gives others than its code, or quantization may change them so
             far that a comparison would say nothing.
     """
-    with restored(questions.signatures):
-        return _expect(questions, in_float32, quantization)
+    with restored(probes.signatures):
+        return _compute(probes, in_float32, quantization)
 
 
-def _expect(
-    questions: Questions, in_float32: bool, quantization: str | None
-) -> Expectations:
-    """`expect`, which leaves the variables as the runs leave them."""
-    signatures, tolerance = questions.signatures, questions.tolerance
-    agreement = questions.agreement
+def _compute(
+    probes: Probes, in_float32: bool, quantization: str | None
+) -> Reference:
+    """`compute_reference`, which leaves the variables as the runs do."""
+    signatures, tolerance = probes.signatures, probes.tolerance
+    agreement = probes.agreement
     if agreement is not None and quantization is None:
         raise ValueError(
             "`agreement` (--agreement) applies to quantized files, and "
             f"this one is not. Received: agreement={agreement!r}"
         )
-    expectations = Expectations(
+    reference = Reference(
         signatures,
         [],
         [],
@@ -110,37 +334,35 @@ def _expect(
     )
     memory = Memory()
     for signature in signatures:
-        _ask(signature, questions, expectations, memory)
-    check_repeatable(expectations, memory)
+        _run(signature, probes, reference, memory)
+    check_repeatable(signatures, reference.probes, reference.tolerance, memory)
     began = time.process_time()
-    expectations.cases.extend(questions.extra)
+    reference.probes.extend(probes.extra)
     seconds = memory.seconds + time.process_time() - began
     matters = any(
-        _padding_matters(signature, expectations, memory)
+        _padding_matters(signature, reference, memory)
         for signature in signatures
     )
-    allowed, lead, losses = expectations.tolerance, math.inf, {}
+    allowed, lead, losses = reference.tolerance, math.inf, {}
     if quantization is not None:
         more, *moved = map(
             float,
-            allowed_difference(
-                signatures, quantization, _movement(expectations)
-            ),
+            allowed_difference(signatures, quantization, _movement(reference)),
         )
         if tolerance is None:
             allowed += more
             losses = {
                 kind: (further + least) ** 2 / 2
                 for kind, further, least in zip(
-                    MOVED, moved, _rounding(expectations), strict=True
+                    MOVED, moved, _rounding(reference), strict=True
                 )
             }
-            _check_allowed(expectations, allowed, losses)
+            _check_allowed(reference, allowed, losses)
         # One score may fall as far as rounding usually moves it, and another
         # rise as far.
         lead = 2 * more / DEVIATIONS
     return dataclasses.replace(
-        expectations,
+        reference,
         tolerance=allowed,
         seconds=seconds,
         padding_matters=matters,
@@ -150,139 +372,12 @@ def _expect(
     )
 
 
-def _check_allowed(
-    expectations: Expectations, allowed: float, losses: Mapping[str, float]
+def _run(
+    signature: Signature, probes: Probes, reference: Reference, memory: Memory
 ) -> None:
-    """Raises `ExportVerificationError` where any outputs would pass."""
-    for signature, kinds in expectations.kinds.items():
-        for name, kind in kinds.items():
-            if kind.name == SCORES and allowed >= 1:
-                limit = f"scores by up to {allowed:.3g}"
-            elif kind.name == VECTORS and losses[VECTORS] >= 1:
-                limit = (
-                    "vectors down to a cosine of "
-                    f"{max(1 - losses[VECTORS], -1):.2g}"
-                )
-            else:
-                continue
-            raise ExportVerificationError(
-                f"Quantization ({expectations.quantization}) may change "
-                f"{limit} in signature '{signature}', output '{name}', as "
-                "measured by moving the model's weights as far as it rounds "
-                "them: any file would pass. "
-                + _REMEDIES.get(expectations.quantization or "", "")
-                + (
-                    ""
-                    if any(case.is_sample for case in expectations.cases)
-                    else ". Outputs of real inputs may change less than those "
-                    "of invented ones: give some by `samples` (--samples)"
-                )
-            )
-
-
-def _rounding(expectations: Expectations) -> list[float]:
-    """How far float32 may move a row of each kind of `MOVED`."""
-    return [
-        max(
-            (
-                rounding(kind, case.answers[name], TOLERANCE)
-                for case in expectations.held
-                for name, found in expectations.kinds.get(
-                    case.signature, {}
-                ).items()
-                if found.name == kind
-            ),
-            default=0.0,
-        )
-        for kind in MOVED
-    ]
-
-
-def _movement(expectations: Expectations) -> Callable[[], np.ndarray]:
-    """A function that measures how far the models' outputs have moved.
-
-    As the largest difference of a number, and as the movement of a row of each
-    kind of `MOVED`.
-    """
-    # Asked often: as graphs, which read the weights as they are then.
-    retraces = expectations.retraces
-    models = {
-        each.name: graph_of(each)
-        for each in expectations.signatures
-        if each.name not in retraces
-    }
-
-    def answers(case: Case) -> dict[str, Any]:
-        retrace = retraces.get(case.signature)
-        if retrace is None:
-            return models[case.signature](case.inputs)
-        # One other choice, and nothing that follows could be compared.
-        return retrace(case.inputs, case.answers, FORCED)
-
-    scales = expectations.scales
-    kinds = expectations.kinds
-
-    # From the graph's own: what else its outputs differ by is not the weights'.
-    unmoved = [(case, answers(case)) for case in expectations.held]
-    for case, found in unmoved:
-        # Where Keras rounds to int8 itself, a sum that rounds otherwise in the
-        # graph may fall to the other side of a half.
-        if (
-            case.signature not in retraces
-            and expectations.quantization != BY_KERAS
-        ):
-            _check_graph(case, found, expectations)
-
-    def moved_by() -> np.ndarray:
-        moved = np.zeros(1 + len(MOVED))
-        for case, first in unmoved:
-            found = difference(
-                first,
-                answers(case),
-                scales[case.signature],
-                rounded=True,
-                kinds=kinds.get(case.signature),
-            )
-            if math.isfinite(found.worst):
-                rows = [found.lost.get(kind, Loss()).most for kind in MOVED]
-                moved = np.maximum(moved, [found.worst, *map(movement, rows)])
-        return moved
-
-    return moved_by
-
-
-def _check_graph(
-    case: Case, found: Mapping[str, Any], expectations: Expectations
-) -> None:
-    """Raises `ExportVerificationError` where a graph is not its model."""
-    numbers = {
-        name: value
-        for name, value in case.answers.items()
-        if "float" in value.dtype.name  # of others, ties may fall otherwise
-    }
-    worst = difference(numbers, found, expectations.scales[case.signature])
-    # Beyond what a deep model rounds otherwise in a graph. A tolerance of 0 is
-    # for the file alone.
-    if worst.worst > max(expectations.tolerance, 100 * TOLERANCE):
-        raise ExportVerificationError(
-            f"The graph of the model in signature '{case.signature}' does not "
-            f"give the model's outputs, before any quantization: {case}: "
-            f"{worst.where} differs by {worst.worst:.3g}. A layer computes "
-            "otherwise in a graph, or, within `TimeDistributed`, depends on "
-            "the other examples of its batch. If that is rounding, allow more "
-            "by `tolerance` (--tolerance)"
-        )
-
-
-def _ask(
-    signature: Signature,
-    questions: Questions,
-    expectations: Expectations,
-    memory: Memory,
-) -> None:
-    """Adds a signature's cases and refusals to the expectations."""
-    call = answers_of(signature, memory)
-    max_length = questions.max_length
+    """Adds a signature's probes and refusals to the reference."""
+    call = runner_of(signature, memory)
+    max_length = probes.max_length
 
     def takes(inputs: Inputs) -> bool:
         try:
@@ -293,20 +388,19 @@ def _ask(
 
     error: ValueError | None = None
     taken = 0
-    for question in make_questions(
-        signature, questions.given[signature.name], max_length, takes
+    for probe in make_probes(
+        signature, probes.given[signature.name], max_length, takes
     ):
-        inputs = question.inputs
-        if question.extremes:
-            case = extreme_case(signature, question, memory)
-            if case is not None:
-                expectations.cases.append(case)
+        if probe.extremes:
+            extreme = _with_extremes(signature, probe, memory)
+            if extreme is not None:
+                reference.probes.append(extreme)
             continue
         try:
-            answers = call(inputs)
+            outputs = call(probe.inputs)
         except ValueError as refusal:
             error = refusal
-            if question.is_required and not question.is_sample:
+            if probe.is_required and not probe.is_sample:
                 longest = _longest_taken(signature, max_length, takes)
                 if longest is not None:
                     error = ValueError(
@@ -314,13 +408,11 @@ def _ask(
                         f"{max_length} steps, and the model takes {longest}: "
                         f"give `max_length={longest}` (--max-length {longest})"
                     )
-            if question.is_required:
+            if probe.is_required:
                 raise error from refusal
-            expectations.refused.append(f"{signature.name}, {describe(inputs)}")
+            reference.refused.append(f"{signature.name}, {probe}")
         else:
-            expectations.cases.append(
-                Case(signature.name, inputs, answers, question.is_sample)
-            )
+            reference.probes.append(dataclasses.replace(probe, outputs=outputs))
             taken += 1
     if error is not None and not taken:
         raise error
@@ -333,9 +425,9 @@ def _longest_taken(
 
     def takes_length(length: int) -> bool:
         usual = [
-            question
-            for question in make_questions(signature, [], length, takes)
-            if not question.extremes
+            probe
+            for probe in make_probes(signature, [], length, takes)
+            if not probe.extremes
         ]
         return takes(usual[-1].inputs)
 
@@ -351,43 +443,538 @@ def _longest_taken(
     return taken or None
 
 
+_PADDING = 8  # zeros, to see whether they matter
+
+
 def _padding_matters(
-    signature: Signature, expectations: Expectations, memory: Memory
+    signature: Signature, reference: Reference, memory: Memory
 ) -> bool:
-    """Whether rows of ids with lengths are answered alike, however padded."""
+    """Whether rows of ids with lengths have other outputs if padded further."""
     if (
         not {IDS, LENGTHS} <= {*signature.specs}
         or signature.specs[IDS].shape[1]
     ):
         return False
-    call = answers_of(signature, memory)
+    call = runner_of(signature, memory)
     alone = [
-        case
-        for case in expectations.usual
-        if case.signature == signature.name and len(case.inputs[IDS]) == 1
+        probe
+        for probe in reference.usual
+        if probe.signature == signature.name and len(probe.inputs[IDS]) == 1
     ]
-    scales = expectations.scales[signature.name]
+    scales = reference.scales[signature.name]
     # To the shortest the same padding matters most.
-    for case in sorted(alone, key=lambda case: case.inputs[IDS].size)[:3]:
-        width = case.inputs[IDS].shape[1]
-        ids = np.pad(case.inputs[IDS], [(0, 0), (0, _PADDING)])
+    for probe in sorted(alone, key=lambda probe: probe.inputs[IDS].size)[:3]:
+        width = probe.inputs[IDS].shape[1]
+        ids = np.pad(probe.inputs[IDS], [(0, 0), (0, _PADDING)])
         try:
-            answers = call({**case.inputs, IDS: ids})
+            outputs = call({**probe.inputs, IDS: ids})
         except ValueError:  # it is too long for the model
             continue
-        for name, answer in case.answers.items():
-            if "float" not in answer.dtype.name:
+        for name, output in probe.outputs.items():
+            if "float" not in output.dtype.name:
                 continue
-            other = answers[name]
+            other = outputs[name]
             # What there is for each token, or window or pair of tokens, counts
             # for the real ones alone.
-            padded = width - min(max(int(case.inputs[LENGTHS][0]), 0), width)
-            for axis in range(1, answer.ndim):
-                if other.shape[axis] == answer.shape[axis] + _PADDING:
-                    real = range(max(answer.shape[axis] - padded, 0))
-                    answer = np.take(answer, real, axis)
+            padded = width - min(max(int(probe.inputs[LENGTHS][0]), 0), width)
+            for axis in range(1, output.ndim):
+                if other.shape[axis] == output.shape[axis] + _PADDING:
+                    real = range(max(output.shape[axis] - padded, 0))
+                    output = np.take(output, real, axis)
                     other = np.take(other, real, axis)
-            found = difference({name: answer}, {name: other}, scales)
-            if found.worst > 10 * expectations.tolerance:
+            found = difference({name: output}, {name: other}, scales)
+            if found.worst > 10 * reference.tolerance:
                 return True
     return False
+
+
+_REMEDY = (
+    "An exported model must give the same outputs for the same inputs. Build "
+    "recurrent layers with stateful=False, draw random numbers and change "
+    "variables only if `training` is true, or make the state or the noise an "
+    "input"
+)
+
+# To add to a variable, to see whether outputs depend on it. One in 8 bits too.
+_FAR = 2**20 + 1
+
+
+@contextlib.contextmanager
+def restored(signatures: Sequence[Signature]) -> Iterator[None]:
+    """Gives variables their values back, once the models have been run.
+
+    Some of Keras's layers of augmentation count what they draw also where they
+    do not use it, and files hold what was there before.
+    """
+    variables = list(
+        {
+            id(variable): variable
+            for signature in signatures
+            for variable in _variables(signature.model)
+        }.values()
+    )
+    before = _values(variables)
+    yield
+    for variable, old, new in zip(
+        variables, before, _values(variables), strict=True
+    ):
+        if not _same(old, new):
+            variable.assign(old)
+
+
+def check_repeatable(
+    signatures: Sequence[Signature],
+    probes: Sequence[Probe],
+    tolerance: float,
+    memory: Memory,
+) -> None:
+    """Runs each model once more, on the smallest of its probes.
+
+    A model that counts its calls, keeps a state or draws random numbers gives
+    others then, and a file of it would be blamed for them.
+
+    Args:
+        signatures: Those of the models.
+        probes: What they were run with.
+        tolerance: The largest difference that passes.
+        memory: What has run the models.
+
+    Raises:
+        ExportVerificationError: Outputs differ, or a variable changed that
+            they depend on.
+    """
+    by_name = {each.name: each for each in signatures}
+    smallest: dict[int, tuple[Signature, Inputs]] = {}
+    for probe in sorted(probes, key=_size):
+        inputs, signature = probe.inputs, by_name[probe.signature]
+        while signature.origin is not None:
+            inputs = signature.origin.ask(inputs)
+            signature = signature.origin.signature
+        smallest.setdefault(id(signature), (signature, inputs))
+    # Several threads may add in another order: a tolerance of 0 is for the
+    # file alone.
+    tolerance = max(tolerance, TOLERANCE)
+    layers = {key: _layers(each) for key, (each, _) in smallest.items()}
+    checked: set[int] = set()
+    for key in sorted(layers, key=lambda key: -len(layers[key])):
+        if not layers[key] or not layers[key] <= checked:
+            checked |= layers[key]  # a part of a model is checked with it
+            _check_repeats(*smallest[key], memory, tolerance)
+
+
+def _layers(signature: Signature) -> set[int]:
+    """The ids of a model's layers, without models that are graphs of them."""
+    return {
+        id(layer)
+        for layer in layers_within(signature.model)
+        if not getattr(layer, "inputs", None)
+    }
+
+
+def _check_repeats(
+    signature: Signature, inputs: Inputs, memory: Memory, tolerance: float
+) -> None:
+    first = memory.run(signature, inputs)
+    model: Any = signature.model
+    variables = _variables(model)
+    before = _values(variables)
+    second = memory.run_again(signature, inputs)
+    changed = [
+        variable
+        for variable, old, new in zip(
+            variables, before, _values(variables), strict=True
+        )
+        if not _same(old, new)
+    ]
+    found = difference(first, second, scales_of([first, second]))
+    if found.worst <= tolerance:
+        # Their outputs agree, whatever they have drawn.
+        seeds = _seeds(model)
+        changed = [each for each in changed if id(each) not in seeds]
+        if not changed:
+            return
+        if not _depends(signature, inputs, memory, first, changed, tolerance):
+            return
+    outputs = (
+        f"{found.where} differs by {found.worst:.3g}"
+        if found.worst > tolerance
+        else "a variable that outputs depend on has another value"
+    )
+    raise ExportVerificationError(
+        f"Model '{model.name}' changes by being run: on the same "
+        f"{describe(inputs)}, {outputs} the second time. "
+        f"{_cause(model, changed)}. {_REMEDY}"
+    )
+
+
+def _depends(
+    signature: Signature,
+    inputs: Inputs,
+    memory: Memory,
+    first: dict[str, Any],
+    variables: Sequence[Any],
+    tolerance: float,
+) -> bool:
+    """Whether other values of the variables give other outputs than these.
+
+    What a variable is by one more run moves outputs by little, or by nothing
+    until it has been counted far enough.
+    """
+    kept = _values(variables)
+    for variable, value in zip(variables, map(np.asarray, kept), strict=True):
+        variable.assign(value + np.asarray(_FAR).astype(value.dtype))
+    try:
+        other = memory.run_again(signature, inputs)
+    except ValueError:  # the model does not take such values
+        return True
+    finally:
+        for variable, value in zip(variables, kept, strict=True):
+            variable.assign(value)
+    return difference(first, other, scales_of([first, other])).worst > tolerance
+
+
+def _size(probe: Probe) -> float:
+    """How many numbers it has; one of none shows nothing, and comes last."""
+    return sum(array.size for array in probe.inputs.values()) or math.inf
+
+
+def _variables(model: Any) -> list[Any]:
+    """All variables of a model, once each; Keras's list has no metrics'."""
+    metrics = [
+        variable
+        for layer in layers_within(model)
+        for variable in layer.metrics_variables
+    ]
+    return list({id(each): each for each in model.variables + metrics}.values())
+
+
+def _seeds(model: Any) -> set[int]:
+    """The ids of the states of seed generators: variables, but no weights."""
+    return set(map(id, model.variables)) - set(map(id, model.weights))
+
+
+def _values(variables: Sequence[Any]) -> list[Any]:
+    """Variables as they are now; TensorFlow copies them when it writes."""
+    return [variable.value.read_value() for variable in variables]
+
+
+def _same(old: Any, new: Any) -> bool:
+    one, other = np.asarray(old), np.asarray(new)
+    # What nothing wrote to lies where it lay, and may be large.
+    return np.may_share_memory(one, other) or np.array_equal(one, other)
+
+
+def _cause(model: Any, changed: Sequence[Any]) -> str:
+    """Which layers changed their variables, innermost, in words."""
+    # `model.variables` has no states of recurrent layers.
+    stateful = [
+        f"layer '{layer.name}' ({type(layer).__name__}) is stateful"
+        for layer in layers_within(model)
+        if getattr(layer, "stateful", False)
+    ]
+    if not changed and not stateful:
+        return (
+            "None of its variables changed: the code of a layer draws random "
+            "numbers, or keeps something in Python"
+        )
+    names = stateful
+    for variable in changed:
+        owners = [
+            layer
+            for layer in layers_within(model)
+            if any(variable is each for each in _variables(layer))
+        ]
+        owner = min(owners, key=lambda layer: len(_variables(layer)))
+        names.append(
+            f"layer '{owner.name}' ({type(owner).__name__}) changes its "
+            f"variable '{variable.name}'"
+        )
+    text = ", ".join(dict.fromkeys(names))
+    return text[0].upper() + text[1:]
+
+
+# Each operator of a model rounds by up to 2**-24 of its numbers, which grows
+# where large ones cancel. Inputs that are moved at random by 16 times as much
+# show how far: rounding may move the outputs four times as far as these do.
+_MOVED = 2.0**-20
+_ALLOWED = 4
+# A sum of n equal numbers, such as the mean of an image of one colour, may be
+# off by n roundings in one direction. Weights that are moved by as much show
+# how far these go, and what rounds where all inputs are zeros.
+_ROUNDING = 2.0**-24
+# One draw may happen to move an output by next to nothing: see `allowance.py`.
+_DRAWS = 8
+# Of a prime length, so that no kernel has the same signs in each row.
+_SIGNS = np.random.default_rng(0).choice([-1.0, 1.0], 65_521)
+
+
+def _with_extremes(
+    signature: Signature, probe: Probe, memory: Memory
+) -> Probe | None:
+    """Returns a probe of extreme numbers with outputs, as far as they are any.
+
+    Where no output of the model is finite, another example takes its place.
+    Large numbers that cancel, or a softmax of them near a tie, leave rounding:
+    how far that may move each output is measured by moving the inputs, and by
+    moving the weights.
+
+    Args:
+        signature: The signature.
+        probe: The inputs.
+        memory: What runs the models.
+
+    Returns:
+        The probe, or None where no example has a finite output.
+    """
+    kinds = np.array(probe.extremes)
+    count = len(kinds)
+    rng = np.random.default_rng(0)
+    call = runner_of(signature, memory)
+    both = [
+        probe.inputs,
+        {name: _moved(value, rng) for name, value in probe.inputs.items()},
+    ]
+    found = [call(inputs) for inputs in both]
+    finite = np.all([_finite(outputs, count) for outputs in found], axis=0)
+    if not np.any(finite):
+        return None
+    if not np.all(finite):
+        chosen = np.resize(np.flatnonzero(finite), count)
+        kinds = kinds[chosen]
+        both = [
+            {name: value[chosen] for name, value in inputs.items()}
+            for inputs in both
+        ]
+        found = [call(inputs) for inputs in both]
+        if not all(np.all(_finite(outputs, count)) for outputs in found):
+            return None  # examples depend on each other
+    outputs, moved = found
+    positions = max(
+        math.prod(value.shape[1:-1]) for value in probe.inputs.values()
+    )
+    step = max(_MOVED, positions * _ROUNDING)
+    others = []
+    for draw in range(_DRAWS):
+        with _moved_weights(signature, step, draw):
+            others.append(runner_of(signature, memory.apart())(both[0]))
+    rounding = {
+        name: _ALLOWED
+        * np.maximum(
+            _distance(value, moved[name], count),
+            _usual([_distance(value, other[name], count) for other in others]),
+        )
+        for name, value in outputs.items()
+    }
+    return dataclasses.replace(
+        probe,
+        inputs=both[0],
+        outputs=outputs,
+        extremes=tuple(map(str, kinds)),
+        rounding=rounding,
+    )
+
+
+@contextlib.contextmanager
+def _moved_weights(
+    signature: Signature, step: float, draw: int
+) -> Iterator[None]:
+    """Makes each frozen weight larger or smaller by a share of it."""
+    while signature.origin is not None:
+        signature = signature.origin.signature
+    kept = [
+        (variable, variable.value.read_value())
+        for variable in signature.model.variables
+        if "float" in variable.dtype
+    ]
+    try:
+        for variable, value in kept:
+            array = keras.ops.convert_to_numpy(value)
+            signs = np.roll(_SIGNS, 7_919 * draw)  # others in each draw
+            factors = 1 + step * np.resize(signs, array.shape)
+            variable.assign(array * factors.astype(array.dtype))
+        yield
+    finally:
+        for variable, value in kept:
+            variable.assign(value)
+
+
+def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Floats a little larger or smaller, at random; all else as it is."""
+    if "float" not in value.dtype.name:
+        return value
+    factors = 1 + _MOVED * rng.choice([-1, 1], value.shape)
+    return value * factors.astype(value.dtype)
+
+
+def _usual(distances: Sequence[np.ndarray]) -> np.ndarray:
+    """The root of the mean square of what several draws have moved."""
+    found: np.ndarray = np.sqrt(np.mean(np.square(distances), axis=0))
+    return found
+
+
+def _finite(outputs: Mapping[str, Any], count: int) -> np.ndarray:
+    """Which examples have an output of finite numbers alone."""
+    finite = np.zeros(count, bool)
+    for value in outputs.values():
+        found = np.ones(value.shape, bool)
+        if "float" in value.dtype.name:
+            found = np.isfinite(value.astype("float64"))
+        if value.shape[:1] != (count,):
+            found = np.broadcast_to(np.all(found), (count,))
+        finite |= np.all(found.reshape(count, -1), axis=1)
+    return finite
+
+
+def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
+    """How far each example's numbers have moved: one number for each."""
+    if value.shape != moved.shape:
+        return np.array(np.inf)
+    if "float" in value.dtype.name:
+        with np.errstate(invalid="ignore"):  # an infinity less itself
+            distances = np.abs(
+                value.astype("float64") - moved.astype("float64")
+            )
+        # Elsewhere the model has no number, and nothing is compared.
+        distances = np.where(np.isfinite(distances), distances, 0.0)
+    else:
+        distances = np.where(value != moved, np.inf, 0.0)
+    if value.shape[:1] != (count,):
+        return np.array(np.max(distances, initial=0))
+    largest = np.max(distances.reshape(count, -1), axis=1, initial=0)
+    return largest.reshape(-1, *[1] * (value.ndim - 1))
+
+
+# What to do where a mode rounds too much, by the mode.
+_REMEDIES = {
+    "float16": "Leave out `quantization` (--quantization)",
+    BY_KERAS: "Export the model as it was before `quantize()`",
+    **dict.fromkeys(
+        ("int8", "int8-static"),
+        "Use quantization='float16' (--quantization float16), which rounds "
+        "less, or leave it out",
+    ),
+}
+
+
+def _check_allowed(
+    reference: Reference, allowed: float, losses: Mapping[str, float]
+) -> None:
+    """Raises `ExportVerificationError` where any outputs would pass."""
+    for signature, kinds in reference.kinds.items():
+        for name, kind in kinds.items():
+            if kind.name == SCORES and allowed >= 1:
+                limit = f"scores by up to {allowed:.3g}"
+            elif kind.name == VECTORS and losses[VECTORS] >= 1:
+                limit = (
+                    "vectors down to a cosine of "
+                    f"{max(1 - losses[VECTORS], -1):.2g}"
+                )
+            else:
+                continue
+            raise ExportVerificationError(
+                f"Quantization ({reference.quantization}) may change "
+                f"{limit} in signature '{signature}', output '{name}', as "
+                "measured by moving the model's weights as far as it rounds "
+                "them: any file would pass. "
+                + _REMEDIES.get(reference.quantization or "", "")
+                + (
+                    ""
+                    if any(probe.is_sample for probe in reference.probes)
+                    else ". Outputs of real inputs may change less than those "
+                    "of invented ones: give some by `samples` (--samples)"
+                )
+            )
+
+
+def _rounding(reference: Reference) -> list[float]:
+    """How far float32 may move a row of each kind of `MOVED`."""
+    return [
+        max(
+            (
+                rounding(kind, probe.outputs[name], TOLERANCE)
+                for probe in reference.held
+                for name, found in reference.kinds.get(
+                    probe.signature, {}
+                ).items()
+                if found.name == kind
+            ),
+            default=0.0,
+        )
+        for kind in MOVED
+    ]
+
+
+def _movement(reference: Reference) -> Callable[[], np.ndarray]:
+    """A function that measures how far the models' outputs have moved.
+
+    As the largest difference of a number, and as the movement of a row of each
+    kind of `MOVED`.
+    """
+    # Run often: as graphs, which read the weights as they are then.
+    retraces = reference.retraces
+    models = {
+        each.name: graph_of(each)
+        for each in reference.signatures
+        if each.name not in retraces
+    }
+
+    def run(probe: Probe) -> dict[str, Any]:
+        retrace = retraces.get(probe.signature)
+        if retrace is None:
+            return models[probe.signature](probe.inputs)
+        # One other choice, and nothing that follows could be compared.
+        return retrace(probe.inputs, probe.outputs, FORCED)
+
+    scales = reference.scales
+    kinds = reference.kinds
+
+    # From the graph's own: what else its outputs differ by is not the weights'.
+    unmoved = [(probe, run(probe)) for probe in reference.held]
+    for probe, found in unmoved:
+        # Where Keras rounds to int8 itself, a sum that rounds otherwise in the
+        # graph may fall to the other side of a half.
+        if (
+            probe.signature not in retraces
+            and reference.quantization != BY_KERAS
+        ):
+            _check_graph(probe, found, reference)
+
+    def moved_by() -> np.ndarray:
+        moved = np.zeros(1 + len(MOVED))
+        for probe, first in unmoved:
+            found = difference(
+                first,
+                run(probe),
+                scales[probe.signature],
+                rounded=True,
+                kinds=kinds.get(probe.signature),
+            )
+            if math.isfinite(found.worst):
+                rows = [found.lost.get(kind, Loss()).most for kind in MOVED]
+                moved = np.maximum(moved, [found.worst, *map(movement, rows)])
+        return moved
+
+    return moved_by
+
+
+def _check_graph(
+    probe: Probe, found: Mapping[str, Any], reference: Reference
+) -> None:
+    """Raises `ExportVerificationError` where a graph is not its model."""
+    numbers = {
+        name: value
+        for name, value in probe.outputs.items()
+        if "float" in value.dtype.name  # of others, ties may fall otherwise
+    }
+    worst = difference(numbers, found, reference.scales[probe.signature])
+    # Beyond what a deep model rounds otherwise in a graph. A tolerance of 0 is
+    # for the file alone.
+    if worst.worst > max(reference.tolerance, 100 * TOLERANCE):
+        raise ExportVerificationError(
+            f"The graph of the model in signature '{probe.signature}' does not "
+            f"give the model's outputs, before any quantization: {probe}: "
+            f"{worst.where} differs by {worst.worst:.3g}. A layer computes "
+            "otherwise in a graph, or, within `TimeDistributed`, depends on "
+            "the other examples of its batch. If that is rounding, allow more "
+            "by `tolerance` (--tolerance)"
+        )

@@ -9,12 +9,16 @@ import numpy as np
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
+TOLERANCE = 1e-5  # of files that compute in float32
+
+AGREEMENT = 0.99  # of a quantized file's largest scores
+
 MODES = ("float16", "int8", "int8-static")
-# Not a mode to ask for: the model itself rounds, as Keras does. The file rounds
+# Not a mode to choose: the model itself rounds, as Keras does. The file rounds
 # in the same way, but where float32 falls to the other side of a half.
 BY_KERAS = "keras-int8"
 
-# How many times as far as its weights' rounding usually moves a model's answers
+# How many times as far as its weights' rounding usually moves a model's outputs
 # a file usually is from them. One of float16 rounds weights and nothing else.
 # One of int8 also rounds what goes into each product, to 8 bits as well, which
 # about doubles it, but of the range that each row has (dynamic) or that all of
@@ -24,7 +28,7 @@ _USUAL = {"float16": 1, "int8": 2, "int8-static": 4, BY_KERAS: 2}
 # How many times as far as usual it may be: six standard deviations.
 DEVIATIONS = 6
 
-# A draw may happen to move an answer by next to nothing, and so may three.
+# A draw may happen to move an output by next to nothing, and so may three.
 _DRAWS = 16
 
 # Smaller constants stay float32 in a file of dynamic range.
@@ -39,7 +43,7 @@ def allowed_difference(
     """How far a correct file may differ, as measured on the model itself.
 
     Its weights are moved by up to half a step of the mode's rounding, at
-    random, and it is asked again: a file whose numbers are right differs by a
+    random, and it is run again: a file whose numbers are right differs by a
     few times of that. One with a wrong scale differs by far more.
 
     Args:

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import as_integer
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.signatures.cut_strings import cut_strings, lookups
 from keras_posenc.export.signatures.lengths import padding_of
 from keras_posenc.export.signatures.signature import Origin, Signature
@@ -135,7 +136,7 @@ def _compiled_behind_strings(
 
 def _compiled(signature: Signature, sizes: Sizes) -> Signature:
     model = signature.model
-    if hasattr(model, "retrace"):
+    if Offers.of(model).retrace is not None:
         raise _refusal(signature, "its model chooses, as a generator does")
     if looked_up := [*lookups(signature)]:
         raise _refusal(

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_posenc.export.signatures.names import (
+from keras_posenc.export.signatures.from_model import (
     check_names,
     input_names,
     named_outputs,

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_posenc.export.signatures.cut_strings import steps
-from keras_posenc.export.signatures.names import output_of
+from keras_posenc.export.signatures.from_model import output_of
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import carried_mask
 

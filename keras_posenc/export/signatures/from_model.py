@@ -1,207 +1,35 @@
-"""From a model, and what its caller says, to the signatures of an artifact."""
+"""From one model to its signature: names, shapes and dtypes of its inputs."""
 
-import dataclasses
 import functools
 import inspect
+import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_posenc.export.signatures.cut_strings import cut_strings, from_ids
-from keras_posenc.export.signatures.names import (
-    as_served,
-    begun_by,
-    check_names,
-    check_outputs,
-    in_code,
-    input_code,
-    input_names,
-    is_sequential,
-    named_outputs,
-    narrowed,
-    output_of,
-)
-from keras_posenc.export.signatures.signature import (
-    DEFAULT,
-    Signature,
-    offered,
-    offered_in_numbers,
-)
-from keras_posenc.keras_internals import layers_within
-
-# What is told of a model that has signatures of its own.
-_OFFERED = (
-    "Leave `signatures` out, or give one of generator.offered_signatures()"
-)
+from keras_posenc.checks import as_integer
+from keras_posenc.export.errors import in_words
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import layer_behind, layers_within
 
 
-def check_model(model: Any) -> None:
-    """Raises `ValueError` for what is no model, such as the path of one."""
-    if isinstance(model, keras.Model):
-        return
-    hint = _of_keras_2(model)
-    if isinstance(model, str | Path):
-        hint = f". Load it: keras.saving.load_model('{model}')"
-    raise ValueError(
-        f"`model` must be a keras.Model. Received: model={model!r}{hint}"
-    )
-
-
-def _of_keras_2(value: Any) -> str:
-    """What to do with a model of `tf_keras`, which is another package."""
-    if not any("tf_keras" in kind.__module__ for kind in type(value).__mro__):
-        return ""
-    return (
-        ", of tf_keras, which is Keras 2. Build it with layers of Keras 3, or "
-        "save it by model.save('model.keras') and load it with Keras 3: "
-        "keras.saving.load_model('model.keras')"
-    )
-
-
-def resolve_signatures(
-    model: keras.Model, signatures: Mapping[str, Any] | None = None
-) -> list[Signature]:
-    """The signatures that an artifact of `model` has.
+def signature_of(
+    name: str, model: keras.Model, shapes: Mapping[str, Any]
+) -> Signature:
+    """Returns a model's signature.
 
     Args:
-        model: The model to export.
-        signatures: For each name a model, or a pair of a model and a dict of
-            the shapes (or `keras.InputSpec`s) of its inputs by name. By
-            default those that the model offers (see `offered`), else
-            `serving_default`, and `from_ids` where the model takes strings:
-            the model cut at its first numeric tensor.
-
-    Returns:
-        One `Signature` for each name.
+        name: The signature's.
+        model: The model.
+        shapes: Shapes, or `keras.InputSpec`s, of some inputs by name.
 
     Raises:
         ValueError: A model that is not built, or names or shapes that do not
             fit it.
     """
-    check_model(model)
-    if signatures is None and not (signatures := offered(model)):
-        default = _signature(DEFAULT, model, {})
-        cut = from_ids(default)
-        return [default] if cut is None else [default, cut]
-    return [_signature(*given) for given in as_given(signatures)]
-
-
-def as_given(
-    signatures: Any,
-) -> Iterator[tuple[str, keras.Model, Mapping[str, Any]]]:
-    """The name, the model and the shapes by input name of each signature.
-
-    Raises:
-        ValueError: What was given is no dict of these.
-    """
-    if not isinstance(signatures, Mapping) or not signatures:
-        raise ValueError(
-            "`signatures` must be a dict of a model, or of a pair (model, "
-            f"shapes), by name, such as {{'{DEFAULT}': model}}. Received: "
-            f"signatures={signatures!r}"
-        )
-    for name, value in signatures.items():
-        pair = value if isinstance(value, tuple | list) else (value, {})
-        if (
-            not isinstance(name, str)
-            or not re.fullmatch(r"(?!__saved_model)\w+", name)
-            or len(pair) != 2
-            or not isinstance(pair[0], keras.Model)
-        ):
-            raise ValueError(
-                "`signatures` must map names, of letters, digits and "
-                "underscores, to a keras.Model or to a pair (model, shapes). "
-                f"Received: {name!r}: {value!r}{_hint(pair[:1])}"
-            )
-        model, shapes = pair
-        if not isinstance(shapes, Mapping):
-            raise ValueError(
-                f"Signature '{name}': shapes must be a dict by input name. "
-                f"Received: {shapes!r}"
-            )
-        if getattr(model, "is_drawn", False):
-            raise ValueError(
-                f"Signature '{name}': model '{model.name}' draws random "
-                "numbers by a seed of its own, so that no file can reproduce "
-                f"its outputs. {_OFFERED}, which take the noise too"
-            )
-        yield name, model, shapes
-
-
-def _hint(given: Any) -> str:
-    """What is to be given in place of a model's method."""
-    if given and (hint := _of_keras_2(given[0])):
-        return hint
-    model = getattr(given[0], "__self__", None) if given else None
-    if not isinstance(model, keras.Model):
-        return ""
-    if not offered(model):
-        return ", a method: give the model"
-    return (
-        ", a method: give the model, or one of "
-        f"generator.offered_signatures(): {', '.join(offered(model))}"
-    )
-
-
-def resolve_numeric_signatures(
-    model: keras.Model, signatures: Mapping[str, Any] | None = None
-) -> list[Signature]:
-    """Signatures without strings, for runtimes that cannot tokenize.
-
-    Like `resolve_signatures`, but a model that takes strings goes out from
-    what they become: see `cut_strings`. Shapes are of these inputs.
-
-    Raises:
-        ValueError: Also for a signature that cannot be cut.
-    """
-    check_model(model)
-    given = signatures
-    if given is None:
-        given = offered_in_numbers(model) or {DEFAULT: model}
-    resolved = [_numeric_signature(*each) for each in as_given(given)]
-    for signature in resolved:
-        for name, spec in signature.specs.items():
-            if spec.dtype == "string":
-                raise ValueError(
-                    "LiteRT and ONNX take no strings. Received: signature "
-                    f"'{signature.name}' with the string input '{name}'; give "
-                    "a model that begins with numbers"
-                )
-            if spec.dtype == "bfloat16":
-                raise ValueError(
-                    "LiteRT and ONNX take no bfloat16 inputs. Received: "
-                    f"signature '{signature.name}' with the bfloat16 input "
-                    f"'{name}'; give it as float32"
-                )
-    return resolved
-
-
-def _numeric_signature(
-    name: str, model: keras.Model, shapes: Mapping[str, Any]
-) -> Signature:
-    inputs = getattr(model, "inputs", None) or []
-    if any(tensor.dtype == "string" for tensor in inputs):
-        whole = _signature(name, model, {})
-        try:
-            cut = cut_strings(whole)
-        except ValueError as error:
-            hint = f". {_OFFERED}, such as 'from_ids'" if offered(model) else ""
-            raise ValueError(
-                f"LiteRT and ONNX take no strings, and signature '{name}' "
-                f"cannot begin where its strings become numbers: {error}{hint}"
-            ) from error
-        specs = with_shapes(name, model, cut.specs, shapes)
-        return dataclasses.replace(cut, specs=specs)
-    return _signature(name, model, shapes)
-
-
-def _signature(
-    name: str, model: keras.Model, shapes: Mapping[str, Any]
-) -> Signature:
     inputs = getattr(model, "inputs", None)
     if not inputs:
         return signature_of_called(name, model, shapes)
@@ -252,28 +80,36 @@ def _check_inputs(name: str, model: keras.Model) -> None:
     (tensor,) = model.inputs
     if "float" not in tensor.dtype or not takes_ids(model, tensor.shape):
         return
-    shape = _longest(model, tensor.shape)
+    shape, why = _longest(model, tensor.shape)
     begin = input_code(shape, "int32", "ids")
     sizes = "x".join("?" if size is None else f"{size}" for size in shape)
     raise ValueError(
         f"Signature '{name}': model '{model.name}' takes only "
         f"{tensor.dtype} of shape {tuple(tensor.shape)}, as one does that "
         "was built from data. Begin it with what it is to take, which keeps "
-        f"the weights: `{begun_by(begin)}` (--input ids:int32:{sizes})"
+        f"the weights: `{begun_by(begin)}` (--input ids:int32:{sizes}){why}"
     )
 
 
 def _longest(
     model: keras.Model, shape: Sequence[int | None]
-) -> tuple[int | None, ...]:
-    """Any batch, and any length if the layers take it."""
-    begin = keras.Input((None,), dtype="int32")
-    other = np.zeros((1, (shape[-1] or 1) + 1), "int32")
-    try:
-        keras.Sequential([begin, *model.layers])(other)
-    except Exception:  # whatever a layer raises that wants a known length
-        return (None, *shape[1:])
-    return None, None
+) -> tuple[tuple[int | None, ...], str]:
+    """Returns a shape of any batch, and of any length if all layers take it.
+
+    Else which layer does not, in words, and what it raises.
+    """
+    x = keras.Input((None,), dtype="int32")
+    longer = np.zeros((1, (shape[-1] or 1) + 1), "int32")
+    for layer in model.layers:
+        try:
+            x, longer = layer(x), layer(longer)
+        except Exception as error:  # layers may be anyone's
+            reason = next(iter(in_words(error).splitlines()), "")
+            return (None, *shape[1:]), (
+                f". Its length is fixed, since layer '{layer.name}' takes no "
+                f"other: {reason or type(error).__name__}"
+            )
+    return (None, None), ""
 
 
 def _is_guess(model: keras.Model) -> bool:
@@ -477,3 +313,208 @@ def of_one_row(signatures: Sequence[Signature]) -> str:
     }
     know = all(getattr(each.model, "inputs", None) for each in signatures)
     return in_code(shapes, None if know else dtypes)
+
+
+def input_names(model: keras.Model) -> list[str]:
+    """The names of the input layers, which loading does not change."""
+    return [layer_behind(tensor).name for tensor in model.inputs]
+
+
+def check_outputs(model: keras.Model, outputs: Any) -> None:
+    """Raises `ValueError` for outputs that are dicts or lists within others."""
+    values = outputs.values() if isinstance(outputs, Mapping) else outputs
+    if isinstance(outputs, Mapping | Sequence) and any(
+        keras.tree.is_nested(value) for value in values
+    ):
+        raise ValueError(
+            f"Model '{model.name}' has nested outputs, and an exported model "
+            "names each output. Make them one dict of tensors"
+            + _FLATTENED
+            * bool(getattr(model, "inputs", None))
+        )
+
+
+_FLATTENED = (
+    ": `keras.Model(model.input, {f'output_{n}': x for n, x in "
+    "enumerate(keras.tree.flatten(model.output))})`"
+)
+
+
+def named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
+    """Outputs by name: dict keys, else the names of the output layers."""
+    check_outputs(model, outputs)
+    if not isinstance(outputs, Mapping | Sequence):
+        outputs = [outputs]
+    if isinstance(outputs, Mapping):
+        return dict(outputs)
+    if is_sequential(model) and model.layers:
+        names = [model.layers[-1].name]
+    else:
+        names = list(getattr(model, "output_names", None) or [])
+    if len(names) != len(outputs) or len(set(names)) != len(names):
+        names = [f"output_{index}" for index in range(len(outputs))]
+    return dict(zip(names, outputs, strict=True))
+
+
+def output_of(model: keras.Model) -> Any:
+    """The symbolic output of a model that is a graph."""
+    return model.outputs[0] if is_sequential(model) else model.output
+
+
+def as_served(structure: Any, outputs: dict[str, Any]) -> Any:
+    """Outputs by name in the structure in which their model returns them.
+
+    Args:
+        structure: The model's symbolic output.
+        outputs: The named outputs, and perhaps more.
+    """
+    count = len(keras.tree.flatten(structure))
+    if isinstance(structure, Mapping) or len(outputs) != count:
+        return dict(outputs)
+    values = list(outputs.values())
+    return values if count > 1 else values[0]  # as Keras returns them
+
+
+def is_sequential(model: keras.Model) -> bool:
+    """Whether a model is a chain of layers, which keeps no output names."""
+    return isinstance(model, keras.Sequential)
+
+
+def check_names(
+    signature: str, names: list[str], model: keras.Model | None = None
+) -> None:
+    """Raises `ValueError` for names that an artifact cannot have as inputs.
+
+    Args:
+        signature: The name of the signature.
+        names: The names.
+        model: Whose inputs have these names, if they are its own.
+    """
+    if all(_is_plain(name) and names.count(name) == 1 for name in names):
+        return
+    remedy = "give it one by keras.Input(..., name='ids')"
+    if model is not None:
+        plain = [
+            name
+            if _is_plain(name)
+            else re.sub("[^A-Za-z0-9]+", "_", f"x_{name}")
+            for name in names
+        ]
+        unique = [
+            f"{name}_{index}" if plain.count(name) > 1 else name
+            for index, name in enumerate(plain)
+        ]
+        remedy = f"give it one by `{_renamed(model, unique)}`"
+    raise ValueError(
+        f"Signature '{signature}': the name of an input must be an "
+        f"identifier in ASCII, and unique; {remedy}. "
+        f"Received: {', '.join(names)}"
+    )
+
+
+def _is_plain(name: str) -> bool:
+    """Whether TensorFlow can make node names and Python arguments of it."""
+    return (
+        re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) is not None
+        and not keyword.iskeyword(name)
+        and name != "self"
+    )
+
+
+def _renamed(model: keras.Model, names: Sequence[str]) -> str:
+    """Python that makes `model` one with other names of its inputs."""
+    made = [
+        input_code(tensor.shape, tensor.dtype, name)
+        for tensor, name in zip(model.inputs, names, strict=True)
+    ]
+    if is_sequential(model):
+        return begun_by(made[0])
+    if not keras.tree.is_nested(model.input):
+        return f"keras.Model(x := {made[0]}, model(x))"
+    packed = keras.tree.pack_sequence_as(model.input, made)
+    inputs = str(packed).replace('"', "")  # of the code, which is no string
+    # Keras warns of dicts whose keys are not the names.
+    return f"keras.Model(keras.tree.flatten(x := {inputs}), model(x))"
+
+
+def begun_by(inputs: str) -> str:
+    """Python that gives a `Sequential` called `model` an input, by its code."""
+    return f"keras.Sequential([{inputs}, *model.layers])"
+
+
+def input_code(shape: Sequence[int | None], dtype: str, name: str) -> str:
+    """Python of a `keras.Input`, batch first in the shape."""
+    batch, *rest = shape
+    first = f"{(*rest,)}" if batch is None else f"batch_shape={(*shape,)}"
+    return f"keras.Input({first}, dtype='{dtype}', name='{name}')"
+
+
+def in_code(
+    shapes: Mapping[str, Mapping[str, Any]],
+    dtypes: Mapping[str, str] | None = None,
+) -> str:
+    """The `signatures` of a model called `model`, and the command's options.
+
+    Args:
+        shapes: Shapes by the name of the input, by that of the signature.
+        dtypes: Those of the inputs, of a model that does not know its own.
+    """
+
+    def spec(name: str, shape: Sequence[int | None]) -> str:
+        if dtypes is None:
+            return f"{(*shape,)}"
+        return f"keras.InputSpec(shape={(*shape,)}, dtype='{dtypes[name]}')"
+
+    def sizes(shape: Sequence[int | None]) -> str:
+        return "x".join("?" if each is None else f"{each}" for each in shape)
+
+    code = ", ".join(
+        f"'{signature}': (model, {{"
+        + ", ".join(f"'{name}': {spec(name, own[name])}" for name in own)
+        + "})"
+        for signature, own in shapes.items()
+    )
+    if dtypes is None:
+        options = " ".join(
+            f"--signature {signature}="
+            + ",".join(f"{name}:{sizes(shape)}" for name, shape in own.items())
+            for signature, own in shapes.items()
+        )
+    else:
+        options = " ".join(
+            f"--input {name}:{dtypes[name]}:{sizes(shape)}"
+            for own in [*shapes.values()][:1]
+            for name, shape in own.items()
+        )
+    return f"`signatures={{{code}}}` ({options})"
+
+
+def narrowed(
+    signature: str, name: str, spec: keras.InputSpec, shape: Any
+) -> keras.InputSpec:
+    """The spec with the given shape, if the model's own admits it."""
+    if isinstance(shape, keras.InputSpec):
+        if shape.dtype not in (None, spec.dtype):
+            raise ValueError(
+                f"Signature '{signature}': input '{name}' of the model is of "
+                f"dtype {spec.dtype}. Received: dtype {shape.dtype}"
+            )
+        shape = shape.shape
+    is_shape = isinstance(shape, Sequence) and all(
+        size is None or (as_integer(size) or 0) > 0 for size in shape
+    )
+    if (
+        not is_shape
+        or len(shape) != len(spec.shape)
+        or any(
+            own is not None and size != own
+            for own, size in zip(spec.shape, shape, strict=True)
+        )
+    ):
+        raise ValueError(
+            f"Signature '{signature}': input '{name}' of the model has shape "
+            f"{tuple(spec.shape)}, of which each None may stay, or become an "
+            f"integer above 0. Received: shape {shape}"
+        )
+    sizes = tuple(None if size is None else int(size) for size in shape)
+    return keras.InputSpec(shape=sizes, dtype=spec.dtype)

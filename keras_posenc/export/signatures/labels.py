@@ -7,7 +7,7 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from keras_posenc.export.signatures.names import named_outputs, output_of
+from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import (
     Arrays,
     Origin,

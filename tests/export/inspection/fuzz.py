@@ -51,9 +51,9 @@ def prepare(folder):
     import keras_posenc as kp
     from keras_posenc.export.graphs.contents import contents_of
     from keras_posenc.export.graphs.shared_layers import trace_all
-    from keras_posenc.export.probes.cases import Case, Questions
-    from keras_posenc.export.probes.reference import expect
-    from keras_posenc.export.signatures.from_model import (
+    from keras_posenc.export.probes.generate import Probe, Probes
+    from keras_posenc.export.probes.reference import compute_reference
+    from keras_posenc.export.signatures.resolve import (
         resolve_numeric_signatures,
         resolve_signatures,
     )
@@ -86,7 +86,7 @@ def prepare(folder):
         for shape in [(1, 7), (2, 23), (5, 11)]
     ]
     unseen = [
-        Case(
+        Probe(
             "serving_default",
             {"ids": ids},
             {"scores": model.predict(ids, verbose=0)},
@@ -107,7 +107,8 @@ def prepare(folder):
             else resolve_signatures
         )
         resolved = resolve(model, signatures)
-        found = expect(Questions.fit(resolved, None, 32, TOLERANCE))
+        probes = Probes.fit(resolved, None, 32, TOLERANCE)
+        found = compute_reference(probes)
         contents[kind] = (
             contents_of(resolved, trace_all(resolved))
             if kind == "saved_model"
@@ -360,8 +361,10 @@ def judge(kind, path, expected, contents, unseen):
     import numpy as np
 
     import keras_posenc as kp
-    from keras_posenc.export.check import verify_expectations
+    from keras_posenc.export import worker_client as asking
+    from keras_posenc.export.check import check, check_signatures
     from keras_posenc.export.formats import litert_proof
+    from keras_posenc.export.formats.saved_model import SavedModel
     from keras_posenc.export.inspect import inspect_safe
     from keras_posenc_worker import read_keras
 
@@ -371,23 +374,35 @@ def judge(kind, path, expected, contents, unseen):
             model = read_keras.load(path)
         except Exception:  # the command reports whatever Keras raises
             return "clear error"
-        case = unseen[-1]
+        probe = unseen[-1]
         try:
-            answer = model(case.inputs["ids"], training=False)
-            worst = np.abs(answer - case.answers["scores"]).max()
+            output = model(probe.inputs["ids"], training=False)
+            worst = np.abs(output - probe.outputs["scores"]).max()
         except Exception:
             return "another model"
         return "same answers" if worst <= 10 * TOLERANCE else "another model"
     # All in one run, of which the verification sees the first ones.
-    count = len(expected.cases)
-    expected.cases.extend(unseen)
+    count = len(expected.probes)
+    expected.probes.extend(unseen)
     try:
         found = inspect_safe(path)
-        report = verify_expectations(
-            expected,
-            found,
-            contents=contents[kind] and (lambda: contents[kind]),
+        check_signatures(expected.signatures, found)
+        response, outputs = asking.ask(
+            kind,
+            path,
+            expected.probes,
+            asking.limits_of(expected, found),
+            None,
+            by_python=True,
         )
+        report = check(expected, found, response, outputs)
+        if kind == "saved_model":
+            altered, rewritten, _ = SavedModel().compare_contents(
+                expected, found, response, contents[kind]
+            )
+            report = dataclasses.replace(
+                report, altered=altered, rewritten=rewritten
+            )
         if kind == "litert" and report.passed:  # with the file that it was
             differs = litert_proof.compare_with(
                 path.parents[1] / "litert.tflite",

@@ -17,7 +17,7 @@ from keras_posenc.export.formats import litert_convert as conversion
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.writing import write_saved_model
-from keras_posenc.export.signatures.from_model import resolve_signatures
+from keras_posenc.export.signatures.resolve import resolve_signatures
 from keras_posenc.keras_internals import layers_within
 from tests import reference
 from tests.export.kinds import (

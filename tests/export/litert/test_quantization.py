@@ -13,10 +13,10 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.export.formats.litert_quantize import MODES
-from keras_posenc.export.probes.cases import Case, Expectations, Questions
-from keras_posenc.export.probes.reference import expect
+from keras_posenc.export.probes.generate import Probe, Probes
+from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.tolerance import allowed_difference
-from keras_posenc.export.signatures.from_model import resolve_signatures
+from keras_posenc.export.signatures.resolve import resolve_signatures
 from tests import reference
 
 pytestmark = pytest.mark.tensorflow
@@ -204,8 +204,8 @@ def test_wrong_scales_are_found(files, model, mode, tmp_path):
 
 def test_allowance_leaves_the_weights_as_they_were(model):
     before = model.get_weights()
-    questions = Questions.fit(resolve_signatures(model), max_length=4)
-    expect(questions, quantization="int8")
+    probes = Probes.fit(resolve_signatures(model), max_length=4)
+    compute_reference(probes, quantization="int8")
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
 
@@ -435,9 +435,9 @@ def test_whether_answers_depend_on_inputs_is_no_matter_of_rounding(
     spread, constant, blurred
 ):
     scores = np.array([[0.2, 0.8], [0.2, 0.8], [0.2 + spread, 0.8 - spread]])
-    found = Expectations(
+    found = Reference(
         [types.SimpleNamespace(name="s", model=None, own_names={})],
-        [Case("s", {}, {"scores": scores}, is_sample=True)],
+        [Probe("s", {}, {"scores": scores}, is_sample=True)],
         [],
         tolerance=0.2,
         quantization="int8",

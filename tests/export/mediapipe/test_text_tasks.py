@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.export import litert
+from keras_posenc.export.formats import litert
 from keras_posenc.export.formats import mediapipe as task_metadata
 from keras_posenc.export.formats.mediapipe import resolve_task, with_metadata
 

@@ -7,7 +7,7 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.export.probes.compare import kinds_of, losses
-from keras_posenc.export.signatures.from_model import resolve_signatures
+from keras_posenc.export.signatures.resolve import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
 

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from keras_posenc.export.probes.cases import Questions
-from keras_posenc.export.probes.reference import expect
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc.export.probes.generate import Probes
+from keras_posenc.export.probes.reference import compute_reference
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
 pytestmark = pytest.mark.tensorflow
 
@@ -29,7 +29,7 @@ def test_two_signatures_of_the_same_questions_ask_their_model_once():
     signatures = resolve_serving_signatures(model)
     assert [each.name for each in signatures] == ["serving_default", "from_ids"]
     asked.clear()
-    cases = expect(Questions.fit(signatures, max_length=4)).cases
+    cases = compute_reference(Probes.fit(signatures, max_length=4)).probes
 
     assert len(cases) == 12  # 2 signatures, 2 batches, lengths of 1, 2 and 4
     # And three rows by themselves, to see whether padding behind them matters,
@@ -43,7 +43,7 @@ def test_two_signatures_of_the_same_questions_ask_their_model_once():
                 case.inputs["ids"],
                 0,
             )
-            (answer,) = case.answers.values()
+            (answer,) = case.outputs.values()
             wanted = model(tf.constant(ids))
             np.testing.assert_array_equal(answer, wanted)
 
@@ -121,9 +121,9 @@ def test_each_signature_is_asked_as_if_there_were_no_other(make, embeds):
     )
     signatures = resolve_serving_signatures(models["serving_default"], models)
     asked = set()
-    for case in expect(Questions.fit(signatures, max_length=4)).cases:
+    for case in compute_reference(Probes.fit(signatures, max_length=4)).probes:
         asked.add(case.signature)
-        (answer,) = case.answers.values()
+        (answer,) = case.outputs.values()
         wanted = models[case.signature](tf.constant(case.inputs["x"]))
         np.testing.assert_array_equal(answer, wanted)
     assert asked == {*models}

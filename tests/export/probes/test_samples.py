@@ -9,14 +9,13 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export.probes.cases import Questions
-from keras_posenc.export.probes.generate import make_questions
+from keras_posenc.export.probes.generate import Probes, make_probes
 from keras_posenc.export.probes.samples import fit_samples
-from keras_posenc.export.signatures.from_model import (
+from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
+    resolve_serving_signatures,
     resolve_signatures,
 )
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
 
 pytestmark = pytest.mark.tensorflow
 
@@ -27,11 +26,11 @@ def cases(model, samples=None, max_length=20, signatures=None):
     given = fit_samples(resolved, samples)
     return {
         each.name: [
-            question.inputs
-            for question in make_questions(
+            probe.inputs
+            for probe in make_probes(
                 each, given[each.name], max_length, taken_by(each)
             )
-            if not question.extremes
+            if not probe.extremes
         ]
         for each in resolved
     }
@@ -184,8 +183,8 @@ def test_only_shorter_lengths_may_be_refused(make):
     }
     required = {
         signature.name: [
-            (question.inputs["ids"].shape[-1], question.is_required)
-            for question in make_questions(
+            (probe.inputs["ids"].shape[-1], probe.is_required)
+            for probe in make_probes(
                 signature,
                 [{"ids": np.ones((1, 3), "int32")}],
                 8,
@@ -425,10 +424,10 @@ def test_what_a_tokenizer_cuts_is_asked(options, longest, words):
     vectors = layers.Embedding(size, 2, mask_zero=True)(tokenizer(text))
     model = keras.Model(text, vectors)
     resolved = resolve_serving_signatures(model)
-    assert Questions.fit(resolved).max_length == longest
-    assert Questions.fit(resolved, max_length=7).max_length == 7
+    assert Probes.fit(resolved).max_length == longest
+    assert Probes.fit(resolved, max_length=7).max_length == 7
     numeric = resolve_numeric_signatures(model)
-    assert Questions.fit(numeric).max_length == longest
+    assert Probes.fit(numeric).max_length == longest
     asked = [case["text"] for case in grid(model)]
     found = max(len(each.split()) for texts in asked for each in texts)
     assert found == words

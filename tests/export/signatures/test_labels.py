@@ -10,7 +10,7 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.export.signatures.labels import _Labels
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
 pytestmark = pytest.mark.tensorflow
 

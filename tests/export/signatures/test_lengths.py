@@ -7,9 +7,9 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export.probes.generate import make_questions
+from keras_posenc.export.probes.generate import make_probes
 from keras_posenc.export.probes.samples import fit_samples
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
 pytestmark = pytest.mark.tensorflow
 
@@ -79,7 +79,7 @@ def test_padding_is_what_the_model_calls_so():
         widened = from_ids.origin.widen({"ids": padded})
         assert widened["lengths"].tolist() == [4, 3]
         # What verification invents ends with zeros, whatever padding is.
-        asked = [each.inputs for each in questions(from_ids, None, 5)]
+        asked = [each.inputs for each in probes(from_ids, None, 5)]
         assert any(
             np.any(each["lengths"] < each["ids"].shape[1]) for each in asked
         )
@@ -105,14 +105,14 @@ def test_lengths_of_other_rows(make, lengths):
             from_ids.origin.ask(given)
 
 
-def questions(signature, samples, max_length):
+def probes(signature, samples, max_length):
     given = fit_samples([signature], samples)[signature.name]
-    return make_questions(signature, given, max_length, lambda inputs: True)
+    return make_probes(signature, given, max_length, lambda inputs: True)
 
 
 def test_verification_pads_as_servers_do(make):
     from_ids = resolve(make.classifier())["from_ids"]
-    cases = [question.inputs for question in questions(from_ids, None, 17)]
+    cases = [probe.inputs for probe in probes(from_ids, None, 17)]
     shapes = {inputs["ids"].shape for inputs in cases}
     assert shapes == {(batch, n) for batch in (1, 3) for n in (1, 2, 17)}
     (rows,) = (i for i in cases if i["ids"].shape == (3, 17))
@@ -125,7 +125,7 @@ def test_verification_pads_as_servers_do(make):
 def test_sample_of_length_0(make):
     from_ids = resolve(make.classifier())["from_ids"]
     sample = np.zeros((2, 0), "int32")
-    cases = [question.inputs for question in questions(from_ids, sample, 5)]
+    cases = [probe.inputs for probe in probes(from_ids, sample, 5)]
     (inputs,) = (case for case in cases if not case["ids"].size)
     assert inputs["ids"].shape == (2, 0)
     assert inputs["lengths"].tolist() == [0, 0]
@@ -144,10 +144,10 @@ def test_samples_of_ids_go_with_lengths_too(make, with_lengths):
     sample = {"ids": [[3, 4, 0], [5, 0, 0]]}
     if with_lengths:
         sample["lengths"] = [2, 3]
-    (question,) = questions(from_ids, sample, 5)
-    inputs = question.inputs
-    assert question.is_required
-    assert question.is_sample
+    (probe,) = probes(from_ids, sample, 5)
+    inputs = probe.inputs
+    assert probe.is_required
+    assert probe.is_sample
     if with_lengths:
         assert inputs["lengths"].tolist() == [2, 3]
         assert inputs["ids"].tolist() == sample["ids"]

@@ -10,7 +10,7 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export.probes.samples import fit_samples
-from keras_posenc.export.signatures.from_model import (
+from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
     resolve_signatures,
 )
@@ -176,6 +176,20 @@ def test_sequential_that_guessed_that_ids_are_floats(shape, loaded, tmp_path):
     assert shapes(resolve_signatures(mended)) == {
         "serving_default": {"ids": ((1, 6), "int32")}
     }
+
+
+def test_sequential_that_guessed_names_the_layer_that_fixes_its_length():
+    model = keras.Sequential(
+        [layers.Embedding(9, 2), layers.Flatten(), layers.Dense(3, name="last")]
+    )
+    model(np.ones((4, 6)))
+    with pytest.raises(ValueError, match=r"takes only float32") as caught:
+        resolve_signatures(model)
+    assert re.search(
+        r"\(--input ids:int32:\?x6\)\. Its length is fixed, since layer 'last' "
+        r"takes no other: Input 0 .* to have value 12",
+        str(caught.value),
+    )
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])

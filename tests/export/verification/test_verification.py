@@ -20,10 +20,10 @@ from keras import layers, ops
 import keras_posenc as kp
 from keras_posenc.export import units
 from keras_posenc.export import worker_client as asking
-from keras_posenc.export.probes.cases import Questions
 from keras_posenc.export.probes.compare import SCORES, Columns, Kind, difference
-from keras_posenc.export.probes.reference import expect
-from keras_posenc.export.signatures.serving import resolve_serving_signatures
+from keras_posenc.export.probes.generate import Probes
+from keras_posenc.export.probes.reference import compute_reference
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc_worker import run
 
 pytestmark = pytest.mark.tensorflow
@@ -338,10 +338,8 @@ def test_whether_padding_matters(make, outputs, matters):
         for each in resolve_serving_signatures(model)
         if each.name == "from_ids"
     ]
-    assert (
-        expect(Questions.fit(signatures, max_length=5)).padding_matters
-        is matters
-    )
+    found = compute_reference(Probes.fit(signatures, max_length=5))
+    assert found.padding_matters is matters
 
 
 def test_report_of_a_failure_is_still_json(scaled):
@@ -901,7 +899,7 @@ def test_model_that_is_none(litert):
 @pytest.mark.parametrize("max_length", [0, -1, True, "9", 2.5, 9.0])
 def test_max_length(model, litert, max_length):
     message = (
-        "`max_length` must be an integer above 0. Received: max_length="
+        "`max_length` must be a positive integer. Received: max_length="
         f"{max_length!r}"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

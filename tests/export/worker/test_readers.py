@@ -26,7 +26,9 @@ from tensorflow.core.protobuf import (  # noqa: E402
 
 from keras_posenc.export.graphs.contents import compare_contents, contents_of  # noqa: E402
 from keras_posenc.export.graphs.shared_layers import trace_all  # noqa: E402
-from keras_posenc.export.signatures.from_model import resolve_signatures  # noqa: E402
+from keras_posenc.export.signatures.resolve import (  # noqa: E402
+    resolve_signatures,
+)
 from keras_posenc_worker import (  # noqa: E402
     agreement,
     read_saved_model,

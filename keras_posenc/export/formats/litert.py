@@ -1,0 +1,128 @@
+"""What is LiteRT's own in an export and a verification."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keras
+
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.formats import litert_proof
+from keras_posenc.export.formats.litert_convert import convert
+from keras_posenc.export.formats.litert_quantize import (
+    check_quantization,
+    refuse_loops,
+)
+from keras_posenc.export.formats.mediapipe import (
+    TextTask,
+    packed_task,
+    resolve_task,
+    verify_in_mediapipe,
+    with_metadata,
+)
+from keras_posenc.export.graphs.float32 import to_float32
+from keras_posenc.export.graphs.keras_int8 import is_quantized
+from keras_posenc.export.inspect import Inspection
+from keras_posenc.export.pipeline import Format, Step
+from keras_posenc.export.probes.reference import Reference
+from keras_posenc.export.probes.tolerance import BY_KERAS
+from keras_posenc.export.publish import writing_to
+from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
+from keras_posenc.export.signatures.sizes import check_size
+from keras_posenc.keras_internals import layers_within
+
+
+@dataclasses.dataclass(kw_only=True)
+class LiteRT(Format):
+    """A LiteRT file, of any signatures of numbers, or for a MediaPipe task.
+
+    The arguments are those of `export_litert`; a verification has `labels`.
+    """
+
+    mode: str | None = None
+    representative: Any = None
+    task_name: str | None = None
+    labels: Sequence[str] | None = None
+    allow_flex: bool = False
+    task: TextTask | None = None
+    writing: ClassVar[str] = "Converting to LiteRT"
+
+    def resolve(self, model: keras.Model, found: Inspection | None) -> None:
+        """Finds the signatures, and the task if the file is for one."""
+        if found is not None:
+            self.mode = found.quantization
+            self.task, self.unverified = packed_task(
+                model, found.path, self.given, self.labels
+            )
+        elif self.task_name is not None:
+            self.task = resolve_task(
+                model, self.task_name, self.labels, self.given
+            )
+        if self.task is None:
+            self.signatures = resolve_numeric_signatures(model, self.given)
+        else:
+            self.samples, self.extra = self.task.probes(self.samples)
+            self.signatures = [self.task.signature]
+        if found is None:
+            self._check()
+        self.in_float32 = to_float32(self.signatures)
+        if found is None and self.mode == "int8-static":
+            refuse_loops(self.signatures)
+        by_keras = is_quantized(self.signatures)
+        self.quantization = BY_KERAS if by_keras else self.mode
+
+    def _check(self) -> None:
+        """Raises an error for what LiteRT cannot hold, or not be made of."""
+        for signature in self.signatures:
+            for layer in layers_within(signature.model):
+                if layer.variable_dtype == "float64" and layer.weights:
+                    raise ExportError(
+                        f"Layer '{layer.path or layer.name}' has weights of "
+                        "float64, and LiteRT computes in float32. Rebuild the "
+                        "model with the dtype policy 'float32'"
+                    )
+        check_size(
+            self.signatures,
+            "LiteRT",
+            "quantization='int8' divides them by 4, and export_saved_model "
+            "keeps them in files of their own",
+            # The other modes begin with a file of float32.
+            0.25 if self.mode == "int8" else 1.0,
+        )
+        if self.task is not None and self.representative is not None:
+            self.representative = self.task.as_samples(self.representative)
+        # What it is calibrated with must be right, too.
+        self.fitted = check_quantization(
+            self.mode, self.representative, self.signatures
+        )
+        if is_quantized(self.signatures) and self.mode is not None:
+            raise ValueError(
+                "`quantization` must be None for a model that went through "
+                f"quantize(). Received: quantization={self.mode!r}"
+            )
+
+    def write(self, path: Path) -> None:
+        """Converts the model by TensorFlow's converter."""
+        content = convert(
+            self.signatures, self.mode, self.fitted, self.allow_flex
+        )
+        if self.task is not None:
+            content = with_metadata(content, self.task)
+        with writing_to(path.parent):
+            path.write_bytes(content)
+
+    def compare_contents(
+        self, reference: Reference, found: Inspection, response: Any, own: Any
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Compares the file with what the model becomes when converted."""
+        return litert_proof.compare_with_conversion(reference, found)
+
+    def run_further(
+        self, path: Path, reference: Reference, step: Step
+    ) -> tuple[int | None, list[str]]:
+        """Runs a file of a task in MediaPipe, from raw text."""
+        if self.task is None:
+            return None, []
+        step("Running it in MediaPipe")
+        return verify_in_mediapipe(self.task, path, reference)

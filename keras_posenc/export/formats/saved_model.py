@@ -1,0 +1,212 @@
+"""What a SavedModel has of its own in an export and a verification."""
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keras
+
+from keras_posenc.export.check import unknown_labels
+from keras_posenc.export.formats.savedmodel_card import CARD_FILE, model_card
+from keras_posenc.export.formats.savedmodel_serving import (
+    check_warmup,
+    fit_warmup,
+    resolve_batching,
+    warmup_probes,
+    write_batching,
+    write_warmup,
+)
+from keras_posenc.export.graphs.contents import compare_contents, contents_of
+from keras_posenc.export.graphs.shared_layers import trace_all
+from keras_posenc.export.graphs.writing import write_saved_model
+from keras_posenc.export.inspect import Inspection, size_of
+from keras_posenc.export.pipeline import Format, Step
+from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.reference import Reference
+from keras_posenc.export.publish import publish_version, writing_to
+from keras_posenc.export.record import add_record, make_record
+from keras_posenc.export.report import Artifact, VerificationReport
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc_worker.contents import Contents
+
+
+@dataclasses.dataclass(kw_only=True)
+class SavedModel(Format):
+    """The folder of a version, for TensorFlow Serving and for Python.
+
+    The arguments are those of `export_saved_model`; a verification has
+    `labels` and `compiled`.
+    """
+
+    version: int | None = None
+    keep: int | None = None
+    labels: Any = None
+    compiled: Any = None
+    warmup: Any = None
+    batching: Any = None
+    requests: Sequence[Probe] = ()
+    functions: dict[str, Any] | None = None
+    writing: ClassVar[str] = "Writing the SavedModel"
+    is_conversion: ClassVar[bool] = False
+
+    def resolve(self, model: keras.Model, found: Inspection | None) -> None:
+        """Finds the signatures for a server, and what it reads with them."""
+        self.signatures = resolve_serving_signatures(
+            model, self.given, self.labels, self.compiled
+        )
+        if found is None:
+            check_warmup(self.warmup, self.verify)
+            if self.verify:
+                self.fitted = fit_warmup(self.warmup, self.signatures)
+            self.batching = resolve_batching(self.batching, self.signatures)
+        elif self.given is None:
+            self.signatures = [*_present(self.signatures, found)]
+
+    def write(self, path: Path) -> None:
+        """Traces the model, and has TensorFlow write its graph and weights."""
+        self.functions = write_saved_model(
+            self.signatures, path, has_serve=True
+        )
+
+    def complete(
+        self, path: Path, reference: Reference | None, found: Inspection
+    ) -> Inspection:
+        """Adds warm-up requests and the parameters of batching."""
+        if reference is not None:
+            self.requests = warmup_probes(
+                self.warmup, self.fitted, reference, self.batching
+            )
+        write_warmup(self.requests, path, self._name)
+        if self.batching is not None:
+            write_batching(self.batching, path)
+        return dataclasses.replace(found, size_bytes=size_of(path))
+
+    @property
+    def _name(self) -> str:
+        """What a server calls the model."""
+        assert self.path is not None
+        return self.path.resolve().name
+
+    def contents(self) -> dict[str, Contents]:
+        """Returns what the signatures must be made of, by name.
+
+        The weights alone, where their functions were written just now.
+        """
+        if self.functions is not None:
+            return contents_of(self.signatures, self.functions, is_all=False)
+        return contents_of(self.signatures, trace_all(self.signatures))
+
+    def compare_contents(
+        self, reference: Reference, found: Inspection, response: Any, own: Any
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Compares weights, tables, constants and graph, and `serve`."""
+        import tensorflow as tf
+
+        labels = unknown_labels(reference, found)
+        altered, rewritten, folded = compare_contents(
+            own,
+            response["contents"],
+            {each.partition("/")[0] for each in labels},
+        )
+        if rewritten and response["version"] != tf.__version__:
+            rewritten[-1] += (
+                f" (it says that TensorFlow {response['version']} wrote it, "
+                f"and this is {tf.__version__})"
+            )
+        altered += _compare_serve(
+            reference, found, labels, response.get("serve")
+        )
+        return altered, rewritten, folded
+
+    def publish(
+        self,
+        staged: Path,
+        found: Inspection,
+        reference: Reference | None,
+        report: VerificationReport | None,
+        step: Step,
+    ) -> Artifact:
+        """Makes the version appear, with its model card and its record."""
+        assert self.path is not None
+        card = model_card(
+            self._name,
+            self.signatures,
+            found,
+            report,
+            reference,
+            self.labels,
+            self.batching,
+            len(self.requests),
+        )
+        with writing_to(self.path):
+            (staged / CARD_FILE).write_text(card, encoding="utf-8")
+        if report is not None:
+            add_record(make_record(report, staged), staged)
+            report = dataclasses.replace(report, size_bytes=size_of(staged))
+        path = publish_version(staged, self.path, self.version, self.keep, step)
+        return Artifact.published(path, report)
+
+
+def _present(
+    signatures: Collection[Signature], inspection: Inspection
+) -> Iterator[Signature]:
+    """The default signatures, without derived ones that it lacks.
+
+    It may have been exported with signatures of the caller's.
+    """
+    found = inspection.signatures
+    for index, signature in enumerate(signatures):
+        if not index or (
+            signature.name in found
+            and set(found[signature.name]["inputs"]) == set(signature.specs)
+        ):
+            yield signature
+
+
+def _compare_serve(
+    reference: Reference,
+    inspection: Inspection,
+    labels: Collection[str],
+    found: Mapping[str, Any] | None,
+) -> Iterator[str]:
+    """How `serve` takes or returns other structures than the model, in words.
+
+    What it computes is compared where the SavedModel is loaded.
+    """
+    for signature in reference.signatures:
+        if found is None or not signature.has_serve:
+            continue
+        outputs = {
+            name: name
+            for probe in reference.probes
+            if probe.signature == signature.name
+            for name in probe.outputs
+        }
+        own = signature.pack(outputs)
+        if any(each.startswith(f"{signature.name}/") for each in labels):
+            more = inspection.signatures[signature.name]["outputs"]
+            own = {name: name for name in more}
+        if not _is_same(found["arguments"], list(signature.arguments)):
+            yield "the inputs of 'serve' are in another order or structure"
+        if not _is_same(found["results"], own):
+            yield "the outputs of 'serve' are in another order or structure"
+
+
+def _is_same(found: Any, own: Any) -> bool:
+    """Whether a structure that the worker read has the names of one's own."""
+    if isinstance(own, str):
+        return isinstance(found, dict) and own in found.get("of", ())
+    if isinstance(own, Mapping):
+        by = found.get("by") if isinstance(found, dict) else None
+        return (
+            isinstance(by, dict)
+            and by.keys() == own.keys()
+            and all(_is_same(by[key], own[key]) for key in own)
+        )
+    return (
+        isinstance(found, list)
+        and len(found) == len(own)
+        and all(map(_is_same, found, own))
+    )

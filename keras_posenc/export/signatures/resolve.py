@@ -1,0 +1,285 @@
+"""From a model, and what its caller says, to the signatures of an export."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.signatures.compiled import (
+    compile_signatures,
+    resolve_compiled,
+    takes_strings,
+)
+from keras_posenc.export.signatures.cut_strings import (
+    cut_strings,
+    from_ids,
+    lookups,
+)
+from keras_posenc.export.signatures.embeddings import encode_signature
+from keras_posenc.export.signatures.from_model import signature_of, with_shapes
+from keras_posenc.export.signatures.labels import with_labels
+from keras_posenc.export.signatures.lengths import with_lengths
+from keras_posenc.export.signatures.signature import DEFAULT, Signature
+
+# What is told of a model that has signatures of its own.
+_OFFERED = (
+    "Leave `signatures` out, or give one of generator.offered_signatures()"
+)
+
+
+def check_model(model: Any) -> None:
+    """Raises `ValueError` for what is no model, such as the path of one."""
+    if isinstance(model, keras.Model):
+        return
+    hint = _of_keras_2(model)
+    if isinstance(model, str | Path):
+        hint = f". Load it: keras.saving.load_model('{model}')"
+    raise ValueError(
+        f"`model` must be a keras.Model. Received: model={model!r}{hint}"
+    )
+
+
+def _of_keras_2(value: Any) -> str:
+    """What to do with a model of `tf_keras`, which is another package."""
+    if not any("tf_keras" in kind.__module__ for kind in type(value).__mro__):
+        return ""
+    return (
+        ", of tf_keras, which is Keras 2. Build it with layers of Keras 3, or "
+        "save it by model.save('model.keras') and load it with Keras 3: "
+        "keras.saving.load_model('model.keras')"
+    )
+
+
+def resolve_signatures(
+    model: keras.Model, signatures: Mapping[str, Any] | None = None
+) -> list[Signature]:
+    """The signatures that an artifact of `model` has.
+
+    Args:
+        model: The model to export.
+        signatures: For each name a model, or a pair of a model and a dict of
+            the shapes (or `keras.InputSpec`s) of its inputs by name. By
+            default those that the model offers (see `offered`), else
+            `serving_default`, and `from_ids` where the model takes strings:
+            the model cut at its first numeric tensor.
+
+    Returns:
+        One `Signature` for each name.
+
+    Raises:
+        ValueError: A model that is not built, or names or shapes that do not
+            fit it.
+    """
+    check_model(model)
+    if signatures is None and not (signatures := offered(model)):
+        default = signature_of(DEFAULT, model, {})
+        cut = from_ids(default)
+        return [default] if cut is None else [default, cut]
+    return [signature_of(*given) for given in as_given(signatures)]
+
+
+def as_given(
+    signatures: Any,
+) -> Iterator[tuple[str, keras.Model, Mapping[str, Any]]]:
+    """The name, the model and the shapes by input name of each signature.
+
+    Raises:
+        ValueError: What was given is no dict of these.
+    """
+    if not isinstance(signatures, Mapping) or not signatures:
+        raise ValueError(
+            "`signatures` must be a dict of a model, or of a pair (model, "
+            f"shapes), by name, such as {{'{DEFAULT}': model}}. Received: "
+            f"signatures={signatures!r}"
+        )
+    for name, value in signatures.items():
+        pair = value if isinstance(value, tuple | list) else (value, {})
+        if (
+            not isinstance(name, str)
+            or not re.fullmatch(r"(?!__saved_model)\w+", name)
+            or len(pair) != 2
+            or not isinstance(pair[0], keras.Model)
+        ):
+            raise ValueError(
+                "`signatures` must map names, of letters, digits and "
+                "underscores, to a keras.Model or to a pair (model, shapes). "
+                f"Received: {name!r}: {value!r}{_hint(pair[:1])}"
+            )
+        model, shapes = pair
+        if not isinstance(shapes, Mapping):
+            raise ValueError(
+                f"Signature '{name}': shapes must be a dict by input name. "
+                f"Received: {shapes!r}"
+            )
+        if Offers.of(model).is_drawn:
+            raise ValueError(
+                f"Signature '{name}': model '{model.name}' draws random "
+                "numbers by a seed of its own, so that no file can reproduce "
+                f"its outputs. {_OFFERED}, which take the noise too"
+            )
+        yield name, model, shapes
+
+
+def _hint(given: Any) -> str:
+    """What is to be given in place of a model's method."""
+    if given and (hint := _of_keras_2(given[0])):
+        return hint
+    model = getattr(given[0], "__self__", None) if given else None
+    if not isinstance(model, keras.Model):
+        return ""
+    if not offered(model):
+        return ", a method: give the model"
+    return (
+        ", a method: give the model, or one of "
+        f"generator.offered_signatures(): {', '.join(offered(model))}"
+    )
+
+
+def resolve_numeric_signatures(
+    model: keras.Model, signatures: Mapping[str, Any] | None = None
+) -> list[Signature]:
+    """Signatures without strings, for runtimes that cannot tokenize.
+
+    Like `resolve_signatures`, but a model that takes strings goes out from
+    what they become: see `cut_strings`. Shapes are of these inputs.
+
+    Raises:
+        ValueError: Also for a signature that cannot be cut.
+    """
+    check_model(model)
+    given = signatures
+    if given is None:
+        given = offered_in_numbers(model) or {DEFAULT: model}
+    resolved = [_numeric_signature(*each) for each in as_given(given)]
+    for signature in resolved:
+        for name, spec in signature.specs.items():
+            if spec.dtype == "string":
+                raise ValueError(
+                    "LiteRT and ONNX take no strings. Received: signature "
+                    f"'{signature.name}' with the string input '{name}'; give "
+                    "a model that begins with numbers"
+                )
+            if spec.dtype == "bfloat16":
+                raise ValueError(
+                    "LiteRT and ONNX take no bfloat16 inputs. Received: "
+                    f"signature '{signature.name}' with the bfloat16 input "
+                    f"'{name}'; give it as float32"
+                )
+    return resolved
+
+
+def _numeric_signature(
+    name: str, model: keras.Model, shapes: Mapping[str, Any]
+) -> Signature:
+    inputs = getattr(model, "inputs", None) or []
+    if any(tensor.dtype == "string" for tensor in inputs):
+        whole = signature_of(name, model, {})
+        try:
+            cut = cut_strings(whole)
+        except ValueError as error:
+            hint = f". {_OFFERED}, such as 'from_ids'" if offered(model) else ""
+            raise ValueError(
+                f"LiteRT and ONNX take no strings, and signature '{name}' "
+                f"cannot begin where its strings become numbers: {error}{hint}"
+            ) from error
+        specs = with_shapes(name, model, cut.specs, shapes)
+        return dataclasses.replace(cut, specs=specs)
+    return signature_of(name, model, shapes)
+
+
+def offered(model: keras.Model) -> dict[str, keras.Model]:
+    """Returns the signatures that a model offers, by name; most have none.
+
+    Raises:
+        ValueError: `offered_signatures` returns no dict with `serving_default`.
+    """
+    offer = Offers.of(model).offered_signatures
+    if offer is None:
+        return {}
+    found: Any = offer()
+    if not isinstance(found, Mapping) or DEFAULT not in found:
+        raise ValueError(
+            f"`offered_signatures` of model '{model.name}' must return a dict "
+            f"of models by name, with '{DEFAULT}'. Received: {found!r}"
+        )
+    return dict(found)
+
+
+def offered_in_numbers(model: keras.Model) -> dict[str, keras.Model]:
+    """The first of these without strings, for runtimes that have none."""
+    for each in offered(model).values():
+        tensors = [*each.inputs, *keras.tree.flatten(each.output)]
+        if all(tensor.dtype != "string" for tensor in tensors):
+            return {DEFAULT: each}
+    return {}
+
+
+def resolve_serving_signatures(
+    model: keras.Model,
+    signatures: Mapping[str, Any] | None = None,
+    labels: Any = None,
+    compiled: Any = None,
+) -> list[Signature]:
+    """The signatures of an artifact of `model` for a server.
+
+    Args:
+        model: The model to export.
+        signatures: As for `resolve_signatures`, if given. By default those
+            that the model offers, `from_ids` with `lengths`; else
+            `serving_default`, the model itself; `from_ids`, from `ids` and
+            `lengths`, where the model takes strings or nothing but a sequence
+            of ids; and `encode`, the embeddings, where it has some. Numbers
+            that it looks up in a vocabulary are no ids, and a category, looked
+            up likewise, is no text: there, neither is made.
+        labels: The names of a classifier's classes; see `with_labels`.
+        compiled: What XLA is to compile; see `resolve_compiled`.
+
+    Raises:
+        ValueError: As `resolve_signatures`, `with_labels`,
+            `resolve_compiled` and `compile_signatures` do.
+    """
+    sizes = resolve_compiled(compiled)
+    resolved = resolve_signatures(model, signatures)
+    encode = None
+    if signatures is None and offered(model):
+        if sizes is not None:
+            resolved = compile_signatures(resolved, sizes)
+        resolved = [
+            (
+                each.name == "from_ids"
+                and len(each.specs) == 1
+                and with_lengths(each)
+            )
+            or each
+            for each in resolved
+        ]
+    elif signatures is None:
+        default, *cut = resolved
+        looked_up = [default.specs[name] for name in lookups(default)]
+        if all(_is_sequence_of_strings(spec) for spec in looked_up):
+            encode = encode_signature(default)
+        if sizes is not None:
+            default, *cut = compile_signatures(resolved, sizes)
+        shapes = [spec.shape[1:] for spec in default.specs.values()]
+        if not cut and shapes == [(None,)] and not looked_up:
+            cut = [default]
+        of_ids = [with_lengths(signature) or signature for signature in cut]
+        resolved = [default, *(s for s in of_ids if s is not default)]
+    elif sizes is not None:
+        resolved = compile_signatures(resolved, sizes)
+    if labels is not None:
+        resolved = with_labels(resolved, labels)
+    if encode is None:
+        return resolved
+    # Of strings it has programs that no signature of ids would verify.
+    if sizes is not None and not takes_strings(encode):
+        (encode,) = compile_signatures([encode], sizes)
+    return [*resolved, encode]
+
+
+def _is_sequence_of_strings(spec: keras.InputSpec) -> bool:
+    return spec.dtype == "string" and spec.shape[1:] not in ((), (1,))
