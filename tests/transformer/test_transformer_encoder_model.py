@@ -322,6 +322,7 @@ def test_learns_and_is_saved_with_its_optimizer(tmp_path):
     model.compile(
         keras.optimizers.Adam(0.01),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
     )
     history = model.fit(ids, labels, epochs=12, batch_size=32, verbose=0)
     losses = history.history["loss"]
