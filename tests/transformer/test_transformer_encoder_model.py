@@ -162,17 +162,6 @@ def test_padding_is_masked(input_position):
     near(numpy(model(IDS))[REAL], outputs, 0)
 
 
-def test_mask_reaches_what_follows():
-    model = randomised(build())
-    outputs = model(IDS)
-    pooled = kp.MaskedAveragePooling1D()(outputs)
-    expected = [
-        row[real].mean(0)
-        for row, real in zip(numpy(outputs), REAL, strict=True)
-    ]
-    near(pooled, np.array(expected))
-
-
 # ---- Order
 
 
