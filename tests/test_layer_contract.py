@@ -783,7 +783,8 @@ def test_of_nothing_comes_nothing(entry, names):
     layer = shared(entry)
     for mask in NOTHING:
         x, extra = sequences(*mask.shape), tensors(names, mask)
-        for given in ({}, under(layer, mask)):
+        # With other tensors the mask is always there.
+        for given in ({}, under(layer, mask))[bool(names) :]:
             outputs = numpy(layer(x, **given, **extra))
             assert outputs.shape == layer.compute_output_shape(x.shape)
             assert not outputs.any()
