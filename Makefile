@@ -28,7 +28,7 @@ PORTABLE := tests/test_layer_contract.py \
 	tests/generation/test_search.py \
 	tests/transformer/test_padding_and_length.py \
 	tests/transformer/test_two_sides.py \
-	tests/transformer/test_decoder_against_reference.py \
+	tests/transformer/test_against_reference.py \
 	tests/transformer/test_decoder_parity.py \
 	tests/transformer/test_cache.py \
 	tests/transformer/test_transformer.py \

@@ -140,63 +140,12 @@ def test_some_works_are_kept_beside_the_others(tmp_path, capsys):
     assert "| other |" not in (tmp_path / "RESULTS.md").read_text()
 
 
-@pytest.mark.parametrize("part", list(_report.CONTESTS))
-def test_parts_of_contests_have_a_section_each(tmp_path, capsys, part):
-    contest = _contest.Contest("work", {}, {("a", "b"): 1.0})
-    kept = _contest.judge(contest, {"a": 3.0, "b": 2.0})
-    found = {"machine": {"cores": 2}, "contests": [kept]}
-    _report.report(part, {**found, "differences": {"a": 0.0012}}, tmp_path)
-
-    page = (tmp_path / "RESULTS.md").read_text()
-    assert f"\n## {_report.CONTESTS[part][0]}\n\ncores: 2.\n" in page
-    assert "| work | a / b | 1.50 | 1.00 | missed |" in page
-    assert "| work | b | 2.0 | 1.50 |  |" in page
-    assert "by at most: a 1.2e-03." in page
-
-
-def test_time_of_a_part_of_the_work_is_told(tmp_path, capsys):
+def test_time_of_a_part_of_the_work_is_told():
     contest = _contest.Contest(
         "a token", dict.fromkeys("ab"), {("a", "b"): 0.5}, parts=32
     )
     kept = _contest.judge(contest, {"a": 64.0, "b": 320.0})
-    curves = {"a": [1.0, 1.25], "b": [1.0, 9.0]}
-    positions = {"work": "a token", "before": [0, 512], "curves": curves}
-
-    _report.report(
-        "decoding",
-        {"machine": {}, "contests": [kept], "positions": positions},
-        tmp_path,
-    )
-
     assert kept["milliseconds"] == {"a": 2.0, "b": 10.0}
-    page = (tmp_path / "RESULTS.md").read_text()
-    assert "| a token | a / b | 0.20 | 0.50 |  |" in page
-    assert "| a token | b | 10.0 | 0.20 |  |" in page
-    assert "| a | 512 | 1.2 |" in page
-    assert "| b | 512 | 9.0 |" in page
-    assert "decoding.png" in page
-
-
-def test_sizes_are_shown(tmp_path, capsys):
-    sizes = {
-        "sizes": [10_000, 100_000],
-        "workers": 2,
-        "seconds": [0.5, 4.0],
-        "rates": [20_000.0, 25_000.0],
-        "peaks": [1.0, 1.25],
-        "time_power": 0.9,
-        "memory_power": 0.1,
-    }
-    _report.report(
-        "scoring", {"machine": {}, "contests": [], "sizes": sizes}, tmp_path
-    )
-
-    page = (tmp_path / "RESULTS.md").read_text()
-    assert "| 10,000 | 0.50 | 20,000 | 1.00 |" in page
-    assert "| 100,000 | 4.00 | 25,000 | 1.25 |" in page
-    assert "by the power\n0.90 of the rows, memory by 0.10." in page
-    assert "2 workers" in page
-    assert "scoring.png" in page
 
 
 def test_memory_is_shown(tmp_path, capsys):

@@ -133,22 +133,11 @@ def requests(tmp_path):
     return write
 
 
-def test_strings(program, model, version, requests):
-    file = requests(
-        record("serving_default", text=TEXTS), record("", text=["a"])
-    )
-    found = answers(run(program, version, file, *operator_libraries()))
-    scores = {output: value for _, output, value in found[:3]}
-    wanted = np.asarray(model(tf.constant(TEXTS)))
-    np.testing.assert_allclose(scores["scores"], wanted, rtol=0, atol=1e-6)
-    assert scores["classes"].tolist() == [LABELS] * 4
-    winners = [LABELS[place] for place in np.argmax(wanted, axis=-1)]
-    assert scores["label"].tolist() == winners
-    # Else this would prove little.
-    assert np.abs(np.diff(wanted[:, 0])).min() > 1e-3
-
-
 def test_every_signature(program, model, version, requests):
+    """... and requests that are refused, among others that are answered.
+
+    TF-Text's operators end the process where nothing checks the rank.
+    """
     layers = model.layers
     ids = np.asarray(layers[0](tf.constant(TEXTS[:1])))
     # Behind its length a server may put anything.
@@ -158,18 +147,34 @@ def test_every_signature(program, model, version, requests):
     lengths = np.array([ids.shape[1]], "int32")
     names = set(kp.inspect(version).signatures)
     assert names == {"serving_default", "from_ids", "encode"}
+    refused = [
+        ("serving_default", {}),  # nothing is fed
+        ("serving_default", {"text": "a"}),
+        ("serving_default", {"text": [["a"]]}),
+        ("from_ids", {"ids": [1], "lengths": [1]}),
+        ("from_ids", {"ids": [[99]], "lengths": [1]}),
+    ]
     file = requests(
-        record("serving_default", text=TEXTS[:1]),
+        *(record(name, **inputs) for name, inputs in refused),
+        record("", text=TEXTS),
         record("from_ids", ids=padded, lengths=lengths),
         record("encode", text=TEXTS[:1]),
     )
     process = run(program, version, file, *operator_libraries())
-    found = {(name, output): value for name, output, value in answers(process)}
-    wanted = model(tf.constant(TEXTS[:1]))
-    for name in ("serving_default", "from_ids"):
-        np.testing.assert_allclose(
-            found[name, "scores"], wanted, rtol=0, atol=1e-6
-        )
+    assert process.stderr.count("run: error 3: ") == len(refused)
+    rows = answers(process, returncode=1)
+    found = {(name, output): value for name, output, value in rows}
+    wanted = np.asarray(model(tf.constant(TEXTS)))
+    scores = {output: value for _, output, value in rows[:3]}
+    np.testing.assert_allclose(scores["scores"], wanted, rtol=0, atol=1e-6)
+    assert scores["classes"].tolist() == [LABELS] * 4
+    winners = [LABELS[place] for place in np.argmax(wanted, axis=-1)]
+    assert scores["label"].tolist() == winners
+    # Else this would prove little.
+    assert np.abs(np.diff(wanted[:, 0])).min() > 1e-3
+    np.testing.assert_allclose(
+        found["from_ids", "scores"], wanted[:1], rtol=0, atol=1e-6
+    )
     mask = tf.constant(ids > 0)
     contextual = layers[3](layers[2](layers[1](ids)), mask=mask)
     pooled = layers[4](contextual, mask=mask)
@@ -282,22 +287,6 @@ def test_request_that_is_none(program, version, requests, content, message):
     process = run(program, version, requests(content), *operator_libraries())
     assert process.returncode == 1
     assert message in process.stderr
-
-
-def test_requests_that_are_refused(program, version, requests):
-    """TF-Text's operators end the process where nothing checks the rank."""
-    refused = [
-        ("serving_default", {}),  # nothing is fed
-        ("serving_default", {"text": "a"}),
-        ("serving_default", {"text": [["a"]]}),
-        ("from_ids", {"ids": [1], "lengths": [1]}),
-        ("from_ids", {"ids": [[99]], "lengths": [1]}),
-    ]
-    file = requests(*(record(name, **inputs) for name, inputs in refused))
-    process = run(program, version, file, *operator_libraries())
-    assert process.returncode == 1
-    assert process.stdout == ""
-    assert process.stderr.count("run: error 3: ") == len(refused)
 
 
 @pytest.mark.slow

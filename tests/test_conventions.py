@@ -78,7 +78,7 @@ def test_one_name_for_one_idea(layer):
     assert initialized == regularized
 
 
-# ---- What is initialized and regularized
+# ---- Arguments
 
 SMALL = {"d_model": 8, "num_layers": 1, "num_heads": 2}
 SIZES = {
@@ -87,6 +87,7 @@ SIZES = {
     "FeedForward": {"intermediate_dim": 6},
     "PatchEmbedding": {"patch_size": 2, "d_model": 8},
     "PositionEmbedding": {"sequence_length": 5},
+    "RandomizedPositions": {"max_position": 9},
     "RelativePositionEmbedding": {"max_distance": 3},
     "SelfAttention": {"num_heads": 2},
     "Transformer": {"vocabulary_size": 9, **SMALL},
@@ -104,6 +105,29 @@ SIZES = {
     },
     "VisionTransformerModel": {"image_size": 4, "patch_size": 2, **SMALL},
 }
+# What is made from files, tokens or models has tests of its own.
+CHECKED = {
+    name: layer
+    for name, layer in LAYERS.items()
+    if not name.endswith("Tokenizer")
+    and layer not in (kp.Generator, kp.PretrainedModel)
+}
+
+
+@pytest.mark.parametrize("layer", CHECKED.values(), ids=CHECKED)
+def test_a_wrong_value_is_refused_by_name(layer):
+    """Each argument is checked; `test_checks.py` has what a check refuses."""
+    for name in named(layer) - {"kwargs", "name", "trainable"}:
+        # Keras, which makes what is initialized, names the kind alone.
+        kind = name.rpartition("_")[2]
+        with pytest.raises(
+            (TypeError, ValueError), match=rf"`{name}`|interpret {kind}"
+        ):
+            layer(**{**SIZES.get(layer.__name__, {}), name: -1.5})
+
+
+# ---- What is initialized and regularized
+
 OPTIONS = [
     pytest.param(
         layer, option.removesuffix("_initializer"), id=f"{key}-{option}"

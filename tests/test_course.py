@@ -81,15 +81,3 @@ def test_names_in_the_reference_exist():
     for name in names:
         module, _, last = name.rpartition(".")
         assert hasattr(importlib.import_module(module), last), name
-
-
-@pytest.mark.parametrize(
-    ("text", "change"),
-    [
-        ("# 제목 1\n\n값은 0.9600입니다.\n", ("0.9600", "0.9601")),
-        ("# 제목\n\n## 둘\n\n3\n", ("## 둘", "둘")),
-        ("# 제목\n\n−1.51과 4\n", ("−1.51", "1.51")),
-    ],
-)
-def test_another_number_or_heading_is_seen(text, change):
-    assert sections(text) != sections(text.replace(*change))

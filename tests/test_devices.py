@@ -134,6 +134,7 @@ def check(results, device, near, encoding_bound):
         near(result["values"], want, bound)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("index", [0, 1])
 def test_cpu(index, report, near, encoding_bound):
@@ -143,11 +144,12 @@ def test_cpu(index, report, near, encoding_bound):
 
 @pytest.mark.tensorflow
 @pytest.mark.gpu
-def test_every_gpu(report, near, encoding_bound):
-    devices = [device for device in report if "GPU" in device]
-    if not devices:
+def test_every_gpu(request, near, encoding_bound):
+    tf = pytest.importorskip("tensorflow")
+    if not tf.config.list_physical_devices("GPU"):
         pytest.skip("TensorFlow lists no GPU on this machine")
-    for device in devices:
+    report = request.getfixturevalue("report")
+    for device in (device for device in report if "GPU" in device):
         check(report[device], device, near, encoding_bound)
 
 

@@ -451,8 +451,33 @@ LAYERS = {
     "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
     "pooling-max": Entry(kp.MaskedMaxPooling1D, 3, dropout=False, pools=True),
 }
+# Stacks of blocks of the table, and variants of its schemes: every night.
+MORE_OF_THE_SAME = (
+    "attention-alibi-causal",
+    "attention-relative-bias-causal",
+    "attention-relative-keys",
+    "attention-rotary-dynamic",
+    "attention-rotary-longrope",
+    "attention-xl-narrow",
+    "decoder-of-memory",
+    "decoder-post",
+    "encoder-post",
+    "rotary-dynamic",
+)
+
+
+def named(key: str, *values: Any, suffix: tuple[str, ...] = ()) -> Any:
+    """Parameters of a test of the entry of this key."""
+    slow = key in MORE_OF_THE_SAME
+    return pytest.param(
+        *values,
+        id="-".join([key, *suffix]),
+        marks=pytest.mark.slow if slow else (),
+    )
+
+
 WITH_TENSORS = [
-    pytest.param(entry, names, id="-".join([key, *(names or ["mask-alone"])]))
+    named(key, entry, names, suffix=names or ("mask-alone",))
     for key, entry in LAYERS.items()
     for names in (
         [(), entry.together, ("start_index",)]
@@ -462,25 +487,25 @@ WITH_TENSORS = [
 ]
 # For what does not depend on where a mask is found: the tensors all at once.
 TOGETHER = [
-    pytest.param(entry, names, id="-".join([key, *(names or ["mask-alone"])]))
+    named(key, entry, names, suffix=names or ("mask-alone",))
     for key, entry in LAYERS.items()
     for names in dict.fromkeys([(), entry.together])
 ]
 # For what a scheme has no part in: one of them, too.
 ONE_SCHEME = [
-    pytest.param(entry, id=key)
+    named(key, entry)
     for key, entry in LAYERS.items()
     if not entry.scheme or key == "attention-rotary"
 ]
 
 WITH_POSITIONS = [
-    pytest.param(entry, id=key)
+    named(key, entry)
     for key, entry in LAYERS.items()
     if "positions" in entry.tensors
 ]
 
 
-@pytest.fixture(params=LAYERS.values(), ids=LAYERS.keys())
+@pytest.fixture(params=[named(*item) for item in LAYERS.items()])
 def entry(request: pytest.FixtureRequest) -> Entry:
     return request.param
 
@@ -758,7 +783,8 @@ def test_of_nothing_comes_nothing(entry, names):
     layer = shared(entry)
     for mask in NOTHING:
         x, extra = sequences(*mask.shape), tensors(names, mask)
-        for given in ({}, under(layer, mask)):
+        # With other tensors the mask is always there.
+        for given in ({}, under(layer, mask))[bool(names) :]:
             outputs = numpy(layer(x, **given, **extra))
             assert outputs.shape == layer.compute_output_shape(x.shape)
             assert not outputs.any()
@@ -906,7 +932,9 @@ def test_one_function_serves_every_length(everything):
             entry,
             policy,
             id=f"{key}-{policy}",
-            marks=pytest.mark.slow if policy == later else (),
+            marks=pytest.mark.slow
+            if policy == later or key in MORE_OF_THE_SAME
+            else (),
         )
         for (key, entry), later in zip(
             LAYERS.items(), itertools.cycle(["bfloat16", "mixed_bfloat16"])
@@ -1198,32 +1226,6 @@ def test_gradients_are_finite_where_all_is_padding(entry):
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 
-# Stacks of blocks of the table, and variants of its schemes.
-MORE_OF_THE_SAME = (
-    "attention-alibi-causal",
-    "attention-relative-bias-causal",
-    "attention-relative-keys",
-    "attention-rotary-dynamic",
-    "attention-rotary-longrope",
-    "attention-xl-narrow",
-    "decoder-of-memory",
-    "decoder-post",
-    "encoder-post",
-    "rotary-dynamic",
-)
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        pytest.param(
-            entry,
-            id=key,
-            marks=pytest.mark.slow if key in MORE_OF_THE_SAME else (),
-        )
-        for key, entry in LAYERS.items()
-    ],
-)
 def test_gradients_are_central_differences(entry):
     """Along one random direction for each weight and for the inputs.
 

@@ -41,22 +41,6 @@ def test_web_page_without_a_browser(run):
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
-def test_spark_without_java(run):
-    process = run(["make", "test-spark", "VENV=none", "SPARK=none"])
-    assert process.returncode == 2
-    assert "Java is missing: apt-get install" in process.stdout
-    assert not (ROOT / "none").exists()
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
-def test_images_without_docker(run):
-    process = run(["make", "test-images", "VENV=none"])
-    assert process.returncode == 2
-    assert "Docker is missing: https://docs.docker.com" in process.stdout
-    assert not (ROOT / "none").exists()
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
 def test_the_callers_xla_flags_are_kept(run, tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)

@@ -72,7 +72,9 @@ class TestSinePositionEncoding:
             ("mixed_bfloat16", 5000, 1.99, 0.004),
             ("mixed_float16", 5000, 1.99, 0.0005),
             ("float32", 5000, 3.5e-4, 2.5e-7),
-            ("float32", 20000, 1.4e-3, 3.9e-7),
+            pytest.param(
+                *("float32", 20000, 1.4e-3, 3.9e-7), marks=pytest.mark.slow
+            ),
         ],
     )
     def test_precision(self, encoding_bound, policy, length, fault, readme):
@@ -175,7 +177,13 @@ class TestSinePositionEncoding:
 
 
 @pytest.mark.filterwarnings("ignore:.*does not support masking:UserWarning")
-@pytest.mark.parametrize("name", ["SinePositionEncoding", "PositionEmbedding"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SinePositionEncoding",
+        pytest.param("PositionEmbedding", marks=pytest.mark.slow),
+    ],
+)
 def test_mask_behind_the_encoding(name):
     ids = keras.Input((8,), dtype="int32")
     embedding = keras.layers.Embedding(50, 16, mask_zero=True)

@@ -133,56 +133,6 @@ def is_broken(page, link):
     )
 
 
-class TestReading:
-    TEXT = (
-        "`make demo` and `make\n  test`, but never `made`\n"
-        "```python\nx = 1\n```\n"
-        "```\nmake lint   # a comment\nprogram --out 'a b'\n```\n"
-        "  ~~~python\n  y = x + 1\n  if y:\n      z = y\n  ~~~\n"
-        "```pycon\n>>> x\n```\n"
-    )
-
-    def test_blocks_run_in_one_namespace(self):
-        first, second = python_blocks(self.TEXT)
-        assert (first.line, first.code) == (4, "x = 1\n")
-        assert second.code == "y = x + 1\nif y:\n    z = y\n"
-        namespace = {}
-        for block in (first, second):
-            run(block, namespace)
-        assert namespace["z"] == 2
-
-    def test_an_error_names_its_line(self):
-        (block,) = python_blocks("text\n\n```python\nx = 1\nx / 0\n```\n")
-        with pytest.raises(ZeroDivisionError) as error:
-            run(block, {})
-        assert error.traceback[-1].lineno + 1 == 5
-
-    @pytest.mark.parametrize("text", ["", "# title\n", "```\nx = 1\n```\n"])
-    def test_a_readme_without_python_is_refused(self, text):
-        with pytest.raises(AssertionError, match="no python block"):
-            python_blocks(text)
-
-    def test_a_block_without_end_is_refused(self):
-        with pytest.raises(AssertionError, match="line 2 has no end"):
-            blocks("a\n```python\nx = 1\n")
-
-    def test_commands(self):
-        assert commands(self.TEXT, "make") == [["lint"], ["demo"], ["test"]]
-        assert commands(self.TEXT, "program") == [["--out", "a b"]]
-
-    def test_links(self, tmp_path, monkeypatch):
-        monkeypatch.setitem(globals(), "ROOT", tmp_path)
-        (tmp_path / "docs").mkdir()
-        page = tmp_path / "docs" / "a.md"
-        page.write_text("# A `b`: c_d\n```\n# no title\n```\n## x\n## x\n")
-        for link in ("a.md#a-b-c_d", "#x-1", "../docs", "https://x.y/z#q"):
-            assert not is_broken(page, link), link
-        for link in ("#no-title", "#x-2", "b.md", "../../x", "../docs#x"):
-            assert is_broken(page, link), link
-        text = "[`a`](b.md) ![c](d.png)\n`[no](e)`\n[f]: g#h\n"
-        assert links(text) == ["b.md", "d.png", "g#h"]
-
-
 class TestPages:
     TEXTS: ClassVar = {
         page: page.read_text(encoding="utf-8") for page in sorted(pages())

@@ -97,65 +97,13 @@ def test_printed_sum() -> None:
     near(total, EMBEDDED_SUM, 2 * 0.5e-2)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_printed_geometry(layout: str) -> None:
-    """Neighbours' distance and dot product, and the norm of every row."""
-    rows = ref.positional_encoding(5, 6, layout=layout)
-    distance = np.linalg.norm(rows[1:] - rows[:-1], axis=-1)
-    near(distance, np.full(4, 0.9600), 0.5e-4)
-    near(np.linalg.norm(rows, axis=-1), np.full(5, 1.7321), 0.5e-4)
-    near(np.sum(rows[1:] * rows[:-1], axis=-1), np.full(4, 2.5392), 0.5e-4)
-
-
 def test_printed_frequencies() -> None:
     """At n = 100 and width 4, columns turn by 1.00 and 0.10 a position."""
     angles = ref.get_angles(1, np.arange(4), 4, 100)
     near(angles, [1.0, 1.0, 0.1, 0.1], 0.5e-2)
 
 
-def test_frequencies_in_exponential_form() -> None:
-    """exp(-log(10000) 2i/d) is the same frequency, at the default width."""
-    even = np.arange(0, 512, 2)
-    expected = np.exp(-math.log(10000) * even / 512)
-    # The exponential form rounds an exponent of up to 9.3 three times.
-    near(ref.get_angles(1, even, 512) / expected, np.ones(256), 32 * UNIT)
-
-
-def test_circle_and_cylinder() -> None:
-    """32 x 2 lies on a circle; 500 x 3 winds round a cylinder, rising."""
-    circle = ref.positional_encoding(32, 2)
-    near(np.hypot(*circle.T), np.ones(32), 2 * ENTRY)
-    near(circle, np.stack([np.sin(range(32)), np.cos(range(32))], 1), 2 * ENTRY)
-    cylinder = ref.positional_encoding(500, 3)
-    assert cylinder.shape == (500, 3)
-    near(np.hypot(*cylinder[:, :2].T), np.ones(500), 2 * ENTRY)
-    height = np.sin(np.arange(500) / 10000 ** (2 / 3))
-    near(cylinder[:, 2], height, 4 * UNIT + 2 * ENTRY)
-    # A quarter turn of the slow column takes 729 positions.
-    assert np.all(np.diff(cylinder[:, 2]) > 0)
-
-
-def test_similarity_falls_with_distance() -> None:
-    """The dot product depends on the distance alone and falls at first."""
-    rows = ref.positional_encoding(100, 512)
-    similarity = rows @ rows.T
-    for offset in range(100):
-        diagonal = np.diagonal(similarity, offset)
-        # 512 products of two inexact factors, and partial sums of up to 256.
-        tolerance = 512 * (2 * ENTRY + 256 * UNIT)
-        near(diagonal, np.full(100 - offset, diagonal[0]), tolerance)
-    assert np.all(similarity[0, 1:] < similarity[0, 0])
-    assert np.all(np.diff(similarity[0, :5]) < 0)
-
-
 # Angles and encodings.
-
-
-def test_low_dimensions_oscillate_faster() -> None:
-    """Frequencies fall from column pair to column pair."""
-    angles = ref.get_angles(1, np.arange(512), 512)
-    assert np.array_equal(angles[0::2], angles[1::2])
-    assert np.all(np.diff(angles[0::2]) < 0)
 
 
 def test_float32_width_keeps_float64_angles() -> None:
@@ -189,23 +137,6 @@ def test_encoding_against_mpmath(d_model: int, base: float) -> None:
         near(got, want, ENTRY + UNIT)  # UNIT: the rounding of `expected`
 
 
-@pytest.mark.parametrize("d_model", [1, 5, 16])
-def test_loop_equals_vectorised(d_model: int) -> None:
-    """Loops over positions and dimensions give the vectorised numbers."""
-    looped = np.empty((50, d_model))
-    for position, i in itertools.product(range(50), range(d_model)):
-        wave = math.cos if i % 2 else math.sin
-        looped[position, i] = wave(ref.get_angles(position, i, d_model))
-    angles = ref.get_angles(np.arange(50)[:, None], np.arange(d_model), d_model)
-    vectorised = np.where(
-        np.arange(d_model) % 2, np.cos(angles), np.sin(angles)
-    )
-    near(looped, vectorised, 50 * 4 * UNIT)
-    # An angle of 50 carries its own rounding: exponent, power and quotient.
-    rounding = 50 * 16 * UNIT
-    near(ref.positional_encoding(50, d_model), looped, rounding)
-
-
 @property_test
 @given(d_model=widths, base=bases, seed=seeds)
 def test_halves_permute_the_columns(
@@ -236,22 +167,6 @@ def test_a_count_is_a_range(length: int, d_model: int, layout: str) -> None:
 
 @property_test
 @given(
-    position=st.floats(-FAR, FAR),
-    d_model=even_widths,
-    base=bases,
-    layout=layouts,
-)
-def test_norm_of_even_widths(
-    position: float, d_model: int, base: float, layout: str
-) -> None:
-    """Every row has norm sqrt(d / 2), whatever its position."""
-    row = ref.positional_encoding([position], d_model, base, layout)
-    tolerance = math.sqrt(d_model) * ENTRY + d_model * UNIT
-    near(np.linalg.norm(row), math.sqrt(d_model / 2), tolerance)
-
-
-@property_test
-@given(
     position=st.integers(-(2**23), 2**23),
     k=st.integers(-(2**23), 2**23),
     d_model=even_widths,
@@ -271,18 +186,6 @@ def test_shift_is_linear(
     near(shift @ here, there, 6 * ENTRY)
     near(shift @ back, np.eye(d_model), 6 * ENTRY)
     near(back, shift.T, 2 * ENTRY)
-
-
-@property_test
-@given(k=st.integers(-FAR, FAR), d_model=even_widths)
-def test_shift_is_block_diagonal(k: int, d_model: int) -> None:
-    """Nothing outside the 2x2 blocks; halves permute rows and columns."""
-    shift = ref.shift_matrix(k, d_model)
-    blocks = np.kron(np.eye(d_model // 2), np.ones((2, 2)))
-    assert np.all(shift[blocks == 0] == 0)
-    order = [*range(0, d_model, 2), *range(1, d_model, 2)]
-    halves = ref.shift_matrix(k, d_model, layout="halves")
-    assert np.array_equal(halves, shift[np.ix_(order, order)])
 
 
 @pytest.mark.parametrize(

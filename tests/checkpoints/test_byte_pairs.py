@@ -177,5 +177,9 @@ def test_tokens_that_other_files_add(made, is_whole, name, said, word):
     files = {"tokenizer": ROBERTA} if is_whole else older(**{name: said})
     with pytest.raises(ValueError, match=re.escape(word)):
         made(**files | {name: said})
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_tokens_that_other_files_repeat(made, is_whole):
     same = {"added_tokens": {"<mask>": 1500}, "special_tokens_map": NAMES}
-    made(**files | {name: {}} | same)
+    made(**({"tokenizer": ROBERTA} if is_whole else older()) | same)

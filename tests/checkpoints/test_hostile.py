@@ -23,7 +23,7 @@ BERT = Path(__file__).parent.parent / "fixtures" / "hugging_face" / "bert"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = [*SPECIAL, *(f"word{number}" for number in range(43))]
-MANY = 10**6
+MANY = 10**5
 # Of the processor: below 2 of an idle one, where it took from 17 to 90.
 MOST_SECONDS = 8
 WORDPIECE = {

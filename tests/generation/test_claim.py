@@ -112,7 +112,7 @@ def test_noise_next_to_a_border_draws_either_token():
     inputs = {"ids": ids, "noise": noise}
     own = numpy(made.search(ids, noise=noise)["ids"])
     found = []
-    for token in range(-1, 13):
+    for token in range(5, 11):
         claim = own.copy()
         claim[0, 0] = token
         if retraced(made, inputs, claim)["ids"][0, 0] == token:

@@ -32,6 +32,18 @@ def generator(model, **options):
     return kp.Generator(model, **given)
 
 
+@pytest.fixture(scope="module")
+def models():
+    """Those that no test changes."""
+    return {make: make() for make in (translator, continuer)}
+
+
+@pytest.fixture(scope="module")
+def generators(models):
+    """Greedy ones of them, which remember nothing."""
+    return {make: generator(model) for make, model in models.items()}
+
+
 def answers(generator, ids, **options):
     return generator.predict(np.array(ids, "int32"), verbose=0, **options)
 
@@ -111,9 +123,9 @@ def test_scores_are_as_large_as_the_logits_that_they_are_made_of():
     ("make", "options"),
     [pytest.param(continuer, {}, marks=HOME), (translator, {"beams": 3})],
 )
-def test_a_row_is_answered_as_if_it_were_alone(make, options):
+def test_a_row_is_answered_as_if_it_were_alone(models, make, options):
     """However the rows beside it make it padded, on either side."""
-    made = generator(make(), **options)
+    made = generator(models[make], **options)
     together = answers(made, SOURCES)["ids"]
     for row in (1, 2):  # the shortest and the empty one
         source = SOURCES[row]
@@ -127,18 +139,18 @@ def test_a_row_is_answered_as_if_it_were_alone(make, options):
 
 
 @HOME
-def test_prompts_of_any_length_in_turn():
+def test_prompts_of_any_length_in_turn(generators):
     """As many, so that a graph knows their number and not their length."""
-    made = generator(continuer())
+    made = generators[continuer]
     for length in (1, 2, 3):
         prompts = np.full((2, length), 4, "int32")
         found = ops.convert_to_numpy(made(prompts)["ids"])
         np.testing.assert_array_equal(answers(made, prompts)["ids"], found)
 
 
-def test_an_empty_prompt_without_a_start_symbol():
+def test_an_empty_prompt_without_a_start_symbol(models):
     """All ids are as likely to be the first, and it stands at position 0."""
-    made = generator(continuer(), start_id=None)
+    made = generator(models[continuer], start_id=None)
     prompts = [[0, 0, 0], [5, 6, 0]], np.zeros((2, 0))
     for prompt, ask in zip(prompts, (made.from_ids.predict, made), strict=True):
         ids = np.array(prompt, "int32")
@@ -155,8 +167,8 @@ def test_an_empty_prompt_without_a_start_symbol():
 
 @HOME
 @pytest.mark.parametrize("make", [translator, continuer])
-def test_targets_are_scored_wherever_their_padding_is(make):
-    made = generator(make())
+def test_targets_are_scored_wherever_their_padding_is(generators, make):
+    made = generators[make]
 
     def score(target):
         ids = {"source": SOURCES[:1], "target": [target]}
@@ -330,8 +342,8 @@ def test_models_of_nan_are_named():
         ),
     ],
 )
-def test_a_stream_is_what_is_generated(make, options):
-    model = make()
+def test_a_stream_is_what_is_generated(models, make, options):
+    model = models[make]
     whole = answers(generator(model, **options), SOURCES[:1])["ids"][0]
     # Another one, whose noise begins where the other's began.
     stream = generator(model, **options).stream(SOURCES[0])
@@ -343,9 +355,9 @@ def test_a_stream_is_what_is_generated(make, options):
 
 
 @HOME
-def test_a_stream_of_given_noise():
+def test_a_stream_of_given_noise(models):
     """... says whether it was cut off."""
-    made = generator(translator(), temperature=3.0)
+    made = generator(models[translator], temperature=3.0)
     noise = np.random.default_rng(0).random((8, 7), "float32")
     rows = np.repeat(np.array(SOURCES[:1], "int32"), 8, axis=0)
     found = made.offered_signatures()["from_ids"]([rows, noise])
@@ -365,8 +377,8 @@ def test_a_stream_of_given_noise():
             made.stream(SOURCES[0], noise=row)
 
 
-def test_one_seed_draws_the_same_sequences_call_by_call():
-    model = translator()
+def test_one_seed_draws_the_same_sequences_call_by_call(models):
+    model = models[translator]
     first, second = (
         generator(model, temperature=2.0, seed=5) for _ in range(2)
     )
@@ -428,11 +440,10 @@ BAD = [
 ]
 
 
-def test_what_does_not_fit_is_named():
-    model = translator()
+def test_what_does_not_fit_is_named(models):
     for wrong, message in BAD:
         with pytest.raises(ValueError, match=message):
-            generator(model, **wrong)
+            generator(models[translator], **wrong)
 
 
 def test_models_that_cannot_are_refused_by_name():
@@ -447,16 +458,16 @@ def test_models_that_cannot_are_refused_by_name():
         answers(generator(table), [[4] * 6])
 
 
-def test_every_argument_is_an_attribute():
-    made = generator(translator(), beams=2, prefix_ids=[5])
+def test_every_argument_is_an_attribute(models):
+    made = generator(models[translator], beams=2, prefix_ids=[5])
     arguments = inspect.signature(kp.Generator).parameters
     for name in {*arguments} - {"kwargs"}:
         getattr(made, name)
     assert (made.beams, made.max_length, *made.prefix_ids) == (2, 7, 5)
 
 
-def test_a_dict_by_the_name_of_the_input():
-    made = generator(translator())
+def test_a_dict_by_the_name_of_the_input(generators):
+    made = generators[translator]
     ids = np.array(SOURCES[:1], "int32")
     expected = ops.convert_to_numpy(made(ids)["ids"])
     for ask in (made, made.predict):
@@ -467,10 +478,10 @@ def test_a_dict_by_the_name_of_the_input():
 
 
 @HOME
-def test_ragged_rows_are_padded():
+def test_ragged_rows_are_padded(generators):
     import tensorflow as tf
 
-    made = generator(continuer())
+    made = generators[continuer]
     rows = tf.ragged.constant([[5, 6], [7], []], "int32")
     expected = answers(made, rows.to_tensor())["ids"]
     batches = tf.data.Dataset.from_tensors(rows)
@@ -478,9 +489,9 @@ def test_ragged_rows_are_padded():
         np.testing.assert_array_equal(found["ids"], expected)
 
 
-def test_a_row_without_tokens_is_answered():
+def test_a_row_without_tokens_is_answered(generators):
     """... which a list of none has no dtype for."""
-    made = generator(continuer())
+    made = generators[continuer]
     expected = answers(made, [[0, 0]])["ids"]
     np.testing.assert_array_equal(
         made.predict([[]], verbose=0)["ids"], expected
@@ -489,8 +500,8 @@ def test_a_row_without_tokens_is_answered():
     assert [*stream, *[END] * stream.ended] == [t for t in expected[0] if t]
 
 
-def test_ids_and_sources_that_do_not_fit_are_named():
-    made = generator(translator())
+def test_ids_and_sources_that_do_not_fit_are_named(models, generators):
+    made = generators[translator]
     with pytest.raises(ValueError, match=r"`ids` must be in \[0, 12\).*: 12"):
         made.from_ids(np.array([[12]], "int32"))
     right = np.array([[5]])
@@ -522,7 +533,7 @@ def test_ids_and_sources_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match="`target` must have as many"):
         made.score(SOURCES, SOURCES[:1])
     with pytest.raises(ValueError, match="A stream generates one token at"):
-        generator(translator(), beams=2).stream([4])
+        generator(models[translator], beams=2).stream([4])
 
 
 @pytest.mark.tensorflow
@@ -533,9 +544,9 @@ def test_ids_and_sources_that_do_not_fit_are_named():
         pytest.param(continuer, {}, marks=pytest.mark.slow),
     ],
 )
-def test_the_compiler_finds_the_same(make, options):
+def test_the_compiler_finds_the_same(models, make, options):
     """XLA, which knows every shape and keeps every buffer where it is."""
-    made = generator(make(), **options)
+    made = generator(models[make], **options)
     expected = answers(made, SOURCES)
     made.from_ids.compile(jit_compile=True)
     found = answers(made, SOURCES)
@@ -559,9 +570,9 @@ def test_the_compiler_finds_the_same(make, options):
         ),
     ],
 )
-def test_of_nothing_comes_nothing(make, options):
+def test_of_nothing_comes_nothing(models, make, options):
     """No texts have no answers: eager, in a graph, compiled, and scored."""
-    made = generator(make(), **options)
+    made = generator(models[make], **options)
     wanted = {
         name: tuple(size or 0 for size in spec.shape)
         for name, spec in made.output.items()
@@ -579,11 +590,11 @@ def test_of_nothing_comes_nothing(make, options):
 
 
 @HOME
-def test_batches_of_any_size_in_a_dataset():
+def test_batches_of_any_size_in_a_dataset(generators):
     """... which maps them in a graph, the empty one among them."""
     import tensorflow as tf
 
-    made = generator(continuer())
+    made = generators[continuer]
     rows = np.array(SOURCES, "int32")
     for known in (False, True):
         parts = [tf.constant(rows[:size]) for size in (2, 0)]

@@ -13,6 +13,18 @@ pytestmark = pytest.mark.tensorflow
 TEXTS = ["abc", "", "hello", "없다"]
 
 
+@pytest.fixture(scope="module")
+def made():
+    """A greedy generator that no test changes."""
+    return generator()
+
+
+@pytest.fixture(scope="module")
+def beams():
+    """One of two beams, likewise."""
+    return generator(beams=2, length_penalty=0.6)
+
+
 def test_texts_are_the_ids_of_texts():
     made = generator(beams=3, n_best=2)
     found = made.predict(TEXTS, verbose=0)
@@ -32,16 +44,14 @@ def test_texts_are_the_ids_of_texts():
     np.testing.assert_array_equal(again["text"], found["text"])
 
 
-def test_pieces_of_a_stream_are_its_text():
-    made = generator()
+def test_pieces_of_a_stream_are_its_text(made):
     texts = made.predict(TEXTS, verbose=0)["text"]
     for text, expected in zip(TEXTS, texts, strict=True):
         assert "".join(made.stream(text)) == expected
 
 
-def test_texts_are_scored_with_their_end():
+def test_texts_are_scored_with_their_end(made):
     """... whether their tokenizer appends it or not."""
-    made = generator()
     bare = kp.Generator(
         made.model,
         source_tokenizer=tokenizer(),
@@ -74,11 +84,10 @@ def test_a_prompt_goes_on_behind_its_end_symbol():
     np.testing.assert_allclose(with_end["score"], without["score"], atol=1e-5)
 
 
-def test_a_file_has_the_tokenizers(tmp_path):
-    made = generator(beams=2)
-    made.save(tmp_path / "generator.keras")
+def test_a_file_has_the_tokenizers(beams, tmp_path):
+    beams.save(tmp_path / "generator.keras")
     loaded = keras.saving.load_model(tmp_path / "generator.keras")
-    found = [g(tf.constant(TEXTS))["text"].numpy() for g in (made, loaded)]
+    found = [g(tf.constant(TEXTS))["text"].numpy() for g in (beams, loaded)]
     np.testing.assert_array_equal(*found)
 
 
@@ -118,8 +127,7 @@ def test_ids_that_the_tokenizer_lacks_are_not_generated():
     assert np.max(made.from_ids(prompts)["ids"]) <= 5
 
 
-def test_what_are_no_texts_is_named():
-    made = generator()
+def test_what_are_no_texts_is_named(made):
     for ask in (made.predict, lambda x: made.score(x, TEXTS)):
         with pytest.raises(ValueError, match=r"must be a list.*'abc'"):
             ask("abc")
@@ -147,18 +155,17 @@ def test_what_are_no_texts_is_named():
     ],
     ids=["plain", "verified"],
 )
-def test_saved_models_answer_texts_ids_and_pairs(tmp_path, options):
-    made = generator(beams=2, length_penalty=0.6)
-    artifact = kp.export_saved_model(made, tmp_path, verbose=False, **options)
+def test_saved_models_answer_texts_ids_and_pairs(beams, tmp_path, options):
+    artifact = kp.export_saved_model(beams, tmp_path, verbose=False, **options)
     loaded = tf.saved_model.load(str(artifact.path))
     assert set(loaded.signatures) == {"serving_default", "from_ids", "score"}
     answer = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
-    expected = made(tf.constant(TEXTS))
+    expected = beams(tf.constant(TEXTS))
     np.testing.assert_array_equal(answer["text"], expected["text"])
     pairs = loaded.signatures["score"](
         source=tf.constant(TEXTS), target=tf.constant(["ab"] * 4)
     )
-    expected = made.scorer(
+    expected = beams.scorer(
         {"source": tf.constant(TEXTS), "target": tf.constant(["ab"] * 4)}
     )
     np.testing.assert_allclose(pairs["score"], expected["score"], atol=1e-5)
@@ -267,8 +274,8 @@ def test_litert_files_of_steps_stream_what_is_generated(
         assert [*prefix, *found] == right.tolist()
 
 
-def test_steps_beyond_the_last_slot_are_no_numbers():
-    steps = generator().step_signatures()
+def test_steps_beyond_the_last_slot_are_no_numbers(made):
+    steps = made.step_signatures()
     state = dict(steps["encode"](np.array([[4, 5, 3]])))
     for room in range(6, -1, -1):
         found = dict(steps["decode"](state))

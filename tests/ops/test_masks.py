@@ -1,8 +1,7 @@
-"""Masks: found wherever Keras hides them, combined as loops say."""
+"""Masks: combined as loops say."""
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,89 +9,10 @@ from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc.ops.masks import combine_masks, resolve_mask
+from keras_posenc.ops.masks import combine_masks
 from keras_posenc.ops.sides import Side
 
-TOKENS = np.array([[5, 6, 0, 0], [7, 8, 9, 0]])
-
-
-def embed():
-    return keras.layers.Embedding(10, 3, mask_zero=True)
-
-
-class TellMask(keras.layers.Layer):
-    """Answers with the mask that `resolve_mask` finds, -1 where none."""
-
-    def __init__(self):
-        super().__init__()
-        self.supports_masking = True
-
-    def call(self, inputs, other=None, mask=None):
-        mask = resolve_mask(mask, inputs)
-        if mask is None:
-            return -ops.ones_like(inputs[..., 0])
-        assert keras.backend.standardize_dtype(mask.dtype) == "bool"
-        return ops.cast(mask, inputs.dtype)
-
-    def compute_output_spec(self, inputs, other=None, mask=None):
-        return keras.KerasTensor(inputs.shape[:2], inputs.dtype)
-
-
-def told(outputs):
-    return ops.convert_to_numpy(outputs).astype(int).tolist()
-
-
-CARRIED = (TOKENS != 0).astype(int).tolist()
-NONE = np.full((2, 4), -1).tolist()
 EXPLICIT = np.array([[0, 1, 1, 1], [1, 1, 0, 0]])
-
-
-def test_carried_by_the_only_tensor():
-    assert told(TellMask()(embed()(TOKENS))) == CARRIED
-
-
-def test_carried_beside_other_tensors():
-    # Keras leaves `mask` at None here.
-    other = ops.arange(4, dtype="float32")
-    assert told(TellMask()(embed()(TOKENS), other)) == CARRIED
-    assert told(TellMask()(embed()(TOKENS), other=other)) == CARRIED
-
-
-def test_other_tensors_lend_no_mask():
-    inputs = ops.zeros((2, 4, 3))
-    assert told(TellMask()(inputs, other=embed()(TOKENS))) == NONE
-
-
-@pytest.mark.parametrize("dtype", ["bool", "int32", "uint8"])
-def test_explicit_mask_wins(dtype):
-    mask = EXPLICIT.astype(dtype)
-    assert told(TellMask()(embed()(TOKENS), mask=mask)) == EXPLICIT.tolist()
-    inputs = ops.zeros((2, 4, 3))
-    assert told(TellMask()(inputs, mask=mask)) == EXPLICIT.tolist()
-
-
-def test_no_mask():
-    assert told(TellMask()(ops.zeros((2, 4, 3)))) == NONE
-    assert resolve_mask(None, ops.zeros((2, 4, 3))) is None
-    assert resolve_mask(None, np.zeros((2, 4, 3))) is None
-
-
-@pytest.mark.parametrize("beside", [False, True])
-def test_carried_in_a_functional_model(beside):
-    tokens = keras.Input((None,), dtype="int32")
-    inputs, data = [tokens], [TOKENS.astype("int32")]
-    if beside:
-        inputs.append(keras.Input((None,)))
-        data.append(np.zeros((2, 4), "float32"))
-    model = keras.Model(inputs, TellMask()(embed()(tokens), *inputs[1:]))
-    assert told(model(data)) == CARRIED
-    assert told(model.predict(data, verbose=0)) == CARRIED
-
-
-def test_the_carried_mask_is_left_on_the_inputs():
-    embedded = embed()(TOKENS)
-    resolve_mask(None, embedded)
-    assert told(TellMask()(embedded)) == CARRIED
 
 
 # combine_masks
@@ -210,29 +130,6 @@ def test_segments_whose_ids_differ_in_high_bits_only():
         [True, False],
         [False, True],
     ]
-
-
-@pytest.mark.tensorflow
-def test_combined_in_a_graph_of_unknown_shapes():
-    import tensorflow as tf
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec((None, None), "bool"),
-            tf.TensorSpec((None, None), "int32"),
-        ]
-    )
-    def graph(mask, ids):
-        side = Side(tf.shape(ids)[1], tokens=mask, segment_ids=ids)
-        return combine_masks(queries=side, keys=side, causal=True)
-
-    random = np.random.default_rng(0)
-    for shape in ((1, 1), (3, 6)):
-        mask = random.random(shape) < 0.5
-        ids = random.integers(0, 2, shape).astype("int32")
-        side = Side(shape[1], tokens=mask, segment_ids=ids)
-        want = combine_masks(queries=side, keys=side, causal=True)
-        assert np.array_equal(graph(mask, ids), want)
 
 
 @pytest.mark.parametrize(

@@ -13,30 +13,6 @@ from tests import reference
 LAYOUTS = ("interleaved", "halves")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
-HALVES = """
- 0      0      0      1      1      1
- 0.841  0.046  0.002  0.540  0.999  1
- 0.909  0.093  0.004 -0.416  0.996  1
- 0.141  0.139  0.006 -0.990  0.990  1
--0.757  0.185  0.009 -0.654  0.983  1
-"""
-BASE_1000 = """
- 0            1            0            1
- 0.84147098   0.54030231   0.03161751   0.99950004
- 0.90929743  -0.41614684   0.0632034    0.99800067
- 0.14112001  -0.9899925    0.09472609   0.99550337
--0.7568025   -0.65364362   0.12615407   0.99201066
--0.95892427   0.28366219   0.1574559    0.98752602
--0.2794155    0.96017029   0.18860029   0.98205394
- 0.6569866    0.75390225   0.21955609   0.97559988
- 0.98935825  -0.14550003   0.25029236   0.9681703
- 0.41211849  -0.91113026   0.28077835   0.95977264
-"""
-
-
-def table(text):
-    return np.array([[row.split() for row in text.strip().split("\n")]], float)
-
 
 def rounding_bound(want, dtype, half_ulp):
     """One rounding to `dtype` of what float64 gives for each position.
@@ -49,16 +25,6 @@ def rounding_bound(want, dtype, half_ulp):
 
 
 # What is printed is good to half a unit of its last digit.
-
-
-def test_halves_as_printed(near):
-    got = kp.positional_encoding(5, 6, layout="halves", dtype="float64")
-    near(got, table(HALVES), 0.5e-3)
-
-
-def test_base_1000_as_printed(near):
-    got = kp.positional_encoding(10, 4, max_wavelength=1000, dtype="float64")
-    near(got, table(BASE_1000), 0.5e-8)
 
 
 def test_frequencies_of_base_100(near):

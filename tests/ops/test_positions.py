@@ -43,35 +43,6 @@ def test_segments(ids):
     assert np.array_equal(ops.convert_to_numpy(got), want)
 
 
-@given(mask=masks, padding=st.integers(0, 5))
-def test_left_padding_moves_no_token(mask, padding):
-    padded = np.pad(mask, [(0, 0), (padding, 0)])
-    got = ops.convert_to_numpy(kp.positions_from_mask(padded))
-    want = ops.convert_to_numpy(kp.positions_from_mask(mask))
-    assert np.array_equal(got[:, padding:], want)
-
-
-def test_kinds_of_padding():
-    mask = np.array(
-        [
-            [1, 1, 1, 0],  # on the right
-            [0, 0, 1, 1],  # on the left
-            [1, 0, 0, 1],  # in the middle
-            [0, 0, 0, 0],
-        ]
-    )
-    got = kp.positions_from_mask(mask.astype("bool"))
-    want = [[0, 1, 2, 2], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
-    assert ops.convert_to_numpy(got).tolist() == want
-    # Masks of numbers count alike.
-    assert np.array_equal(kp.positions_from_mask(mask.astype("uint8")), got)
-
-
-def test_ids_that_come_back_begin_anew():
-    got = kp.positions_from_segments(np.array([[7, 7, 3, 3, 3, 7, 7]]))
-    assert ops.convert_to_numpy(got).tolist() == [[0, 1, 0, 1, 2, 0, 1]]
-
-
 @pytest.mark.parametrize(
     "ids",
     [

@@ -90,23 +90,3 @@ def test_under_a_causal_mask_both_are_one():
     np.testing.assert_array_equal(*outputs)
     plain, causal = (ops.convert_to_numpy(layer(x)) for layer in layers)
     assert np.abs(plain - causal).max() > 1e-3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"alibi_bias_max": 0},
-            r"`alibi_bias_max` must be a positive finite number\. "
-            r"Received: alibi_bias_max=0",
-        ),
-        (
-            {"bidirectional": "yes"},
-            r"`bidirectional` must be True or False\. "
-            r"Received: bidirectional='yes'",
-        ),
-    ],
-)
-def test_refuses_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        kp.AlibiBias(**arguments)

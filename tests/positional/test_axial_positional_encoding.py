@@ -214,84 +214,6 @@ def test_resized_takes_inputs_as_wide_as_before():
 
 # Keras.
 
-CONFIGS = [
-    {},
-    {
-        "layout": "halves",
-        "last_axis_first": True,
-        "max_wavelength": 77.0,
-        "dropout": 0.5,
-        "dtype": "mixed_bfloat16",
-        "name": "where",
-    },
-    {"grid_shape": [7, 7], "embeddings_initializer": "ones"},
-    {"merge_mode": "concat", "encoding_dim": 5},
-]
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_saved_and_loaded(config, tmp_path):
-    inputs = keras.Input((None, None, 8))
-    outputs = kp.AxialPositionalEncoding(**config)(inputs)
-    model = keras.Model(inputs, outputs)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.layers[-1].get_config() == model.layers[-1].get_config()
-    for shape in ((1, 1), (5, 7)):
-        data = cells(*shape, 8)
-        expected = ops.convert_to_numpy(ops.cast(model(data), "float32"))
-        again = ops.convert_to_numpy(ops.cast(loaded(data), "float32"))
-        np.testing.assert_array_equal(again, expected)
-
-
-@pytest.mark.parametrize("sizes", [(4, 5), (None, 5), (4, None), (None, None)])
-@pytest.mark.parametrize("merge_mode", ["add", "concat", None])
-def test_shapes(merge_mode, sizes):
-    layer = kp.AxialPositionalEncoding(merge_mode=merge_mode)
-    outputs = layer(keras.Input((*sizes, 8)))
-    width = 16 if merge_mode == "concat" else 8
-    assert outputs.shape == (None, *sizes, width)
-    assert layer.compute_output_shape([None, *sizes, 8]) == outputs.shape
-
-
-def test_the_mask_passes_through():
-    class TellMask(keras.layers.Layer):
-        supports_masking = True
-
-        def call(self, inputs, mask=None):
-            return ops.cast(mask, "int32")
-
-    ids = np.array([[[3, 0], [1, 2], [0, 0]]])
-    embedding = keras.layers.Embedding(4, 8, mask_zero=True)
-    outputs = kp.AxialPositionalEncoding()(embedding(ids))
-    np.testing.assert_array_equal(TellMask()(outputs), ids != 0)
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("grid_shape", [None, (20, 20)])
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_compiled_and_learned(jit_compile, grid_shape, near):
-    model = keras.Sequential(
-        [
-            keras.Input((None, None, 8)),
-            kp.AxialPositionalEncoding(grid_shape=grid_shape),
-            keras.layers.GlobalAveragePooling2D(),
-            keras.layers.Dense(1),
-        ]
-    )
-    model.compile("sgd", "mse", jit_compile=jit_compile)
-    data = cells(4, 5, 8)
-    # Averages of 20 cells of size 1 to 2, times 8 kernel entries below 1.
-    near(model.predict(data, verbose=0), model(data), 200 * 2.0**-24)
-    before = model.layers[0].get_weights()
-    model.fit(data, np.ones((2, 1)), verbose=0)
-    for old, new, used in zip(
-        before, model.layers[0].get_weights(), (4, 5), strict=False
-    ):
-        assert (old != new).any(axis=-1).tolist() == [
-            row < used for row in range(20)
-        ]
-
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
@@ -351,23 +273,6 @@ def test_the_sinusoid_s_arguments_are_not_ignored(config):
     )
     with pytest.raises(ValueError, match=message):
         kp.AxialPositionalEncoding(grid_shape=(3, 4), **config)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"layout": "halfs"}, "`layout` must be .* layout='halfs'"),
-        ({"max_wavelength": 0}, "`max_wavelength` must be .*=0"),
-        ({"merge_mode": "sum"}, "`merge_mode` must be .* merge_mode='sum'"),
-        ({"last_axis_first": 1}, "`last_axis_first` must be True or False"),
-        ({"encoding_dim": 4}, "`encoding_dim` needs merge_mode='concat'"),
-        ({"dropout": 1}, r"`dropout` must be a number in \[0, 1\)"),
-    ],
-    ids=str,
-)
-def test_bad_constructions(config, message):
-    with pytest.raises(ValueError, match=message):
-        kp.AxialPositionalEncoding(**config)
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 8), (2, 6, 5, 0), (2, 3, 4, 5, 8)])

@@ -1,6 +1,5 @@
 """The index and its share of the length, against plain counting."""
 
-import keras
 import numpy as np
 import pytest
 from hypothesis import given
@@ -87,15 +86,6 @@ def test_merge_modes(near):
     near(joined[..., DIM:], np.broadcast_to(index, (BATCH, SEQ, 1)))
 
 
-@pytest.mark.parametrize("merge_mode", ["add", "concat", None])
-@pytest.mark.parametrize("seq", [SEQ, None])
-def test_shapes(merge_mode, seq):
-    layer = kp.IndexEncoding(merge_mode=merge_mode)
-    symbolic = layer(keras.Input((seq, DIM)))
-    width = {"add": DIM, "concat": DIM + 1, None: 1}[merge_mode]
-    assert symbolic.shape == (None, seq, width)
-
-
 def test_positions_in_low_precision(near, half_ulp):
     positions = np.array([1000, 1001, 2047, 0.5, -3.25, 2.0**24], "float32")
     layer = kp.IndexEncoding(True, merge_mode=None, dtype="mixed_bfloat16")
@@ -122,20 +112,6 @@ def test_positions_in_low_precision(near, half_ulp):
 def test_beyond_the_limit_is_nan(call, normalize):
     layer = kp.IndexEncoding(normalize, merge_mode=None)
     assert np.all(np.isnan(ops.convert_to_numpy(layer(inputs_of(), **call))))
-
-
-@pytest.mark.parametrize("value", [1, 0, None, "True", "length"])
-def test_bad_normalize(value):
-    message = (
-        rf"`normalize` must be True or False\. Received: normalize={value!r}$"
-    )
-    with pytest.raises(ValueError, match=message):
-        kp.IndexEncoding(value)
-
-
-def test_one_column_has_no_encoding_dim():
-    with pytest.raises(ValueError, match="encoding_dim"):
-        kp.IndexEncoding(merge_mode="concat", encoding_dim=3)
 
 
 @pytest.mark.parametrize("shape", [(2, 6), (2, 6, 0), (2, 6, 5, 1)])

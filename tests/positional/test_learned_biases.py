@@ -151,30 +151,6 @@ def test_fire_extrapolates_by_interpolating():
     assert np.abs(near_bias - far_bias).max() < 0.2
 
 
-@pytest.mark.parametrize(
-    ("make", "arguments", "message"),
-    [
-        (
-            kp.KerpleBias,
-            {"variant": "lag"},
-            r"`variant` must be 'log' or 'power'\. Received: variant='lag'",
-        ),
-        (kp.KerpleBias, {"bidirectional": 0}, "`bidirectional` must be True"),
-        (kp.FireBias, {"hidden_dim": 0}, "`hidden_dim` must be a positive int"),
-        (
-            kp.FireBias,
-            {"initial_threshold": -1},
-            r"`initial_threshold` must be a positive finite number\. "
-            r"Received: initial_threshold=-1",
-        ),
-        (kp.FireBias, {"bidirectional": None}, "`bidirectional` must be True"),
-    ],
-)
-def test_refuses_arguments(make, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        make(**arguments)
-
-
 @pytest.mark.parametrize("make", [kp.KerpleBias, kp.FireBias])
 def test_refuses_other_numbers_of_heads(make):
     shared = make()

@@ -264,18 +264,3 @@ def test_real_positions_are_refused():
     )
     with pytest.raises(ValueError, match=message):
         alone()(inputs_of(), positions=np.zeros(SEQ, "float32"))
-
-
-def test_encoding_dim_needs_concat():
-    message = (
-        r"`encoding_dim` needs merge_mode='concat'\. "
-        r"Received: encoding_dim=4, merge_mode='add'"
-    )
-    with pytest.raises(ValueError, match=message):
-        kp.PositionEmbedding(LENGTH, encoding_dim=4)
-
-
-@pytest.mark.parametrize("name", ["initializer", "regularizer", "constraint"])
-def test_bad_keras_objects(name):
-    with pytest.raises(ValueError, match="no_such"):
-        kp.PositionEmbedding(LENGTH, **{f"embeddings_{name}": "no_such"})

@@ -1,6 +1,11 @@
-"""The layer: figures as printed, every call argument, masks, and Keras."""
+"""The layer against the oracle: every merge mode, dtype and call argument.
+
+What each layer keeps to (masks, files, gradients, compilers) is in
+`test_layer_contract.py`, and the figures as printed are in `test_reference.py`.
+"""
 
 import math
+import re
 
 import keras
 import numpy as np
@@ -40,87 +45,6 @@ def encoding_of(length, dim, call=None, **config):
     return numbers(outputs)[0]
 
 
-# Figures as printed are good to half a unit of their last digit.
-
-HALVES = """
- 0      0      0      1      1      1
- 0.841  0.046  0.002  0.540  0.999  1
- 0.909  0.093  0.004 -0.416  0.996  1
- 0.141  0.139  0.006 -0.990  0.990  1
--0.757  0.185  0.009 -0.654  0.983  1
-"""
-BASE_1000 = """
- 0            1            0            1
- 0.84147098   0.54030231   0.03161751   0.99950004
- 0.90929743  -0.41614684   0.0632034    0.99800067
- 0.14112001  -0.9899925    0.09472609   0.99550337
--0.7568025   -0.65364362   0.12615407   0.99201066
--0.95892427   0.28366219   0.1574559    0.98752602
--0.2794155    0.96017029   0.18860029   0.98205394
- 0.6569866    0.75390225   0.21955609   0.97559988
- 0.98935825  -0.14550003   0.25029236   0.9681703
- 0.41211849  -0.91113026   0.28077835   0.95977264
-"""
-EMBEDDED = """
- 0.28  0.08  0.51 -1.07
--1.27 -0.07  0.77 -0.08
--1.46 -1.10  0.90 -0.00
--0.10 -0.09  0.53 -1.52
- 0.83 -0.43  0.28 -0.14
- 0.03 -1.25  1.08  0.62
-"""
-EMBEDDED_SUM = """
- 0.28  1.08  0.51 -0.07
--0.43  0.47  0.80  0.92
--0.55 -1.51  0.97  1.00
- 0.04 -1.08  0.63 -0.53
- 0.08 -1.09  0.40  0.85
--0.93 -0.96  1.23  1.60
-"""
-
-
-def table(text):
-    return np.array([row.split() for row in text.strip().split("\n")], float)
-
-
-def test_halves_as_printed(near):
-    rows = encoding_of(5, 6, layout="halves", dtype="float64")
-    near(rows, table(HALVES), 0.5e-3)
-
-
-def test_base_1000_as_printed(near):
-    rows = encoding_of(10, 4, max_wavelength=1000, dtype="float64")
-    near(rows, table(BASE_1000), 0.5e-8)
-
-
-def test_sum_as_printed(near):
-    layer = kp.PositionalEncoding(max_wavelength=1000)
-    total = layer(table(EMBEDDED)[np.newaxis])
-    # Both sides are printed, to two digits.
-    near(total[0], table(EMBEDDED_SUM), 2 * 0.5e-2)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_neighbours_as_printed(layout, near):
-    rows = encoding_of(5, 6, layout=layout)
-    distance = np.linalg.norm(rows[1:] - rows[:-1], axis=-1)
-    near(distance, np.full(4, 0.9600), 0.5e-4)
-    near(np.linalg.norm(rows, axis=-1), np.full(5, 1.7321), 0.5e-4)
-    near(np.sum(rows[1:] * rows[:-1], axis=-1), np.full(4, 2.5392), 0.5e-4)
-
-
-def test_circle_and_cylinder(near):
-    bound = 3.42 * 2.0**-24  # of each entry; so of the radius, to a factor
-    circle = encoding_of(32, 2)
-    near(np.hypot(*circle.T), np.ones(32), math.sqrt(2) * bound)
-    turns = np.arctan2(*circle.T)
-    want = np.angle(np.exp(1j * np.arange(32)))
-    near(turns, want, 2 * bound)
-    cylinder = encoding_of(500, 3)
-    near(np.hypot(*cylinder[:, :2].T), np.ones(500), math.sqrt(2) * bound)
-    assert np.all(np.diff(cylinder[:, 2]) > 0)
-
-
 # What makes a good encoding.
 
 
@@ -128,26 +52,6 @@ def test_a_position_has_one_vector_at_any_length():
     longest = encoding_of(5000, 8)
     for length in (1, 2, 63, 64, 65, 200, 4097):
         assert np.array_equal(encoding_of(length, 8), longest[:length])
-
-
-def test_equal_steps_are_equally_far_apart(near, encoding_bound):
-    rows = encoding_of(5000, 16)
-    bound = np.max(encoding_bound(np.arange(5000), rows))
-    for step in (1, 2, 7, 100):
-        distance = np.linalg.norm(rows[step:] - rows[:-step], axis=-1)
-        # A difference of two entries, in each of 16 columns.
-        tolerance = 2 * math.sqrt(16) * bound
-        near(distance, np.full(5000 - step, distance[0]), 2 * tolerance)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_shift_is_a_linear_map(layout, near, encoding_bound):
-    rows = encoding_of(300, 8, layout=layout)
-    bound = np.max(encoding_bound(np.arange(300), rows))
-    for k in (1, 5, 64, 250):
-        shift = reference.shift_matrix(k, 8, layout=layout)
-        # A row of M_k holds one sine and one cosine: at most sqrt(2) in all.
-        near(rows[:-k] @ shift.T, rows[k:], (1 + math.sqrt(2)) * bound)
 
 
 def test_nothing_is_learned():
@@ -435,17 +339,6 @@ def test_positions_are_not_autocast(policy, near, encoding_bound):
     assert not np.array_equal(outputs[2], outputs[3])
 
 
-def test_positions_are_not_autocast_in_a_model(near, encoding_bound):
-    positions = np.array([[1000, 1001, 1000.5]], "float32")
-    inputs = keras.Input((None, 8))
-    places = keras.Input((None,))
-    layer = kp.PositionalEncoding(merge_mode=None, dtype="mixed_bfloat16")
-    model = keras.Model([inputs, places], layer(inputs, positions=places))
-    outputs = model.predict([random_inputs(1, 3, 8), positions], verbose=0)
-    want = reference.positional_encoding(positions, 8)
-    near(outputs, want, encoding_bound(positions, want, "bfloat16"))
-
-
 BEYOND = {
     "start": {"start_index": 2**24 + 1},
     "start-2**40": {"start_index": 2**40},
@@ -473,94 +366,9 @@ def test_beyond_the_limit_is_nan(call):
 
 # Masks.
 
-TOKENS = np.array([[0, 0, 3, 4, 5, 6], [7, 8, 0, 9, 1, 0]])  # as MASK says
-
-
-class TellMask(keras.layers.Layer):
-    """Answers with the mask that reaches it, -1 where none does."""
-
-    def __init__(self):
-        super().__init__()
-        self.supports_masking = True
-
-    def call(self, inputs, mask=None):
-        if mask is None:
-            return -ops.ones_like(inputs[..., 0])
-        return ops.cast(mask, inputs.dtype)
-
-    def compute_output_spec(self, inputs, mask=None):
-        return keras.KerasTensor(inputs.shape[:2], inputs.dtype)
-
 
 def embed(dim=DIM):
     return keras.layers.Embedding(10, dim, mask_zero=True)
-
-
-BESIDE = {
-    "nothing": {},
-    "positions": {"positions": np.arange(SEQ, dtype="int32")},
-    "start_index": {"start_index": np.array([1, 2], "int32")},
-    "segment_ids": {"segment_ids": IDS.astype("int32")},
-}
-
-
-@pytest.mark.parametrize("beside", BESIDE)
-@pytest.mark.parametrize("merge_mode", ["add", "concat", None])
-def test_the_mask_passes_through(merge_mode, beside):
-    layer = kp.PositionalEncoding(merge_mode=merge_mode)
-    outputs = layer(embed()(TOKENS), **BESIDE[beside])
-    assert np.array_equal(numbers(TellMask()(outputs)), MASK)
-
-
-@pytest.mark.parametrize("beside", BESIDE)
-def test_the_mask_passes_through_a_functional_model(beside):
-    tokens = keras.Input((SEQ,), dtype="int32", batch_size=BATCH)
-    arguments = {
-        name: keras.Input(batch_shape=array.shape, dtype=array.dtype.name)
-        for name, array in BESIDE[beside].items()
-    }
-    outputs = kp.PositionalEncoding()(embed()(tokens), **arguments)
-    model = keras.Model([tokens, *arguments.values()], TellMask()(outputs))
-    told = model([TOKENS.astype("int32"), *BESIDE[beside].values()])
-    assert np.array_equal(numbers(told), MASK)
-
-
-def test_the_mask_passes_through_a_sequential_model():
-    model = keras.Sequential([embed(), kp.PositionalEncoding(), TellMask()])
-    assert np.array_equal(model.predict(TOKENS, verbose=0), MASK)
-
-
-def test_no_mask_from_nowhere():
-    outputs = kp.PositionalEncoding()(random_inputs(BATCH, SEQ, DIM))
-    assert np.all(numbers(TellMask()(outputs)) == -1)
-
-
-def test_an_explicit_mask_wins(near):
-    layer = kp.PositionalEncoding(skip_masked=True)
-    embedded = embed()(TOKENS)
-    other = ~MASK
-    got = layer(embedded, mask=other)
-    want = layer(ops.convert_to_tensor(numbers(embedded)), mask=other)
-    near(got, numbers(want))
-    assert np.any(numbers(got) != numbers(layer(embedded)))
-    assert np.array_equal(numbers(TellMask()(got)), other)
-
-
-@pytest.mark.parametrize("beside", ["nothing", "start_index"])
-def test_a_carried_mask_is_skipped(beside, near, encoding_bound):
-    call = BESIDE[beside]
-    start = np.reshape(call.get("start_index", 0), (-1, 1))
-    layer = kp.PositionalEncoding(merge_mode=None, skip_masked=True)
-    want = reference.positional_encoding(AMONG_TOKENS + start, DIM)
-    bound = encoding_bound(AMONG_TOKENS + start, want)
-    near(layer(embed()(TOKENS), **call), want, bound)
-
-    tokens = keras.Input((None,), dtype="int32")
-    arguments = {name: keras.Input((), dtype="int32") for name in call}
-    outputs = layer(embed()(tokens), **arguments)
-    model = keras.Model([tokens, *arguments.values()], outputs)
-    data = [TOKENS.astype("int32"), *call.values()]
-    near(model.predict(data if call else data[0], verbose=0), want, bound)
 
 
 @pytest.mark.parametrize("padding", [1, 3, 70])
@@ -575,163 +383,6 @@ def test_left_padding_changes_nothing(padding):
 
 
 # Keras.
-
-
-def test_first_in_a_sequential_model_of_tokens(near, encoding_bound, half_ulp):
-    embedding = embed()
-    model = keras.Sequential([embedding, kp.PositionalEncoding()])
-    outputs = numbers(model(TOKENS))
-    encoding = reference.positional_encoding(SEQ, DIM)
-    bound = encoding_bound(ROWS, encoding)
-    inputs = numbers(embedding(TOKENS))
-    near(
-        outputs,
-        *expected_sum(inputs, encoding, 1, "float32", half_ulp, bound),
-    )
-    # Tokens still count: the encoding does not replace them.
-    assert not np.array_equal(outputs[0], outputs[1])
-
-
-CONFIGS = [
-    {},
-    {
-        "max_wavelength": 500,
-        "layout": "halves",
-        "scale_inputs": True,
-        "skip_masked": True,
-        "dropout": 0.25,
-        "dtype": "mixed_bfloat16",
-        "name": "where",
-        "trainable": False,
-    },
-    {"merge_mode": "concat", "encoding_dim": 3},
-    {"merge_mode": "concat"},
-    {"merge_mode": None},
-]
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_config_round_trip(config):
-    layer = kp.PositionalEncoding(**config)
-    written = layer.get_config()
-    for name, value in config.items():
-        if name == "dtype":
-            assert layer.dtype_policy.name == value
-        else:
-            assert written[name] == value
-    again = kp.PositionalEncoding.from_config(written)
-    assert again.get_config() == written
-    inputs = random_inputs(2, 3, 4)
-    assert np.array_equal(numbers(again(inputs)), numbers(layer(inputs)))
-
-
-def test_registered_name():
-    name = keras.saving.get_registered_name(kp.PositionalEncoding)
-    assert name == "keras_posenc>PositionalEncoding"
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_saved_and_loaded(config, tmp_path):
-    tokens = keras.Input((None,), dtype="int32")
-    outputs = kp.PositionalEncoding(**config)(embed(4)(tokens))
-    model = keras.Model(tokens, outputs)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.layers[-1].get_config() == model.layers[-1].get_config()
-    data = TOKENS.astype("int32")
-    assert np.array_equal(numbers(loaded(data)), numbers(model(data)))
-
-
-def test_saved_and_loaded_with_positions(tmp_path):
-    inputs, places = keras.Input((None, 4)), keras.Input((None,))
-    outputs = kp.PositionalEncoding()(inputs, positions=places)
-    model = keras.Model([inputs, places], outputs)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    data = [random_inputs(2, 3, 4), random_inputs(2, 3)]
-    assert np.array_equal(numbers(loaded(data)), numbers(model(data)))
-
-
-@pytest.mark.parametrize(
-    "batch_shape", [(2, 6, 4), (None, 6, 4), (2, None, 4), (None, None, 4)]
-)
-@pytest.mark.parametrize(
-    ("config", "dim"),
-    [
-        ({}, 4),
-        ({"merge_mode": None}, 4),
-        ({"merge_mode": "concat"}, 8),
-        ({"merge_mode": "concat", "encoding_dim": 3}, 7),
-    ],
-    ids=str,
-)
-def test_shapes(config, dim, batch_shape):
-    layer = kp.PositionalEncoding(**config)
-    inputs = keras.Input(batch_shape=batch_shape)
-    outputs = layer(inputs)
-    assert outputs.shape == (*batch_shape[:2], dim)
-    assert layer.compute_output_shape(batch_shape) == outputs.shape
-    assert layer.compute_output_shape(list(batch_shape)) == outputs.shape
-    assert outputs.dtype == "float32"
-    model = keras.Model(inputs, outputs)
-    data = random_inputs(2, 6, 4)
-    assert np.array_equal(numbers(model(data)), numbers(layer(data)))
-
-
-def test_built_from_a_list():
-    layer = kp.PositionalEncoding(dropout=0.5)
-    layer.build([None, None, 4])
-    assert layer.built
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_symbolic_dtype(policy):
-    outputs = kp.PositionalEncoding(dtype=policy)(keras.Input((None, 4)))
-    assert outputs.dtype == POLICIES[policy]
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_compiled_model_answers_and_learns(jit_compile, near):
-    model = keras.Sequential(
-        [
-            embed(),
-            kp.PositionalEncoding(),
-            kp.MaskedAveragePooling1D(),
-            keras.layers.Dense(1),
-        ]
-    )
-    model.compile("sgd", "mse", jit_compile=jit_compile)
-    eager = numbers(model(TOKENS))
-    # Averages of 4 tokens of size 1 to 2, times 5 kernel entries below 1.
-    near(model.predict(TOKENS, verbose=0), eager, 100 * 2.0**-24)
-    before = numbers(model.layers[0].embeddings)
-    model.fit(TOKENS, np.ones((2, 1)), verbose=0)
-    after = numbers(model.layers[0].embeddings)
-    assert np.all(np.any(before != after, axis=-1)[np.unique(TOKENS[MASK])])
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("scale_inputs", [False, True])
-@pytest.mark.parametrize("merge_mode", ["add", "concat", None])
-def test_gradient(merge_mode, scale_inputs, near):
-    import tensorflow as tf
-
-    layer = kp.PositionalEncoding(
-        merge_mode=merge_mode, scale_inputs=scale_inputs
-    )
-    inputs = tf.constant(random_inputs(2, 3, 6))
-    weights = random_inputs(2, 3, 12 if merge_mode == "concat" else 6, seed=1)
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        loss = tf.reduce_sum(layer(inputs) * weights)
-    gradient = tape.gradient(loss, inputs)
-    if merge_mode is None:
-        assert gradient is None
-        return
-    scale = math.sqrt(6) if scale_inputs else 1.0
-    want = weights[..., :6] * scale
-    near(gradient, want, np.abs(want) * 2.01 * 2.0**-24)
 
 
 def test_dropout_is_active_in_training_alone(near, half_ulp):
@@ -770,76 +421,15 @@ def test_dropout_is_behind_the_merge(merge_mode):
 
 # Bad input: the argument, what it must be, and what came.
 
-BAD_CONSTRUCTIONS = [
-    (
-        {"layout": "halfs"},
-        r"`layout` must be 'interleaved' or 'halves'\. "
-        r"Received: layout='halfs'",
-    ),
-    ({"layout": None}, r"`layout` must be .* Received: layout=None"),
-    ({"layout": ["halves"]}, r"`layout` must .* layout=\['halves'\]"),
-    (
-        {"merge_mode": "sum"},
-        r"`merge_mode` must be 'add', 'concat' or None\. "
-        r"Received: merge_mode='sum'",
-    ),
-    (
-        {"max_wavelength": 0.99},
-        r"`max_wavelength` must be a finite number of at least 1\. "
-        r"Received: max_wavelength=0\.99",
-    ),
-    ({"max_wavelength": 0}, r"`max_wavelength` must .* max_wavelength=0"),
-    ({"max_wavelength": -1e4}, r"`max_wavelength` must .*=-10000\.0"),
-    ({"max_wavelength": math.inf}, r"`max_wavelength` must .*=inf"),
-    ({"max_wavelength": math.nan}, r"`max_wavelength` must .*=nan"),
-    ({"max_wavelength": "10000"}, r"`max_wavelength` must .*='10000'"),
-    ({"max_wavelength": None}, r"`max_wavelength` must .*=None"),
-    ({"max_wavelength": True}, r"`max_wavelength` must .*=True"),
-    (
-        {"encoding_dim": 4},
-        r"`encoding_dim` needs merge_mode='concat'\. "
-        r"Received: encoding_dim=4, merge_mode='add'",
-    ),
-    (
-        {"encoding_dim": 4, "merge_mode": None},
-        r"`encoding_dim` needs .* encoding_dim=4, merge_mode=None",
-    ),
-    *(
-        (
-            {"merge_mode": "concat", "encoding_dim": value},
-            r"`encoding_dim` must be a positive integer\. "
-            rf"Received: encoding_dim={value}$",
-        )
-        for value in (0, -3, 4.5, True, math.nan)
-    ),
-    *(
-        (
-            {"dropout": value},
-            r"`dropout` must be a number in \[0, 1\)\. "
-            rf"Received: dropout={value!r}$",
-        )
-        for value in (1, 1.0, 1.5, -0.1, "0.1", None, math.nan, True)
-    ),
-    *(
-        (
-            {name: value},
-            rf"`{name}` must be True or False\. Received: {name}={value!r}$",
-        )
-        for name in ("scale_inputs", "skip_masked")
-        for value in (1, 0, None, "True")
-    ),
-]
 
-
-@pytest.mark.parametrize(("config", "message"), BAD_CONSTRUCTIONS)
-def test_bad_constructions(config, message):
-    with pytest.raises(ValueError, match=message):
-        kp.PositionalEncoding(**config)
-
-
-def test_configuration_by_keyword_alone():
-    with pytest.raises(TypeError, match="without a name"):
-        kp.PositionalEncoding(10000)
+@pytest.mark.parametrize("merge_mode", ["add", None])
+def test_encoding_dim_needs_concat(merge_mode):
+    message = (
+        "`encoding_dim` needs merge_mode='concat'. "
+        f"Received: encoding_dim=4, merge_mode={merge_mode!r}"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kp.PositionalEncoding(encoding_dim=4, merge_mode=merge_mode)
 
 
 BAD_SHAPES = {
@@ -872,13 +462,7 @@ def test_built_for_a_bad_shape(shape):
         kp.PositionalEncoding().build(shape)
 
 
-def test_inputs_of_unknown_width():
-    message = r"with dim known and above 0\. Received: .*\(None, None, None\)"
-    with pytest.raises(ValueError, match=message):
-        kp.PositionalEncoding()(keras.Input((None, None)))
-
-
-@pytest.mark.parametrize("dtype", ["int32", "int64", "bool"])
+@pytest.mark.parametrize("dtype", ["int32", "bool"])
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_inputs_of_bad_dtype(dtype, symbolic):
     inputs = np.zeros((2, 6, 5), dtype)
@@ -903,51 +487,41 @@ INTEGERS = "must be of an integer dtype. Received: "
 
 BAD_CALLS = [
     # (constructor arguments, call arguments, message); inputs are (2, 6, 5)
-    ({}, {"positions": np.arange(5)}, POSITIONS + r".* of shape \(5,\)"),
-    ({}, {"positions": np.arange(7.0)}, POSITIONS + r".* of shape \(7,\)"),
-    ({}, {"positions": np.array(1)}, POSITIONS + r".* of shape \(\)"),
-    ({}, {"positions": np.zeros((2, 5))}, POSITIONS + r".* \(2, 5\)"),
-    ({}, {"positions": np.zeros((3, 6))}, POSITIONS + r".* \(3, 6\)"),
-    ({}, {"positions": np.zeros((6, 1))}, POSITIONS + r".* \(6, 1\)"),
-    ({}, {"positions": np.zeros((2, 6, 5))}, POSITIONS + r".* \(2, 6, 5\)"),
-    ({}, {"positions": ROWS, "start_index": 1}, APART + "start_index"),
-    ({}, {"positions": ROWS, "start_index": np.array(1)}, APART + "start_"),
-    ({}, {"positions": ROWS, "start_index": np.array([1, 2])}, APART + "st"),
+    *(
+        (
+            {},
+            {"positions": np.zeros(shape)},
+            POSITIONS + "positions of shape " + re.escape(str(shape)),
+        )
+        for shape in ((5,), (7,), (), (2, 5), (3, 6), (6, 1), (2, 6, 5))
+    ),
+    *(
+        ({}, {"positions": ROWS, "start_index": start}, APART + "start_index")
+        for start in (1, np.array(1), np.array([1, 2]))
+    ),
     ({"skip_masked": True}, {"positions": ROWS}, APART + "skip_masked=True"),
     (
         {"skip_masked": True},
         {"segment_ids": IDS},
         "`segment_ids` cannot be used with skip_masked=True",
     ),
-    (
-        {},
-        {"segment_ids": IDS.astype("float32")},
-        f"`segment_ids` {INTEGERS}segment_ids of dtype float32",
+    ({}, {"segment_ids": IDS > 1}, f"`segment_ids` {INTEGERS}.* bool"),
+    *(
+        ({}, {"segment_ids": ids}, f"`segment_ids` {ROW}")
+        for ids in (ROWS, IDS[:, :5], IDS[[0, 0, 0]])
     ),
-    (
-        {},
-        {"segment_ids": IDS > 1},
-        f"`segment_ids` {INTEGERS}segment_ids of dtype bool",
+    *(
+        ({}, {"start_index": start}, f"`start_index` {INTEGERS}")
+        for start in (1.5, True, np.array([1, 2], "float32"))
     ),
-    ({}, {"segment_ids": ROWS}, f"`segment_ids` {ROW}" + r".* \(6,\)"),
-    ({}, {"segment_ids": IDS[:, :5]}, f"`segment_ids` {ROW}" + r".* \(2, 5\)"),
-    ({}, {"segment_ids": IDS[[0, 0, 0]]}, f"`segment_ids` {ROW}" + r".*\(3, 6"),
-    ({}, {"start_index": 1.5}, f"`start_index` {INTEGERS}.* float32"),
-    ({}, {"start_index": True}, f"`start_index` {INTEGERS}.* bool"),
-    (
-        {},
-        {"start_index": np.array([1, 2], "float32")},
-        f"`start_index` {INTEGERS}start_index of dtype float32",
+    *(
+        ({}, {"start_index": np.zeros(shape, int)}, START)
+        for shape in ((3,), (2, 1))
     ),
-    ({}, {"start_index": np.arange(3)}, START + r".* \(3,\)"),
-    ({}, {"start_index": np.zeros((2, 1), int)}, START + r".* \(2, 1\)"),
-    ({}, {"mask": MASK[:, :5]}, f"`mask` {ROW}mask of shape " + r"\(2, 5\)"),
-    ({}, {"mask": MASK[0]}, f"`mask` {ROW}mask of shape " + r"\(6,\)"),
-    ({}, {"mask": MASK[..., np.newaxis]}, f"`mask` {ROW}.*" + r"\(2, 6, 1\)"),
-    (
-        {"skip_masked": True},
-        {"mask": MASK[[0, 1, 1]]},
-        f"`mask` {ROW}.*" + r"\(3, 6\)",
+    *(
+        (config, {"mask": mask}, f"`mask` {ROW}")
+        for config in ({}, {"skip_masked": True})
+        for mask in (MASK[:, :5], MASK[0], MASK[..., np.newaxis])
     ),
 ]
 

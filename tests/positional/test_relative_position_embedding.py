@@ -78,22 +78,6 @@ def test_without_values_the_hook_is_absent():
         assert config["values"] is values
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"max_distance": 0},
-            r"`max_distance` must be a positive integer\. "
-            r"Received: max_distance=0",
-        ),
-        ({"max_distance": 2, "values": None}, "`values` must be True or False"),
-    ],
-)
-def test_refuses_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        kp.RelativePositionEmbedding(**arguments)
-
-
 def test_refuses_other_widths():
     shared = kp.RelativePositionEmbedding(REACH)
     x = np.ones((1, 3, DIM), "float32")

@@ -331,12 +331,6 @@ def test_segments_start_again(near):
     ("arguments", "message"),
     [
         (
-            {"layout": "halfs"},
-            r"`layout` must be 'interleaved' or 'halves'\. "
-            r"Received: layout='halfs'",
-        ),
-        ({"max_wavelength": 0}, "`max_wavelength` must be a finite number of"),
-        (
             {"partial_rotary_factor": 1.5},
             r"`partial_rotary_factor` must be in \(0, 1\]\. "
             r"Received: partial_rotary_factor=1\.5",
@@ -345,7 +339,6 @@ def test_segments_start_again(near):
             {"scaling": of("yarn"), "max_wavelength": 1},
             "`max_wavelength` must be above 1 for the rope_type 'yarn'",
         ),
-        ({"sequence_axis": None}, "`sequence_axis` must be an integer"),
     ],
 )
 def test_refuses_arguments(arguments, message):

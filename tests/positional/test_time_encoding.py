@@ -245,15 +245,7 @@ def test_learns_a_period():
     assert abs(1 / frequency - 24) < 0.02
 
 
-# Keras.
-
-CONFIGS = [
-    {},
-    {"kind": "learned", "min_period": 2.0, "max_period": 9.0},
-    {"kind": "time2vec", "merge_mode": "concat", "encoding_dim": 5},
-    {"periods": [DAY, WEEK, YEAR], "merge_mode": None, "layout": "halves"},
-    {"kind": "time2vec", "periods": PERIODS, "dtype": "mixed_bfloat16"},
-]
+# In graphs and files.
 
 
 def model_of(config, fractions=True):
@@ -273,20 +265,6 @@ def data_of(batch, seq):
         rng.integers(NOW - 10**8, NOW, (batch, seq)).astype("int32"),
         rng.random((batch, seq)).astype("float32"),
     ]
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_saved_and_loaded(config, tmp_path):
-    model = model_of(config)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    data = data_of(2, 5)
-    one, other = (
-        ops.convert_to_numpy(ops.cast(each(data), "float32"))
-        for each in (model, loaded)
-    )
-    np.testing.assert_array_equal(one, other)
-    assert one.shape[-1] == model.output_shape[-1]
 
 
 @pytest.mark.tensorflow
@@ -372,20 +350,6 @@ def test_litert_of_64_bits(tmp_path, near):
     ("config", "message"),
     [
         (
-            {"kind": "fourier"},
-            r"`kind` must be 'fixed', 'learned' or 'time2vec'\. "
-            r"Received: kind='fourier'$",
-        ),
-        *(
-            (
-                {name: value},
-                rf"`{name}` must be a positive finite number\. "
-                rf"Received: {name}={value!r}$",
-            )
-            for name in ("min_period", "max_period")
-            for value in (0, -1.0, math.inf, math.nan, "60", None)
-        ),
-        (
             {"min_period": 60, "max_period": 59},
             r"`max_period` must be at least `min_period`\. "
             r"Received: min_period=60, max_period=59$",
@@ -403,12 +367,10 @@ def test_litert_of_64_bits(tmp_path, near):
             r"`encoding_dim` follows from `periods`, .* encoding_dim=4, "
             r"periods=\(60.0,\)$",
         ),
-        ({"layout": "halfs"}, "`layout` must be .* layout='halfs'$"),
         (
             {"kind": "time2vec", "layout": "halves"},
             r"`layout` is for sines and cosines, .* layout='halves'$",
         ),
-        ({"encoding_dim": 4}, "`encoding_dim` needs merge_mode='concat'"),
     ],
     ids=str,
 )

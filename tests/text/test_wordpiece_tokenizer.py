@@ -284,12 +284,9 @@ class TestMask:
     @pytest.mark.parametrize(
         ("kind", "embed", "length"),
         [
-            ("functional", False, None),
             ("functional", True, 4),
-            ("sequential", False, 4),
-            ("sequential", True, None),
-            ("deferred", False, None),
-            ("deferred", True, 4),
+            ("sequential", False, None),
+            ("deferred", True, None),
         ],
     )
     def test_models(self, kind, embed, length, tmp_path):

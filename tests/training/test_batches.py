@@ -66,7 +66,9 @@ def test_longer_rows_are_refused_or_left_out():
     assert [batch["source"].shape[1] for batch in batches] == [4, 2]
 
 
-@pytest.mark.parametrize("window", [1, 4, 1000])
+@pytest.mark.parametrize(
+    "window", [1, pytest.param(4, marks=pytest.mark.slow), 1000]
+)
 def test_packed_rows_hold_every_text_in_order(window):
     texts = [*texts_of(window, 60), ([], []), ([1], [])]
     length = 10

@@ -227,43 +227,6 @@ def test_one_step_in_mixed_precision(dtype):
             assert np.linalg.norm(step - expected) < size / 2
 
 
-@pytest.mark.parametrize(
-    ("make", "kernels"),
-    [
-        (lambda **kw: kp.SelfAttention(4, **kw), 2),
-        (lambda **kw: kp.FeedForward(8, **kw), 2),
-        (
-            lambda **kw: kp.TransformerEncoderBlock(
-                4, intermediate_dim=8, **kw
-            ),
-            4,
-        ),
-        (
-            lambda **kw: kp.TransformerEncoder(
-                3, num_heads=4, intermediate_dim=8, **kw
-            ),
-            12,
-        ),
-    ],
-)
-def test_regularizers_add_to_the_losses(make, kernels):
-    layer = make(kernel_regularizer=keras.regularizers.L2(0.5))
-    layer(np.ones((1, 3, DIM), "float32"))
-    assert len(layer.losses) == kernels
-    expected = sum(
-        0.5 * np.sum(np.square(numpy(weight), dtype="float64"))
-        for weight in layer.weights
-        if weight.name == "kernel"
-    )
-    total = sum(float(numpy(loss)) for loss in layer.losses)
-    # Sums of up to 768 float32 squares.
-    np.testing.assert_allclose(total, expected, rtol=768 * 2**-24)
-    twin = type(layer).from_config(layer.get_config())
-    assert twin.get_config() == layer.get_config()
-    twin.build((None, None, DIM))
-    assert len(twin.losses) == kernels
-
-
 # ---- Initialisers
 
 
@@ -307,26 +270,6 @@ def test_no_two_kernels_are_initialised_alike(make):
             assert other.shape != kernel.shape or (other != kernel).all()
 
 
-def test_initializers_reach_kernels_and_biases():
-    encoder = kp.TransformerEncoder(
-        1,
-        num_heads=4,
-        intermediate_dim=8,
-        kernel_initializer=keras.initializers.Constant(0.25),
-        bias_initializer="ones",
-    )
-    encoder.build((None, None, DIM))
-    for weight in encoder.weights:
-        if weight.name == "kernel":
-            assert (numpy(weight) == 0.25).all()
-        elif weight.name == "bias":
-            assert (numpy(weight) == 1).all()
-    twin = kp.TransformerEncoder.from_config(encoder.get_config())
-    twin.build((None, None, DIM))
-    for a, b in zip(twin.weights, encoder.weights, strict=True):
-        np.testing.assert_array_equal(numpy(a), numpy(b))
-
-
 def test_without_biases_there_are_none():
     encoder = kp.TransformerEncoder(
         1, num_heads=4, intermediate_dim=8, use_bias=False, norm="rms"
@@ -341,14 +284,6 @@ def test_layers_are_listed_by_what_they_are():
     inner = "block_0/attention/query_key_value/kernel"
     assert any(path.endswith(inner) for path in paths)
     assert len(paths) == len(model.weights)
-
-
-def test_frozen_means_frozen():
-    encoder = kp.TransformerEncoder(
-        1, num_heads=4, intermediate_dim=8, trainable=False
-    )
-    encoder.build((None, None, DIM))
-    assert encoder.trainable_weights == []
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])

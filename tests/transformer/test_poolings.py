@@ -1,4 +1,7 @@
-"""Poolings: a sequence as one vector."""
+"""Poolings: a sequence as one vector.
+
+Means are compared with the oracle in `test_against_reference.py`.
+"""
 
 import keras
 import numpy as np
@@ -61,3 +64,37 @@ def test_nothing_is_pooled_in_a_graph(pooling, jit_compile):
         x = np.ones((batch, seq, 4), "float32")
         outputs = model.predict_on_batch([x, np.ones((batch, seq), bool)])
         np.testing.assert_array_equal(outputs, np.full((batch, 4), seq > 0))
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_long_sums_are_not_taken_in_a_low_dtype(dtype):
+    # 4 096 ones: a bfloat16 sum stops at 256, and float16 has no 70 000.
+    layer = kp.MaskedAveragePooling1D(dtype=dtype)
+    for value in (1.0, 20.0):
+        outputs = layer(np.full((1, 4096, 1), value, "float32"))
+        assert ops.convert_to_numpy(ops.cast(outputs, "float32")) == value
+
+
+@pytest.mark.parametrize(
+    ("inputs", "mask", "message"),
+    [
+        (np.ones((2, 3)), None, r"expects inputs of shape \(batch, seq, dim\)"),
+        (np.ones((2, 3, 0)), None, "with dim known and above 0"),
+        (np.ones((2, 3, 4), "int32"), None, "inputs of a float dtype"),
+        (
+            np.ones((2, 3, 4)),
+            np.ones((2, 4), bool),
+            r"`mask` must have shape \(batch, seq\), with batch=2, seq=3. "
+            r"Received: mask of shape \(2, 4\)",
+        ),
+        (np.ones((2, 3, 4)), np.ones((2, 3, 1), bool), "`mask` must have shap"),
+    ],
+)
+def test_refuses(inputs, mask, message):
+    with pytest.raises(ValueError, match=message):
+        kp.MaskedAveragePooling1D()(inputs, mask=mask)
+    symbolic = keras.KerasTensor(inputs.shape, dtype=str(inputs.dtype))
+    if mask is not None:
+        mask = keras.KerasTensor(mask.shape, dtype="bool")
+    with pytest.raises(ValueError, match=message):
+        kp.MaskedAveragePooling1D()(symbolic, mask=mask)

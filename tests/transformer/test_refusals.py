@@ -1,4 +1,7 @@
-"""Every bad argument is refused with a message that names it."""
+"""What does not fit is refused with a message that names it.
+
+That each argument of a constructor is checked is in `test_conventions.py`.
+"""
 
 import re
 
@@ -40,56 +43,6 @@ def feed_forward(**kwargs):
 
 ATTENDING = (attention, block, encoder)
 EVERY = (*ATTENDING, feed_forward)
-STACKS = (block, encoder, model)
-
-POSITIVE = (0, -1, 2.0, True, "2", None)
-BOOLS = (1, 0.0, "yes", None)
-ARGUMENTS = [
-    ((*ATTENDING, model), "num_heads", POSITIVE, "a positive integer"),
-    ((*ATTENDING, model), "num_key_value_heads", POSITIVE[:-1], "a positive i"),
-    ((*STACKS, feed_forward), "intermediate_dim", POSITIVE, "a positive integ"),
-    ((encoder, model), "num_layers", POSITIVE, "a positive integer"),
-    ((model,), "vocabulary_size", POSITIVE, "a positive integer"),
-    ((model,), "d_model", POSITIVE, "a positive integer"),
-    ((*EVERY, model), "dropout", (-0.1, 1.0, 1.5, "a", None), "a number in [0"),
-    ((*EVERY, model), "use_bias", BOOLS, "True or False"),
-    (STACKS, "normalize_first", BOOLS, "True or False"),
-    (
-        STACKS,
-        "norm_epsilon",
-        (0, 0.0, -1e-5, float("inf"), float("nan"), None),
-        "a positive finite number",
-    ),
-    (STACKS, "norm", ("batch", None, 3), "'layer' or 'rms'"),
-    (
-        (*STACKS, feed_forward),
-        "activation",
-        ("none such", 3),
-        "the name of a Keras activation, such as 'relu' or 'gelu', or a call",
-    ),
-    (
-        (model,),
-        "input_position",
-        ("learned", 3, kp.PositionalEncoding),
-        "a layer, 'sinusoidal' or None",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("make", "name", "value", "wanted"),
-    [
-        pytest.param(make, name, value, wanted, id=f"{make.__name__}-{name}")
-        for makes, name, values, wanted in ARGUMENTS
-        for make in makes
-        for value in values
-    ],
-)
-def test_constructor_names_the_argument(make, name, value, wanted):
-    message = f"`{name}` must be {wanted}"
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        make(**{name: value})
-    assert f"Received: {name}={value!r}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +84,6 @@ def test_input_position_is_an_encoding_of_the_input(value, message):
 def test_start_index_is_where_counting_begins(make, call, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         make()(np.ones((2, SEQ, DIM), "float32"), **call)
-
-
-@pytest.mark.parametrize("make", [*EVERY, model])
-def test_constructor_knows_its_arguments(make):
-    with pytest.raises((TypeError, ValueError), match="num_head_s"):
-        make(num_head_s=3)
 
 
 @pytest.mark.parametrize("make", [*ATTENDING, model])
@@ -193,34 +140,23 @@ def test_inputs_are_floats(make, symbolic):
 
 
 ROW = "(batch, seq), with batch=2, seq=4"
+ONE_OR_ALL = "(seq,) or (batch, seq), with batch=2, seq=4"
+PAIRS = "(batch, query, key), with batch=2, query=4, key=4"
 TENSORS = [
-    ("mask", (2, 3), "bool", ROW),
-    ("mask", (3, 4), "bool", ROW),
-    ("mask", (4,), "bool", ROW),
-    ("mask", (2, 4, 1), "bool", ROW),
-    ("padding_mask", (2, 5), "bool", ROW),
-    ("padding_mask", (4,), "bool", ROW),
-    ("padding_mask", (2, 1, 4), "bool", ROW),
-    ("segment_ids", (4,), "int32", ROW),
-    ("segment_ids", (2, 3), "int32", ROW),
-    ("positions", (3,), "int32", "(seq,) or (batch, seq), with batch=2, seq=4"),
-    (
-        "positions",
-        (2, 3),
-        "float32",
-        "(seq,) or (batch, seq), with batch=2, se",
-    ),
-    ("positions", (), "int32", "(seq,) or (batch, seq), with batch=2, seq=4"),
-    (
-        "attention_mask",
-        (2, 4),
-        "bool",
-        "(batch, query, key), with batch=2, que",
-    ),
-    ("attention_mask", (2, 4, 3), "bool", "(batch, query, key), with batch=2"),
-    ("attention_mask", (2, 3, 4), "bool", "(batch, query, key), with batch=2"),
-    ("attention_mask", (3, 4, 4), "bool", "(batch, query, key), with batch=2"),
-    ("attention_mask", (2, 1, 4, 4), "bool", "(batch, query, key), with batch"),
+    (name, shape, dtype, wanted)
+    for name, dtype, wanted, shapes in (
+        ("mask", "bool", ROW, [(2, 3), (3, 4), (4,), (2, 4, 1)]),
+        ("padding_mask", "bool", ROW, [(2, 5), (4,), (2, 1, 4)]),
+        ("segment_ids", "int32", ROW, [(4,), (2, 3)]),
+        ("positions", "float32", ONE_OR_ALL, [(3,), (2, 3), ()]),
+        (
+            "attention_mask",
+            "bool",
+            PAIRS,
+            [(2, 4), (2, 4, 3), (2, 3, 4), (3, 4, 4), (2, 1, 4, 4)],
+        ),
+    )
+    for shape in shapes
 ]
 
 

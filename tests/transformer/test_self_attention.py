@@ -113,19 +113,6 @@ def test_one_token_attends_to_itself(attention):
     np.testing.assert_array_equal(weights, np.ones((BATCH, HEADS, 1, 1)))
 
 
-def test_functional_model_gives_weights():
-    symbolic = keras.Input((None, DIM))
-    outputs, weights = kp.SelfAttention(HEADS)(
-        symbolic, return_attention_scores=True
-    )
-    assert outputs.shape == (None, None, DIM)
-    assert weights.shape == (None, HEADS, None, None)
-    model = keras.Model(symbolic, [outputs, weights])
-    outputs, weights = model(inputs())
-    assert outputs.shape == (BATCH, SEQ, DIM)
-    assert weights.shape == (BATCH, HEADS, SEQ, SEQ)
-
-
 def test_encoder_gives_the_weights_of_each_block(encoder):
     symbolic = keras.Input((SEQ, DIM))
     outputs, weights = encoder(symbolic, return_attention_scores=True)
@@ -215,20 +202,6 @@ def test_packed_segments_are_separate_rows(encoder, rotary, seed, count):
             near(layer(x[:, start:end]), packed[:, start:end])
 
 
-def test_packed_segments_with_padding(encoder):
-    x = inputs()
-    segment_ids = np.array([[1, 1, 2, 2, 0, 0]] * BATCH)
-    packed = encoder(x, segment_ids=segment_ids, mask=segment_ids > 0)
-    near(packed[:, 2:4], encoder(x[:, 2:4]))
-
-
-def test_order_does_not_matter_without_positions(encoder):
-    """Which is why a Transformer needs positions at all."""
-    order = np.random.default_rng(3).permutation(SEQ)
-    x = inputs()
-    near(numpy(encoder(x[:, order])), numpy(encoder(x))[:, order])
-
-
 # ---- Sizes at the edge
 
 
@@ -240,28 +213,6 @@ def test_nothing_in_nothing_out(attention, encoder, batch, seq):
     outputs, weights = attention(x, return_attention_scores=True)
     assert outputs.shape == (batch, seq, DIM)
     assert weights.shape == (batch, HEADS, seq, seq)
-
-
-def test_one_head_for_all_queries_is_that_head_repeated():
-    """Grouped heads: equal to full heads whose keys and values are copies."""
-    grouped = kp.SelfAttention(HEADS, num_key_value_heads=2)
-    full = kp.SelfAttention(HEADS)
-    for layer in (grouped, full):
-        layer.build((None, None, DIM))
-    kernel = numpy(grouped.query_key_value.kernel)
-    size = DIM // HEADS
-    query, key, value = np.split(kernel, [DIM, DIM + 2 * size], axis=1)
-
-    def repeated(kernel):
-        heads = kernel.reshape(DIM, 2, size)
-        return np.repeat(heads, 2, axis=1).reshape(DIM, DIM)
-
-    full.query_key_value.kernel.assign(
-        np.concatenate([query, repeated(key), repeated(value)], axis=1)
-    )
-    full.output_projection.kernel.assign(grouped.output_projection.kernel)
-    near(grouped(inputs()), full(inputs()))
-    assert grouped.count_params() < full.count_params()
 
 
 @pytest.mark.parametrize("window", [1, 2, SEQ])

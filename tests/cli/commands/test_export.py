@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import re
 import shlex
 import sys
@@ -273,57 +272,6 @@ class TestExport:
         assert "Sequential(" not in message
         found = re.search(r"(--(?:signature|input)) (\S+[^\s.])", message)
         assert cli(*line, *found.groups()).code == 0
-
-    def test_operators_that_litert_lacks(self, cli, tmp_path, export):
-        x = keras.Input((4,), name="x")
-        model = keras.Model(x, keras.ops.arctan(x))
-        model.save(tmp_path / "atan.keras")
-        out = tmp_path / "out" / "atan.tflite"
-        arguments = export("litert", out, model=tmp_path / "atan.keras")
-        result = cli(*arguments)
-        assert result.code == 1
-        last = result.err.splitlines()[-1]
-        assert "needs operators that LiteRT does not have: Atan" in last
-        assert re.search("allow.flex", last)
-        assert not out.parent.exists()
-
-        # Where no Flex delegate is, no answers are: see test_litert.py.
-        result = cli(*arguments, "--allow-flex", "--no-verify")
-        assert result.code == 0, result.err
-        assert kp.inspect(out).foreign_operators == ["FlexAtan"]
-
-    @pytest.mark.parametrize("kind", ["saved-model", "litert"])
-    def test_a_folder_that_cannot_be_written(self, cli, tmp_path, kind, export):
-        (tmp_path / "file").write_text("in the way")
-        name = "model.tflite" if kind == "litert" else "versions"
-        out = tmp_path / "file" / name
-        result = cli(*export(kind, out))
-        assert result.code == 1
-        last = result.err.splitlines()[-1]
-        assert last.startswith("keras-posenc: Cannot write to '")
-        assert str(tmp_path / "file") in last
-        assert (tmp_path / "file").read_text() == "in the way"
-
-    @pytest.mark.skipif(
-        not hasattr(os, "geteuid") or os.geteuid() == 0,
-        reason="nothing is read-only to root",
-    )
-    def test_a_folder_without_permission(self, cli, tmp_path, export):
-        (tmp_path / "locked").mkdir(mode=0o500)
-        result = cli(*export("saved-model", tmp_path / "locked"))
-        assert result.code == 1
-        assert "Permission denied" in result.err.splitlines()[-1]
-
-    def test_an_earlier_file_outlives_a_failed_export(
-        self, cli, folder, tmp_path, export
-    ):
-        out = tmp_path / "m.tflite"
-        out.write_bytes(b"earlier")
-        np.savez(tmp_path / "s.npz", ids=np.array([[1, 99]]))
-        result = cli(*export("litert", out, "--samples", tmp_path / "s.npz"))
-        assert result.code == 2
-        assert out.read_bytes() == b"earlier"
-        assert [path.name for path in tmp_path.glob(".*")] == []
 
     @pytest.mark.parametrize(
         ("kind", "name", "line", "own"),

@@ -242,15 +242,6 @@ def test_sizes_are_known_before_a_run(tmp_path):
             interpreter.get_tensor(index)  # which fails without memory
 
 
-def test_any_batch_and_any_length(litert, model, run_litert):
-    run = run_litert(litert.path)
-    rng = np.random.default_rng(0)
-    for batch, length in [(1, 1), (2, 3), (7, 64), (1, 65), (1, 300), (1, 1)]:
-        ids = rng.integers(0, 50, (batch, length), "int32")
-        actual = run(ids=ids)["scores"]
-        np.testing.assert_allclose(actual, model(ids), rtol=0, atol=1e-6)
-
-
 def test_any_length(litert, model, run_litert):
     check_any_length(model, run_litert(litert.path), "scores", 50)
 
@@ -485,18 +476,6 @@ def test_policies_stay_after_a_failure(make, tmp_path):
     assert all(one is other for one, other in zip(before, after, strict=True))
 
 
-def test_policies_are_restored(make):
-    model = make.classifier("mixed_float16")
-    signatures = {"a": model, "b": (model, {"ids": (1, 4)})}
-    before = [layer.dtype_policy for layer in layers_within(model)]
-    with FrozenModel(model, signatures):
-        assert to_float32(resolve_signatures(model, signatures))
-        found = {each.compute_dtype for each in layers_within(model)}
-    assert found == {"float32"}
-    after = [layer.dtype_policy for layer in layers_within(model)]
-    assert all(one is other for one, other in zip(before, after, strict=True))
-
-
 def test_policies_of_a_map(make):
     policies = keras.dtype_policies.DTypePolicyMap(
         default_policy="mixed_bfloat16"
@@ -688,17 +667,6 @@ def test_unverified_export_has_no_report(tmp_path, make):
     )
     assert artifact.path == tmp_path / "a.b.tflite"
     assert artifact.report is None
-
-
-def test_earlier_file_is_replaced(tmp_path, make, contents, run_litert):
-    path = tmp_path / "model.tflite"
-    path.write_bytes(b"earlier")
-    model = make.embedder()
-    export(model, path)
-    ids = np.array([[1, 2]], "int32")
-    actual = run_litert(path)(ids=ids)["vectors"]
-    np.testing.assert_array_equal(actual, model(ids))
-    assert contents(tmp_path) == ["model.tflite"]
 
 
 @pytest.mark.parametrize(
