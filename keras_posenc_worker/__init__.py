@@ -1,1 +1,1 @@
-"""Runs in isolated processes, and imports neither Keras nor keras_posenc."""
+"""What runs in workers; it imports neither Keras nor keras_posenc."""

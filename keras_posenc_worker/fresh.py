@@ -25,7 +25,6 @@ def ask_fresh(
     load: Callable[[], dict[str, Runner]],
     cases: list[tuple[str, dict[str, Any]]],
     answers: list[dict[str, Any]],
-    outputs: dict[str, Any],
     load_seconds: float,
 ) -> None:
     """Puts quick cases to fresh interpreters, and errors into their answers.
@@ -36,8 +35,7 @@ def ask_fresh(
     Args:
         load: Gives the runners of a fresh interpreter.
         cases: Their signatures and inputs.
-        answers: What was answered to them before, by `outputs`.
-        outputs: The arrays of these answers.
+        answers: What was answered to them before.
         load_seconds: What `load` takes.
     """
     took = {
@@ -54,11 +52,7 @@ def ask_fresh(
             continue
         signature, inputs = cases[index]
         kept = []  # so that each finds other memory
-        known = {
-            name: outputs[key]
-            for name, key in answers[index]["outputs"].items()
-            if isinstance(key, str)
-        }
+        known = answers[index]["outputs"]
         try:
             for _ in range(_INTERPRETERS):
                 if time.perf_counter() - began > most:
@@ -68,8 +62,7 @@ def ask_fresh(
                     kept.append(runner)
                 for ordinal in ("first", "second"):
                     for name, value in runner(inputs).items():
-                        # Texts are compared with those of the first one.
-                        if not _is_near(value, known.setdefault(name, value)):
+                        if not _is_near(value, known[name]):
                             answers[index]["error"] = _differs(
                                 ordinal, name, signature, inputs
                             )

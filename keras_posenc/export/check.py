@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import sys
 from collections.abc import (
     Callable,
     Collection,
@@ -22,16 +23,18 @@ from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.cases import Case, Expectations
 from keras_posenc.export.probes.compare import Columns, difference, settled
 from keras_posenc.export.probes.generate import but_for_rounding
-from keras_posenc.export.processes import Isolated
 from keras_posenc.export.report import CaseReport, VerificationReport, notes
 from keras_posenc.export.signatures.labels import is_labels
 from keras_posenc.export.signatures.names import in_code, input_code
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
-    ask,
-    limits_of,
+    MEMORY,
+    MIB,
+    Limits,
+    Worker,
+    run_model,
 )
-from keras_posenc_worker.codec import decode, to_bytes
+from keras_posenc_worker.codec import to_bytes
 from keras_posenc_worker.contents import Contents
 
 
@@ -39,7 +42,6 @@ def compare(
     case: Case,
     scales: Mapping[str, float],
     answer: Mapping[str, Any],
-    outputs: Mapping[str, Any],
     expectations: Expectations,
     columns: Columns,
 ) -> CaseReport:
@@ -66,7 +68,7 @@ def compare(
             )
     if error is not None:
         return CaseReport(signature, description, math.inf, "", 0.0, error)
-    got = {name: decode(answer["outputs"][name], outputs) for name in expected}
+    got = {name: answer["outputs"][name] for name in expected}
     for name, value in expected.items():
         kinds = _kind(got[name]), _kind(value)
         if len({*kinds}) > 1:
@@ -168,7 +170,7 @@ def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
 def verify_expectations(
     expectations: Expectations,
     inspection: Inspection,
-    runtime: Isolated | None = None,
+    runtime: Worker | None = None,
     contents: Callable[[], Mapping[str, Contents]] | None = None,
     is_own: bool = False,
     allow_operators: Sequence[str] = (),
@@ -192,16 +194,16 @@ def verify_expectations(
         kind = "litert_flex"
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(
-            ask,
+            run_model,
             kind,
             inspection.path,
-            expectations.cases,
+            [(case.signature, case.inputs) for case in expectations.cases],
             limits_of(expectations, inspection),
             runtime,
             by_python=not is_own,
         )
         own = None if contents is None else contents()  # meanwhile
-        response, outputs = running.result()
+        response = running.result()
     if any(
         "Flex delegate" in case.get("error", "") for case in response["cases"]
     ):
@@ -218,7 +220,7 @@ def verify_expectations(
     rewritten: list[str] = []
     folded: list[str] = []
     if own is not None:
-        _check_readers(expectations, response, outputs)
+        _check_readers(expectations, response)
         altered, rewritten, folded = compare_contents(
             own,
             response["contents"],
@@ -249,7 +251,6 @@ def verify_expectations(
                 case,
                 scales[case.signature],
                 answer,
-                outputs,
                 expectations,
                 columns,
             )
@@ -287,7 +288,6 @@ def verify_expectations(
 def _check_readers(
     expectations: Expectations,
     response: Mapping[str, Any],
-    outputs: Mapping[str, Any],
 ) -> None:
     """Raises `ExportVerificationError` where Python gets other answers."""
     scales = expectations.scales
@@ -296,16 +296,12 @@ def _check_readers(
         served = response["cases"][int(index)]
         if "error" in served:
             continue  # which is told in its place
-        answers = {
-            name: decode(value, outputs)
-            for name, value in served["outputs"].items()
-        }
+        answers = served["outputs"]
         found = compare(
             dataclasses.replace(case, answers=answers),
             # The artifact may be of another model, with other outputs.
             {**dict.fromkeys(answers, 1.0), **scales[case.signature]},
             answer,
-            outputs,
             expectations,
             Columns(),
         )
@@ -451,3 +447,52 @@ def _named(signature: Signature, inspection: Inspection) -> str:
         if set(sides["inputs"]) == set(signature.specs)
     }
     return f": {in_code(found)}" if found else " by `signatures` (--signature)"
+
+
+_TIMEOUT = 600  # seconds by the clock, on a machine however busy
+_PROGRAM_SECONDS = 60  # for XLA, to compile one
+
+
+def limits_of(
+    expectations: Expectations | None, inspection: Inspection
+) -> Limits:
+    """What an artifact's worker may use, by what the model itself used.
+
+    Without expectations, until there are some: to load it.
+    """
+    sizes = [
+        value.nbytes
+        for case in (expectations.cases if expectations else [])
+        for value in (*case.inputs.values(), *case.answers.values())
+    ]
+    seconds = expectations.seconds if expectations else 0.0
+    programs = sum(
+        len(each.asked)
+        for each in (expectations.signatures if expectations else [])
+    )
+    # A SavedModel is loaded twice: as servers do, and as Python does.
+    is_twice = inspection.kind == "saved_model"
+    return Limits(
+        memory=MEMORY
+        + 512 * MIB * is_twice
+        + 4 * (inspection.size_bytes + sum(sizes))
+        + 2 * max(0, _peak_memory() - 1024 * MIB),
+        # The worker runs each up to six times, and first loads TensorFlow.
+        seconds=12
+        + 6 * is_twice
+        + inspection.size_bytes // (20 * MIB)
+        + round(8 * seconds)
+        + _PROGRAM_SECONDS * programs,
+        file=64 * MIB + 4 * sum(sizes),
+        timeout=_TIMEOUT,
+    )
+
+
+def _peak_memory() -> int:
+    """The most memory that this process had, in bytes; 0 if unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_posenc.export.check import verify_expectations
+from keras_posenc.export.check import limits_of, verify_expectations
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats import litert_proof, onnx_proof
 from keras_posenc.export.formats.mediapipe import (
@@ -44,11 +44,7 @@ from keras_posenc.export.signatures.from_model import (
 )
 from keras_posenc.export.signatures.serving import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.worker_client import (
-    limits_of,
-    load_ahead,
-    start_tensorflow,
-)
+from keras_posenc.export.worker_client import load_ahead, start_tensorflow
 from keras_posenc.progress import progress
 
 
