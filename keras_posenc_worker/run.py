@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc_worker import codec, session
-from keras_posenc_worker.fresh import ask_fresh
+from keras_posenc_worker.fresh import run_fresh
 from keras_posenc_worker.process import forbid
 from keras_posenc_worker.runtimes import (
     Runner,
@@ -104,7 +104,7 @@ def main(path: str) -> None:
         for name, inputs in cases
     ]
     if kind.startswith("litert"):
-        ask_fresh(load, cases, response["cases"], load_seconds)
+        run_fresh(load, cases, response["cases"], load_seconds)
     response["by_python"] = {
         str(index): _run_case(by_python, *cases[index])
         for index in _smallest(by_python, cases)
@@ -161,17 +161,17 @@ def _smallest(
 def _plan(
     runners: dict[str, Runner], cases: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    """Puts its smallest request to each signature, to all at the same time.
+    """Runs the smallest case of each signature, all at the same time.
 
-    TensorFlow plans a graph then, which takes longer than such a request, on
-    one core for each. Large ones wait for their turns: side by side they would
-    need their memory at once, and so would many threads.
+    TensorFlow plans a graph then, which takes longer than such a case, on one
+    core for each. Large ones wait for their turns: together they would need
+    their memory at once, and so would many threads.
     """
     smallest = dict(sorted(cases, key=lambda case: -_size(case[1])))
     with ThreadPoolExecutor(4) as pool:
         for name in smallest.keys() & runners.keys():
             if _size(smallest[name]) <= _SMALL:
-                # What fails will fail again, and is told then.
+                # What fails will fail again, and is reported then.
                 pool.submit(runners[name], smallest[name])
 
 
@@ -196,7 +196,7 @@ def _largest_batch(artifact: str) -> int | None:
 
 
 def _replay_warmup(artifact: str, served: Any) -> int | None:
-    """Answers the warm-up requests, as a server does before it serves.
+    """Runs the warm-up requests, as a server does before it serves.
 
     Returns:
         Their number, or None where nothing is installed that reads them.

@@ -18,7 +18,7 @@ from keras_posenc_worker import codec, run
 from keras_posenc_worker import session as reader
 from keras_posenc_worker.agreement import Disagreement
 from keras_posenc_worker.contents import digest
-from keras_posenc_worker.fresh import ask_fresh
+from keras_posenc_worker.fresh import run_fresh
 from keras_posenc_worker.memory import give_back
 
 pytestmark = pytest.mark.tensorflow
@@ -166,12 +166,12 @@ def test_case_after_one_that_failed_is_the_models(tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda y: y + 1, "second answer has other numbers in y"),
-        (lambda y: y[:, :1], "second answer has other numbers in y"),
+        (lambda y: y + 1, "second output has other numbers in y"),
+        (lambda y: y[:, :1], "second output has other numbers in y"),
         (lambda y: {}[0], "in a fresh interpreter KeyError: 0"),
     ],
 )
-def test_fresh_interpreters_are_asked_twice(change, reason):
+def test_fresh_interpreters_run_each_case_twice(change, reason):
     """The fourth of them changes its mind, as some of LiteRT's do."""
     count = itertools.count(1)
 
@@ -190,7 +190,7 @@ def test_fresh_interpreters_are_asked_twice(change, reason):
     known = {"error": "ValueError: known"}
     answers = [{"milliseconds": 0.1, "outputs": {"y": x}}, {**known}]
     cases = [("f", {"x": x}), ("f", {"x": x})]
-    ask_fresh(load, cases, answers, 1.0)
+    run_fresh(load, cases, answers, 1.0)
     assert reason in answers[0]["error"]
     if "other numbers" in reason:  # the remedy is of the file's own names
         remedy = (
