@@ -1,4 +1,4 @@
-"""What whoever waits is shown: steps, and not the logs of native code."""
+"""Shows the steps of long work, and not the logs of native code."""
 
 import contextlib
 import datetime

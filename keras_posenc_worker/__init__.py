@@ -1,1 +1,1 @@
-"""What runs in workers; it imports neither Keras nor keras_posenc."""
+"""Runs exported models in worker processes, without Keras and keras_posenc."""

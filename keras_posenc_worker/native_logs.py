@@ -1,7 +1,7 @@
 """Keeps the logs of native code off standard error.
 
-Here, and not beside `keras_posenc.progress`, for the command begins it before
-Keras and TensorFlow are imported.
+`keras_posenc.progress` does so, and the command, which begins before Keras and
+TensorFlow are imported: hence it is not in keras_posenc.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""Runs functions in processes of their own, with limits: workers.
+"""Runs functions in worker processes, with limits to their memory and time.
 
-A worker calls functions of one module, of `keras_posenc_worker` or another that
-needs no Keras. `keras_posenc_worker.process` is its side of this file.
+A worker calls functions of one module, most often of `keras_posenc_worker`.
+`keras_posenc_worker.process` is the worker's side of this file.
 """
 
 import atexit
