@@ -5,6 +5,7 @@ __version__ = "0.1.0"
 import importlib
 import pkgutil
 import re
+import sys
 from typing import Any
 
 # The stub lists the public names by module: one list, which type checkers read
@@ -46,9 +47,13 @@ def __dir__() -> list[str]:
     return sorted({*hidden, *__all__})
 
 
-# What `.keras` files hold is registered with Keras as it is imported.
-training = importlib.import_module("keras_posenc.training")
-importlib.import_module("keras_posenc.transformer._first_and_average_pooling")
-for _name in __all__:
-    if not _MODULES[_name].startswith(_LATE):
-        __getattr__(_name)
+# What `.keras` files hold is registered with Keras as it is imported. A worker
+# that scores files loads none, and has forbidden Keras, which takes seconds.
+if sys.modules.get("keras", sys) is not None:
+    training = importlib.import_module("keras_posenc.training")
+    importlib.import_module(
+        "keras_posenc.transformer._first_and_average_pooling"
+    )
+    for _name in __all__:
+        if not _MODULES[_name].startswith(_LATE):
+            __getattr__(_name)

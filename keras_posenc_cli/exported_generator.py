@@ -9,12 +9,15 @@ import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError, in_words
 from keras_posenc.export.inspect import Inspection, Tensor, inspect_safe
-from keras_posenc.export.probes.generate import Probe
-from keras_posenc.export.processes import MEMORY, MIB, Limits
 from keras_posenc.export.signatures.lengths import LENGTHS
 from keras_posenc.export.signatures.signature import DEFAULT
-from keras_posenc.export.worker_client import ask
-from keras_posenc_worker.codec import decode, to_bytes
+from keras_posenc.export.worker_client import (
+    MEMORY,
+    MIB,
+    Limits,
+    run_model,
+)
+from keras_posenc_worker.codec import to_bytes
 
 BATCH = 32
 NOISE = "noise"
@@ -106,7 +109,7 @@ class ExportedGenerator:
         names: Sequence[str],
         batch: Sequence[int],
         noise: Any,
-    ) -> Probe:
+    ) -> tuple[str, dict[str, Any]]:
         """The request of some rows, with as many more as its batch must have.
 
         Raises:
@@ -141,10 +144,12 @@ class ExportedGenerator:
             some = np.zeros((count, noise.shape[1]), noise.dtype)
             some[: len(batch)] = noise[batch[0] : batch[-1] + 1]
             inputs[NOISE] = some
-        return Probe(self.signature, inputs)
+        return self.signature, inputs
 
     def _outputs_of(
-        self, cases: Sequence[Probe], rows: Sequence[Any]
+        self,
+        cases: Sequence[tuple[str, dict[str, Any]]],
+        rows: Sequence[Any],
     ) -> list[dict[str, Any] | str]:
         """Returns the outputs for each case, or why there are none."""
         inspection = self.inspection
@@ -156,13 +161,8 @@ class ExportedGenerator:
             timeout=_SECONDS,
         )
         try:
-            response, outputs = ask(
-                inspection.runtime,
-                inspection.path,
-                cases,
-                limits,
-                None,
-                times=1,
+            response = run_model(
+                inspection.runtime, inspection.path, cases, limits, times=1
             )
         except ExportVerificationError as error:
             longest = max(map(len, rows))
@@ -175,8 +175,8 @@ class ExportedGenerator:
             in_words(answer["error"])
             if "error" in answer
             else {
-                name: _decoded(decode(reference, outputs))
-                for name, reference in answer["outputs"].items()
+                name: _decoded(value)
+                for name, value in answer["outputs"].items()
             }
             for answer in response["cases"]
         ]

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from keras_posenc_worker.native_logs import native_logs_kept
+
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
@@ -44,7 +46,11 @@ def run_in_order(
             name.
     """
     try:
-        with _ended_in_order(is_last), native_logs_silenced():
+        with (
+            _ended_in_order(is_last),
+            native_logs_kept() as terminal,
+            contextlib.redirect_stderr(terminal or sys.stderr),
+        ):
             return work()
     except BrokenPipeError:
         raise
@@ -56,34 +62,6 @@ def run_in_order(
         usage = isinstance(error, ValueError | FileExistsError)
         code = EXIT_USAGE if usage else EXIT_FAILED
         return _report_error(error, code, options)
-
-
-@contextlib.contextmanager
-def native_logs_silenced() -> Iterator[None]:
-    """Keeps what native code writes to standard error off the terminal.
-
-    TensorFlow and LiteRT's converter log to file descriptor 2 whatever
-    TF_CPP_MIN_LOG_LEVEL says. Python's own standard error goes on as it was.
-    """
-    sys.stderr.flush()
-    try:
-        terminal = os.dup(2)
-    except OSError:  # there is no standard error
-        yield
-        return
-    stderr = sys.stderr
-    with (
-        open(os.devnull, "wb") as nowhere,
-        os.fdopen(terminal, "w", errors="backslashreplace") as ours,
-    ):
-        os.dup2(nowhere.fileno(), 2)
-        sys.stderr = ours
-        try:
-            yield
-        finally:
-            ours.flush()
-            os.dup2(terminal, 2)
-            sys.stderr = stderr
 
 
 @contextlib.contextmanager

@@ -1,1 +1,1 @@
-"""Runs in isolated processes, and imports neither Keras nor keras_posenc."""
+"""Runs exported models in worker processes, without Keras and keras_posenc."""

@@ -1,33 +1,40 @@
-"""Times a LiteRT file in a process of its own.
+"""Times a LiteRT file."""
 
-`python -P -m keras_posenc_worker.benchmark REQUEST`, where REQUEST is JSON; the
-answer is JSON on standard output.
-"""
-
-import json
 import math
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 
-def main(request: dict[str, Any]) -> dict[str, Any]:
-    """Loads the file once, and runs it at each length."""
+def main(
+    path: str, signature: str, threads: int, lengths: list[int], repeats: int
+) -> dict[str, Any]:
+    """Loads the file once, and runs it at each length.
+
+    Args:
+        path: The file.
+        signature: Name of a signature.
+        threads: How many threads the runtime may use.
+        lengths: Sizes of the dynamic dimensions; a dynamic batch is 1.
+        repeats: How often each is timed, after three runs to warm up.
+
+    Returns:
+        `load_seconds`; `peak_bytes`, what the process came to need; and `runs`,
+        for each length the `shapes` of the inputs, and the `median` and `p95`
+        in milliseconds. Or `error`, what the runtime raised.
+    """
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
 
     before = _peak_bytes()
     began = time.perf_counter()
-    interpreter = Interpreter(
-        model_path=request["path"], num_threads=request["threads"]
-    )
-    runner = interpreter.get_signature_runner(request["signature"])
+    interpreter = Interpreter(model_path=path, num_threads=threads)
+    runner = interpreter.get_signature_runner(signature)
     load_seconds = time.perf_counter() - began
     rng = np.random.default_rng(0)
     runs = []
-    for length in request["lengths"]:
+    for length in lengths:
         inputs = {}
         for name, details in runner.get_input_details().items():
             sizes = [
@@ -46,9 +53,9 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
             shapes = ", ".join(
                 f"{n} of shape {v.shape}" for n, v in inputs.items()
             )
-            raise RuntimeError(f"{error}, with {shapes}") from error
+            return {"error": f"{error}, with {shapes}"}
         seconds: list[float] = []
-        for index in range(request["repeats"] + 2):
+        for index in range(repeats + 2):
             began = time.perf_counter()
             runner(**inputs)
             if index >= 2:  # the first runs warm up
@@ -79,7 +86,3 @@ def _peak_bytes() -> int:
     except ImportError:  # Windows
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,7 +1,6 @@
 """The schemas of file formats, without the runtimes around them."""
 
 import functools
-import json
 import sys
 import types
 from collections.abc import Callable
@@ -10,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 
-def print_found(read: Callable[[Path], dict[str, Any]], path: str) -> None:
-    """Prints what a file holds as JSON, or `error` with the reason."""
+def read_or_error(
+    read: Callable[[Path], dict[str, Any]], path: str
+) -> dict[str, Any]:
+    """Returns what a file holds, or `error` with the reason."""
     try:
-        found = read(Path(path))
+        return read(Path(path))
     except MemoryError:
         raise
     except Exception as error:  # a broken file breaks anywhere
@@ -21,8 +22,7 @@ def print_found(read: Callable[[Path], dict[str, Any]], path: str) -> None:
         if not (type(error) is ValueError or isinstance(error, OSError)):
             name = type(error).__name__
             reason = f"it is cut off, or damaged ({name}: {reason})"
-        found = {"error": reason[:2000]}
-    print(json.dumps(found))
+        return {"error": reason[:2000]}
 
 
 @functools.cache

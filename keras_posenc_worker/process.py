@@ -1,9 +1,10 @@
-"""What an isolated process does: obeys orders on standard input, in limits.
+"""The worker's side: calls the functions that standard input names, in limits.
 
-An order is a line of JSON: the name of a function of the process's module, its
+A request is a line of JSON: the name of a function of the worker's module, its
 arguments, and the limits from then on, by the names that `resource` has for
-them. A module has a function `main` of strings, and perhaps `prepare`, which
-loads what takes time.
+them. A response is a line of JSON on standard output: what the function
+returned. `prepare` loads what takes time, and has none; after `main` the worker
+ends.
 """
 
 import contextlib
@@ -13,18 +14,30 @@ import importlib
 import json
 import math
 import os
+import queue
 import select
 import signal
 import socket
 import sys
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn, TextIO
 
-_UNUSED = 600  # seconds after which a process that only forks others ends
+if sys.platform != "win32":
+    import fcntl
+
+_UNUSED = 600  # seconds after which a fork server that nobody uses ends
+_responses: TextIO
 
 
-def limit(limits: dict[str, int]) -> None:
+def forbid(*names: str) -> None:
+    """Makes the import of packages fail in this process."""
+    for name in names:
+        sys.modules[name] = None  # type: ignore[assignment]
+
+
+def limit(limits: Mapping[str, int]) -> None:
     """Limits this process, by the names that `resource` has."""
     try:
         import resource
@@ -40,23 +53,78 @@ def limit(limits: dict[str, int]) -> None:
             resource.setrlimit(kind, (value, hard))
 
 
-def obey(name_of_module: str) -> None:
-    """Calls the functions that standard input names, up to `main`."""
-    module = importlib.import_module(name_of_module)
-    for line in sys.stdin:
-        name, arguments, limits = json.loads(line)
+def obey(name: str) -> NoReturn:
+    """Calls the functions of a module that requests name, up to `main`.
+
+    Ends the process: TensorFlow takes most of a second to put itself away.
+    """
+    status = 1
+    try:
+        _obey(name)
+        status = 0
+    except BaseException as error:
+        # Python's own, which needs no memory to speak of.
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _obey(name: str) -> None:
+    global _responses
+    _responses = os.fdopen(os.dup(1), "w")
+    # What modules and native code print goes where errors go.
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            requests.put(line)
+        os._exit(1)  # the caller has ended
+
+    threading.Thread(target=listen, daemon=True).start()
+    module = importlib.import_module(name)
+    while True:
+        function, arguments, limits = json.loads(requests.get())
         limit(limits)
-        getattr(module, name)(*arguments)
-        if name == "main":  # the last: others may have the pipe's end, too
+        response = getattr(module, function)(*arguments)
+        if function != "prepare":
+            respond(response)
+        if function == "main":
             return
 
 
-def serve(module: str, prepared: Sequence[Any], control: socket.socket) -> None:
-    """Calls `prepare` once, forks whenever asked, and in the copy returns."""
-    with contextlib.suppress(Exception):  # each copy will say so itself
-        importlib.import_module(module).prepare(*prepared)
+def respond(response: Any) -> None:
+    """Sends a response: whatever JSON can hold."""
+    _responses.write(json.dumps(response) + "\n")
+    _responses.flush()
+
+
+def begin(files: Sequence[int]) -> None:
+    """Makes a fork a process of its own, with these standard files."""
+    # A terminal's signals are for the caller, which ends it.
+    os.setsid()
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    # Where its parent had closed its own, these may be among 0 to 2.
+    above = [
+        file if file > 2 else fcntl.fcntl(file, fcntl.F_DUPFD, 3)
+        for file in files
+    ]
+    for own, file in enumerate(above):
+        os.dup2(file, own)
+
+
+def serve(module: str, prepare: Sequence[Any], control: socket.socket) -> None:
+    """Calls `prepare` once, and forks at each request.
+
+    Returns in the forks alone.
+    """
+    with contextlib.suppress(Exception):  # each fork will say so itself
+        importlib.import_module(module).prepare(*prepare)
     gc.collect()
-    gc.freeze()  # or each copy would write to, and so have, all of it
+    gc.freeze()  # or each fork would write to, and so have, all of it
     awake, wake = os.pipe()
     os.set_blocking(awake, False)
     os.set_blocking(wake, False)
@@ -83,12 +151,12 @@ def serve(module: str, prepared: Sequence[Any], control: socket.socket) -> None:
         if control not in ready:
             continue
         order, passed, flags, _ = socket.recv_fds(control, 16, 4)
-        if not order and is_used:  # who asked has ended, or wants no more
+        if not order and is_used:  # the caller has ended, or wants no more
             break
         if not order:
             is_open = False
             continue
-        # Without room for all the files, or for a process, who asked finds its
+        # Without room for all the files, or for a process, the caller finds its
         # link closed, and the others go on.
         started = None if flags & socket.MSG_CTRUNC else _fork()
         if started is None:
@@ -101,9 +169,7 @@ def serve(module: str, prepared: Sequence[Any], control: socket.socket) -> None:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _end_with(server)
-            os.setsid()
-            for own, file in enumerate(files):
-                os.dup2(file, own)
+            begin(files)
             for other in (control, link, *links.values()):
                 other.close()
             for file in (awake, wake, *files):

@@ -1,12 +1,14 @@
-"""Reads what an artifact contains, in a process of its own.
+"""Reads what an exported file contains.
 
-Nothing of the artifact is run, and no runtime is loaded: of
-TensorFlow and of LiteRT only the modules that know their file formats.
+Nothing of it is run, and no runtime is loaded: of TensorFlow and of LiteRT only
+the modules that know their file formats.
 """
+
+from typing import Any
 
 from keras_posenc_worker.formats import (
     litert_schema,
-    print_found,
+    read_or_error,
     without_its_init,
 )
 from keras_posenc_worker.read_litert import read_litert
@@ -25,11 +27,11 @@ def prepare(kind: str) -> None:
         import onnx  # noqa: F401
 
 
-def main(kind: str, path: str) -> None:
-    """Prints what the artifact holds, or `error` with the reason."""
+def main(kind: str, path: str) -> dict[str, Any]:
+    """Returns what the artifact holds, or `error` with the reason."""
     read = {
         "saved_model": read_saved_model,
         "litert": read_litert,
         "onnx": read_onnx,
     }
-    print_found(read[kind], path)
+    return read_or_error(read[kind], path)

@@ -1,11 +1,9 @@
-"""Loads a `.keras` file, in a process of its own.
+"""Loads a `.keras` file.
 
-The process that asked for it loads the file by the same
-function, once it has been loaded here.
+The caller loads it by the same function, once it has been loaded here.
 """
 
 import importlib
-import json
 import os
 import sys
 import tempfile
@@ -26,25 +24,20 @@ def prepare(path: Sequence[str], modules: Sequence[str]) -> None:
         importlib.import_module(module)
 
 
-def main(path: str) -> None:
-    """Prints, as the last line, JSON of why the file does not load, or None.
+def main(path: str) -> str | None:
+    """Returns why the file does not load, or None.
 
     Args:
         path: The file, in a folder for whatever it unpacks.
     """
-    # What modules and Keras print goes where errors go.
-    answer = os.dup(1)
-    os.dup2(2, 1)
     tempfile.tempdir = os.path.dirname(path)
-    reason = None
     try:
         load(path)
     except MemoryError:
         raise
     except Exception as error:  # Keras raises whatever it met
-        reason = (str(error) or type(error).__name__)[:_MESSAGE]
-    with os.fdopen(answer, "w") as file:
-        file.write(f"\n{json.dumps(reason)}")
+        return (str(error) or type(error).__name__)[:_MESSAGE]
+    return None
 
 
 def load(path: str) -> Any:

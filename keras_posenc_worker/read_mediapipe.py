@@ -1,7 +1,7 @@
-"""Reads what MediaPipe would of a LiteRT file, in a process of its own.
+"""Reads what MediaPipe would of a LiteRT file.
 
-Nothing of the file is run, and no runtime is loaded: of LiteRT
-and of MediaPipe only the modules that know their file formats.
+Nothing of the file is run, and no runtime is loaded: of LiteRT and of MediaPipe
+only the modules that know their file formats.
 """
 
 import mmap
@@ -12,7 +12,7 @@ from typing import Any
 from keras_posenc_worker.formats import (
     litert_schema,
     load_file,
-    print_found,
+    read_or_error,
 )
 
 _METADATA = b"TFLITE_METADATA"
@@ -20,13 +20,13 @@ _METADATA = b"TFLITE_METADATA"
 _MOST = 32 * 2**20
 
 
-def main(path: str) -> None:
-    """Prints what the file holds for a text task, or `error` with the reason.
+def main(path: str) -> dict[str, Any]:
+    """Returns what the file holds for a text task, or `error` with the reason.
 
-    That is `vocabulary`, `labels` (or None), and `output`, the name of what it
-    answers; `other` for metadata of another task, and nothing without any.
+    That is `vocabulary`, `labels` (or None), and `output`, the name of its
+    output; `other` for metadata of another task, and nothing without any.
     """
-    print_found(_read, path)
+    return read_or_error(_read, path)
 
 
 def _read(path: Path) -> dict[str, Any]:

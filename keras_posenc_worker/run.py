@@ -1,7 +1,7 @@
-"""Runs an artifact without Keras, in a process of its own.
+"""Runs an exported model without Keras.
 
-Neither keras nor keras_posenc can be imported here, and TensorFlow only where
-the artifact is a SavedModel or needs Flex.
+TensorFlow can be imported only for a SavedModel, or a LiteRT file that needs
+Flex.
 """
 
 import contextlib
@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import os
 import re
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc_worker import codec, session
-from keras_posenc_worker.fresh import ask_fresh
+from keras_posenc_worker.fresh import run_fresh
+from keras_posenc_worker.process import forbid
 from keras_posenc_worker.runtimes import (
     Runner,
     load_litert,
@@ -33,16 +33,14 @@ def prepare(
     op_libraries: Sequence[str] = (),
     by_python: bool = True,
 ) -> None:
-    """Loads an artifact's runtime ahead of time, and a SavedModel itself.
+    """Loads a model's runtime ahead of time, and a SavedModel itself.
 
-    First forbids to import what an artifact of this kind must not need.
+    First forbids to import what a model of this kind must not need.
     """
-    forbidden = ["keras", "keras_posenc", "tf_keras"]
-    if kind in ("litert", "onnx"):
-        forbidden.append("tensorflow")
-    for name in forbidden:
-        sys.modules[name] = None  # type: ignore[assignment]
+    forbid("keras_posenc")  # Keras, no worker can import: see `__main__.py`
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if kind in ("litert", "onnx"):
+        forbid("tensorflow")
     if kind == "litert":
         import ai_edge_litert.interpreter  # noqa: F401
     elif kind == "onnx":
@@ -50,30 +48,20 @@ def prepare(
     else:
         import tensorflow  # noqa: F401
 
-    if kind == "saved_model":
-        if artifact is not None:
-            with contextlib.suppress(Exception):  # is told when it is asked
-                _load_saved_model(artifact, True, by_python, *op_libraries)
+    if kind == "saved_model" and artifact is not None:
+        with contextlib.suppress(Exception):  # `main` raises it again
+            _load_saved_model(artifact, True, by_python, *op_libraries)
 
 
 def main(path: str) -> None:
     """Writes the response to the request in a folder, as `codec` has both."""
     folder = Path(path)
-    request, arrays = codec.read(folder, "request")
-    prepare(request["kind"])
-    cases = [
-        (
-            case["signature"],
-            {
-                name: codec.decode(value, arrays)
-                for name, value in case["inputs"].items()
-            },
-        )
-        for case in request["cases"]
-    ]
+    request = codec.read(folder, "request")
+    kind, artifact = request["kind"], request["artifact"]
+    cases = request["cases"]
+    prepare(kind)
     by_python: dict[str, Runner] = {}
     try:
-        kind, artifact = request["kind"], request["artifact"]
         response: dict[str, Any] = {}
         if kind == "saved_model":
             served = _load_saved_model(
@@ -107,53 +95,49 @@ def main(path: str) -> None:
                 runners = load()
             load_seconds = time.perf_counter() - began
         response["load_seconds"] = load_seconds
-    except Exception as error:  # whatever the runtime raises is the answer
+    except Exception as error:  # whatever the runtime raises
         response = {"error": f"{type(error).__name__}: {error}", "cases": []}
-        codec.write(folder, "response", response, {})
+        codec.write(folder, "response", response)
         return
-    outputs: dict[str, Any] = {}
     response["cases"] = [
-        _answer(f"{index}", runners, name, inputs, request["times"], outputs)
-        for index, (name, inputs) in enumerate(cases)
+        _run_case(runners, name, inputs, request["times"])
+        for name, inputs in cases
     ]
     if kind.startswith("litert"):
-        ask_fresh(load, cases, response["cases"], outputs, load_seconds)
+        run_fresh(load, cases, response["cases"], load_seconds)
     response["by_python"] = {
-        str(index): _answer(
-            f"python/{index}", by_python, *cases[index], 1, outputs
-        )
+        str(index): _run_case(by_python, *cases[index])
         for index in _smallest(by_python, cases)
     }
-    codec.write(folder, "response", response, outputs)
+    codec.write(folder, "response", response)
 
 
-def _answer(
-    key: str,
+def _run_case(
     runners: dict[str, Runner],
     signature: str,
     inputs: dict[str, Any],
-    times: int,
-    outputs: dict[str, Any],
+    times: int = 1,
 ) -> dict[str, Any]:
-    """What a request is answered, its arrays among `outputs` below a key."""
+    """Runs one batch; returns its outputs and the time, or the error."""
     import numpy as np
 
-    answer: dict[str, Any] = {"outputs": {}}
+    found: dict[str, Any] = {"outputs": {}}
     try:
         runner = runners[signature]
         seconds: list[float] = []
         while len(seconds) < times and sum(seconds) < 0.01:
             began = time.perf_counter()
-            results = runner(inputs)
+            outputs = runner(inputs)
             seconds.append(time.perf_counter() - began)
-        answer["milliseconds"] = float(np.median(seconds) * 1e3)
-        for name, value in results.items():
-            answer["outputs"][name] = codec.encode(
-                value, f"{key}/{name}", outputs
-            )
-    except Exception as error:  # likewise
-        answer["error"] = f"{type(error).__name__}: {error}"
-    return answer
+        found["milliseconds"] = float(np.median(seconds) * 1e3)
+        found["outputs"] = {
+            # A scalar's Python type says less than its dtype.
+            name: np.asarray(value, getattr(value, "dtype", object))
+            for name, value in outputs.items()
+        }
+    except Exception as error:  # whatever the runtime raises
+        found["error"] = f"{type(error).__name__}: {error}"
+    return found
 
 
 @functools.cache
@@ -177,17 +161,17 @@ def _smallest(
 def _plan(
     runners: dict[str, Runner], cases: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    """Puts its smallest request to each signature, to all at the same time.
+    """Runs the smallest case of each signature, all at the same time.
 
-    TensorFlow plans a graph then, which takes longer than such a request, on
-    one core for each. Large ones wait for their turns: side by side they would
-    need their memory at once, and so would many threads.
+    TensorFlow plans a graph then, which takes longer than such a case, on one
+    core for each. Large ones wait for their turns: together they would need
+    their memory at once, and so would many threads.
     """
     smallest = dict(sorted(cases, key=lambda case: -_size(case[1])))
     with ThreadPoolExecutor(4) as pool:
         for name in smallest.keys() & runners.keys():
             if _size(smallest[name]) <= _SMALL:
-                # What fails will fail again, and is told then.
+                # What fails will fail again, and is reported then.
                 pool.submit(runners[name], smallest[name])
 
 
@@ -212,7 +196,7 @@ def _largest_batch(artifact: str) -> int | None:
 
 
 def _replay_warmup(artifact: str, served: Any) -> int | None:
-    """Answers the warm-up requests, as a server does before it serves.
+    """Runs the warm-up requests, as a server does before it serves.
 
     Returns:
         Their number, or None where nothing is installed that reads them.

@@ -1,9 +1,5 @@
-"""Asks a text task's file in MediaPipe, in a process of its own.
+"""Runs a text task's file in MediaPipe."""
 
-The request is JSON, and so is the answer on standard output.
-"""
-
-import json
 from typing import Any
 
 
@@ -12,36 +8,31 @@ def prepare() -> None:
     from mediapipe.tasks.python import text  # noqa: F401
 
 
-def main(request: str) -> None:
-    """Prints the answer."""
-    print(json.dumps(_answer(json.loads(request))))
-
-
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    """For each text its vector, or its scores, with the labels of these."""
+def main(path: str, task: str, texts: list[str]) -> dict[str, Any]:
+    """Returns each text's vector, or its scores and the labels of these."""
     from mediapipe.tasks.python import text
     from mediapipe.tasks.python.core.base_options import BaseOptions
 
-    base = BaseOptions(model_asset_path=request["path"])
-    if request["task"] == "text_embedder":
+    base = BaseOptions(model_asset_path=path)
+    if task == "text_embedder":
         embedder = text.TextEmbedderOptions(base_options=base)
-        with text.TextEmbedder.create_from_options(embedder) as task:
+        with text.TextEmbedder.create_from_options(embedder) as running:
             return {
-                "answers": [
-                    task.embed(each).embeddings[0].embedding.tolist()
-                    for each in request["texts"]
+                "outputs": [
+                    running.embed(each).embeddings[0].embedding.tolist()
+                    for each in texts
                 ]
             }
     classifier = text.TextClassifierOptions(base_options=base)
-    with text.TextClassifier.create_from_options(classifier) as task:
+    with text.TextClassifier.create_from_options(classifier) as running:
         heads = [
             sorted(
-                task.classify(each).classifications[0].categories,
+                running.classify(each).classifications[0].categories,
                 key=lambda category: category.index,
             )
-            for each in ("", *request["texts"])
+            for each in ("", *texts)
         ]
     return {
         "labels": [category.category_name for category in heads[0]],
-        "answers": [[each.score for each in head] for head in heads[1:]],
+        "outputs": [[each.score for each in head] for head in heads[1:]],
     }

@@ -504,10 +504,10 @@ VERIFICATION = [
         "export/verification/test_verification.py::test_fault_in_a_saved_model",
     ),
     Mutant(
-        "../keras_posenc_worker/run.py",
-        "the worker may import Keras",
-        '["keras", "keras_posenc", "tf_keras"]',
-        '["tf_keras"]',
+        "../keras_posenc_worker/__main__.py",
+        "a worker may import Keras",
+        'process.forbid("keras", "tf_keras")',
+        'process.forbid("tf_keras")',
         "export/worker/test_run.py::test_keras_and_the_package_cannot_be_imported",
     ),
     Mutant(

@@ -77,7 +77,7 @@ HOMES = {
     "shtab": {COMMAND},
     COMMAND: {COMMAND},
     "tests": set(),
-    WORKER: {"export", "scoring", COMMAND, WORKER},
+    WORKER: {"export", "scoring", "progress", COMMAND, WORKER},
 }
 # What is private to Keras, and stands in one room alone.
 KERAS_INTERNALS = {

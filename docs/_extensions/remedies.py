@@ -24,7 +24,7 @@ ROOMS = {
     "analysis": "Analysis",
     "keras_posenc": "The package itself",
     "keras_posenc_cli": "The command",
-    "keras_posenc_worker": "Exports, in isolated processes",
+    "keras_posenc_worker": "Exports, in the worker",
 }
 
 

@@ -1,9 +1,7 @@
 """How fast a LiteRT file runs here."""
 
 import dataclasses
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +10,16 @@ from typing import Any
 from keras_posenc.checks import as_integer, check_positive_int
 from keras_posenc.export import units
 from keras_posenc.export.inspect import inspect
-from keras_posenc.export.processes import worker_path
+from keras_posenc.export.worker_client import (
+    Limits,
+    WorkerError,
+    run_in_worker,
+)
 from keras_posenc.progress import progress
-from keras_posenc_worker import benchmark as worker
+from keras_posenc_worker import benchmark
 
-_TIMEOUT = 600  # seconds, of one process
+# What runs of any length need is not known.
+_LIMITS = Limits(memory=None, seconds=None, timeout=600)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,13 +197,11 @@ def benchmark_litert(
             for count in threads:
                 step(f"Timing {name} on {count} thread{'s' * (count > 1)}")
                 found = _run(
-                    {
-                        "path": str(inspection.path.resolve()),
-                        "signature": name,
-                        "threads": int(count),
-                        "lengths": [1] if is_static else list(lengths),
-                        "repeats": int(repeats),
-                    }
+                    str(inspection.path.resolve()),
+                    name,
+                    int(count),
+                    [1] if is_static else [*map(int, lengths)],
+                    int(repeats),
                 )
                 loadings.append(
                     Loading(
@@ -235,28 +236,22 @@ def _check_counts(argument: str, values: Any) -> None:
         )
 
 
-def _run(request: dict[str, Any]) -> dict[str, Any]:
+def _run(
+    path: str, signature: str, threads: int, lengths: list[int], repeats: int
+) -> dict[str, Any]:
     try:
-        process = subprocess.run(
-            [
-                sys.executable,
-                *("-P", "-m", worker.__name__),
-                json.dumps(request),
-            ],
-            capture_output=True,
-            timeout=_TIMEOUT,
-            check=False,
-            text=True,
-            env={**os.environ, **worker_path()},
+        found: dict[str, Any] = run_in_worker(
+            benchmark.__name__,
+            *(path, signature, threads, lengths, repeats),
+            limits=_LIMITS,
         )
-    except subprocess.TimeoutExpired as error:
+    except WorkerError as error:
         raise RuntimeError(
-            f"The runtime did not answer within {_TIMEOUT} s"
+            f"The runtime {error} while it ran signature '{signature}'"
         ) from error
-    if process.returncode:
-        lines = process.stderr.strip().splitlines() or ["without a message"]
+    if "error" in found:
         raise RuntimeError(
-            f"The runtime does not run signature '{request['signature']}': "
-            f"{lines[-1]}"
+            f"The runtime does not run signature '{signature}': "
+            f"{found['error']}"
         )
-    return json.loads(process.stdout)
+    return found

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,14 +22,14 @@ from keras_posenc.export.report import CaseReport, VerificationReport, notes
 from keras_posenc.export.signatures.from_model import in_code, input_code
 from keras_posenc.export.signatures.labels import is_labels
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc_worker.codec import decode, to_bytes
+from keras_posenc.export.worker_client import MEMORY, MIB, Limits
+from keras_posenc_worker.codec import to_bytes
 
 
 def compare(
     probe: Probe,
     scales: Mapping[str, float],
     response: Mapping[str, Any],
-    arrays: Mapping[str, Any],
     reference: Reference,
     columns: Columns,
 ) -> CaseReport:
@@ -37,9 +38,7 @@ def compare(
     Args:
         probe: The inputs, and the model's outputs.
         scales: The size of each output's numbers.
-        response: What the worker says of it: references to outputs, or an
-            error.
-        arrays: The arrays that it refers to.
+        response: What the worker says of it: outputs, or an error.
         reference: What the probe is one of.
         columns: Takes up what was compared.
     """
@@ -65,7 +64,7 @@ def compare(
             )
     if error is not None:
         return CaseReport(signature, description, math.inf, "", 0.0, error)
-    got = {name: decode(response["outputs"][name], arrays) for name in expected}
+    got = {name: response["outputs"][name] for name in expected}
     for name, value in expected.items():
         kinds = _kind(got[name]), _kind(value)
         if len({*kinds}) > 1:
@@ -167,7 +166,6 @@ def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
 def _check_readers(
     reference: Reference,
     response: Mapping[str, Any],
-    outputs: Mapping[str, Any],
 ) -> None:
     """Raises `ExportVerificationError` where Python gets other outputs."""
     scales = reference.scales
@@ -176,16 +174,12 @@ def _check_readers(
         served = response["cases"][int(index)]
         if "error" in served:
             continue  # which is reported in its place
-        wanted = {
-            name: decode(value, outputs)
-            for name, value in served["outputs"].items()
-        }
+        wanted = served["outputs"]
         found = compare(
             dataclasses.replace(probe, outputs=wanted),
             # The file may be of another model, with other outputs.
             {**dict.fromkeys(wanted, 1.0), **scales[probe.signature]},
             by_python,
-            outputs,
             reference,
             Columns(),
         )
@@ -205,7 +199,6 @@ def check(
     reference: Reference,
     inspection: Inspection,
     response: Mapping[str, Any],
-    outputs: Mapping[str, Any],
     allow_operators: Sequence[str] = (),
     other_writer: bool = False,
 ) -> VerificationReport:
@@ -215,7 +208,6 @@ def check(
         reference: The model's outputs.
         inspection: The exported model.
         response: What the worker says of its run.
-        outputs: The arrays that the response refers to.
         allow_operators: Those that the user allowed it.
         other_writer: As for `verify`.
 
@@ -223,14 +215,13 @@ def check(
         ExportVerificationError: Python gets other outputs of a SavedModel than
             a server.
     """
-    _check_readers(reference, response, outputs)
+    _check_readers(reference, response)
     columns = Columns()
     cases = [
         compare(
             probe,
             reference.scales[probe.signature],
             found,
-            outputs,
             reference,
             columns,
         )
@@ -352,3 +343,52 @@ def _named(signature: Signature, inspection: Inspection) -> str:
         if set(sides["inputs"]) == set(signature.specs)
     }
     return f": {in_code(found)}" if found else " by `signatures` (--signature)"
+
+
+_TIMEOUT = 600  # seconds by the clock, on a machine however busy
+_PROGRAM_SECONDS = 60  # for XLA, to compile one
+
+
+def limits_of(
+    expectations: Expectations | None, inspection: Inspection
+) -> Limits:
+    """What an artifact's worker may use, by what the model itself used.
+
+    Without expectations, until there are some: to load it.
+    """
+    sizes = [
+        value.nbytes
+        for case in (expectations.cases if expectations else [])
+        for value in (*case.inputs.values(), *case.answers.values())
+    ]
+    seconds = expectations.seconds if expectations else 0.0
+    programs = sum(
+        len(each.asked)
+        for each in (expectations.signatures if expectations else [])
+    )
+    # A SavedModel is loaded twice: as servers do, and as Python does.
+    is_twice = inspection.kind == "saved_model"
+    return Limits(
+        memory=MEMORY
+        + 512 * MIB * is_twice
+        + 4 * (inspection.size_bytes + sum(sizes))
+        + 2 * max(0, _peak_memory() - 1024 * MIB),
+        # The worker runs each up to six times, and first loads TensorFlow.
+        seconds=12
+        + 6 * is_twice
+        + inspection.size_bytes // (20 * MIB)
+        + round(8 * seconds)
+        + _PROGRAM_SECONDS * programs,
+        file=64 * MIB + 4 * sum(sizes),
+        timeout=_TIMEOUT,
+    )
+
+
+def _peak_memory() -> int:
+    """The most memory that this process had, in bytes; 0 if unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 import re
 import shutil
@@ -17,16 +16,16 @@ from typing import Any
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.operators import ALLOWED, BY_PLACE, check_known
-from keras_posenc.export.processes import (
-    MEMORY,
-    MIB,
-    Isolated,
-    IsolationError,
-    Limits,
-    run_isolated,
-)
 from keras_posenc.export.publish import as_path, versions
 from keras_posenc.export.regular_files import is_hidden, open_regular
+from keras_posenc.export.worker_client import (
+    MEMORY,
+    MIB,
+    Limits,
+    Worker,
+    WorkerError,
+    run_in_worker,
+)
 from keras_posenc_worker import read, read_keras
 
 
@@ -180,20 +179,13 @@ def inspect(artifact: str | Path) -> Inspection:
         }
     limits = Limits()
     if kind == "onnx":  # whose weights are a part of the message
-        limits = dataclasses.replace(
-            limits,
-            memory=limits.memory + 4 * sizes[path],
-            seconds=limits.seconds + sizes[path] // (50 * MIB),
+        limits = Limits(
+            memory=MEMORY + 4 * sizes[path],
+            seconds=8 + sizes[path] // (50 * MIB),
         )
     try:
-        found = json.loads(
-            run_isolated(
-                read.__name__,
-                kind,
-                str(path),
-                limits=limits,
-                prepared=[kind],
-            )
+        found = run_in_worker(
+            read.__name__, kind, str(path), limits=limits, prepare=[kind]
         )
         if "error" in found:
             raise ValueError(found["error"])
@@ -207,7 +199,7 @@ def inspect(artifact: str | Path) -> Inspection:
             }
             for name, sides in found["signatures"].items()
         }
-    except IsolationError as error:
+    except WorkerError as error:
         raise ValueError(
             f"'{path}' is no readable {what}: its reading {error}"
         ) from error
@@ -487,7 +479,6 @@ _MEMORY = MEMORY + 512 * MIB
 _SECONDS = 20  # of work, and one more for each of these bytes
 _PER_SECOND = 4 * MIB
 _TIMES = 16  # the file's size: its weights are there twice or thrice
-_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 # Where the package was found, with all that it imports: one process is prepared
 # with these, whatever is added later.
 _PATH = tuple(map(str, sys.path))
@@ -520,18 +511,17 @@ def keras_loader(
         reason, or which limit it came upon, and `OSError` where the file cannot
         be read.
     """
-    if is_fresh and sys.platform == "linux":
-        process = Isolated(read_keras.__name__, None, True, **_ENVIRONMENT)
-    else:
-        process = Isolated(
-            read_keras.__name__, [_PATH, (package,)], **_ENVIRONMENT
-        )
-    with process:
-        process.prepare([*map(str, sys.path), *folders], modules)
-        yield functools.partial(_load, process)
+    is_fork = is_fresh and sys.platform == "linux"
+    with Worker(
+        read_keras.__name__,
+        prepare=None if is_fork else [_PATH, (package,)],
+        is_fork=is_fork,
+    ) as worker:
+        worker.prepare([*map(str, sys.path), *folders], modules)
+        yield functools.partial(_load, worker)
 
 
-def _load(process: Isolated, path: Path) -> Any:
+def _load(worker: Worker, path: Path) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         # What is loaded here is what was tried, whoever writes to the file.
         copy = os.path.join(folder, "model.keras")
@@ -539,13 +529,12 @@ def _load(process: Isolated, path: Path) -> Any:
             shutil.copyfileobj(source, target, MIB)
         limits = _limits(os.path.getsize(copy))
         try:
-            answer = process.run(copy, limits=limits)
-        except IsolationError as error:
+            reason = worker.run(copy, limits=limits)
+        except WorkerError as error:
             raise ValueError(
                 "loading it needs more than a file of its size should: the "
                 f"process that loaded it {error}"
             ) from error
-        reason = json.loads(answer.splitlines()[-1])
         if reason is not None:
             raise ValueError(reason)
         return read_keras.load(copy)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_posenc.export.check import check, check_signatures
+from keras_posenc.export.check import check, check_signatures, limits_of
 from keras_posenc.export.errors import ExportVerificationError, check_verify
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.inspect import (
@@ -25,7 +25,6 @@ from keras_posenc.export.operators import check_known
 from keras_posenc.export.probes.generate import Probe, Probes
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.processes import Isolated
 from keras_posenc.export.publish import (
     check_unchanged,
     publish_file,
@@ -36,9 +35,9 @@ from keras_posenc.export.record import make_record, record_path, try_to_record
 from keras_posenc.export.report import Artifact, VerificationReport
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
-    ask,
-    limits_of,
+    Worker,
     load_ahead,
+    run_model,
     start_tensorflow,
 )
 from keras_posenc.progress import progress
@@ -232,7 +231,7 @@ def verify(
 
 def _runtime(
     format: Format,
-) -> contextlib.AbstractContextManager[Isolated | None]:
+) -> contextlib.AbstractContextManager[Worker | None]:
     """Starts the worker that loads TensorFlow while the model is run."""
     if format.is_conversion or not format.verify:
         return contextlib.nullcontext()
@@ -264,7 +263,7 @@ def _report(
     format: Format,
     reference: Reference,
     found: Inspection,
-    runtime: Isolated | None,
+    runtime: Worker | None,
     step: Step,
 ) -> VerificationReport:
     """Runs the file, and compares its outputs and contents with the model's.
@@ -278,10 +277,10 @@ def _report(
     check_signatures(reference.signatures, found)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(
-            ask,
+            run_model,
             found.runtime,
             found.path,
-            reference.probes,
+            [(each.signature, each.inputs) for each in reference.probes],
             limits_of(reference, found),
             runtime,
             # Python runs the same functions of the same values of what was
@@ -289,7 +288,7 @@ def _report(
             by_python=not is_own,
         )
         own = format.contents()  # meanwhile
-        response, outputs = running.result()
+        response = running.result()
     if any("Flex delegate" in x.get("error", "") for x in response["cases"]):
         raise ExportVerificationError(
             "The file needs operators of TensorFlow's own "
@@ -301,7 +300,6 @@ def _report(
         reference,
         found,
         response,
-        outputs,
         format.allow_operators,
         format.other_writer,
     )

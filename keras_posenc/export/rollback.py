@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.savedmodel_card import tell_origin
-from keras_posenc.export.inspect import check_operators, files
+from keras_posenc.export.inspect import check_operators, files, inspect_safe
 from keras_posenc.export.publish import (
     as_path,
     check_base,
@@ -21,8 +21,15 @@ from keras_posenc.export.publish import (
 )
 from keras_posenc.export.regular_files import is_hidden
 from keras_posenc.export.report import Artifact
-from keras_posenc.export.worker_client import check_loads
+from keras_posenc.export.worker_client import (
+    MEMORY,
+    MIB,
+    Limits,
+    run_model,
+)
 from keras_posenc.progress import progress
+
+_TIMEOUT = 600  # seconds by the clock, and of work
 
 
 def rollback(
@@ -122,8 +129,20 @@ def rollback(
 def _check_loads(
     source: Path, version: int, allow_operators: Sequence[str]
 ) -> None:
+    """Loads a version, as a server would, and replays its warm-up.
+
+    Raises:
+        ExportVerificationError: It does not load, or does more than compute.
+    """
     try:
-        check_loads(source, allow_operators)
+        inspection = inspect_safe(source, allow_operators)
+        limits = Limits(
+            # What its warm-up needs is not known.
+            memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
+            seconds=_TIMEOUT,
+            timeout=_TIMEOUT,
+        )
+        run_model("saved_model", inspection.path, [], limits)
     except ExportVerificationError as error:
         raise ExportVerificationError(
             f"Version {version} cannot be published again: {error}. "

@@ -1,33 +1,55 @@
-"""Runs an exported model in a process of its own."""
+"""Runs functions in worker processes, with limits to their memory and time.
 
+A worker calls functions of one module, most often of `keras_posenc_worker`.
+`keras_posenc_worker.process` is the worker's side of this file.
+"""
+
+import atexit
+import contextlib
+import dataclasses
+import json
+import os
 import re
+import signal
+import site
+import socket
+import subprocess
 import sys
+import tempfile
+import threading
+import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NoReturn, Self
 
+import keras_posenc_worker
 from keras_posenc.export.errors import ExportVerificationError, in_words
-from keras_posenc.export.inspect import Inspection, inspect_safe
-from keras_posenc.export.probes.generate import Probe
-from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.processes import (
-    MEMORY,
-    MIB,
-    Isolated,
-    IsolationError,
-    Limits,
-    run_isolated,
-)
 from keras_posenc.export.publish import working_folder, writing_to
-from keras_posenc_worker import codec, run
+from keras_posenc_worker import codec, process, run
 from keras_posenc_worker.runtimes import op_libraries
 
-_TIMEOUT = 600  # seconds by the clock, on a machine however busy
-_PROGRAM_SECONDS = 60  # for XLA, to compile one
+MIB = 2**20
+# TensorFlow, loaded, has 250 MiB of data, and 300 MiB of files in memory.
+MEMORY = 704 * MIB
+_OUTPUT = 64 * MIB
+_IDLE = 20  # seconds by the clock without any of the processor
+_TIMES = 5  # that a batch is run, to time it
 
-_TIMES = 5
+
+def threads_environment(count: int) -> dict[str, str]:
+    """The variables by which libraries know how many threads may work."""
+    names = (
+        *("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),
+        *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
+    )
+    return dict.fromkeys(names, str(count))
+
 
 _ENVIRONMENT = {
+    # Each thread's stack counts as data, 8 MiB of it, and by default there are
+    # several for each core: more than all the rest on a large machine.
+    **threads_environment(min(os.cpu_count() or 1, 8)),
     "TF_CPP_MIN_LOG_LEVEL": "3",
     # A GPU's memory is this process's already.
     "CUDA_VISIBLE_DEVICES": "-1",
@@ -36,157 +58,598 @@ _ENVIRONMENT = {
 }
 
 
-def start_tensorflow() -> Isolated:
-    """A runtime for SavedModels, which loads while the model is asked."""
-    return Isolated(run.__name__, ["saved_model"], **_ENVIRONMENT)
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a worker may use, where its system knows such limits.
+
+    Attributes:
+        memory: Bytes of data; None for any number.
+        seconds: Seconds of the processor's work from then on: that a machine is
+            busy does not count. None for any number.
+        file: Size of the largest file that it writes, in bytes.
+        timeout: Seconds by the clock, everywhere.
+    """
+
+    memory: int | None = MEMORY
+    seconds: int | None = 8
+    file: int = _OUTPUT
+    timeout: int = 60
+
+    def by_name(self) -> dict[str, int]:
+        """The limits by the names that `resource` has."""
+        found = {"DATA": self.memory, "CPU": self.seconds, "FSIZE": self.file}
+        return {name: most for name, most in found.items() if most is not None}
+
+
+_NO_LIMITS = Limits(memory=None, seconds=None)
+
+
+class WorkerError(Exception):
+    """A worker failed, crashed or met a limit; the message says which."""
+
+
+class Worker:
+    """A process that calls functions of a module.
+
+    It ends with its `with`, whatever it does then.
+
+    Args:
+        module: The module's name. It has a function `main`, and perhaps
+            `prepare`, which loads what takes time.
+        prepare: Arguments of `prepare`, none of which names an exported file.
+            On Linux a fork server calls it, once for all workers with the same
+            arguments: from the second one on, they import nothing.
+        is_fork: Whether to fork this process, which has done nothing yet but
+            import (threads are not copied), on a system that can.
+        streams: Whether responses are read by `response`, as they come. Else
+            `run` reads one.
+        passed: Descriptors that it inherits, unless it is a fork.
+        environment: Variables of its environment, beside this process's; by
+            default for a runtime on the processor.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        prepare: Sequence[Any] | None = None,
+        is_fork: bool = False,
+        streams: bool = False,
+        passed: Sequence[int] = (),
+        environment: Mapping[str, str] = _ENVIRONMENT,
+    ) -> None:
+        with contextlib.ExitStack() as own, contextlib.ExitStack() as given:
+            stdin, self._input = _pipe(given, own)
+            self._errors = own.enter_context(tempfile.TemporaryFile())
+            if streams:
+                self._output, stdout = _pipe(own, given)
+            else:
+                # A file, which has a limit: a pipe would fill this process's
+                # memory.
+                stdout = own.enter_context(tempfile.TemporaryFile())
+                self._output = stdout
+            files = [each.fileno() for each in (stdin, stdout, self._errors)]
+            self._process: subprocess.Popen[bytes] | _Fork | _ServerFork
+            if is_fork:
+                self._process = _Fork(module, environment, files, self._input)
+                own.callback(self._process.close)
+            elif prepare is not None and sys.platform == "linux":
+                self._process = _fork_prepared(
+                    *(module, tuple(prepare), environment, files, self._input)
+                )
+                own.callback(self._process.close)
+                prepare = None
+            else:
+                self._process = _spawn([module], environment, files, passed)
+            self._files = own.pop_all()
+        if prepare is not None:
+            self.prepare(*prepare)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def prepare(self, *arguments: Any, limits: Limits | None = None) -> None:
+        """Lets it call the module's `prepare` in the meantime.
+
+        If that fails, `run` raises the error.
+
+        Args:
+            *arguments: Whatever JSON can hold.
+            limits: What it may use until `run`. None for no limits, where
+                nothing comes from an exported file.
+        """
+        self.call("prepare", *arguments, limits=limits)
+
+    def call(
+        self, function: str, *arguments: Any, limits: Limits | None = None
+    ) -> None:
+        """Lets it call a function of the module, in the meantime."""
+        by_name = {} if limits is None else limits.by_name()
+        request = json.dumps([function, arguments, by_name])
+        with contextlib.suppress(OSError, ValueError):  # it has ended
+            self._input.write(request.encode() + b"\n")
+
+    def run(self, *arguments: Any, limits: Limits) -> Any:
+        """Lets it call the module's `main`, its last call, and waits.
+
+        Args:
+            *arguments: Those of `main`: whatever JSON can hold.
+            limits: What it may use.
+
+        Returns:
+            What `main` returned.
+
+        Raises:
+            WorkerError: It failed, crashed, or met a limit.
+        """
+        # By a thread, since a pipe that is not read takes no more.
+        writer = threading.Thread(
+            target=self.call,
+            args=("main", *arguments),
+            kwargs={"limits": limits},
+            daemon=True,
+        )
+        writer.start()
+        status = self._wait_within(limits)
+        writer.join()
+        try:
+            if status == 0:
+                self._output.seek(0)
+                return json.load(self._output)
+        except ValueError:  # it ended itself
+            pass
+        raise self._error(status, limits)
+
+    def response(self) -> Any:
+        """Waits for its next response, if it `streams`.
+
+        Raises:
+            WorkerError: It has ended.
+        """
+        line = self._output.readline()
+        if not line.endswith(b"\n"):
+            raise self._error(self._process.wait(), _NO_LIMITS)
+        return json.loads(line)
+
+    def kill(self) -> None:
+        """Ends it, whatever it does; from any thread."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Ends it, once no thread waits for it, and closes its files."""
+        with self._files:
+            self.kill()
+            self._process.wait()
+
+    def _wait_within(self, limits: Limits) -> int:
+        """Waits for its exit status, for as long as it may take."""
+        began = worked = time.monotonic()
+        used: float | None = None
+        while True:
+            left = limits.timeout - (time.monotonic() - began)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self._process.wait(max(0.001, min(1.0, left)))
+            now = time.monotonic()
+            if now - began >= limits.timeout:
+                raise WorkerError(f"did not answer within {limits.timeout} s")
+            before, used = used, _processor_seconds(self._process.pid)
+            if used is None or used != before:
+                worked = now
+            elif now - worked > _IDLE:
+                raise WorkerError(
+                    f"did nothing for {_IDLE} s, as if it waited for input"
+                )
+
+    def _error(self, status: int, limits: Limits) -> WorkerError:
+        """Why it has ended, by its exit status and what it wrote."""
+        end = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, end - 65536))
+        errors = self._errors.read()
+        *_, last = ["", *errors.decode(errors="replace").strip().splitlines()]
+        if status == -getattr(signal, "SIGXCPU", 0):
+            return WorkerError(f"worked for more than {limits.seconds} s")
+        if (
+            b"bad_alloc" in errors  # what C++ says before it aborts
+            if status < 0
+            else last.startswith("MemoryError")
+        ) and limits.memory is not None:
+            return WorkerError(
+                f"needed more than {limits.memory // MIB} MiB of memory"
+            )
+        if status < 0:
+            return WorkerError(f"was ended by {signal.Signals(-status).name}")
+        if not status:  # it ended itself
+            return WorkerError("failed (without an answer)")
+        last = last or f"exit status {status}, without an answer"
+        return WorkerError(f"failed ({last})")
+
+
+def run_in_worker(
+    module: str,
+    *arguments: Any,
+    limits: Limits,
+    prepare: Sequence[Any] | None = None,
+) -> Any:
+    """Runs a module's `main` in a worker, and returns what it returned.
+
+    See `Worker`, and `Worker.run`.
+    """
+    with Worker(module, prepare=prepare) as worker:
+        return worker.run(*arguments, limits=limits)
+
+
+def worker_path() -> dict[str, str]:
+    """Returns the variable that lets Python find a worker not installed."""
+    folder = str(Path(keras_posenc_worker.__file__).parents[1])
+    # Whose folder comes behind the standard library's, and must stay there.
+    if folder in (*site.getsitepackages(), site.getusersitepackages()):
+        return {}
+    paths = [folder, os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def _pipe(
+    reader: contextlib.ExitStack, writer: contextlib.ExitStack
+) -> tuple[IO[bytes], IO[bytes]]:
+    """Makes a pipe, and gives each of its ends to whom it belongs."""
+    ends = os.pipe()
+    return (
+        reader.enter_context(open(ends[0], "rb")),
+        # Unbuffered, so that closing it waits for no other thread.
+        writer.enter_context(open(ends[1], "wb", buffering=0)),
+    )
+
+
+def _processor_seconds(pid: int | None) -> float | None:
+    """Processor seconds that it has used; None while it waits for its turn.
+
+    Also where the system does not tell.
+    """
+    used = 0.0
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            # After the name, which may hold anything.
+            state, *fields = (
+                task.joinpath("stat").read_text().rpartition(")")[2].split()
+            )
+            if state in "RD":  # it waits for the processor, or for a disk
+                return None
+            used += int(fields[10]) + int(fields[11])
+    except OSError:
+        return None
+    return used
+
+
+# ---- How a worker begins: as a process, a fork of this one, or of a server
+
+
+def _spawn(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    files: Sequence[int],
+    passed: Sequence[int],
+) -> subprocess.Popen[bytes]:
+    """Starts a process with these standard files."""
+    stdin, stdout, stderr = files
+    return subprocess.Popen(
+        [*(sys.executable, "-P", "-m", "keras_posenc_worker"), *arguments],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env={**os.environ, **worker_path(), **environment},
+        pass_fds=passed,
+        # A terminal's signals are for this process, which ends it.
+        start_new_session=True,
+    )
+
+
+class _Fork:
+    """A worker that is a fork of this process."""
+
+    def __init__(
+        self,
+        module: str,
+        environment: Mapping[str, str],
+        files: Sequence[int],
+        stdin: IO[bytes],
+    ) -> None:
+        import multiprocessing  # late: few workers begin so
+
+        self._process = multiprocessing.get_context("fork").Process(
+            target=_become_worker,
+            args=(module, environment, files, stdin),
+            daemon=True,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads
+            self._process.start()
+        self.pid = self._process.pid
+
+    def wait(self, seconds: float | None = None) -> int:
+        self._process.join(seconds)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("fork", seconds or 0)
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.close()
+
+
+def _become_worker(
+    module: str,
+    environment: Mapping[str, str],
+    files: Sequence[int],
+    stdin: IO[bytes],
+) -> NoReturn:
+    stdin.close()  # the caller's end
+    process.begin(files)
+    # What the caller's own ones still hold is the caller's to write.
+    sys.stdin, sys.stderr = open(0), open(2, "w", buffering=1)
+    os.environ.update(environment)
+    process.limit({})
+    process.obey(module)
+
+
+class _ServerFork:
+    """A worker that is a fork of a fork server.
+
+    The server sends its process id, and then its exit status, by a socket, and
+    ends it when this end of the socket is closed.
+    """
+
+    pid: int | None = None  # as long as the server prepares
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._status: int | None = None
+
+    def wait(self, seconds: float | None = None) -> int:
+        self._link.settimeout(seconds)
+        try:
+            while self._status is None:
+                message = self._link.recv(16)
+                if message and self.pid is None:
+                    self.pid = int(message)
+                else:  # nothing where the server itself was ended
+                    self._status = int(message or -signal.SIGKILL)
+        except TimeoutError:
+            raise subprocess.TimeoutExpired("fork", seconds or 0) from None
+        return self._status
+
+    def kill(self) -> None:
+        with contextlib.suppress(OSError):
+            self._link.shutdown(socket.SHUT_WR)
+        if self.pid is None:  # it ends as soon as it has begun
+            self._status = -signal.SIGKILL
+
+    def close(self) -> None:
+        self._link.close()
+
+
+class _ForkServer:
+    """A process that has called `prepare`, and forks at each request."""
+
+    def __init__(
+        self,
+        module: str,
+        prepare: tuple[Any, ...],
+        environment: Mapping[str, str],
+    ) -> None:
+        self._environment = environment
+        self._control, theirs = socket.socketpair(
+            socket.AF_UNIX, socket.SOCK_SEQPACKET
+        )
+        with theirs:
+            self._process = _spawn(
+                [module, json.dumps(prepare), str(theirs.fileno())],
+                environment,
+                [subprocess.DEVNULL] * 3,
+                [theirs.fileno()],
+            )
+
+    def fork(self, files: Sequence[int], stdin: IO[bytes]) -> _ServerFork:
+        """Raises `ConnectionError` where the server has ended."""
+        link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                passed = [theirs.fileno(), *files]
+                socket.send_fds(self._control, [b"fork"], passed)
+        except OSError:
+            link.close()
+            raise
+        # As both are now, and not as they were when the server began.
+        state = {
+            "environment": {**os.environ, **self._environment},
+            "folder": _folder(),
+        }
+        with contextlib.suppress(OSError):  # it has ended
+            stdin.write(json.dumps(state).encode() + b"\n")
+        return _ServerFork(link)
+
+    def leave(self) -> None:
+        """Lets go of the server, which ends once no process holds it."""
+        self._control.close()
+
+    def end(self) -> None:
+        self.leave()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)  # it first ends its forks
+        self._process.kill()
+        self._process.wait()
+
+
+_servers: dict[Any, _ForkServer] = {}
+_lock = threading.Lock()
+# Variables that are read once, as a library is loaded, and so when a server is
+# prepared, begin with these. The others each fork has as they are then.
+_READ_ONCE = (
+    *("ABSL_", "BLIS_", "CUDA_", "DNNL_", "GLIBC_", "GLOG_", "GOMP_", "GRPC_"),
+    *("KMP_", "LD_", "LIBC_", "MALLOC_", "MKL_", "NPY_", "NUMEXPR_", "NUMPY_"),
+    *("OMP_", "ONEDNN_", "OPENBLAS_", "ORT_", "PYTHON", "TF_", "XLA_"),
+)
+
+
+def _fork_prepared(
+    module: str,
+    prepare: tuple[Any, ...],
+    environment: Mapping[str, str],
+    files: Sequence[int],
+    stdin: IO[bytes],
+) -> _ServerFork:
+    """Forks the server that has called `prepare`, and starts it if need be."""
+    read_once = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(_READ_ONCE)
+    }
+    # A fork of this process has no children of its own.
+    key = (
+        *(os.getpid(), module, prepare),
+        tuple(sorted({**read_once, **environment}.items())),
+    )
+    with _lock:
+        if key in _servers:
+            try:
+                return _servers[key].fork(files, stdin)
+            # It was not used for long, or somebody ended it. Anything else,
+            # such as too many open files, does not concern its other forks.
+            except ConnectionError:
+                _servers.pop(key).end()
+        _servers[key] = _ForkServer(module, prepare, environment)
+        return _servers[key].fork(files, stdin)
+
+
+def _folder() -> str | None:
+    """The working folder, or None where somebody has removed it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def _leave_all() -> None:
+    """Lets a fork of this process have no part in its servers.
+
+    Nor in the lock, which another thread may have held then.
+    """
+    global _lock
+    _lock = threading.Lock()
+    for server in _servers.values():
+        server.leave()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_leave_all)
+
+
+@atexit.register
+def _end_servers() -> None:
+    for key in list(_servers):
+        if key[0] == os.getpid():
+            _servers.pop(key).end()
+
+
+# ---- Exported models in a worker
+
+
+def start_tensorflow() -> Worker:
+    """Starts a worker for SavedModels, which imports TensorFlow meanwhile."""
+    return Worker(run.__name__, prepare=["saved_model"])
 
 
 def load_ahead(
-    runtime: Isolated, artifact: Path, limits: Limits | None = None
+    worker: Worker, artifact: Path, limits: Limits | None = None
 ) -> None:
-    """Lets TensorFlow load a SavedModel before it is asked.
+    """Lets a worker load a SavedModel before it is run.
 
     Args:
-        runtime: Where.
+        worker: From `start_tensorflow`.
         artifact: The SavedModel.
-        limits: None if it is one's own.
+        limits: None if this process wrote it.
     """
-    runtime.prepare(
+    worker.prepare(
         "saved_model",
         str(artifact.resolve()),
         op_libraries(),
-        limits is not None,  # whether Python is asked, too
+        limits is not None,  # whether Python's reader is run, too
         limits=limits,
     )
 
 
-def check_loads(artifact: Path, allow_operators: Sequence[str]) -> None:
-    """Loads a SavedModel, as a server would, and replays its warm-up.
-
-    Raises:
-        ExportVerificationError: It does not load, or does more than compute.
-    """
-    inspection = inspect_safe(artifact, allow_operators)
-    limits = Limits(
-        # What its warm-up needs, nobody knows here.
-        memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
-        seconds=_TIMEOUT,
-        timeout=_TIMEOUT,
-    )
-    ask("saved_model", inspection.path, [], limits, None)
-
-
-def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
-    """What its runtime may use, by what the model itself used.
-
-    Without a reference, until there is one: to load it.
-    """
-    sizes = [
-        value.nbytes
-        for probe in (reference.probes if reference else [])
-        for value in (*probe.inputs.values(), *probe.outputs.values())
-    ]
-    seconds = reference.seconds if reference else 0.0
-    programs = sum(
-        len(each.asked) for each in (reference.signatures if reference else [])
-    )
-    # A SavedModel is loaded twice: as servers do, and as Python does.
-    is_twice = inspection.kind == "saved_model"
-    return Limits(
-        memory=MEMORY
-        + 512 * MIB * is_twice
-        + 4 * (inspection.size_bytes + sum(sizes))
-        + 2 * max(0, _peak_memory() - 1024 * MIB),
-        # The worker asks up to six times, and first loads TensorFlow.
-        seconds=12
-        + 6 * is_twice
-        + inspection.size_bytes // (20 * MIB)
-        + round(8 * seconds)
-        + _PROGRAM_SECONDS * programs,
-        file=64 * MIB + 4 * sum(sizes),
-        timeout=_TIMEOUT,
-    )
-
-
-def _peak_memory() -> int:
-    """The most memory that this process had, in bytes; 0 if unknown."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def ask(
+def run_model(
     kind: str,
     artifact: Path,
-    probes: Sequence[Probe],
+    cases: Sequence[tuple[str, Mapping[str, Any]]],
     limits: Limits,
-    runtime: Isolated | None,
+    worker: Worker | None = None,
+    *,
     by_python: bool = False,
     times: int = _TIMES,
-) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """What an artifact answers to each batch, and the arrays of its answers.
+) -> dict[str, Any]:
+    """Runs an exported model in a worker.
+
+    Args:
+        kind: As `Inspection.kind`, or `"litert_flex"`.
+        artifact: Its file or folder.
+        cases: For each batch the name of a signature, and the inputs by name.
+        limits: What the worker may use.
+        worker: From `start_tensorflow`; else one is started.
+        by_python: Whether Python's reader of SavedModels is run, too.
+        times: How often each batch is run, to time it.
+
+    Returns:
+        What `keras_posenc_worker.run` writes: `"cases"` has the outputs of each
+        batch as arrays by name, or the error.
 
     Raises:
-        ExportVerificationError: It does not load, crashes, comes upon a limit,
-            or is not the same to both kinds of readers.
+        ExportVerificationError: It does not load, crashes, meets a limit, or is
+            not the same to both kinds of readers.
     """
     with working_folder() as folder, writing_to(folder.parent):
-        arrays: dict[str, Any] = {}
         request = {
             "kind": kind,
             "artifact": str(artifact.resolve()),
             "op_libraries": op_libraries(),
             "times": times,
             "by_python": by_python,
-            "cases": [
-                {
-                    "signature": probe.signature,
-                    "inputs": {
-                        name: codec.encode(value, f"{index}/{name}", arrays)
-                        for name, value in probe.inputs.items()
-                    },
-                }
-                for index, probe in enumerate(probes)
-            ],
+            "cases": cases,
         }
-        codec.write(folder, "request", request, arrays)
+        codec.write(folder, "request", request)
         try:
-            if runtime is None:
-                run_isolated(
-                    run.__name__,
-                    str(folder),
-                    limits=limits,
-                    prepared=[kind],
-                    **_ENVIRONMENT,
+            if worker is None:
+                run_in_worker(
+                    run.__name__, str(folder), limits=limits, prepare=[kind]
                 )
             else:
-                runtime.run(str(folder), limits=limits)
+                worker.run(str(folder), limits=limits)
             if not (folder / "response.json").exists():
-                raise IsolationError("failed (without an answer)")
-        except IsolationError as error:
+                raise WorkerError("failed (without an answer)")
+        except WorkerError as error:
             raise ExportVerificationError(
                 f"The runtime {error} while it ran '{artifact}'"
             ) from error
-        response, outputs = codec.read(folder, "response")
-        if "error" in response:
-            kind, _, reason = response["error"].partition(": ")
-            if kind == "Disagreement":
-                raise ExportVerificationError(
-                    f"'{artifact}' is not the same to servers and to Python: "
-                    f"{reason}"
-                )
-            missing = re.search(r"Op type not registered '([^']+)'", reason)
-            if missing and not op_libraries():
-                raise ExportVerificationError(
-                    f"'{artifact}' does not load: its operator {missing[1]} is "
-                    "TensorFlow Text's or another package's, and TensorFlow "
-                    "Text is not installed: pip install tensorflow-text, of "
-                    "the same minor version as tensorflow"
-                )
-            raise ExportVerificationError(
-                f"'{artifact}' does not load: {in_words(response['error'])}"
-            )
-        return response, outputs
+        response: dict[str, Any] = codec.read(folder, "response")
+    if "error" not in response:
+        return response
+    name, _, reason = response["error"].partition(": ")
+    if name == "Disagreement":
+        raise ExportVerificationError(
+            f"'{artifact}' is not the same to servers and to Python: {reason}"
+        )
+    missing = re.search(r"Op type not registered '([^']+)'", reason)
+    if missing and not op_libraries():
+        raise ExportVerificationError(
+            f"'{artifact}' does not load: its operator {missing[1]} is "
+            "TensorFlow Text's or another package's, and TensorFlow Text is "
+            "not installed: pip install tensorflow-text, of the same minor "
+            "version as tensorflow"
+        )
+    raise ExportVerificationError(
+        f"'{artifact}' does not load: {in_words(response['error'])}"
+    )

@@ -15,9 +15,10 @@ from filelock import lock_descriptor
 from keras_posenc.checks import check_positive_int
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.publish import as_path, staging_beside, writing_to
+from keras_posenc.export.worker_client import WorkerError
 from keras_posenc.progress import counting
 from keras_posenc.scoring.fragments import Fragment, find_fragments
-from keras_posenc.scoring.processes import Died, Worker
+from keras_posenc.scoring.processes import ScoringWorker
 from keras_posenc.scoring.reading import columns_of
 from keras_posenc.scoring.scorer import Scorer
 from keras_posenc.scoring.writing import FragmentError, run_of, written
@@ -269,7 +270,7 @@ class _Run:
                 self.skipped += 1
                 self._count(fragment, record["good"], record["bad"])
         self._workers = min(workers, len(self._fragments))
-        self._processes: list[Worker] = []
+        self._processes: list[ScoringWorker] = []
         self._lock = threading.Lock()
         self._is_over = False
         self._fatal: BaseException | None = None
@@ -318,7 +319,7 @@ class _Run:
 
     def _serve(self) -> None:
         """What a thread does."""
-        process: Worker | None = None
+        process: ScoringWorker | None = None
         try:
             while not self._is_over:
                 fragment = self._waiting.get_nowait()
@@ -329,11 +330,13 @@ class _Run:
                     try:
                         self._score(process, fragment)
                         break
-                    except Died as error:
+                    except WorkerError as error:
                         process.end()
                         process = None
                         if attempt + 1 == _ATTEMPTS and not self._is_over:
-                            self.failed[str(fragment.path)] = str(error)
+                            self.failed[str(fragment.path)] = (
+                                f"the process that scored it {error}"
+                            )
         except queue.Empty:
             pass
         except BaseException as error:
@@ -345,7 +348,7 @@ class _Run:
             if process is not None:
                 process.end()
 
-    def _score(self, process: Worker, fragment: Fragment) -> None:
+    def _score(self, process: ScoringWorker, fragment: Fragment) -> None:
         def tell(rows: int, done: int) -> None:
             self._done[fragment.name] = rows, done
 
@@ -365,11 +368,11 @@ class _Run:
         if bad and not good:
             self.unanswered.append(str(fragment.path))
 
-    def _start(self) -> Worker | None:
+    def _start(self) -> ScoringWorker | None:
         with self._lock:
             if self._is_over:
                 return None
-            process = Worker(self._scorer, self._workers, self._held)
+            process = ScoringWorker(self._scorer, self._workers, self._held)
             self._processes.append(process)
             return process
 

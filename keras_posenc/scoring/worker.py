@@ -1,63 +1,42 @@
-"""Scores files in a process of its own, one after the other.
-
-A script, which `processes.py` starts. Each line of standard input is a file to
-score, and the first one the scorer; each line of standard output says how far
-it is. It ends as soon as its input does, whatever it does then.
-"""
+"""Scores files without Keras: the worker's side of `processes.py`."""
 
 import base64
-import json
-import os
 import pickle
-import queue
-import sys
-import threading
-import types
 from pathlib import Path
+from typing import Any
+
+from keras_posenc.export.errors import ExportError
+from keras_posenc.scoring.fragments import Fragment
+from keras_posenc.scoring.scorer import Scorer
+from keras_posenc.scoring.writing import FragmentError, score_fragment
+from keras_posenc_worker.process import respond
+
+_scorer: Scorer
 
 
-def main() -> None:
-    """Answers until there is no more input."""
-    if "keras_posenc" not in sys.modules:
-        # Without what the package imports first: Keras, which takes seconds.
-        package = types.ModuleType("keras_posenc")
-        package.__path__ = [str(Path(__file__).parents[1])]
-        sys.modules["keras_posenc"] = package
-    from keras_posenc.export.errors import ExportError
-    from keras_posenc.scoring.fragments import Fragment
-    from keras_posenc.scoring.writing import FragmentError, score_fragment
-
-    messages = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what others print is no message
-
-    def say(**message: object) -> None:
-        messages.write(json.dumps(message) + "\n")
-
-    orders: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def listen() -> None:
-        for line in sys.stdin:
-            orders.put(line)
-        os._exit(1)  # who started it has ended, or wants no more
-
-    threading.Thread(target=listen, daemon=True).start()
-    scorer = pickle.loads(base64.b64decode(orders.get()))
-    while True:
-        path, name, format, out = json.loads(orders.get())
-        try:
-            good, bad = score_fragment(
-                scorer,
-                Fragment(Path(path), name, format),
-                Path(out),
-                lambda rows, done: say(rows=rows, done=done),
-            )
-        except FragmentError as error:
-            say(failed=str(error))
-        except (ExportError, ImportError) as error:
-            say(fatal=str(error), is_import=isinstance(error, ImportError))
-        else:
-            say(good=good, bad=bad)
+def prepare(pickled: str) -> None:
+    """Loads the scorer, which must be pickled and in base64."""
+    global _scorer
+    _scorer = pickle.loads(base64.b64decode(pickled))
 
 
-if __name__ == "__main__":
-    main()
+def score(path: str, name: str, format: str, out: str) -> dict[str, Any]:
+    """Scores one file; responds with `rows` and bytes `done` meanwhile.
+
+    Returns:
+        How many rows are `good` and how many `bad`; or why the file has
+        `failed`, or why all would.
+    """
+    try:
+        good, bad = score_fragment(
+            _scorer,
+            Fragment(Path(path), name, format),
+            Path(out),
+            lambda rows, done: respond({"rows": rows, "done": done}),
+        )
+    except FragmentError as error:
+        return {"failed": str(error)}
+    except (ExportError, ImportError) as error:
+        is_import = isinstance(error, ImportError)
+        return {"fatal": str(error), "is_import": is_import}
+    return {"good": good, "bad": bad}

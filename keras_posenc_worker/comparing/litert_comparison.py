@@ -6,7 +6,7 @@ signature answers to what it takes, and into every graph that they call: names
 and the order of operators do not matter, and nothing that no answer needs.
 """
 
-import json
+from typing import Any
 
 from keras_posenc_worker.comparing.litert_graph import File, OtherGraph
 from keras_posenc_worker.comparing.litert_walk import Walk
@@ -25,11 +25,15 @@ def prepare() -> None:
 
 
 def main(
-    reference: str, artifact: str, names: str, weights: str, is_static: str
-) -> None:
-    """Prints in what an artifact differs from a reference.
+    reference: str,
+    artifact: str,
+    names: list[str],
+    weights: str | None,
+    is_static: bool,
+) -> dict[str, Any]:
+    """Returns in what an artifact differs from a reference.
 
-    That is JSON of `weights`, the names of those that are not in it as the
+    That is `weights`, the names of those that are not in it as the
     reference has them; of `constants`, other numbers and settings that differ,
     in words; of `unsure`, those that may for a good reason, in words; and of
     `graph`, what is another operator, in words, or None. Of another graph
@@ -39,11 +43,11 @@ def main(
     Args:
         reference: The path of the file that the model becomes here.
         artifact: The path of the file to judge.
-        names: JSON of the names of the reference's signatures.
+        names: The names of the reference's signatures.
         weights: The path of an npz file of the model's weights, by their names
-            behind "weights/", or "" to learn only whether anything differs.
-        is_static: "static" where the ranges of what comes in were measured on
-            inputs that are known to the artifact's maker alone.
+            behind "weights/", or None to learn only whether anything differs.
+        is_static: Whether the ranges of what comes in were measured on inputs
+            that are known to the artifact's maker alone.
     """
     import numpy as np
 
@@ -55,22 +59,18 @@ def main(
                 name.removeprefix(_PREFIX): value
                 for name, value in found.items()
             }
-    walk = Walk(one, other, values, bool(is_static))
+    walk = Walk(one, other, values, is_static)
     try:
-        walk.run(json.loads(names))
+        walk.run(names)
     except OtherGraph as difference:
         walk.graph = str(difference)[:_SHOWN]
         walk.constants.clear()
         walk.unsure.clear()
-        walk.compare_weights(json.loads(names))
-    print(
-        json.dumps(
-            {
-                "weights": sorted(walk.weights),
-                "constants": sorted(walk.constants),
-                "unsure": sorted(walk.unsure),
-                "folded": sorted(walk.folded),
-                "graph": walk.graph,
-            }
-        )
-    )
+        walk.compare_weights(names)
+    return {
+        "weights": sorted(walk.weights),
+        "constants": sorted(walk.constants),
+        "unsure": sorted(walk.unsure),
+        "folded": sorted(walk.folded),
+        "graph": walk.graph,
+    }

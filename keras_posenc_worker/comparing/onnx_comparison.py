@@ -5,7 +5,7 @@ Both graphs are walked at once, from their outputs to their inputs, so that
 names and the order of nodes do not matter, and nothing that no output needs.
 """
 
-import json
+from collections.abc import Sequence
 from typing import Any
 
 from keras_posenc_worker.comparing.arrays import (
@@ -24,10 +24,12 @@ from keras_posenc_worker.comparing.onnx_graph import (
 _SHOWN = 300  # characters
 
 
-def main(reference: str, artifact: str, weights: str) -> None:
-    """Prints in what an artifact differs from a reference.
+def main(
+    reference: str, artifact: str, weights: Sequence[str]
+) -> dict[str, Any]:
+    """Returns in what an artifact differs from a reference.
 
-    That is JSON of `weights`, the names of those that it lacks; of
+    That is `weights`, the names of those that it lacks; of
     `constants`, those of its graph that differ, in words; of `rounding`, those
     that do so in the last places alone; and of `graph`, what is another
     operator, in words, or None; and who its `writer` is, if another.
@@ -35,7 +37,7 @@ def main(reference: str, artifact: str, weights: str) -> None:
     Args:
         reference: The path of the file that the model becomes here.
         artifact: The path of the file to judge.
-        weights: The names of the reference's weights, as JSON.
+        weights: The names of the reference's weights.
     """
     import onnx
 
@@ -44,7 +46,7 @@ def main(reference: str, artifact: str, weights: str) -> None:
         for path in (reference, artifact)
     ]
     one, other = (Scope(model.graph) for model in models)
-    walk = _Walk(set(json.loads(weights)))
+    walk = _Walk(set(weights))
     versions = [_versions(model) for model in models]
     if versions[0] != versions[1]:
         walk.graph = f"operators of {versions[1]}, not of {versions[0]}"
@@ -62,17 +64,13 @@ def main(reference: str, artifact: str, weights: str) -> None:
             for name in walk.names
             if found.isdisjoint(map(digest_of, layouts(one.array(name))))
         }
-    print(
-        json.dumps(
-            {
-                "weights": sorted(missing),
-                "constants": sorted(walk.constants),
-                "rounding": sorted(walk.rounding),
-                "graph": walk.graph,
-                "writer": _writer(*models),
-            }
-        )
-    )
+    return {
+        "weights": sorted(missing),
+        "constants": sorted(walk.constants),
+        "rounding": sorted(walk.rounding),
+        "graph": walk.graph,
+        "writer": _writer(*models),
+    }
 
 
 class _Walk:

@@ -80,7 +80,7 @@ def workers_of(pid):
             command = (process / "cmdline").read_bytes()
         except OSError:  # it has ended
             continue
-        if int(parent) == pid and b"scoring/worker.py" in command:
+        if int(parent) == pid and b"keras_posenc.scoring.worker" in command:
             found.append(int(process.name))
     return found
 

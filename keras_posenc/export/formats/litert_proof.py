@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -142,15 +141,15 @@ def compare_with(
     is_static: bool,
     weights: Path | None = None,
 ) -> dict[str, Any]:
-    """What `litert_comparison` prints of a file and its reference."""
+    """What `litert_comparison` returns of a file and its reference."""
     return compare_files(
         litert_comparison.__name__,
         reference,
         artifact,
-        json.dumps(names),
-        "" if weights is None else str(weights),
-        "static" if is_static else "",
-        prepared=[],
+        names,
+        None if weights is None else str(weights),
+        is_static,
+        prepare=[],
         more_bytes=0 if weights is None else 4 * weights.stat().st_size,
     )
 

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import io
-import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,12 +16,6 @@ from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.generate import Probe, texts_beyond
 from keras_posenc.export.probes.reference import Memory, Reference, runner_of
 from keras_posenc.export.probes.samples import split_texts
-from keras_posenc.export.processes import (
-    MEMORY,
-    IsolationError,
-    Limits,
-    run_isolated,
-)
 from keras_posenc.export.signatures.cut_strings import (
     LIMITS,
     from_ids,
@@ -36,6 +29,12 @@ from keras_posenc.export.signatures.signature import (
     Arrays,
     Origin,
     Signature,
+)
+from keras_posenc.export.worker_client import (
+    MEMORY,
+    Limits,
+    WorkerError,
+    run_in_worker,
 )
 from keras_posenc.keras_internals import layer_behind
 from keras_posenc_worker import read_mediapipe, run_mediapipe
@@ -534,10 +533,10 @@ def check_no_labels(labels: Any, path: Path) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(
-            run_isolated(read_mediapipe.__name__, str(path), limits=Limits())
+        found: dict[str, Any] = run_in_worker(
+            read_mediapipe.__name__, str(path), limits=Limits()
         )
-    except IsolationError as error:
+    except WorkerError as error:
         found = {"error": f"its reading {error}"}
     if "error" in found:
         raise ExportVerificationError(
@@ -628,28 +627,21 @@ def verify_in_mediapipe(
         if probe.text is not None and probe.text.isascii()
     ]
     is_static = reference.quantization == "int8-static"
-    request = {
-        "path": str(file.resolve()),
-        "task": task.name,
-        "texts": [probe.text for probe in probes],
-    }
     try:
-        found = json.loads(
-            run_isolated(
-                run_mediapipe.__name__,
-                json.dumps(request),
-                # It loads TensorFlow, too, where there is one.
-                limits=Limits(
-                    memory=2 * MEMORY + 4 * file.stat().st_size,
-                    seconds=60,
-                    timeout=300,
-                ),
-                prepared=[],
-                TF_CPP_MIN_LOG_LEVEL="3",
-                CUDA_VISIBLE_DEVICES="-1",
-            )
+        found = run_in_worker(
+            run_mediapipe.__name__,
+            str(file.resolve()),
+            task.name,
+            [probe.text for probe in probes],
+            # It loads TensorFlow, too, where there is one.
+            limits=Limits(
+                memory=2 * MEMORY + 4 * file.stat().st_size,
+                seconds=60,
+                timeout=300,
+            ),
+            prepare=[],
         )
-    except IsolationError as error:
+    except WorkerError as error:
         raise ExportVerificationError(
             f"MediaPipe {error} while it ran '{file}'"
         ) from error
@@ -659,7 +651,7 @@ def verify_in_mediapipe(
             f"they should be {task.labels}"
         )
     scales = reference.scales[task.signature.name]
-    for probe, output in zip(probes, found["answers"], strict=True):
+    for probe, output in zip(probes, found["outputs"], strict=True):
         ((name, right),) = probe.outputs.items()
         differs = difference(
             probe.outputs, {name: np.array([output], right.dtype)}, scales

@@ -1,6 +1,5 @@
 """Compares a file with the one that its model becomes, an ONNX file first."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,15 @@ from typing import Any
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.formats.onnx_convert import convert, require_onnx
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.processes import (
+from keras_posenc.export.probes.cases import Expectations
+from keras_posenc.export.publish import working_folder
+from keras_posenc.export.worker_client import (
     MEMORY,
     MIB,
-    IsolationError,
     Limits,
-    run_isolated,
+    WorkerError,
+    run_in_worker,
 )
-from keras_posenc.export.publish import working_folder
 from keras_posenc_worker.comparing import onnx_comparison
 
 
@@ -50,7 +49,7 @@ def compare_with_conversion(
             onnx_comparison.__name__,
             converted,
             inspection.path,
-            json.dumps(weights),
+            weights,
         )
     rewritten, folded = [], []
     if found["graph"] is not None:
@@ -68,19 +67,19 @@ def compare_files(
     module: str,
     reference: Path,
     artifact: Path,
-    *arguments: str,
-    prepared: Sequence[Any] | None = None,
+    *arguments: Any,
+    prepare: Sequence[Any] | None = None,
     more_bytes: int = 0,
 ) -> dict[str, Any]:
-    """Lets an isolated process compare a file with another one.
+    """Lets a worker compare a file with another one.
 
     Args:
         module: One of `keras_posenc_worker.comparing`. Its `main` takes the
-            paths of both files, and prints what differs as JSON.
+            paths of both files, and returns what differs.
         reference: The file that the model becomes here.
         artifact: The file to judge.
         *arguments: What `main` takes besides.
-        prepared: As for `Isolated`.
+        prepare: As for `Worker`.
         more_bytes: Of what else it reads, for its limits.
 
     Raises:
@@ -88,21 +87,19 @@ def compare_files(
     """
     size = artifact.stat().st_size + reference.stat().st_size + more_bytes
     try:
-        found: dict[str, Any] = json.loads(
-            run_isolated(
-                module,
-                str(reference),
-                str(artifact.resolve()),
-                *arguments,
-                limits=Limits(
-                    memory=MEMORY + 6 * size,
-                    seconds=12 + size // (10 * MIB),
-                    timeout=600,
-                ),
-                prepared=prepared,
-            )
+        found: dict[str, Any] = run_in_worker(
+            module,
+            str(reference),
+            str(artifact.resolve()),
+            *arguments,
+            limits=Limits(
+                memory=MEMORY + 6 * size,
+                seconds=12 + size // (10 * MIB),
+                timeout=600,
+            ),
+            prepare=prepare,
         )
-    except IsolationError as error:
+    except WorkerError as error:
         raise ExportVerificationError(
             f"The comparison of '{artifact}' with its model {error}"
         ) from error

@@ -6,7 +6,7 @@ Each mutant of a SavedModel folder, a LiteRT file or a `.keras` file is read
 and verified in a process of its own, forked from one that has TensorFlow
 loaded. What may come of it: a clear error, the model's own answers (the damage
 did not matter), other answers that the verification tells, or an end of the
-process by a crash or a limit, which the package's own isolation reports
+process by a crash or a limit, which the package's workers report
 as an error. What may not: a hang, any other error, and other answers
 that pass. Prints the counts as JSON; exit status 1 where there is such a thing.
 """
@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import gc
 import importlib
-import io
 import json
 import os
 import pickle
@@ -427,13 +426,9 @@ def judge(kind, path, expected, contents, unseen):
     return "wrong answers passed"
 
 
-def run_here(name, *arguments, limits, prepared=None, **environment):
-    """Like `run_isolated`, in this process, which is a mutant's own."""
-    out = io.StringIO()
-    main = importlib.import_module(name).main
-    with contextlib.redirect_stdout(out):
-        main(*arguments)
-    return out.getvalue()
+def run_here(name, *arguments, limits, prepare=None):
+    """Like `run_in_worker`, in this process, which is a mutant's own."""
+    return importlib.import_module(name).main(*arguments)
 
 
 def limit():
@@ -505,13 +500,13 @@ def main():
         import tensorflow.core.protobuf.saved_model_pb2  # noqa: F401
 
         from keras_posenc.export import inspect as inspection
-        from keras_posenc.export import worker_client as asking
+        from keras_posenc.export import worker_client
         from keras_posenc.export.formats import onnx_proof as file_comparison
 
-        asking._TIMES = 1
+        worker_client._TIMES = 1
         gc.freeze()
-        for module in (inspection, asking, file_comparison):
-            module.run_isolated = run_here
+        for module in (inspection, worker_client, file_comparison):
+            module.run_in_worker = run_here
         known = pickle.loads((folder / "expected.pickle").read_bytes())
         names = dict(zip(KINDS, ("", ".tflite", ".keras"), strict=True))
         counts = {kind: collections.Counter() for kind in KINDS}

@@ -8,7 +8,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export import pipeline
-from keras_posenc.export.processes import Limits
+from keras_posenc.export.worker_client import Limits
 
 pytestmark = pytest.mark.tensorflow
 resource = pytest.importorskip("resource")  # what limits a process

@@ -11,7 +11,7 @@ import keras
 import pytest
 
 from keras_posenc.export import inspect as keras_file
-from keras_posenc.export import processes
+from keras_posenc.export import worker_client
 from keras_posenc.export.inspect import keras_loader
 
 pytestmark = pytest.mark.tensorflow
@@ -122,14 +122,14 @@ def test_layers_that_take_long_to_begin(write, parts, monkeypatch):
 def test_file_that_is_exchanged_meanwhile(write, monkeypatch):
     """What is loaded here is what was tried."""
     path = write()
-    run = keras_file.Isolated.run
+    run = keras_file.Worker.run
 
     def exchange(*arguments, **options):
         answer = run(*arguments, **options)
         path.write_bytes(b"another")
         return answer
 
-    monkeypatch.setattr(keras_file.Isolated, "run", exchange)
+    monkeypatch.setattr(keras_file.Worker, "run", exchange)
     assert load(path).layers[0].units == 3
 
 
@@ -166,10 +166,10 @@ def test_one_process_is_prepared_whatever_the_path(
 ):
     path = write()
     load(path)
-    prepared = len(processes._servers)
+    prepared = len(worker_client._servers)
     monkeypatch.syspath_prepend(tmp_path)
     load(path)
-    assert len(processes._servers) == prepared
+    assert len(worker_client._servers) == prepared
 
 
 @pytest.mark.parametrize("part", [0, 1, 100, 0.5, -1])

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import keras_posenc as kp
-from keras_posenc.export.worker_client import check_loads
+from keras_posenc.export import rollback as rolling
 
 pytestmark = pytest.mark.tensorflow
 
@@ -139,7 +139,7 @@ def test_bad_record_is_found_as_the_server_would(
         (folder / WARMUP).write_bytes(content[:-7])
     check = {  # the whole of which the rest is a part
         "id": lambda: kp.verify(text_model, folder, max_length=1)
-    }.get(harm, lambda: check_loads(folder, []))
+    }.get(harm, lambda: rolling._check_loads(folder, 1, []))
     with pytest.raises(
         kp.ExportVerificationError, match="1' does not load: "
     ) as caught:

@@ -18,8 +18,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export import units
-from keras_posenc.export import worker_client as asking
+from keras_posenc.export import check, units
 from keras_posenc.export.probes.compare import SCORES, Columns, Kind, difference
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
@@ -659,7 +658,8 @@ KILLED = """
 import os, signal, sys, tempfile
 import keras
 import keras_posenc as kp
-from keras_posenc.export import worker_client as asking
+from keras_posenc.export import check, units
+from keras_posenc.export import worker_client
 
 tempfile.tempdir = sys.argv[1]
 
@@ -668,7 +668,7 @@ def all_are_killed(*_, **__):  # as in a container: neither can tidy up
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-asking.run_isolated = all_are_killed
+worker_client.run_in_worker = all_are_killed
 model = keras.Sequential([
     keras.Input((None,), dtype="int32", name="ids"),
     keras.layers.Embedding(50, 4),
@@ -740,10 +740,10 @@ def play_worker(tmp_path, monkeypatch):
         ),
         (
             "raise SystemExit('no memory left')",
-            "The runtime failed (no memory left)",
+            "The runtime failed (SystemExit: no memory left)",
         ),
         (
-            "raise SystemExit(3)",
+            "import os; os._exit(3)",
             "The runtime failed (exit status 3, without an answer)",
         ),
         (
@@ -767,7 +767,7 @@ def test_runtime_that_hangs(play_worker, make, tmp_path, contents, monkeypatch):
         f"pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
         "time.sleep(300)"
     )
-    monkeypatch.setattr(asking, "_TIMEOUT", 2)
+    monkeypatch.setattr(check, "_TIMEOUT", 2)
     (tmp_path / "out").mkdir()
     with pytest.raises(
         kp.ExportVerificationError,
@@ -793,12 +793,15 @@ def test_worker_starts_afresh(play_worker, model, litert, monkeypatch):
         "import os, pathlib, sys\n"
         "from keras_posenc_worker import codec\n"
         "told = sys.flags.safe_path, os.environ['CUDA_VISIBLE_DEVICES']\n"
-        "told += tuple({'keras', 'tensorflow'} & {*sys.modules})\n"
+        "for name in ('keras', 'tensorflow'):\n"
+        "    told += (sys.modules.get(name),)\n"
         "response = {'error': str(told)}\n"
-        "codec.write(pathlib.Path(folder), 'response', response, {})\n"
+        "codec.write(pathlib.Path(folder), 'response', response)\n"
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(kp.ExportVerificationError, match=r"\(True, '-1'\)$"):
+    with pytest.raises(
+        kp.ExportVerificationError, match=r"\(True, '-1', None, None\)$"
+    ):
         kp.verify(model, litert.path, max_length=1)
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 import re
 
 import flatbuffers
@@ -74,19 +73,17 @@ def weights(model, tmp_path_factory):
 
 
 @pytest.fixture
-def compare(weights, capsys):
+def compare(weights):
     """What of one file is not another, where anything is."""
 
     def run(reference, artifact, mode=None):
-        is_static = "static" if mode == "int8-static" else ""
-        litert_comparison.main(
+        found = litert_comparison.main(
             str(reference),
             str(artifact),
-            json.dumps(["serving_default"]),
+            ["serving_default"],
             str(weights),
-            is_static,
+            mode == "int8-static",
         )
-        found = json.loads(capsys.readouterr().out)
         return {key: value for key, value in found.items() if value}
 
     return run

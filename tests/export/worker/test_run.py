@@ -1,13 +1,10 @@
-"""The worker runs an artifact as a stranger to Keras would."""
+"""The worker runs an exported model without Keras."""
 
 import ast
-import base64
 import ctypes
 import itertools
-import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,23 +13,20 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.export.processes import worker_path
+from keras_posenc.export.worker_client import Limits, run_in_worker
 from keras_posenc_worker import codec, run
 from keras_posenc_worker import session as reader
 from keras_posenc_worker.agreement import Disagreement
 from keras_posenc_worker.contents import digest
-from keras_posenc_worker.fresh import ask_fresh
+from keras_posenc_worker.fresh import run_fresh
 from keras_posenc_worker.memory import give_back
 
 pytestmark = pytest.mark.tensorflow
 
-# Runs the worker in a process of its own, and then looks around in it.
+# Runs `run` in a worker, and then looks around in it.
 PROBE = """
-import json, sys
+import sys
 from keras_posenc_worker import run
-
-folder, *names = sys.argv[1:]
-run.main(folder)
 
 
 def is_blocked(name):
@@ -43,13 +37,15 @@ def is_blocked(name):
     return False
 
 
-loaded = {
-    name for name, module in sys.modules.items() if module is not None
-}
-print(json.dumps({
-    "loaded": [name for name in names if name in loaded],
-    "blocked": [name for name in names if is_blocked(name)],
-}))
+def main(folder, names):
+    run.main(folder)
+    loaded = {
+        name for name, module in sys.modules.items() if module is not None
+    }
+    return {
+        "loaded": [name for name in names if name in loaded],
+        "blocked": [name for name in names if is_blocked(name)],
+    }
 """
 NAMES = (
     "keras",
@@ -62,60 +58,49 @@ NAMES = (
 )
 
 
-def write_request(folder, kind, artifact, cases, **arrays):
+def write_request(folder, kind, artifact, cases):
     folder.mkdir()
-    np.savez(folder / "request.npz", **arrays)
-    (folder / "request.json").write_text(
-        json.dumps(
-            {
-                "kind": kind,
-                "artifact": str(artifact),
-                "op_libraries": [],
-                "times": 2,
-                "by_python": True,
-                "cases": cases,
-            }
-        )
-    )
+    request = {
+        "kind": kind,
+        "artifact": str(artifact),
+        "op_libraries": [],
+        "times": 2,
+        "by_python": True,
+        "cases": cases,
+    }
+    codec.write(folder, "request", request)
 
 
 def run_probe(folder):
-    """What the worker's process has loaded, and what it cannot load."""
-    process = subprocess.run(
-        [
-            *(sys.executable, "-P", "-c", PROBE),
-            *(folder, *NAMES),
-        ],
-        capture_output=True,
-        check=True,
-        text=True,
-        env={**os.environ, **worker_path()},
-    )
-    return json.loads(process.stdout.splitlines()[-1])
+    """What the worker has loaded, and what it cannot load."""
+    (folder / "probe.py").write_text(PROBE)
+    limits = Limits(memory=None, seconds=None)
+    with pytest.MonkeyPatch.context() as patch:
+        paths = [str(folder), os.environ.get("PYTHONPATH", "")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        return run_in_worker("probe", str(folder), NAMES, limits=limits)
 
 
 def read_response(folder):
-    return json.loads((folder / "response.json").read_text())
+    return codec.read(folder, "response")
 
 
+IDS = np.array([[4, 44, 0], [1, 2, 3]], "int32")
+SHORT = np.array([[4, 44, 0, 0]], "int32")
 CASES = [
-    {"signature": "serving_default", "inputs": {"ids": "0/ids"}},
-    {"signature": "short", "inputs": {"ids": "1/ids"}},
-    {"signature": "missing", "inputs": {"ids": "0/ids"}},
-    {"signature": "serving_default", "inputs": {"tokens": "0/ids"}},
+    ("serving_default", {"ids": IDS}),
+    ("short", {"ids": SHORT}),
+    ("missing", {"ids": IDS}),
+    ("serving_default", {"tokens": IDS}),
 ]
-IDS = {
-    "0/ids": np.array([[4, 44, 0], [1, 2, 3]], "int32"),
-    "1/ids": np.array([[4, 44, 0, 0]], "int32"),
-}
 
 
 @pytest.fixture(scope="module", params=["litert", "saved_model"])
 def answered(request, tmp_path_factory):
-    """An artifact's kind, the answer's folder, and what the probe saw."""
+    """A file's kind, the response's folder, and what the probe saw."""
     artifact = request.getfixturevalue(request.param).path
     folder = tmp_path_factory.mktemp("worker") / "request"
-    write_request(folder, request.param, artifact, CASES, **IDS)
+    write_request(folder, request.param, artifact, CASES)
     return request.param, folder, run_probe(folder)
 
 
@@ -134,14 +119,11 @@ def test_answers_are_the_models(answered, model):
     _, folder, _ = answered
     response = read_response(folder)
     assert response["load_seconds"] > 0
-    with np.load(folder / "response.npz") as outputs:
-        for index in (0, 1):
-            case = response["cases"][index]
-            assert case["outputs"] == {"scores": f"{index}/scores"}
-            assert case["milliseconds"] > 0
-            expected = model(IDS[f"{index}/ids"]).numpy()
-            actual = outputs[f"{index}/scores"]
-            np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+    for case, ids in zip(response["cases"], (IDS, SHORT), strict=False):
+        assert case["milliseconds"] > 0
+        np.testing.assert_allclose(
+            case["outputs"]["scores"], model(ids).numpy(), rtol=0, atol=1e-6
+        )
 
 
 def test_failure_of_a_case_is_an_answer(answered):
@@ -169,31 +151,27 @@ def test_case_after_one_that_failed_is_the_models(tmp_path):
         model, tmp_path / "m.tflite", verify=False, verbose=False
     ).path
     ids = np.random.default_rng(0).integers(1, 20, (1, 500)).astype("int32")
-    cases = [
-        {"signature": "serving_default", "inputs": {"ids": name}}
-        for name in ("none", "ids")
-    ]
-    folder = tmp_path / "request"
     none = np.zeros((1, 0), "int32")
-    write_request(folder, "litert", path, cases, none=none, ids=ids)
+    cases = [("serving_default", {"ids": each}) for each in (none, ids)]
+    folder = tmp_path / "request"
+    write_request(folder, "litert", path, cases)
     run_probe(folder)
-    failed, _ = read_response(folder)["cases"]
+    failed, good = read_response(folder)["cases"]
     assert "failed to prepare" in failed["error"]
-    with np.load(folder / "response.npz") as outputs:
-        np.testing.assert_allclose(
-            outputs["1/scores"], model(ids), rtol=0, atol=1e-5
-        )
+    np.testing.assert_allclose(
+        good["outputs"]["scores"], model(ids), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda y: y + 1, "second answer has other numbers in y"),
-        (lambda y: y[:, :1], "second answer has other numbers in y"),
+        (lambda y: y + 1, "second output has other numbers in y"),
+        (lambda y: y[:, :1], "second output has other numbers in y"),
         (lambda y: {}[0], "in a fresh interpreter KeyError: 0"),
     ],
 )
-def test_fresh_interpreters_are_asked_twice(change, reason):
+def test_fresh_interpreters_run_each_case_twice(change, reason):
     """The fourth of them changes its mind, as some of LiteRT's do."""
     count = itertools.count(1)
 
@@ -210,9 +188,9 @@ def test_fresh_interpreters_are_asked_twice(change, reason):
 
     x = np.ones((1, 3), "float32")
     known = {"error": "ValueError: known"}
-    answers = [{"milliseconds": 0.1, "outputs": {"y": "0/y"}}, {**known}]
+    answers = [{"milliseconds": 0.1, "outputs": {"y": x}}, {**known}]
     cases = [("f", {"x": x}), ("f", {"x": x})]
-    ask_fresh(load, cases, answers, {"0/y": x}, 1.0)
+    run_fresh(load, cases, answers, 1.0)
     assert reason in answers[0]["error"]
     if "other numbers" in reason:  # the remedy is of the file's own names
         remedy = (
@@ -228,7 +206,7 @@ def test_saved_models_that_were_loaded_ahead(saved_model, model, tmp_path):
     for folder in (right, wrong):
         shutil.copytree(saved_model.path, folder / "1")
         write_request(
-            folder / "request", "saved_model", folder / "1", CASES[:1], **IDS
+            folder / "request", "saved_model", folder / "1", CASES[:1]
         )
     (wrong / "1" / "saved_model.pb").write_bytes(b"no message")
     with pytest.MonkeyPatch.context() as patch:
@@ -240,11 +218,10 @@ def test_saved_models_that_were_loaded_ahead(saved_model, model, tmp_path):
             shutil.rmtree(folder / "1")
         for folder in (right, wrong):
             run.main(str(folder / "request"))
-    assert read_response(right / "request")["load_seconds"] > 0
-    with np.load(right / "request" / "response.npz") as outputs:
-        expected = model(IDS["0/ids"]).numpy()
-        actual = outputs["0/scores"]
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+    response = read_response(right / "request")
+    assert response["load_seconds"] > 0
+    actual = response["cases"][0]["outputs"]["scores"]
+    np.testing.assert_allclose(actual, model(IDS), rtol=0, atol=1e-6)
     error = read_response(wrong / "request")["error"]
     assert "FileNotFoundError" in error
 
@@ -260,7 +237,7 @@ def test_artifact_that_does_not_load_is_an_answer(tmp_path):
 
 
 def test_worker_imports_runtimes_alone():
-    # Of the package what is isolated, too: see test_architecture.py.
+    # Imports of the package: see test_architecture.py.
     tree = ast.parse(Path(run.__file__).read_text(encoding="utf-8"))
     found = set()
     for node in ast.walk(tree):
@@ -277,19 +254,29 @@ def test_worker_imports_runtimes_alone():
     )
 
 
-def test_strings_of_any_bytes_and_shape():
+def test_messages_hold_arrays_of_any_kind_and_shape(tmp_path):
     texts = [["one", "Ünïcödé"], ["", "a\0b"]]
-    value = {
-        "shape": [2, 2],
-        "strings": [
-            base64.b64encode(text.encode()).decode()
-            for row in texts
-            for text in row
-        ],
+    message = {
+        "list": [1, None, "text", {"x": np.arange(6).reshape(2, 3)}],
+        # Whatever inputs and outputs are called.
+        "names": {"shape": np.float32(0.5), "\0": np.array([True])},
+        "texts": np.array(texts, object),
+        "bytes": np.array([b"\xff", b""], object),
+        "empty": np.zeros((0, 2), object),
     }
-    array = codec.decode(value, {})
-    assert array.dtype == object
-    assert [[text.decode() for text in row] for row in array] == texts
+    codec.write(tmp_path, "request", message)
+    found = codec.read(tmp_path, "request")
+    *plain, arrays = found["list"]
+    assert plain == [1, None, "text"]
+    np.testing.assert_array_equal(arrays["x"], message["list"][-1]["x"])
+    assert arrays["x"].dtype == message["list"][-1]["x"].dtype
+    assert found["names"] == {"shape": 0.5, "\0": [True]}
+    assert found["names"]["shape"].dtype == "float32"
+    assert found["texts"].dtype == object
+    decoded = [[text.decode() for text in row] for row in found["texts"]]
+    assert decoded == texts
+    assert found["bytes"].tolist() == [b"\xff", b""]
+    assert found["empty"].shape == (0, 2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool"])

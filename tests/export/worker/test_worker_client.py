@@ -1,4 +1,4 @@
-"""Scripts in processes of their own, and what these may use."""
+"""Modules in workers, and what these may use."""
 
 import contextlib
 import errno
@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 import keras_posenc
-from keras_posenc.export import processes
-from keras_posenc.export import worker_client as asking
-from keras_posenc.export.processes import (
-    Isolated,
-    IsolationError,
+from keras_posenc.export import check, worker_client
+from keras_posenc.export.worker_client import (
     Limits,
-    run_isolated,
+    Worker,
+    WorkerError,
+    run_in_worker,
 )
 from keras_posenc_worker.process import limit
 
@@ -44,24 +43,33 @@ def _path(tmp_path, monkeypatch):
         ("while True: pass", "worked for more than 1 s"),
         ("x = bytearray(10**9)", "needed more than 704 MiB of memory"),
         (
-            "print('x' * 10**6)",
+            "return 'x' * 10**6",
             r"failed \(OSError: \[Errno 27\] File too large\)",
         ),
         ("import time; time.sleep(99)", "did not answer within 1 s"),
         ("import ctypes; ctypes.string_at(0)", "was ended by SIGSEGV"),
         ("import os; os.abort()", "was ended by SIGABRT"),
-        ("raise SystemExit(3)", r"failed \(exit status 3, without an answer\)"),
+        (
+            "import os; os._exit(3)",
+            r"failed \(exit status 3, without an answer\)",
+        ),
+        ("import os; os._exit(0)", r"failed \(without an answer\)"),
+        # What is printed is no reason.
+        (
+            "print('done'); raise SystemExit(3)",
+            r"failed \(SystemExit: 3\)",
+        ),
         ("1 / 0", r"failed \(ZeroDivisionError: division by zero\)"),
     ],
 )
-@pytest.mark.parametrize("prepared", [None, []], ids=["spawned", "forked"])
-def test_limit(tmp_path, source, message, prepared):
+@pytest.mark.parametrize("prepare", [None, []], ids=["spawned", "forked"])
+def test_limit(tmp_path, source, message, prepare):
     script = tmp_path / "script.py"
     script.write_text(f"def prepare(): pass\ndef main():\n    {source}\n")
     timeout = 1 if "sleep" in source else 60
     limits = Limits(seconds=1, file=10**5, timeout=timeout)
-    with pytest.raises(IsolationError, match=message):
-        run_isolated(SCRIPT, limits=limits, prepared=prepared)
+    with pytest.raises(WorkerError, match=message):
+        run_in_worker(SCRIPT, limits=limits, prepare=prepare)
 
 
 def test_script_within_its_limits(tmp_path):
@@ -70,12 +78,12 @@ def test_script_within_its_limits(tmp_path):
         "import os\n"
         "def main(*words):\n"
         "    x = bytearray(10**8)\n"
-        "    print(words, os.environ['WORD'])\n"
+        "    print('no response')\n"
+        "    return [words, os.environ['WORD']]\n"
     )
-    assert (
-        run_isolated(SCRIPT, "a b", "é", limits=Limits(), WORD="kept")
-        == "('a b', 'é') kept\n"
-    )
+    with Worker(SCRIPT, environment={"WORD": "kept"}) as worker:
+        found = worker.run("a b", ["é"], 1, limits=Limits())
+    assert found == [["a b", ["é"], 1], "kept"]
 
 
 AHEAD = """
@@ -91,10 +99,10 @@ def prepare(size):
 
 
 def main():
-    print(found)
     began = time.process_time()
     while len(found) == 3 or time.process_time() - began < 0.3:
         pass
+    return found
 """
 
 
@@ -103,45 +111,45 @@ def test_preparation_has_no_limits_and_is_kept(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AHEAD)
     limits = Limits(memory=128 * 2**20, seconds=1)
-    with Isolated(SCRIPT) as process:
+    with Worker(SCRIPT) as process:
         process.prepare(1)
         process.prepare(256 * 2**20)
-        assert process.run(limits=limits) == f"[1, {256 * 2**20}]\n"
-    with Isolated(SCRIPT) as process:
+        assert process.run(limits=limits) == [1, 256 * 2**20]
+    with Worker(SCRIPT) as process:
         for _ in range(3):
             process.prepare(1)
-        with pytest.raises(IsolationError, match="worked for more than 1 s"):
+        with pytest.raises(WorkerError, match="worked for more than 1 s"):
             process.run(limits=limits)
 
 
 def test_preparation_within_limits_of_its_own(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AHEAD)
-    with Isolated(SCRIPT) as process:
+    with Worker(SCRIPT) as process:
         process.prepare(256 * 2**20, limits=Limits(memory=128 * 2**20))
         process._process.wait(60)
-        with pytest.raises(IsolationError, match="needed more than"):
+        with pytest.raises(WorkerError, match="needed more than"):
             process.run(limits=Limits())
-    with Isolated(SCRIPT) as process:  # which the run may raise
+    with Worker(SCRIPT) as process:  # which the run may raise
         process.prepare(1, limits=Limits(memory=128 * 2**20, seconds=1))
-        assert process.run(limits=Limits()) == "[1]\n"
+        assert process.run(limits=Limits()) == [1]
 
 
 def test_preparation_that_fails_is_told_by_the_run(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AHEAD)
-    with Isolated(SCRIPT) as process:
+    with Worker(SCRIPT) as process:
         process.prepare("7")
         process._process.wait(60)
         process.prepare(1)  # nobody listens any more
-        with pytest.raises(IsolationError, match=r"failed \(TypeError: "):
+        with pytest.raises(WorkerError, match=r"failed \(TypeError: "):
             process.run(limits=Limits())
 
 
 def test_process_ends_with_its_block(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import time\ndef prepare(): time.sleep(300)\n")
-    with Isolated(SCRIPT) as process:
+    with Worker(SCRIPT) as process:
         process.prepare()
     assert process._process.wait(0) == -signal.SIGKILL
 
@@ -153,29 +161,31 @@ def test_preparation_that_fails_on_windows(tmp_path, monkeypatch):
     def fail(order):
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    with Isolated(SCRIPT) as process:
-        # What a pipe that nobody reads raises there.
+    with Worker(SCRIPT) as process:
+        # What a pipe that is not read raises there.
         monkeypatch.setattr(
-            process._process, "input", types.SimpleNamespace(write=fail)
+            process, "_input", types.SimpleNamespace(write=fail)
         )
         process.prepare(1)
         monkeypatch.undo()
-        assert process.run(limits=Limits()) == "[]\n"
+        assert process.run(limits=Limits()) == []
 
 
 def test_preparation_that_crashes_leaves_no_core(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import resource\n"
-        "def prepare(): print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
-        "def main(): pass\n"
+        "found = []\n"
+        "def prepare():\n"
+        "    found.extend(resource.getrlimit(resource.RLIMIT_CORE))\n"
+        "def main(): return found[0]\n"
     )
     limits = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (limits[1], limits[1]))
     try:
-        with Isolated(SCRIPT) as process:
+        with Worker(SCRIPT) as process:
             process.prepare()
-            assert process.run(limits=Limits()) == "0\n"
+            assert process.run(limits=Limits()) == 0
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, limits)
 
@@ -183,10 +193,10 @@ def test_preparation_that_crashes_leaves_no_core(tmp_path):
 def test_order_that_is_never_read_leaves_no_pipe(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import time\ntime.sleep(300)\n")
-    with Isolated(SCRIPT) as process:
-        with pytest.raises(IsolationError, match="did not answer within 1 s"):
+    with Worker(SCRIPT) as process:
+        with pytest.raises(WorkerError, match="did not answer within 1 s"):
             process.run("longer than a pipe" * 10**5, limits=Limits(timeout=1))
-    assert process._process.input.closed
+    assert process._input.closed
 
 
 # The package without its layers, as Keras takes seconds to be imported.
@@ -198,11 +208,11 @@ package.__path__ = {list(keras_posenc.__path__)!r}
 """
 STARTS = """
 import signal, sys
-from keras_posenc.export.processes import Isolated
+from keras_posenc.export.worker_client import Worker
 
-process = Isolated(sys.argv[1])
+process = Worker(sys.argv[1])
 process.prepare()
-print("started", flush=True)
+print(process._process.pid, flush=True)
 signal.pause()
 """
 
@@ -216,8 +226,8 @@ def served(tmp_path):
         script.write_text(text)
 
         def run(*arguments):
-            return run_isolated(
-                SCRIPT, *arguments, limits=Limits(), prepared=[7]
+            return run_in_worker(
+                SCRIPT, *arguments, limits=Limits(), prepare=[7]
             )
 
         return run
@@ -232,22 +242,22 @@ def test_copies_share_the_preparation_and_nothing_else(served, tmp_path):
         "found = []\n"
         "def prepare(x): found.append((x, os.getpid()))\n"
         "def main():\n"
-        "    print(found, os.getppid(), os.getcwd(), os.environ['WORD'])\n"
         "    found.append(0)\n"
+        "    return found, os.getppid(), os.getcwd(), os.environ['WORD']\n"
     )
     with pytest.MonkeyPatch.context() as patch:
-        answers = []
+        outputs = []
         for word in ("one", "two"):
             (tmp_path / word).mkdir()
             patch.chdir(tmp_path / word)
             patch.setenv("WORD", word)
-            found, parent, folder, told = run().rsplit(" ", 3)
+            found, parent, folder, variable = run()
             assert folder == str(tmp_path / word)
-            assert told == f"{word}\n"
-            answers.append((found, parent))
-    one, two = answers
+            assert variable == word
+            outputs.append((found, parent))
+    one, two = outputs
     assert one == two
-    assert one[0] == f"[(7, {one[1]})]"
+    assert one[0] == [[7, one[1]], 0]
 
 
 def test_copy_of_this_process(tmp_path):
@@ -260,7 +270,7 @@ def test_copy_of_this_process(tmp_path):
         "    if what == 'fails': 1 / 0\n"
         "    if what == 'waits': signal.pause()\n"
         "    if what == 'ends': os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    print(found, os.environ['WORD'], os.getppid())\n"
+        "    return found, os.environ['WORD'], os.getppid()\n"
     )
     endings = {
         "fails": (60, "ZeroDivisionError"),
@@ -269,14 +279,15 @@ def test_copy_of_this_process(tmp_path):
     }
     for what, (timeout, message) in endings.items():
         with (
-            Isolated(SCRIPT, None, True) as process,
-            pytest.raises(IsolationError, match=message),
+            Worker(SCRIPT, is_fork=True) as process,
+            pytest.raises(WorkerError, match=message),
         ):
             process.run(what, limits=Limits(memory=2**40, timeout=timeout))
-    with Isolated(SCRIPT, None, True, WORD="kept") as process:
+    environment = {"WORD": "kept"}
+    with Worker(SCRIPT, is_fork=True, environment=environment) as process:
         process.prepare(7)
-        answer = process.run("answers", limits=Limits(memory=2**40))
-    assert answer.startswith(f"[7] kept {os.getpid()}")
+        found = process.run("returns", limits=Limits(memory=2**40))
+    assert found == [[7], "kept", os.getpid()]
     assert "WORD" not in os.environ
 
 
@@ -285,13 +296,13 @@ def test_what_is_read_once_is_read_anew(served, monkeypatch):
         "import os\n"
         "found = []\n"
         "def prepare(x): found.append(os.environ.get('TF_OF_A_TEST'))\n"
-        "def main(): print(found, os.getppid())\n"
+        "def main(): return [*found, os.getppid()]\n"
     )
     monkeypatch.delenv("TF_OF_A_TEST", raising=False)
     first = run()
-    assert first.startswith("[None] ")
+    assert first[0] is None
     monkeypatch.setenv("TF_OF_A_TEST", "1")
-    assert run().startswith("['1'] ")
+    assert run()[0] == "1"
     monkeypatch.delenv("TF_OF_A_TEST")
     assert run() == first  # by the same server
 
@@ -303,33 +314,38 @@ def test_error_of_one_caller_ends_no_other_copy(tmp_path, monkeypatch):
     def fail(*arguments):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    with Isolated(SCRIPT, [7]) as process:
-        monkeypatch.setattr(processes.socket, "send_fds", fail)
+    with Worker(SCRIPT, prepare=[7]) as process:
+        monkeypatch.setattr(worker_client.socket, "send_fds", fail)
         with pytest.raises(OSError, match="Too many open files"):
-            Isolated(SCRIPT, [7])
+            Worker(SCRIPT, prepare=[7])
         assert process.run(limits=Limits())
 
 
 @pytest.fixture
-def ask(request, tmp_path):
-    """A function: -> a copy of a server that has prepared what was given."""
+def fork(request, tmp_path):
+    """A function: -> a fork of a server that has prepared what was given."""
     script = tmp_path / "script.py"
     script.write_text(f"{request.param}\ndef main(): pass\n")
     with contextlib.ExitStack() as stack:
-        server = processes._ForkServer(SCRIPT, (), {})
+        server = worker_client._ForkServer(SCRIPT, (), {})
         stack.callback(server.end)
 
-        def ask():
+        def fork():
             out = stack.enter_context((tmp_path / "out").open("wb"))
-            process = server.fork([out, out])
-            stack.callback(process.end)
-            return process
+            reader, writer = os.pipe()
+            stdin = stack.enter_context(open(writer, "wb", buffering=0))
+            with open(reader, "rb") as given:
+                files = [given.fileno(), out.fileno(), out.fileno()]
+                process = server.fork(files, stdin)
+            stack.callback(process.close)
+            stack.callback(process.kill)
+            return process, stdin
 
-        yield ask
+        yield fork
 
 
-def answer(process):
-    process.input.write(b'["main", [], {}]\n')
+def status_of(process, stdin):
+    stdin.write(b'["main", [], {}]\n')
     return process.wait(20)
 
 
@@ -356,21 +372,22 @@ def prepare():
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "fork",
     [ROOM_FOR_ONE, ONE_PROCESS_AT_A_TIME],
     ids=["files", "processes"],
     indirect=True,
 )
-def test_where_there_is_no_room_nobody_else_is_ended(ask):
-    first = ask()
-    assert first.wait(0.1) is None
-    assert ask().wait(20) == -signal.SIGKILL
-    assert answer(first) == 0
-    assert answer(ask()) == 0
+def test_where_there_is_no_room_no_other_is_ended(fork):
+    first = fork()
+    with pytest.raises(subprocess.TimeoutExpired):
+        first[0].wait(0.1)
+    assert fork()[0].wait(20) == -signal.SIGKILL
+    assert status_of(*first) == 0
+    assert status_of(*fork()) == 0
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "fork",
     [
         """
 import time
@@ -385,36 +402,36 @@ def prepare():
     time.sleep(0.5)
 """
     ],
-    ids=["asked"],
+    ids=["requested"],
     indirect=True,
 )
-def test_all_that_asked_before_a_server_ends_are_answered(ask):
-    asked = [ask() for _ in range(3)]
-    for process in asked:
-        assert answer(process) == 0
+def test_all_requests_before_a_server_ends_are_served(fork):
+    forks = [fork() for _ in range(3)]
+    for each in forks:
+        assert status_of(*each) == 0
 
 
 def test_preparation_that_fails_is_told_by_each_copy(served):
     run = served("def prepare(x): 1 / 0\ndef main(): prepare(7)\n")
     for _ in range(2):
-        with pytest.raises(IsolationError, match="ZeroDivisionError"):
+        with pytest.raises(WorkerError, match="ZeroDivisionError"):
             run()
 
 
 def test_who_is_asked_for_a_copy_may_have_ended(served):
     run = served(
-        "import os\ndef prepare(x): pass\ndef main(): print(os.getppid())\n"
+        "import os\ndef prepare(x): pass\ndef main(): return os.getppid()\n"
     )
-    first = int(run())
+    first = run()
     os.kill(first, signal.SIGKILL)
     while Path(f"/proc/{first}/stat").read_text().split()[2] != "Z":
         time.sleep(0.01)
-    assert int(run()) != first
+    assert run() != first
 
 
 def test_idle_process_is_ended(served, monkeypatch):
     """... long before its time is over, and none that works."""
-    monkeypatch.setattr(processes, "_IDLE", 1)
+    monkeypatch.setattr(worker_client, "_IDLE", 1)
     run = served(
         "import time, threading\n"
         "def prepare(x): pass\n"
@@ -423,7 +440,7 @@ def test_idle_process_is_ended(served, monkeypatch):
         "    end = time.monotonic() + 2\n"
         "    while time.monotonic() < end: pass\n"
     )
-    with pytest.raises(IsolationError, match="did nothing for 1 s"):
+    with pytest.raises(WorkerError, match="did nothing for 1 s"):
         run("waits")
     run("works")
 
@@ -440,9 +457,9 @@ def test_copies_end_with_who_started_them(tmp_path):
         "    time.sleep(300)\n"
     )
     start = (
-        PARTS + "from keras_posenc.export.processes import "
-        "Limits, run_isolated\n"
-        "run_isolated(sys.argv[1], limits=Limits(), prepared=[7])\n"
+        PARTS + "from keras_posenc.export.worker_client import "
+        "Limits, run_in_worker\n"
+        "run_in_worker(sys.argv[1], limits=Limits(), prepare=[7])\n"
     )
     with subprocess.Popen([sys.executable, "-c", start, SCRIPT]) as starter:
         while not (tmp_path / "server").exists():
@@ -457,19 +474,17 @@ def test_copies_end_with_who_started_them(tmp_path):
 
 
 def test_process_ends_with_who_started_it(tmp_path):
-    script, ended = tmp_path / "script.py", tmp_path / "ended"
-    script.write_text(
-        "import atexit, pathlib\n"
-        "def prepare():\n"
-        f"    atexit.register(pathlib.Path({str(ended)!r}).touch)\n"
-    )
+    """... whatever it does then."""
+    script = tmp_path / "script.py"
+    script.write_text("import time\ndef prepare(): time.sleep(300)\n")
     with subprocess.Popen(
         [sys.executable, "-c", PARTS + STARTS, SCRIPT], stdout=subprocess.PIPE
     ) as starter:
-        assert starter.stdout.readline() == b"started\n"
+        stat = Path("/proc", starter.stdout.readline().decode().strip(), "stat")
+        assert stat.exists()
         starter.kill()
     deadline = time.monotonic() + 60
-    while not ended.exists():
+    while stat.exists() and stat.read_text().split()[2] != "Z":
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -478,9 +493,9 @@ def test_signals_of_the_terminal_do_not_reach_a_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import os\n"
-        "def main(): print(os.getpgrp() == os.getsid(0) == os.getpid())\n"
+        "def main(): return os.getpgrp() == os.getsid(0) == os.getpid()\n"
     )
-    assert run_isolated(SCRIPT, limits=Limits()) == "True\n"
+    assert run_in_worker(SCRIPT, limits=Limits()) is True
 
 
 @pytest.mark.slow
@@ -493,20 +508,20 @@ def test_threads_of_a_large_machine_are_within_the_limits(
     script.write_text(
         "def main():\n"
         "    import tensorflow as tf\n"
-        "    print(int(tf.constant(7)))\n"
+        "    return int(tf.constant(7))\n"
     )
-    assert run_isolated(SCRIPT, limits=Limits(seconds=60)) == "7\n"
+    assert run_in_worker(SCRIPT, limits=Limits(seconds=60)) == 7
 
 
 def test_limits_need_no_resource_module(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
     limit({"CPU": 1})  # as on Windows: nothing happens
-    assert asking._peak_memory() == 0
+    assert check._peak_memory() == 0
 
 
 # ---- Callers of all kinds
 
-PROMPT = "import os\ndef prepare(x=0): pass\ndef main(): print(os.getcwd())\n"
+PROMPT = "import os\ndef prepare(x=0): pass\ndef main(): return os.getcwd()\n"
 
 
 @pytest.fixture
@@ -533,15 +548,15 @@ def copy():
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("prepared", [None, []], ids=["spawned", "forked"])
+@pytest.mark.parametrize("prepare", [None, []], ids=["spawned", "forked"])
 def test_copy_of_the_caller_has_the_pipe_too(
-    tmp_path, monkeypatch, copy, prepared
+    tmp_path, monkeypatch, copy, prepare
 ):
     """As those of multiprocessing have it, which live as long as they like."""
-    monkeypatch.setattr(processes, "_IDLE", 2)
+    monkeypatch.setattr(worker_client, "_IDLE", 2)
     script = tmp_path / "script.py"
     script.write_text(PROMPT)
-    with Isolated(SCRIPT, prepared) as process:
+    with Worker(SCRIPT, prepare=prepare) as process:
         copy(signal.pause)
         assert process.run(limits=Limits())
 
@@ -550,7 +565,7 @@ def test_copy_of_the_caller_has_the_pipe_too(
 def test_copy_of_the_caller_while_another_thread_begins(served, copy):
     run = served(PROMPT)
     run()
-    with processes._lock:
+    with worker_client._lock:
         pid = copy(run)
         assert os.waitpid(pid, 0)[1] == 0
     assert run()
@@ -569,11 +584,11 @@ def test_caller_with_a_thousand_files(served):
 
 
 def test_caller_whose_folder_was_removed(served, tmp_path, monkeypatch):
-    run = served("def prepare(x): pass\ndef main(): print('here')\n")
+    run = served("def prepare(x): pass\ndef main(): return 'here'\n")
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert run() == "here\n"
+    assert run() == "here"
 
 
 def test_caller_that_blocks_signals(served):
@@ -597,7 +612,7 @@ def test_copy_ends_with_the_process_that_it_is_of(served, tmp_path):
         "    os.kill(os.getppid(), signal.SIGKILL)\n"
         "    signal.pause()\n"
     )
-    with pytest.raises(IsolationError, match="was ended by SIGKILL"):
+    with pytest.raises(WorkerError, match="was ended by SIGKILL"):
         run()
     stat = Path("/proc", (tmp_path / "id").read_text(), "stat")
     deadline = time.monotonic() + 20
