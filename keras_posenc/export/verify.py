@@ -9,7 +9,9 @@ import keras
 
 from keras_posenc.export.check import verify_expectations
 from keras_posenc.export.errors import require_tensorflow_backend
-from keras_posenc.export.formats import litert_proof, onnx_proof
+from keras_posenc.export.formats.compare_conversion import (
+    compare_with_conversion,
+)
 from keras_posenc.export.formats.mediapipe import (
     packed_task,
     verify_in_mediapipe,
@@ -234,8 +236,7 @@ def verify(
         )
         if report.passed:
             step("Comparing it with a conversion of the model")
-            proof = {"litert": litert_proof, "onnx": onnx_proof}[kind]
-            altered, rewritten, folded = proof.compare_with_conversion(
+            altered, rewritten, folded = compare_with_conversion(
                 expectations, inspection
             )
             report = dataclasses.replace(

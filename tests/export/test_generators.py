@@ -1,5 +1,6 @@
 """Generators as files: what they choose is what their model would choose."""
 
+import importlib
 import json
 
 import keras
@@ -7,11 +8,10 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.export.formats import litert_proof as proof
 from keras_posenc.export.probes.compare import retrace_of, settled
 from keras_posenc.export.probes.run_model import Memory, answers_of
 from keras_posenc.export.signatures.serving import resolve_serving_signatures
-from keras_posenc_worker.comparing import onnx_comparison
+from keras_posenc_worker import compare_files
 from tests.generation.toy import SIZES, shaken, swapped, twins
 
 pytestmark = pytest.mark.tensorflow
@@ -97,8 +97,9 @@ def otherwise(answers, pair):
 def test_a_file_that_chose_otherwise(tmp_path, monkeypatch):
     """It is told where it was a tie, and fails by its ids where it was none."""
     # Its answers are judged here: of other weights it was never the file.
+    module = importlib.import_module("keras_posenc.export.verify")
     monkeypatch.setattr(
-        proof, "compare_with_conversion", lambda *_: ([], [], [])
+        module, "compare_with_conversion", lambda *_: ([], [], [])
     )
     path = tmp_path / "generator.tflite"
     made = generator(min_length=3)
@@ -191,16 +192,21 @@ def test_what_differs_in_a_loop_of_onnx(onnx, translator, tmp_path, capsys):
     """A number, an operator, a weight, what is read: each is found."""
     _, artifact = translator
     original = onnx.load(artifact.path)
-    weights = [
-        each.name for each in original.graph.initializer if "/" in each.name
-    ]
+    weights = {
+        each.name: onnx.numpy_helper.to_array(each)
+        for each in original.graph.initializer
+        if "/" in each.name
+    }
+    values = tmp_path / "weights.npz"
+    np.savez(values, **{f"weights/{key}": x for key, x in weights.items()})
+    options = json.dumps({"kind": "onnx", "is_static": False})
 
     def compared(change):
         message = onnx.ModelProto.FromString(original.SerializeToString())
         change(message.graph)
         path = tmp_path / "changed.onnx"
         onnx.save(message, path)
-        onnx_comparison.main(str(artifact.path), str(path), json.dumps(weights))
+        compare_files.main(str(artifact.path), str(path), str(values), options)
         found = json.loads(capsys.readouterr().out)
         return {key for key, value in found.items() if value}
 

@@ -361,7 +361,7 @@ def judge(kind, path, expected, contents, unseen):
 
     import keras_posenc as kp
     from keras_posenc.export.check import verify_expectations
-    from keras_posenc.export.formats import litert_proof
+    from keras_posenc.export.formats.compare_conversion import run_comparison
     from keras_posenc.export.inspect import inspect_safe
     from keras_posenc_worker import read_keras
 
@@ -389,12 +389,15 @@ def judge(kind, path, expected, contents, unseen):
             contents=contents[kind] and (lambda: contents[kind]),
         )
         if kind == "litert" and report.passed:  # with the file that it was
-            differs = litert_proof.compare_with(
+            names = [each.name for each in expected.signatures]
+            differs = run_comparison(
                 path.parents[1] / "litert.tflite",
                 path,
-                [each.name for each in expected.signatures],
-                False,
                 path.parents[1] / "weights.npz",
+                kind=kind,
+                names=names,
+                are_all={*names} == {*found.signatures},
+                is_static=False,
             )
             altered = [*differs["weights"], *differs["constants"]]
             altered += [differs["graph"]] if differs["graph"] else []
@@ -491,11 +494,11 @@ def main():
 
         from keras_posenc.export import inspect as inspection
         from keras_posenc.export import worker_client as asking
-        from keras_posenc.export.formats import onnx_proof as file_comparison
+        from keras_posenc.export.formats import compare_conversion
 
         asking._TIMES = 1
         gc.freeze()
-        for module in (inspection, asking, file_comparison):
+        for module in (inspection, asking, compare_conversion):
             module.run_isolated = run_here
         known = pickle.loads((folder / "expected.pickle").read_bytes())
         names = dict(zip(KINDS, ("", ".tflite", ".keras"), strict=True))
