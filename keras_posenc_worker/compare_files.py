@@ -4,10 +4,9 @@ Self-contained, in a process of its own: the file may come from anywhere. It is
 parsed here, and not run.
 """
 
-import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras_posenc_worker.fingerprint import (
@@ -36,58 +35,40 @@ def main(reference: str, artifact: str, weights: str, options: str) -> None:
         artifact: The path of the file to judge.
         weights: The path of an npz file of the model's weights, by their names
             after `PREFIX`.
-        options: JSON of `kind`, "litert" or "onnx"; of `is_static`, as for
-            `compare`; and for LiteRT of `names`, the signatures to compare, and
-            `are_all`, whether the artifact has no others.
+        options: JSON of `kind`, "litert" or "onnx", and for LiteRT of the
+            arguments of `read_litert`.
     """
     import numpy as np
 
+    paths = reference, artifact
     given = json.loads(options)
     writer = ""
-    if given["kind"] == "onnx":
-        (one, ours), (other, theirs) = map(read_onnx, (reference, artifact))
+    if given.pop("kind") == "onnx":
+        (one, ours), (other, theirs) = map(read_onnx, paths)
         writer = ", ".join(
             f"{name} {version}".strip()
             for name, version in theirs.items()
             if ours.get(name) != version
         )
     else:
-        one, other = (
-            read_litert(
-                path, given["names"], given["are_all"], given["is_static"]
-            )
-            for path in (reference, artifact)
-        )
-
-    @functools.cache
-    def values() -> dict[str, Any]:
-        with np.load(weights, allow_pickle=False) as found:
-            return {
-                name.removeprefix(PREFIX): value
-                for name, value in found.items()
-            }
-
-    found = compare(
-        fingerprint(one), fingerprint(other), values, given["is_static"]
-    )
+        one, other = (read_litert(path, **given) for path in paths)
+    with np.load(weights, allow_pickle=False) as file:
+        values = {
+            name.removeprefix(PREFIX): value for name, value in file.items()
+        }
+    found = compare(fingerprint(one), fingerprint(other), values)
     print(json.dumps({**found, "writer": writer[:_SHOWN]}))
 
 
 def compare(
-    one: Fingerprint,
-    other: Fingerprint,
-    weights: Callable[[], Mapping[str, Any]],
-    is_static: bool,
+    one: Fingerprint, other: Fingerprint, weights: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns in what an artifact differs from a reference.
 
     Args:
         one: The reference.
         other: The artifact.
-        weights: Reads the model's weights, by their names. It is called only
-            where something differs.
-        is_static: Whether ranges of activations were measured, on inputs that
-            the artifact's maker alone knows.
+        weights: The model's weights, by their names.
 
     Returns:
         `graph`: another structure, in words, or None. Of one nothing is
@@ -103,14 +84,14 @@ def compare(
     graph = _difference(one, other)
     if graph is None:
         for (place, a), (_, b) in zip(one.numbers, other.numbers, strict=True):
-            if difference := _compare(place, a, b, weights, is_static):
+            if difference := _compare(place, a, b, weights):
                 key, words = difference
                 found[key].add(words)
     else:
-        for name, value in weights().items():
-            if value.size and not _has(one, value, is_static):
+        for name, value in weights.items():
+            if value.size and not _has(one, value):
                 found["folded"].add(name)
-            elif value.size and not _has(other, value, is_static):
+            elif value.size and not _has(other, value):
                 found["weights"].add(name)
     return {"graph": graph, **{key: sorted(x) for key, x in found.items()}}
 
@@ -129,11 +110,7 @@ def _difference(one: Fingerprint, other: Fingerprint) -> str | None:
 
 
 def _compare(
-    place: str,
-    one: Any,
-    other: Any,
-    weights: Callable[[], Mapping[str, Any]],
-    is_static: bool,
+    place: str, one: Any, other: Any, weights: Mapping[str, Any]
 ) -> tuple[str, str] | None:
     """Compares what two files have in a place: constants, or settings.
 
@@ -152,9 +129,9 @@ def _compare(
     if is_scaled_alike and _is_equal(one.array, other.array):
         return None
     words = describe_difference(place, one.array, other.array)
-    sources = dict(_sources(one, weights(), is_static))
-    if is_static and _is_rounded(one) and _is_rounded(other):
-        if any(_is_rounding_of(x, other, True) for x in sources.values()):
+    sources = dict(_sources(one, weights))
+    if one.is_measured and _is_rounded(one) and _is_rounded(other):
+        if any(_is_rounding_of(x, other) for x in sources.values()):
             return None
         if not sources and _is_near(one, other):  # of several weights
             return None
@@ -166,7 +143,7 @@ def _compare(
 
 
 def _sources(
-    constant: Constant, weights: Mapping[str, Any], is_static: bool
+    constant: Constant, weights: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     """The weights that a constant is, and how they lie in it."""
     if constant.name in weights:
@@ -174,15 +151,15 @@ def _sources(
         return
     for name, value in weights.items():
         for laid in _layouts(value):
-            if _is_of(laid, constant, is_static):
+            if _is_of(laid, constant):
                 yield name, laid.reshape(constant.array.shape)
                 break
 
 
-def _has(found: Fingerprint, value: Any, is_static: bool) -> bool:
+def _has(found: Fingerprint, value: Any) -> bool:
     """Whether a file's outputs come from a weight."""
     return any(
-        _is_of(laid, constant, is_static)
+        _is_of(laid, constant)
         for laid in _layouts(value)
         for _, constant in found.numbers
         if isinstance(constant, Constant)
@@ -265,7 +242,7 @@ def _layouts(array: Any) -> Iterator[Any]:
         yield np.ascontiguousarray(array.transpose(order))
 
 
-def _is_of(value: Any, constant: Constant, is_static: bool) -> bool:
+def _is_of(value: Any, constant: Constant) -> bool:
     """Whether a constant is a weight, exactly or correctly rounded."""
     import numpy as np
 
@@ -273,7 +250,7 @@ def _is_of(value: Any, constant: Constant, is_static: bool) -> bool:
         return False
     value = value.reshape(constant.array.shape)
     if _is_rounded(constant) and value.dtype.kind == "f":
-        return _is_rounding_of(value, constant, is_static)
+        return _is_rounding_of(value, constant)
     if constant.array.dtype == "float16":
         with np.errstate(over="ignore"):
             value = value.astype("float16")
@@ -304,7 +281,7 @@ def _by_channel(constant: Constant, values: list[Any]) -> Any:
     return np.reshape(np.asarray(values, "float64"), shape)
 
 
-def _is_rounding_of(value: Any, constant: Constant, is_static: bool) -> bool:
+def _is_rounding_of(value: Any, constant: Constant) -> bool:
     """Whether integers are a weight, quantized by a correct scale.
 
     A scale is right that the largest number of its channel, or of all, comes
@@ -322,7 +299,7 @@ def _is_rounding_of(value: Any, constant: Constant, is_static: bool) -> bool:
     value = value.astype("float64")
     limits = np.iinfo(constant.array.dtype)
     is_measured = (
-        is_static
+        constant.is_measured
         and constant.array.dtype == "int8"
         and len(constant.scale) == 1
     )

@@ -40,6 +40,7 @@ class Constant:
         scale: Of integers that are rounded real numbers, one or one a channel.
         zero: The integers that mean 0, as many.
         axis: The axis of the channels.
+        is_measured: Whether scales were measured on inputs that are not known.
     """
 
     array: Any
@@ -48,6 +49,7 @@ class Constant:
     scale: list[float] = dataclasses.field(default_factory=list)
     zero: list[int] = dataclasses.field(default_factory=list)
     axis: int = 0
+    is_measured: bool = False
 
 
 class Tensor(NamedTuple):

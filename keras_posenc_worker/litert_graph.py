@@ -224,7 +224,9 @@ class _File:
         with contextlib.suppress(TypeError, ValueError):  # such as strings
             array = array.view(self._types[tensor.type].lower())
             array = array.reshape(_list(tensor.shape))
-        constant = Constant(array, "", facts, *_scale(tensor))
+        constant = Constant(
+            array, "", facts, *_scale(tensor), is_measured=self._is_static
+        )
         if kind == "state":
             return Tensor(constant)
         return Tensor(Node(kind, facts, settings, {"default": constant}))

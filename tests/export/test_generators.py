@@ -199,7 +199,7 @@ def test_what_differs_in_a_loop_of_onnx(onnx, translator, tmp_path, capsys):
     }
     values = tmp_path / "weights.npz"
     np.savez(values, **{f"weights/{key}": x for key, x in weights.items()})
-    options = json.dumps({"kind": "onnx", "is_static": False})
+    options = json.dumps({"kind": "onnx"})
 
     def compared(change):
         message = onnx.ModelProto.FromString(original.SerializeToString())

@@ -66,6 +66,13 @@ def compare_with_conversion(
     names = {each.name for each in signatures}
     others = _others(signatures, inspection)
     is_static = expectations.quantization == "int8-static"
+    options: dict[str, Any] = {"kind": kind}
+    if kind == "litert":
+        options |= {
+            "names": sorted(names),
+            "are_all": names == {*inspection.signatures},
+            "is_static": is_static,
+        }
     with working_folder() as folder, writing_to(folder.parent):
         reference, weights = folder / "reference", folder / "weights.npz"
         # What the converter makes of one signature depends on the others.
@@ -81,15 +88,7 @@ def compare_with_conversion(
             if filecmp.cmp(reference, inspection.path, shallow=False):
                 return [], [], []
             np.savez(weights, allow_pickle=False, **_weights(signatures))
-            found = run_comparison(
-                reference,
-                inspection.path,
-                weights,
-                kind=kind,
-                names=sorted(names),
-                are_all=names == {*inspection.signatures},
-                is_static=is_static,
-            )
+            found = run_comparison(reference, inspection.path, weights, options)
             if found["graph"] is None:
                 break
     altered, rewritten = [], []
@@ -121,15 +120,15 @@ def compare_with_conversion(
 
 
 def run_comparison(
-    reference: Path, artifact: Path, weights: Path, **options: Any
+    reference: Path, artifact: Path, weights: Path, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Runs `keras_posenc_worker.compare_files` in an isolated process.
 
     Args:
         reference: The file that the model becomes here.
         artifact: The file to judge.
-        weights: The model's weights, as `compare_files.main` takes them.
-        **options: Its options.
+        weights: The model's weights, as its `main` takes them.
+        options: Its options.
 
     Returns:
         What it prints.

@@ -394,10 +394,12 @@ def judge(kind, path, expected, contents, unseen):
                 path.parents[1] / "litert.tflite",
                 path,
                 path.parents[1] / "weights.npz",
-                kind=kind,
-                names=names,
-                are_all={*names} == {*found.signatures},
-                is_static=False,
+                {
+                    "kind": kind,
+                    "names": names,
+                    "are_all": {*names} == {*found.signatures},
+                    "is_static": False,
+                },
             )
             altered = [*differs["weights"], *differs["constants"]]
             altered += [differs["graph"]] if differs["graph"] else []

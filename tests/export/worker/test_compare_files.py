@@ -85,12 +85,14 @@ def compare(weights, capsys):
 
     def run(reference, artifact, mode=None, weights=weights):
         is_onnx = str(reference).endswith(".onnx")
-        options = {
-            "kind": "onnx" if is_onnx else "litert",
-            "names": ["serving_default"],
-            "are_all": True,
-            "is_static": mode == "int8-static",
-        }
+        options = {"kind": "onnx"}
+        if not is_onnx:
+            options = {
+                "kind": "litert",
+                "names": ["serving_default"],
+                "are_all": True,
+                "is_static": mode == "int8-static",
+            }
         compare_files.main(
             str(reference), str(artifact), str(weights), json.dumps(options)
         )
@@ -908,7 +910,7 @@ def unnoticed(path, variants, read):
         other.write_bytes(content)
         try:
             found = compare_files.compare(
-                original, fingerprint(read(str(other))), dict, False
+                original, fingerprint(read(str(other))), {}
             )
         except Exception:  # it cannot be read, and does not pass either
             found = {"graph": "none"}
