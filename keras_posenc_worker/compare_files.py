@@ -97,7 +97,7 @@ def compare(
 
 
 def _difference(one: Fingerprint, other: Fingerprint) -> str | None:
-    """The first difference in what two files consist of, in words."""
+    """Returns the first difference in what two files consist of, in words."""
     for wanted, found in itertools.zip_longest(
         one.tokens, other.tokens, fillvalue=("the end", "")
     ):
@@ -145,7 +145,7 @@ def _compare(
 def _sources(
     constant: Constant, weights: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
-    """The weights that a constant is, and how they lie in it."""
+    """Yields the weights that a constant is, and how they lie in it."""
     if constant.name in weights:
         yield constant.name, weights[constant.name]
         return
@@ -157,7 +157,7 @@ def _sources(
 
 
 def _has(found: Fingerprint, value: Any) -> bool:
-    """Whether a file's outputs come from a weight."""
+    """Returns whether a file's outputs come from a weight."""
     return any(
         _is_of(laid, constant)
         for laid in _layouts(value)
@@ -202,7 +202,7 @@ def describe_difference(place: str, one: Any, other: Any) -> str:
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    """Whether two arrays are the same, bit by bit."""
+    """Returns whether two arrays are the same, bit by bit."""
     import numpy as np
 
     if one.dtype != other.dtype or one.shape != other.shape:
@@ -216,7 +216,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def _is_rounding(one: Any, other: Any) -> bool:
-    """Whether two arrays may differ by other processors' rounding alone."""
+    """Returns whether another processor's rounding may be all that differs."""
     import numpy as np
 
     kinds = [(each.dtype, each.shape) for each in (one, other)]
@@ -234,7 +234,7 @@ def _is_rounding(one: Any, other: Any) -> bool:
 
 
 def _layouts(array: Any) -> Iterator[Any]:
-    """A weight with its axes in each order, as a converter may lay them."""
+    """Yields a weight with its axes in each order that a file may have."""
     import numpy as np
 
     orders = itertools.permutations(range(array.ndim))
@@ -243,7 +243,7 @@ def _layouts(array: Any) -> Iterator[Any]:
 
 
 def _is_of(value: Any, constant: Constant) -> bool:
-    """Whether a constant is a weight, exactly or correctly rounded."""
+    """Returns whether a constant is a weight, exactly or correctly rounded."""
     import numpy as np
 
     if value.size != constant.array.size:
@@ -258,12 +258,12 @@ def _is_of(value: Any, constant: Constant) -> bool:
 
 
 def _is_rounded(constant: Constant) -> bool:
-    """Whether these are integers that mean real numbers."""
+    """Returns whether these are integers that mean real numbers."""
     return len(constant.scale) > 0 and constant.array.dtype.kind == "i"
 
 
 def _is_whole(constant: Constant) -> bool:
-    """Whether it has as many scales as it needs."""
+    """Returns whether it has as many scales as it needs."""
     count, shape = len(constant.scale), constant.array.shape
     return len(constant.zero) == count and (
         count == 1
@@ -272,7 +272,7 @@ def _is_whole(constant: Constant) -> bool:
 
 
 def _by_channel(constant: Constant, values: list[Any]) -> Any:
-    """Values, one or one for each channel, laid out for the array."""
+    """Returns values, one or one for each channel, laid out for the array."""
     import numpy as np
 
     shape = [1] * constant.array.ndim
@@ -282,7 +282,7 @@ def _by_channel(constant: Constant, values: list[Any]) -> Any:
 
 
 def _is_rounding_of(value: Any, constant: Constant) -> bool:
-    """Whether integers are a weight, quantized by a correct scale.
+    """Returns whether integers are a weight, quantized by a correct scale.
 
     A scale is right that the largest number of its channel, or of all, comes
     from. Where it was measured, on some rows of a table or on what comes in,
@@ -327,7 +327,7 @@ def _is_rounding_of(value: Any, constant: Constant) -> bool:
 
 
 def _is_near(one: Constant, other: Constant) -> bool:
-    """Whether integers of two scales may mean the same numbers."""
+    """Returns whether integers of two scales may mean the same numbers."""
     import numpy as np
 
     if one.array.shape != other.array.shape or not (

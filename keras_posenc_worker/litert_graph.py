@@ -121,7 +121,7 @@ class _File:
     def _parts(
         self, index: int, inputs: list[Any], outputs: list[Any]
     ) -> dict[str, Part]:
-        """What a graph consists of, by pairs of labels and tensors' indices.
+        """Returns the parts of a graph from pairs of label and tensor index.
 
         Operators that change what others read are visited in their order.
         """
@@ -232,7 +232,7 @@ class _File:
         return Tensor(Node(kind, facts, settings, {"default": constant}))
 
     def _described(self, tensor: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What must be equal of a tensor, and what counts as a number."""
+        """Returns the facts and the settings of a tensor, as of a node."""
         facts = {
             name: _plain(value) or None  # an empty shape may be left out
             for name, value in vars(tensor).items()
@@ -274,7 +274,7 @@ class _File:
 
 
 def _scale(tensor: Any) -> tuple[list[float], list[int], int]:
-    """The scales of a tensor's integers, their zeros, and the axis of both."""
+    """Returns the scales of a tensor's integers, their zeros, and the axis."""
     found = tensor.quantization
     if found is None or found.scale is None:
         return [], [], 0
@@ -283,7 +283,7 @@ def _scale(tensor: Any) -> tuple[list[float], list[int], int]:
 
 
 def _plain(value: Any) -> Any:
-    """A value that can be compared and shown, without objects and arrays."""
+    """Returns a value without objects and arrays, to compare and to show."""
     if hasattr(value, "__dict__"):
         return {key: _plain(each) for key, each in vars(value).items()}
     if isinstance(value, list):
@@ -292,5 +292,5 @@ def _plain(value: Any) -> Any:
 
 
 def _list(values: Any) -> list[Any]:
-    """A list, whatever the format has for it."""
+    """Returns a list, whatever the format has for it."""
     return [] if values is None else [*_plain(values)]

@@ -121,7 +121,7 @@ def _operator(
 
 
 def _type(value: Any, sizes: dict[str, str] | None) -> Any:
-    """The type of an input or output, without the names of its sizes.
+    """Returns the type of an input or output, without the names of its sizes.
 
     Args:
         value: A `ValueInfoProto`.
@@ -143,7 +143,7 @@ def _type(value: Any, sizes: dict[str, str] | None) -> Any:
 
 
 def _rest(message: Any, known: Collection[str]) -> dict[str, str]:
-    """The fields of a message but for those that are known, as text."""
+    """Returns the fields of a message but for those that are known, as text."""
     return {
         field.name: str(value)
         for field, value in message.ListFields()
@@ -152,7 +152,7 @@ def _rest(message: Any, known: Collection[str]) -> dict[str, str]:
 
 
 def _domain(message: Any) -> str:
-    """The name that the standard has for a domain."""
+    """Returns the name that the standard has for a domain."""
     return "" if message.domain == "ai.onnx" else str(message.domain)
 
 

@@ -193,7 +193,7 @@ def _convert(
 def _others(
     signatures: Sequence[Signature], inspection: Inspection
 ) -> list[Signature]:
-    """The file's other signatures, as far as they take what these do.
+    """Returns the file's other signatures, as far as they take what these do.
 
     Whatever they are in the file: of one model the converter writes a signature
     otherwise where another one shares its constants. Nothing is known to
@@ -220,7 +220,7 @@ def _others(
 
 
 def _weights(signatures: Sequence[Signature]) -> dict[str, Any]:
-    """The models' weights, by their paths."""
+    """Returns the models' weights, by their paths."""
     variables = {
         id(variable): variable
         for signature in signatures
@@ -236,6 +236,6 @@ def _weights(signatures: Sequence[Signature]) -> dict[str, Any]:
 
 
 def some(words: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+    """Returns the first few, and how many more there are."""
     more = len(words) - _NAMED
     return ", ".join(words[:_NAMED]) + f", and {more} more" * (more > 0)
