@@ -193,7 +193,7 @@ soak: $(VENV)/.installed ## Ask served exports of each format 20 000 times; SOAK
 fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
 	$(VENV)/bin/python tests/export/inspection/fuzz.py --count 10000
 
-mutants: $(VENV)/.installed ## Put 60 faults in, and see whether tests find them
+mutants: $(VENV)/.installed ## Put 66 faults in, and see whether tests find them
 	$(VENV)/bin/python tests/mutants.py $(MUTANTS)
 
 dist: $(VENV)/.installed ## Build wheel and sdist of the last commit, and check them

@@ -511,6 +511,30 @@ VERIFICATION = [
         "export/worker/test_run.py::test_keras_and_the_package_cannot_be_imported",
     ),
     Mutant(
+        "../keras_posenc_worker/fingerprint.py",
+        "two operators of a kind are taken for one",
+        'source.kind + number * (number != " 1")',
+        "source.kind",
+        "export/worker/test_compare_files.py"
+        "::test_numbers_that_onnx_draws_once",
+    ),
+    Mutant(
+        "../keras_posenc_worker/litert_graph.py",
+        "operators on a state may run in any order",
+        "or any(map(self._is_state, read))",
+        "or not read",
+        "export/worker/test_compare_files.py"
+        "::test_order_of_operators_that_change_what_others_read",
+    ),
+    Mutant(
+        "../keras_posenc_worker/compare_files.py",
+        "a constant may differ by far more than rounding",
+        "_ROUNDING = 4 ",
+        "_ROUNDING = 4096 ",
+        "export/worker/test_compare_files.py"
+        "::test_what_another_processor_folds_is_named",
+    ),
+    Mutant(
         "export/probes/tolerance.py",
         "a weight's rounding is taken for as large as the weight",
         "half_step = largest / 127 / 2",

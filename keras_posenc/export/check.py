@@ -349,22 +349,19 @@ _TIMEOUT = 600  # seconds by the clock, on a machine however busy
 _PROGRAM_SECONDS = 60  # for XLA, to compile one
 
 
-def limits_of(
-    expectations: Expectations | None, inspection: Inspection
-) -> Limits:
-    """What an artifact's worker may use, by what the model itself used.
+def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
+    """Returns a worker's limits, by what the model itself used.
 
-    Without expectations, until there are some: to load it.
+    Without a reference, until there is one: to load it.
     """
     sizes = [
         value.nbytes
-        for case in (expectations.cases if expectations else [])
-        for value in (*case.inputs.values(), *case.answers.values())
+        for probe in (reference.probes if reference else [])
+        for value in (*probe.inputs.values(), *probe.outputs.values())
     ]
-    seconds = expectations.seconds if expectations else 0.0
+    seconds = reference.seconds if reference else 0.0
     programs = sum(
-        len(each.asked)
-        for each in (expectations.signatures if expectations else [])
+        len(each.asked) for each in (reference.signatures if reference else [])
     )
     # A SavedModel is loaded twice: as servers do, and as Python does.
     is_twice = inspection.kind == "saved_model"

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.export.formats import litert_proof as proof
+from keras_posenc.export.formats import litert
 from keras_posenc.export.probes.compare import resolve_ties, retrace_of
 from keras_posenc.export.probes.reference import Memory, runner_of
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
-from keras_posenc_worker.comparing import onnx_comparison
+from keras_posenc_worker import compare_files
 from tests.generation.toy import SIZES, shaken, swapped, twins
 
 pytestmark = pytest.mark.tensorflow
@@ -96,7 +96,7 @@ def test_a_file_that_chose_otherwise(tmp_path, monkeypatch):
     """It is told where it was a tie, and fails by its ids where it was none."""
     # Its answers are judged here: of other weights it was never the file.
     monkeypatch.setattr(
-        proof, "compare_with_conversion", lambda *_: ([], [], [])
+        litert, "compare_with_conversion", lambda *_: ([], [], [])
     )
     path = tmp_path / "generator.tflite"
     made = generator(min_length=3)
@@ -190,16 +190,23 @@ def test_what_differs_in_a_loop_of_onnx(onnx, translator, tmp_path):
     """A number, an operator, a weight, what is read: each is found."""
     _, artifact = translator
     original = onnx.load(artifact.path)
-    weights = [
-        each.name for each in original.graph.initializer if "/" in each.name
-    ]
+    weights = {
+        each.name: onnx.numpy_helper.to_array(each)
+        for each in original.graph.initializer
+        if "/" in each.name
+    }
+    values = tmp_path / "weights.npz"
+    np.savez(values, **{f"weights/{key}": x for key, x in weights.items()})
+    options = {"kind": "onnx"}
 
     def compared(change):
         message = onnx.ModelProto.FromString(original.SerializeToString())
         change(message.graph)
         path = tmp_path / "changed.onnx"
         onnx.save(message, path)
-        found = onnx_comparison.main(str(artifact.path), str(path), weights)
+        found = compare_files.main(
+            str(artifact.path), str(path), str(values), options
+        )
         return {key for key, value in found.items() if value}
 
     def loop(graph):

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 import keras
 
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.formats import litert_proof
+from keras_posenc.export.formats.compare_conversion import (
+    compare_with_conversion,
+)
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
     check_quantization,
@@ -116,7 +118,7 @@ class LiteRT(Format):
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
         """Compares the file with what the model becomes when converted."""
-        return litert_proof.compare_with_conversion(reference, found)
+        return compare_with_conversion(reference, found)
 
     def run_further(
         self, path: Path, reference: Reference, step: Step

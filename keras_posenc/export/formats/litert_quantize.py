@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.from_model import of_one_row
@@ -92,6 +93,29 @@ def check_quantization(
                 f"batches. Received: {len(shapes_given)} shapes"
             )
     return batches
+
+
+def calibration_of(reference: Reference) -> Mapping[str, list[Inputs]]:
+    """Returns one batch of finite numbers for each signature.
+
+    Raises:
+        ExportError: There is none.
+    """
+    found = {}
+    for case in sorted(reference.usual, key=lambda probe: probe.is_sample):
+        arrays = (*case.inputs.values(), *case.answers.values())
+        if all(
+            array.size and np.all(np.isfinite(array.astype("float64")))
+            for array in arrays
+        ):
+            found[case.signature] = [case.inputs]
+    for signature in reference.signatures:
+        if signature.name not in found:
+            raise ExportError(
+                f"there is no batch of finite numbers to calibrate signature "
+                f"'{signature.name}' with"
+            )
+    return found
 
 
 def refuse_loops(signatures: Sequence[Signature]) -> None:

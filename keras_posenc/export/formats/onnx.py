@@ -6,7 +6,9 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_posenc.export.formats import onnx_proof
+from keras_posenc.export.formats.compare_conversion import (
+    compare_with_conversion,
+)
 from keras_posenc.export.formats.onnx_convert import (
     convert,
     with_distinct_names,
@@ -56,4 +58,4 @@ class Onnx(Format):
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
         """Compares the file with what the model becomes when converted."""
-        return onnx_proof.compare_with_conversion(reference, found)
+        return compare_with_conversion(reference, found)

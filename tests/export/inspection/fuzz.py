@@ -360,9 +360,9 @@ def judge(kind, path, expected, contents, unseen):
     import numpy as np
 
     import keras_posenc as kp
-    from keras_posenc.export import worker_client as asking
-    from keras_posenc.export.check import check, check_signatures
-    from keras_posenc.export.formats import litert_proof
+    from keras_posenc.export import worker_client
+    from keras_posenc.export.check import check, check_signatures, limits_of
+    from keras_posenc.export.formats.compare_conversion import run_comparison
     from keras_posenc.export.formats.saved_model import SavedModel
     from keras_posenc.export.inspect import inspect_safe
     from keras_posenc_worker import read_keras
@@ -386,15 +386,14 @@ def judge(kind, path, expected, contents, unseen):
     try:
         found = inspect_safe(path)
         check_signatures(expected.signatures, found)
-        response, outputs = asking.ask(
+        response = worker_client.run_model(
             kind,
             path,
-            expected.probes,
-            asking.limits_of(expected, found),
-            None,
+            [(each.signature, each.inputs) for each in expected.probes],
+            limits_of(expected, found),
             by_python=True,
         )
-        report = check(expected, found, response, outputs)
+        report = check(expected, found, response)
         if kind == "saved_model":
             altered, rewritten, _ = SavedModel().compare_contents(
                 expected, found, response, contents[kind]
@@ -403,12 +402,17 @@ def judge(kind, path, expected, contents, unseen):
                 report, altered=altered, rewritten=rewritten
             )
         if kind == "litert" and report.passed:  # with the file that it was
-            differs = litert_proof.compare_with(
+            names = [each.name for each in expected.signatures]
+            differs = run_comparison(
                 path.parents[1] / "litert.tflite",
                 path,
-                [each.name for each in expected.signatures],
-                False,
                 path.parents[1] / "weights.npz",
+                {
+                    "kind": kind,
+                    "names": names,
+                    "are_all": {*names} == {*found.signatures},
+                    "is_static": False,
+                },
             )
             altered = [*differs["weights"], *differs["constants"]]
             altered += [differs["graph"]] if differs["graph"] else []
@@ -501,11 +505,11 @@ def main():
 
         from keras_posenc.export import inspect as inspection
         from keras_posenc.export import worker_client
-        from keras_posenc.export.formats import onnx_proof as file_comparison
+        from keras_posenc.export.formats import compare_conversion
 
         worker_client._TIMES = 1
         gc.freeze()
-        for module in (inspection, worker_client, file_comparison):
+        for module in (inspection, worker_client, compare_conversion):
             module.run_in_worker = run_here
         known = pickle.loads((folder / "expected.pickle").read_bytes())
         names = dict(zip(KINDS, ("", ".tflite", ".keras"), strict=True))

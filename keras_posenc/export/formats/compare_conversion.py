@@ -1,0 +1,238 @@
+"""Compares a LiteRT or an ONNX file with what its model becomes again."""
+
+import dataclasses
+import filecmp
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export.errors import ExportError, ExportVerificationError
+from keras_posenc.export.formats import litert_convert, onnx_convert
+from keras_posenc.export.formats.litert_quantize import (
+    calibration_of,
+    refuse_loops,
+)
+from keras_posenc.export.inspect import Inspection
+from keras_posenc.export.probes.reference import Reference
+from keras_posenc.export.probes.tolerance import BY_KERAS
+from keras_posenc.export.publish import working_folder, writing_to
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.worker_client import (
+    MEMORY,
+    MIB,
+    Limits,
+    WorkerError,
+    run_in_worker,
+)
+from keras_posenc.progress import progress
+from keras_posenc_worker import compare_files
+
+_NAMED = 3  # of what differs
+_RANGES = (
+    "the ranges that it was calibrated to: they set the scales of activations, "
+    "of biases, and of tables"
+)
+
+
+def compare_with_conversion(
+    outputs: Reference, inspection: Inspection
+) -> tuple[list[str], list[str], list[str]]:
+    """Compares a file with what its signatures become when converted again.
+
+    The same bytes are the same file. Else a worker compares what
+    both compute, since the file may come from anywhere.
+
+    Args:
+        outputs: The model's outputs; it cannot be run any more then.
+        inspection: The file.
+
+    Returns:
+        What of the file is not the model's, what of its graph is not as it is
+        converted here, and what could not be compared, in words. Of another
+        graph only the weights that it keeps as they are, or rounded, are
+        compared.
+
+    Raises:
+        ExportVerificationError: The file cannot be compared within limits.
+    """
+    kind = inspection.kind
+    if kind == "onnx":
+        onnx_convert.require_onnx()
+    signatures = outputs.signatures
+    names = {each.name for each in signatures}
+    others = _others(signatures, inspection)
+    is_static = outputs.quantization == "int8-static"
+    options: dict[str, Any] = {"kind": kind}
+    if kind == "litert":
+        options |= {
+            "names": sorted(names),
+            "are_all": names == {*inspection.signatures},
+            "is_static": is_static,
+        }
+    with working_folder() as folder, writing_to(folder.parent):
+        reference, weights = folder / "reference", folder / "weights.npz"
+        # What the converter makes of one signature depends on the others.
+        with_others = [[*signatures, *others]] if others else []
+        for converted in [*with_others, signatures]:
+            try:
+                _convert(outputs, converted, inspection, reference)
+            except ExportError as error:
+                if converted is not signatures:
+                    continue
+                # Others can do more.
+                return [], [f"nothing of it can be compared: {error}"], []
+            if filecmp.cmp(reference, inspection.path, shallow=False):
+                return [], [], []
+            np.savez(weights, allow_pickle=False, **_weights(signatures))
+            found = run_comparison(reference, inspection.path, weights, options)
+            if found["graph"] is None:
+                break
+    altered, rewritten = [], []
+    if found["weights"]:
+        altered.append(
+            f"missing or different weights: {some(found['weights'])}"
+        )
+    if found["constants"]:
+        altered.append(f"different numbers: {some(found['constants'])}")
+    folded = [_RANGES] if is_static else []
+    if found["unsure"]:
+        folded.append(some(found["unsure"]))
+    if found["folded"]:
+        folded.append(
+            "weights that the converter folded into other numbers: "
+            f"{some(found['folded'])}"
+        )
+    if found["graph"] is not None:
+        words = f"another graph ({found['graph']})"
+        if found["writer"]:
+            words += f" ({found['writer']} wrote it, it says)"
+        if more := sorted({*inspection.signatures} - names):
+            words += (
+                ". The cause may be that the file also has the signatures "
+                f"{', '.join(more)}: verify all of them at once"
+            )
+        rewritten.append(words)
+    return altered, rewritten, folded
+
+
+def run_comparison(
+    reference: Path, artifact: Path, weights: Path, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Runs `keras_posenc_worker.compare_files` in a worker.
+
+    Args:
+        reference: The file that the model becomes here.
+        artifact: The file to judge.
+        weights: The model's weights, as its `main` takes them.
+        options: Its options.
+
+    Returns:
+        What it returns.
+
+    Raises:
+        ExportVerificationError: The files cannot be compared within limits.
+    """
+    size = sum(path.stat().st_size for path in (reference, artifact))
+    size += 4 * weights.stat().st_size
+    try:
+        found: dict[str, Any] = run_in_worker(
+            compare_files.__name__,
+            str(reference),
+            str(artifact.resolve()),
+            str(weights),
+            options,
+            limits=Limits(
+                memory=MEMORY + 6 * size,
+                seconds=12 + size // (10 * MIB),
+                timeout=600,
+            ),
+        )
+    except WorkerError as error:
+        raise ExportVerificationError(
+            f"The comparison of '{artifact}' with its model {error}"
+        ) from error
+    return found
+
+
+def _convert(
+    outputs: Reference,
+    signatures: Sequence[Signature],
+    inspection: Inspection,
+    path: Path,
+) -> None:
+    """Writes the file that signatures become.
+
+    Raises:
+        ExportError: They do not become one.
+    """
+    if inspection.kind == "onnx":
+        (signature,) = signatures
+        onnx_convert.convert(signature, path)
+        return
+    mode = outputs.quantization
+    batches: Mapping[str, Any] = {}
+    if mode == "int8-static":
+        refuse_loops(signatures)
+        batches = calibration_of(outputs)
+    with progress(verbose=0):
+        content = litert_convert.convert(
+            signatures,
+            None if mode == BY_KERAS else mode,
+            batches,
+            allow_flex=bool(inspection.foreign_operators),
+        )
+    path.write_bytes(content)
+
+
+def _others(
+    signatures: Sequence[Signature], inspection: Inspection
+) -> list[Signature]:
+    """Returns the file's other signatures, as far as they take what these do.
+
+    Whatever they are in the file: of one model the converter writes a signature
+    otherwise where another one shares its constants. Nothing is known to
+    calibrate them with.
+    """
+    by_inputs = {frozenset(each.specs): each for each in signatures}
+    names = {each.name for each in signatures}
+    found = []
+    for name, sides in inspection.signatures.items():
+        known = by_inputs.get(frozenset(sides["inputs"]))
+        if (
+            name not in names
+            and known is not None
+            and inspection.quantization != "int8-static"
+        ):
+            specs = {
+                key: keras.InputSpec(
+                    dtype=spec.dtype, shape=sides["inputs"][key].shape
+                )
+                for key, spec in known.specs.items()
+            }
+            found.append(dataclasses.replace(known, name=name, specs=specs))
+    return found
+
+
+def _weights(signatures: Sequence[Signature]) -> dict[str, Any]:
+    """Returns the models' weights, by their paths."""
+    variables = {
+        id(variable): variable
+        for signature in signatures
+        for variable in signature.model.weights
+    }
+    found: dict[str, Any] = {}
+    for variable in variables.values():
+        name = f"{compare_files.PREFIX}{variable.path}"
+        if name in found:
+            name += f" ({len(found)})"
+        found[name] = keras.ops.convert_to_numpy(variable)
+    return found
+
+
+def some(words: Sequence[str]) -> str:
+    """Returns the first few, and how many more there are."""
+    more = len(words) - _NAMED
+    return ", ".join(words[:_NAMED]) + f", and {more} more" * (more > 0)

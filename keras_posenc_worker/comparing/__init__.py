@@ -1,1 +1,0 @@
-"""Compares artifacts with their models."""

@@ -1,0 +1,162 @@
+"""Reads what an ONNX file computes."""
+
+import collections
+from collections.abc import Collection
+from typing import Any
+
+from keras_posenc_worker.fingerprint import Constant, Node, Tensor
+
+# What of a message is a name or a note, or is read by itself. All the rest is
+# compared, whatever the format will have.
+_NOTES = ("name", "doc_string", "metadata_props")
+_OF_MODEL = (
+    *("graph", "opset_import", "functions", "producer_name"),
+    *("producer_version", "domain", "model_version", *_NOTES),
+)
+# The types of tensors inside follow from those of the inputs.
+_OF_GRAPH = ("node", "initializer", "input", "output", "value_info", *_NOTES)
+_OF_NODE = (
+    *("input", "output", "op_type", "domain", "overload", "attribute"),
+    *_NOTES,
+)
+
+
+def read_onnx(path: str) -> tuple[Node, dict[str, str]]:
+    """Returns what an ONNX file computes, and who wrote it, as it says.
+
+    Raises:
+        ValueError: The file can be understood in two ways, or reads what
+            nothing makes.
+    """
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    facts = {
+        "versions of operators": sorted(
+            (_domain(each), each.version) for each in model.opset_import
+        ),
+        "list of own functions": [each.name for each in model.functions],
+        **_rest(model, _OF_MODEL),
+    }
+    graph = _graph(model.graph, collections.ChainMap())
+    writer = {each.key: each.value for each in model.metadata_props}
+    writer[model.producer_name or "nobody"] = model.producer_version
+    return Node("file", facts, parts={"graph": graph}), writer
+
+
+def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
+    """Reads a graph, whose nodes come after what they read.
+
+    Args:
+        graph: A `GraphProto`.
+        known: For its tensors, after those of the graphs around it.
+    """
+
+    def define(name: str, tensor: Tensor | None) -> None:
+        if name in known:  # runtimes may take either
+            raise ValueError("a tensor is in the file twice")
+        known[name] = tensor
+
+    def read(name: str) -> Tensor | None:
+        if name and name not in known:
+            raise ValueError(f"nothing makes the tensor {name!r}")
+        return known[name] if name else None  # what a node may go without
+
+    found = Node("graph", _rest(graph, _OF_GRAPH))
+    # Inputs and outputs within a node have no names for anyone, but places.
+    is_top = len(known.maps) == 1
+    sizes: dict[str, str] | None = {} if is_top else None
+    inputs = {}
+    for place, each in enumerate(graph.input):
+        inputs[each.name] = Node("input", {"type": _type(each, sizes)})
+        define(each.name, Tensor(inputs[each.name]))
+        name = f" '{each.name}'" * is_top
+        found.parts[f"input {place}{name}"] = known[each.name]
+    for each in graph.initializer:
+        constant = Constant(_array(each), each.name)
+        if each.name in inputs:  # what it is by default
+            inputs.pop(each.name).parts["default"] = constant
+        else:
+            define(each.name, Tensor(constant))
+    for node in graph.node:
+        operator = _operator(node, known)
+        parts = [read(name) for name in node.input]
+        operator.parts |= {f"input {i}": each for i, each in enumerate(parts)}
+        for place, name in enumerate(node.output):
+            tensor: Any = Tensor(operator, place)
+            if operator.kind == "Identity":
+                (tensor,) = parts
+            elif operator.kind == "Constant" and not operator.settings:
+                tensor = operator.parts["value"]
+            if name:
+                define(name, tensor)
+    for place, each in enumerate(graph.output):
+        name = f" '{each.name}'" * is_top
+        found.parts[f"output {place}{name}"] = read(each.name)
+        found.facts[f"type of output {place}"] = _type(each, sizes)
+    return found
+
+
+def _operator(
+    node: Any, known: collections.ChainMap[str, Tensor | None]
+) -> Node:
+    """Reads a node without what it reads."""
+    from onnx import AttributeProto, helper
+
+    kind = _domain(node), node.op_type, node.overload
+    found = Node(".".join(filter(None, kind)), _rest(node, _OF_NODE))
+    found.facts["list of outputs"] = [bool(name) for name in node.output]
+    for each in node.attribute:
+        if each.name in {**found.settings, **found.parts}:
+            raise ValueError("an attribute is in the file twice")
+        value = helper.get_attribute_value(each)
+        if each.type == AttributeProto.GRAPH:
+            found.parts[each.name] = _graph(value, known.new_child())
+        elif each.type == AttributeProto.TENSOR:
+            found.parts[each.name] = Constant(_array(value))
+        else:
+            found.settings[each.name] = value
+    found.parts = dict(sorted(found.parts.items()))
+    return found
+
+
+def _type(value: Any, sizes: dict[str, str] | None) -> Any:
+    """Returns the type of an input or output, without the names of its sizes.
+
+    Args:
+        value: A `ValueInfoProto`.
+        sizes: What sizes are called instead, by their names. None where a name
+            says nothing.
+    """
+    if not value.type.HasField("tensor_type"):
+        return str(value.type)
+    found = value.type.tensor_type
+    shape = []
+    for size in found.shape.dim:
+        if size.HasField("dim_value"):
+            shape.append(size.dim_value)
+        elif sizes is None or not size.dim_param:
+            shape.append("?")
+        else:
+            shape.append(sizes.setdefault(size.dim_param, f"n{len(sizes)}"))
+    return found.elem_type, shape if found.HasField("shape") else None
+
+
+def _rest(message: Any, known: Collection[str]) -> dict[str, str]:
+    """Returns the fields of a message but for those that are known, as text."""
+    return {
+        field.name: str(value)
+        for field, value in message.ListFields()
+        if field.name not in known
+    }
+
+
+def _domain(message: Any) -> str:
+    """Returns the name that the standard has for a domain."""
+    return "" if message.domain == "ai.onnx" else str(message.domain)
+
+
+def _array(tensor: Any) -> Any:
+    from onnx import numpy_helper
+
+    return numpy_helper.to_array(tensor)
