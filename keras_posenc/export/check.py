@@ -1,6 +1,6 @@
 """Runs an exported model and compares its outputs with the model's."""
 
-import dataclasses
+import json
 import math
 import re
 from collections.abc import (
@@ -32,7 +32,6 @@ from keras_posenc.export.worker_client import (
     limits_of,
 )
 from keras_posenc_worker.codec import decode, to_bytes
-from keras_posenc_worker.contents import Contents
 
 
 def compare(
@@ -169,8 +168,7 @@ def verify_expectations(
     expectations: Expectations,
     inspection: Inspection,
     runtime: Isolated | None = None,
-    contents: Callable[[], Mapping[str, Contents]] | None = None,
-    is_own: bool = False,
+    contents: Callable[[], Mapping[str, Any]] | None = None,
     allow_operators: Sequence[str] = (),
     other_writer: bool = False,
 ) -> VerificationReport:
@@ -181,8 +179,6 @@ def verify_expectations(
         inspection: The artifact.
         runtime: What was started to run it.
         contents: Gives what a SavedModel's signatures should be made of.
-        is_own: Whether it was written just now. Python need not be asked then:
-            that it runs the same functions of the same values is seen anyway.
         allow_operators: Those that the user allowed it.
         other_writer: As for `verify`.
     """
@@ -198,7 +194,6 @@ def verify_expectations(
             expectations.cases,
             limits_of(expectations, inspection),
             runtime,
-            by_python=not is_own,
         )
         own = None if contents is None else contents()  # meanwhile
         response, outputs = running.result()
@@ -218,7 +213,6 @@ def verify_expectations(
     rewritten: list[str] = []
     folded: list[str] = []
     if own is not None:
-        _check_readers(expectations, response, outputs)
         altered, rewritten, folded = compare_contents(
             own,
             response["contents"],
@@ -229,7 +223,7 @@ def verify_expectations(
                 f" (it says that TensorFlow {response['version']} wrote it, "
                 f"and this is {_tensorflow_version()})"
             )
-    altered += _serve(expectations, inspection, labels, response.get("serve"))
+    altered += _serve(expectations, labels, response)
     names = {signature.name for signature in expectations.signatures}
     return VerificationReport(
         path=inspection.path,
@@ -241,7 +235,10 @@ def verify_expectations(
         unverified=sorted(
             {*inspection.signatures}.difference(names)
             | labels
-            | {f"{name} (for Python only)" for name in response.get("more", [])}
+            | {
+                f"{name} (for Python only)"
+                for name in response.get("python_functions", [])
+            }
         ),
         tolerance=expectations.tolerance,
         cases=[
@@ -284,88 +281,38 @@ def verify_expectations(
     )
 
 
-def _check_readers(
-    expectations: Expectations,
-    response: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-) -> None:
-    """Raises `ExportVerificationError` where Python gets other answers."""
-    scales = expectations.scales
-    for index, answer in response["by_python"].items():
-        case = expectations.cases[int(index)]
-        served = response["cases"][int(index)]
-        if "error" in served:
-            continue  # which is told in its place
-        answers = {
-            name: decode(value, outputs)
-            for name, value in served["outputs"].items()
-        }
-        found = compare(
-            dataclasses.replace(case, answers=answers),
-            # The artifact may be of another model, with other outputs.
-            {**dict.fromkeys(answers, 1.0), **scales[case.signature]},
-            answer,
-            outputs,
-            expectations,
-            Columns(),
-        )
-        if found.worst_difference > expectations.tolerance:
-            raise ExportVerificationError(
-                "The artifact answers servers and Python differently: "
-                f"signature '{case.signature}', {case}: "
-                + (
-                    found.error
-                    or f"{found.worst_output} differs by "
-                    f"{found.worst_difference:.3g}"
-                )
-            )
-
-
 def _serve(
     expectations: Expectations,
-    inspection: Inspection,
     labels: Collection[str],
-    found: Mapping[str, Any] | None,
+    response: Mapping[str, Any],
 ) -> Iterator[str]:
     """How `serve` takes or returns other structures than the model, in words.
 
-    What it computes is compared where the SavedModel is loaded.
+    That it computes what its signature does is known where it was loaded.
     """
+    found = response.get("serve")
     for signature in expectations.signatures:
         if found is None or not signature.has_serve:
             continue
-        outputs = {
-            name: name
-            for case in expectations.cases
-            if case.signature == signature.name
-            for name in case.answers
-        }
-        own = signature.pack(outputs)
-        if any(each.startswith(f"{signature.name}/") for each in labels):
-            more = inspection.signatures[signature.name]["outputs"]
-            own = {name: name for name in more}
-        if not _is_same(found["arguments"], list(signature.arguments)):
+        if found["arguments"] != _as_json([signature.arguments, {}]):
             yield "the inputs of 'serve' are in another order or structure"
-        if not _is_same(found["results"], own):
+        outputs = dict(response["contents"][signature.name]["graph"])
+        del outputs[""]
+        if not any(each.startswith(f"{signature.name}/") for each in labels):
+            names = {
+                name: None
+                for case in expectations.cases
+                if case.signature == signature.name
+                for name in case.answers
+            }
+            outputs = signature.pack({**names, **outputs})
+        if found["results"] != _as_json(outputs):
             yield "the outputs of 'serve' are in another order or structure"
 
 
-def _is_same(found: Any, own: Any) -> bool:
-    """Whether a structure that was told has the names of one's own."""
-    if isinstance(own, str):
-        return isinstance(found, dict) and own in found.get("of", ())
-    if isinstance(own, Mapping):
-        by = found.get("by") if isinstance(found, dict) else None
-        return (
-            isinstance(by, dict)
-            and by.keys() == own.keys()
-            and all(_is_same(by[key], own[key]) for key in own)
-        )
-    return (
-        isinstance(found, list)
-        and len(found) == len(own)
-        and all(map(_is_same, found, own))
-    )
+def _as_json(structure: Any) -> Any:
+    """A structure of texts, as it comes from the worker."""
+    return json.loads(json.dumps(structure))
 
 
 def _tensorflow_version() -> str:

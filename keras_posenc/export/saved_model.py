@@ -233,8 +233,7 @@ def export_saved_model(
                     expected,
                     found,
                     runtime,
-                    lambda: contents_of(resolved, functions, is_all=False),
-                    is_own=True,
+                    lambda: contents_of(resolved, functions),
                     allow_operators=allow_operators,
                 )
                 report.require_success()

@@ -54,7 +54,6 @@ def load_ahead(
         "saved_model",
         str(artifact.resolve()),
         op_libraries(),
-        limits is not None,  # whether Python is asked, too
         limits=limits,
     )
 
@@ -126,14 +125,13 @@ def ask(
     cases: Sequence[Case],
     limits: Limits,
     runtime: Isolated | None,
-    by_python: bool = False,
     times: int = _TIMES,
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """What an artifact answers to each batch, and the arrays of its answers.
 
     Raises:
         ExportVerificationError: It does not load, crashes, comes upon a limit,
-            or is not the same to both kinds of readers.
+            or is one model for servers and another for Python.
     """
     with working_folder() as folder, writing_to(folder.parent):
         arrays: dict[str, Any] = {}
@@ -142,7 +140,6 @@ def ask(
             "artifact": str(artifact.resolve()),
             "op_libraries": op_libraries(),
             "times": times,
-            "by_python": by_python,
             "cases": [
                 {
                     "signature": case.signature,

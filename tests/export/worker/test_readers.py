@@ -4,7 +4,6 @@ One export, and edits of it by protobuf: each must be refused.
 """
 
 import copy
-import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -27,11 +26,8 @@ from tensorflow.core.protobuf import (  # noqa: E402
 from keras_posenc.export.graphs.contents import compare_contents, contents_of  # noqa: E402
 from keras_posenc.export.graphs.shared_layers import trace_all  # noqa: E402
 from keras_posenc.export.signatures.from_model import resolve_signatures  # noqa: E402
-from keras_posenc_worker import (  # noqa: E402
-    agreement,
-    read_saved_model,
-    session,
-)
+from keras_posenc_worker import read_saved_model, session  # noqa: E402
+from keras_posenc_worker.saved_model_contents import Disagreement  # noqa: E402
 
 DEFAULT, OTHER = "serving_default", "other"
 QUESTION = {
@@ -87,20 +83,13 @@ def folder(export, tmp_path):
 def judge(folder, signatures, wanted):
     """What the worker and `verify` do, without their processes."""
     assert read_saved_model.read_saved_model(folder)["unsafe"] == []
-    served = session.load(str(folder))
+    loaded = session.load(str(folder))
     for name, model in signatures.items():
         expected = model({k: tf.constant(v) for k, v in QUESTION.items()})
-        for runners in (served.runners, served.by_python):
-            answers = runners[name](QUESTION)
-            for key, value in expected.items():
-                np.testing.assert_allclose(answers[key], value, atol=1e-5)
-    altered, rewritten, folded = compare_contents(
-        wanted,
-        {
-            name: dataclasses.asdict(contents)
-            for name, contents in served.contents(True).items()
-        },
-    )
+        outputs = loaded.runners[name](QUESTION)
+        for key, value in expected.items():
+            np.testing.assert_allclose(outputs[key], value, atol=1e-5)
+    altered, rewritten, folded = compare_contents(wanted, loaded.contents)
     assert folded == []
     assert not altered + rewritten, altered + rewritten
 
@@ -114,9 +103,9 @@ def test_planning_asks_nothing(tmp_path):
         return {"count": counter.count.assign_add(step)}
 
     tf.saved_model.save(counter, str(tmp_path), signatures=step)
-    served = session.load(str(tmp_path), is_asked=True)
+    loaded = session.load(str(tmp_path), will_run=True)
     for count in (1, 2):
-        answer = served.runners[DEFAULT]({"step": np.int32(1)})
+        answer = loaded.runners[DEFAULT]({"step": np.int32(1)})
         assert answer["count"] == count
 
 
@@ -511,13 +500,13 @@ def test_edit_of_the_graph_is_refused(folder, signatures, wanted, edit):
     edit(message.meta_graphs[0])
     assert message != message_of(folder)
     write(folder, message)
-    with pytest.raises((agreement.Disagreement, AssertionError, ValueError)):
+    with pytest.raises((Disagreement, AssertionError, ValueError)):
         judge(folder, signatures, wanted)
 
 
 def test_what_was_not_edited_passes(folder, signatures, wanted):
     judge(folder, signatures, wanted)
-    assert session.load(str(folder)).more == []
+    assert session.load(str(folder)).python_functions == []
 
 
 def test_second_graph_is_refused(folder, signatures, wanted):
@@ -540,7 +529,7 @@ def test_function_of_python_alone_is_told(folder):
     more.node_id = len(objects)
     objects.add().CopyFrom(objects[wrapper])
     write(folder, message)
-    assert session.load(str(folder)).more == ["more"]
+    assert session.load(str(folder)).python_functions == ["more"]
 
 
 # ---- Edits of the weights
@@ -603,8 +592,14 @@ def test_changed_weight_is_named(folder, signatures, wanted, change):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (outputs_swapped, "its outputs are not those of its function"),
-        (results_swapped, "Python runs the function"),
+        (
+            outputs_swapped,
+            "signature 'serving_default': output one, output two",
+        ),
+        (
+            results_swapped,
+            "signature 'serving_default': output one, output two",
+        ),
         (restored_swapped, "with different values"),
     ],
     ids=lambda edit: getattr(edit, "__name__", None),
