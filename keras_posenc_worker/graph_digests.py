@@ -33,15 +33,10 @@ _READERS = (
 )
 
 
-def digest(value: Any) -> str | None:
-    """Returns a digest of the bits of an array, or of a table as a pair.
-
-    None for None: what cannot be read.
-    """
+def digest(value: Any) -> str:
+    """Returns a digest of the bits of an array, or of a table as a pair."""
     import numpy as np
 
-    if value is None:
-        return None
     values = value if isinstance(value, tuple) else (value,)
     arrays = [
         np.array(each, dtype=object)  # else it would lose zeros at its end

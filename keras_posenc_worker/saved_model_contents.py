@@ -9,7 +9,12 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from keras_posenc_worker.graph_digests import Computation, GraphDigests, hash_of
+from keras_posenc_worker.graph_digests import (
+    Computation,
+    GraphDigests,
+    digest,
+    hash_of,
+)
 from keras_posenc_worker.nodes import (
     INIT,
     makes_resource,
@@ -43,6 +48,10 @@ class Weight:
     name: str
     kind: str
     value: Any
+
+    def digest(self) -> str | None:
+        """Returns a digest of the value, where it is known and not of a graph."""
+        return None if self.value is None else digest(self.value)
 
 
 def weight_of(name: str, tensor: Any, node: Any) -> Weight:

@@ -94,6 +94,7 @@ def load(
     with ThreadPoolExecutor(1) as planner:
         for name in servers if will_run else ():
             planner.submit(_plan, session, meta.signature_def[name])
+        gc.freeze()  # what is collected below is of this module
         module = tf.saved_model.load(artifact)
         reader, tables = Reader(), tables_of(module)
         python = {
@@ -103,7 +104,7 @@ def load(
         pairs = check_same(servers, python)
         serve = describe_serve(module, python, reader)
         # Before anything runs, which might change them.
-        wanted = {one: digest(two.value) for one, two in pairs}
+        wanted = {one: two.digest() for one, two in pairs}
     del module, reader, tables, python, pairs
     gc.collect()
     give_back()
@@ -174,18 +175,18 @@ def _fetch(session: Any, weights: Iterable[Weight]) -> dict[Weight, str | None]:
 
     A part is fetched at a time, for a session gives copies.
     """
-    found: dict[Weight, str | None] = {}
-    part: dict[Weight, Any] = {}
-    size = 0
-    for weight in (*weights, None):
-        if weight is None or size > _PART:
-            values = session.run(part) if part else {}
-            found |= {each: digest(value) for each, value in values.items()}
-            part, size = {}, 0
-        if weight is not None and weight.value is None:
-            found[weight] = None
-        elif weight is not None:
+    import tensorflow as tf
+
+    found: dict[Weight, str | None] = dict.fromkeys(weights)
+    remaining = [weight for weight in found if weight.value is not None]
+    while remaining:
+        part: dict[Weight, Any] = {}
+        size = 0
+        while remaining and size < _PART:
+            weight = remaining.pop()
             part[weight] = weight.value
-            if not isinstance(weight.value, tuple):  # a table
-                size += weight.value.shape.num_elements() or 0
+            for tensor in tf.nest.flatten(weight.value):
+                size += tensor.shape.num_elements() or 0  # 0 of a table
+        values = session.run(part)
+        found |= {each: digest(value) for each, value in values.items()}
     return found

@@ -10,7 +10,6 @@ from typing import Any
 
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
-from keras_posenc_worker.graph_digests import digest
 from keras_posenc_worker.saved_model_contents import (
     Reader,
     Weight,
@@ -56,7 +55,7 @@ def contents_of(
         for name, function in functions.items()
     }
     weights = {each for x in found.values() for each in x.weights}
-    digests = {each: digest(each.value) for each in weights}
+    digests = {weight: weight.digest() for weight in weights}
     return {name: each.contents(digests) for name, each in found.items()}
 
 
