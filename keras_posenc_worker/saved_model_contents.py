@@ -25,10 +25,12 @@ from keras_posenc_worker.nodes import (
 DEFAULT, SERVE = "serving_default", "serve"
 
 _PREDICT = "tensorflow/serving/predict"
-# Where a state is kept, which Python's reader changes.
-_SHARING = ("container", "shared_name", "use_node_name_sharing")
 
+# What Python calls as it loads a table or its like.
 _LOADING = ("_create_resource", "_initialize", "_destroy_resource")
+
+# Attributes that say where a state is kept: Python's reader changes them.
+_SHARING = ("container", "shared_name", "use_node_name_sharing")
 
 
 class Disagreement(Exception):
@@ -50,7 +52,7 @@ class Weight:
     value: Any
 
     def digest(self) -> str | None:
-        """Returns a digest of the value, where it is known and not of a graph."""
+        """Returns a digest of the value, unless that is unknown."""
         return None if self.value is None else digest(self.value)
 
 
@@ -142,10 +144,8 @@ class Reader:
         import tensorflow as tf
         from tensorflow.python.framework.func_graph import FuncGraph
 
-        flatten, structure = (
-            tf.nest.flatten,
-            function.structured_input_signature,
-        )
+        flatten = tf.nest.flatten
+        structure = function.structured_input_signature
         # Several fields of a file say which argument an input becomes: so
         # TensorFlow calls the function here, and nothing runs.
         with FuncGraph("call").as_default() as graph:
