@@ -124,23 +124,21 @@ class Signature:
 
 
 class Reader:
-    """Describes the signatures of one process, or of one graph."""
+    """Describes the signatures of one process, or of one graph.
 
-    def __init__(self) -> None:
+    Args:
+        tables: What functions may read besides variables and tensors, by the
+            `id` of its handle.
+    """
+
+    def __init__(self, tables: Mapping[int, Weight] | None = None) -> None:
+        self._tables = tables or {}
         self._library: dict[str, Any] = {}
         self._digests = GraphDigests(self._library)
         self._weights: dict[Hashable, Weight] = {}
 
-    def of_function(
-        self, function: Any, tables: Mapping[int, Weight]
-    ) -> Signature:
-        """Describes a concrete function of this process.
-
-        Args:
-            function: The function.
-            tables: What it may read besides variables and tensors, by the `id`
-                of its handle.
-        """
+    def of_function(self, function: Any) -> Signature:
+        """Describes a concrete function of this process."""
         import tensorflow as tf
         from tensorflow.python.framework.func_graph import FuncGraph
 
@@ -167,7 +165,8 @@ class Reader:
                 value = variables[key].value()
                 found = Weight(variables[key].name, "VarHandleOp", value)
             elif tensor.dtype == tf.resource:
-                found = tables.get(key, Weight("a resource", "", None))
+                unknown = Weight("a resource", "", None)
+                found = self._tables.get(key, unknown)
             else:
                 found = Weight("a tensor of its own", "Const", tensor)
             return self._weights.setdefault(key, found)
@@ -440,7 +439,7 @@ def describe_serve(
         return None
     if len(functions) == 1:
         default = python[DEFAULT]
-        found = reader.of_function(functions[0], tables_of(module))
+        found = reader.of_function(functions[0])
         if (
             {*tf.nest.flatten(found.results)} <= {*default.results.values()}
             and found.computation.effect == default.computation.effect

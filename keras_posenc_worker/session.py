@@ -96,16 +96,18 @@ def load(
             planner.submit(_plan, session, meta.signature_def[name])
         gc.freeze()  # what is collected below is of this module
         module = tf.saved_model.load(artifact)
-        reader, tables = Reader(), tables_of(module)
-        python = {
-            name: reader.of_function(function, tables)
-            for name, function in module.signatures.items()
-        }
+        reader = Reader(tables_of(module))
+        python = {}
+        if meta.object_graph_def.nodes:  # else TensorFlow 1 wrote it
+            python = {
+                name: reader.of_function(function)
+                for name, function in getattr(module, "signatures", {}).items()
+            }
         pairs = check_same(servers, python)
         serve = describe_serve(module, python, reader)
         # Before anything runs, which might change them.
         wanted = {one: two.digest() for one, two in pairs}
-    del module, reader, tables, python, pairs
+    del module, reader, python, pairs
     gc.collect()
     give_back()
     began = time.perf_counter()

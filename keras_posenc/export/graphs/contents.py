@@ -49,9 +49,9 @@ def contents_of(
         for table in tables_of(signatures)
         if hasattr(table, "export")
     }
-    reader = Reader()
+    reader = Reader(tables)
     found = {
-        name: reader.of_function(function, tables)
+        name: reader.of_function(function)
         for name, function in functions.items()
     }
     weights = {each for x in found.values() for each in x.weights}
@@ -94,7 +94,7 @@ def compare_contents(
         graph = {key: others["graph"].get(key) for key in own["graph"]}
         different = differences(own["graph"], graph)
         if wrong is None and different:
-            shown = [each or "side effects" for each in different[:_SHOWN]]
+            shown = [*filter(None, different)][:_SHOWN] or ["side effects"]
             wrong = f"it computes {', '.join(shown)} differently"
         if wrong is None and (more := {*others["options"]} - {*own["options"]}):
             wrong = f"it calls functions with {', '.join(sorted(more))}"

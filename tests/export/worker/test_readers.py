@@ -612,6 +612,16 @@ def test_second_graph_is_refused(folder, signatures, wanted):
         judge(folder, signatures, wanted)
 
 
+def test_what_tensorflow_1_wrote_is_refused(tmp_path):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as opened:
+        x = tf.compat.v1.placeholder("float32", (None, 2))
+        tf.compat.v1.saved_model.simple_save(
+            opened, str(tmp_path / "1"), {"x": x}, {"y": 2 * x}
+        )
+    with pytest.raises(Disagreement, match="serving_default, and Python none"):
+        session.load(str(tmp_path / "1"))
+
+
 def test_function_of_python_alone_is_told(folder):
     message = message_of(folder)
     objects = message.meta_graphs[0].object_graph_def.nodes
