@@ -1,16 +1,23 @@
-"""Digests of what a graph's outputs are computed from, and how."""
+"""Digests of values, and of what graphs compute, whatever names they use."""
 
 import collections
+import dataclasses
+import functools
 import graphlib
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from keras_posenc_worker.contents import definition_of, digest
-from keras_posenc_worker.nodes import CALLS, draws, functions_called, node_name
+from keras_posenc_worker.nodes import (
+    CALLS,
+    draws,
+    functions_called,
+    node_name,
+    reachable,
+)
 
-# Of the attributes that begin so, those that TensorFlow notes for itself, and
-# not in each graph alike. The others say how a node is run.
+# Attributes that TensorFlow notes for itself, and not alike in every graph.
+# Others that begin with "_" say how a node is run.
 _NOTES = (
     *("_class", "_collective_manager_ids", "_construction_context"),
     *("_gradient_op_type", "_has_manual_control_dependencies"),
@@ -18,7 +25,7 @@ _NOTES = (
     *("_read_only_resource_inputs", "_user_specified_name"),
 )
 
-# What has a state, and leaves it as it is.
+# Operators with a state that leave it as it is.
 _READERS = (
     *("LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"),
     *("ReadVariableOp", "ResourceGather", "ResourceGatherNd"),
@@ -26,63 +33,111 @@ _READERS = (
 )
 
 
-def graph_of(
-    name: str,
-    library: Mapping[str, Any],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-) -> dict[str, str]:
-    """The digests of a function's outputs; see `Contents`.
+def digest(value: Any) -> str:
+    """Returns a digest of the bits of an array, or of a table as a pair."""
+    import numpy as np
 
-    Args:
-        name: The function.
-        library: It, and those that are called, by name.
-        inputs: The names of its first arguments. The others are weights.
-        outputs: The names of its results.
+    values = value if isinstance(value, tuple) else (value,)
+    arrays = [
+        np.array(each, dtype=object)  # else it would lose zeros at its end
+        if isinstance(each, bytes)
+        else np.asarray(each)  # of a tensor no copy, as `numpy()` makes one
+        for each in values
+    ]
+    if isinstance(value, tuple) and arrays[0].ndim == 1:
+        order = np.argsort(arrays[0], kind="stable")  # tables have none
+        arrays = [each[order] for each in arrays]
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.dtype} {array.shape};".encode())
+        if array.dtype == object:
+            for text in array.flat:
+                found.update(b"%d;" % len(text) + text)
+        else:
+            contiguous = np.ascontiguousarray(array).reshape(-1)
+            found.update(contiguous.view(np.uint8).data)
+    return found.hexdigest()
+
+
+@dataclasses.dataclass
+class Computation:
+    """What a function computes.
+
+    Attributes:
+        results: A digest of each result: of all operators that it comes from,
+            and of how they are connected.
+        effects: Digests of what the function does besides, such as assigning a
+            variable, and of what that waits for.
+        constants: The constants in it, and the numbers and texts among its
+            attributes, in words.
+        options: How it calls functions where TensorFlow is told more than to
+            call them, such as with another optimizer.
     """
-    count = len(library[name].signature.input_arg) - len(inputs)
-    results, effects = _Bodies(library, name).of(
-        name,
-        [
-            *(f"input {each}" for each in inputs),
-            *(f"weight {i}" for i in range(count)),
-        ],
-    )
-    return {
-        **dict(zip(outputs, results, strict=True)),
-        "": _hash(*sorted(effects)),
-    }
+
+    results: list[str] = dataclasses.field(default_factory=list)
+    effects: list[str] = dataclasses.field(default_factory=list)
+    constants: set[str] = dataclasses.field(default_factory=set)
+    options: set[str] = dataclasses.field(default_factory=set)
+
+    def add(self, inner: "Computation") -> None:
+        """Takes over all but the results of a function that is called."""
+        self.effects += inner.effects
+        self.constants |= inner.constants
+        self.options |= inner.options
+
+    @property
+    def effect(self) -> str:
+        """One digest of all effects."""
+        return hash_of(*sorted(self.effects))
+
+    def graph(self, outputs: Iterable[str]) -> dict[str, str]:
+        """Returns the digests of results by name, and by "" the effect."""
+        named = dict(zip(outputs, self.results, strict=True))
+        return {**named, "": self.effect}
 
 
-class _Bodies:
-    """What functions compute, given what their arguments are."""
+class GraphDigests:
+    """Digests of the functions of a library.
 
-    def __init__(self, library: Mapping[str, Any], top: str) -> None:
+    Names do not matter, nor into which functions a computation is divided.
+    """
+
+    def __init__(self, library: Mapping[str, Any]) -> None:
         self._library = library
         self._traits: dict[str, tuple[bool, bool]] = {}
-        self._known: dict[Any, tuple[list[str], list[str]]] = {}
+        self._known: dict[Any, Computation] = {}
         self._drawn: collections.Counter[str] = collections.Counter()
-        # What only reads may do so in any order.
-        self._is_ordered = self._has(top)[0]
+        self._is_ordered = False
 
-    def of(
+    def of(self, name: str, arguments: Sequence[str]) -> Computation:
+        """Returns what a function computes of arguments with these labels."""
+        # What only reads may do so in any order.
+        self._is_ordered = self._has(name)[0]
+        self._drawn.clear()
+        return self._of(name, arguments, frozenset(), True)
+
+    def draws(self, name: str) -> bool:
+        """Returns whether a function, or one that it calls, draws at random."""
+        return self._has(name)[1]
+
+    def _of(
         self,
         name: str,
         arguments: Sequence[str],
-        before: frozenset[str] = frozenset(),
-        is_held: bool = True,
-    ) -> tuple[list[str], list[str]]:
-        """Digests of a function's results, and of what else it does.
+        before: frozenset[str],
+        is_held: bool,
+    ) -> Computation:
+        """As `of`, within another function.
 
         Args:
             name: The function.
             arguments: Digests of its arguments.
             before: Those of what has happened before it begins.
-            is_held: Whether it is run to its end, whatever is asked of it.
+            is_held: Whether it runs to its end, whatever is needed of it.
         """
         if self._has(name)[1]:  # other numbers each time
             return self._body(name, arguments, before, is_held)
-        key = name, tuple(arguments), before, is_held
+        key = name, tuple(arguments), before, is_held, self._is_ordered
         if key not in self._known:
             self._known[key] = self._body(name, arguments, before, is_held)
         return self._known[key]
@@ -97,7 +152,7 @@ class _Bodies:
             for node in self._library[name].node_def:
                 called = functions_called(node) & self._library.keys()
                 found = [self._has(each) for each in called]
-                _, is_stateful = definition_of(node.op)
+                _, is_stateful = _definition(node.op)
                 if not called and is_stateful and node.op not in _READERS:
                     found.append((not draws(node.op), draws(node.op)))
                 writes = writes or any(each for each, _ in found)
@@ -111,7 +166,7 @@ class _Bodies:
         arguments: Sequence[str],
         before: frozenset[str],
         is_held: bool,
-    ) -> tuple[list[str], list[str]]:
+    ) -> Computation:
         function = self._library[name]
         is_ordered = self._is_ordered
         names = [each.name for each in function.signature.input_arg]
@@ -122,7 +177,8 @@ class _Bodies:
         }
         nodes = {node.name: node for node in function.node_def}
         digests: dict[str, str] = {}
-        effects = [*_attribute_digests(function.attr, {}, self._function)]
+        found = Computation()
+        found.effects += self._attributes(function.attr, {}, "", found)
         held = _held(function, nodes) if is_held and is_ordered else set[str]()
         # What has happened when a node is done.
         done: dict[str, frozenset[str]] = dict.fromkeys(names, before)
@@ -131,7 +187,7 @@ class _Bodies:
             name, _, place = reference.partition(":")
             if name in same:
                 return same[name][int(place.rpartition(":")[2] or 0)]
-            return _hash(digests[name], place)
+            return hash_of(digests[name], place)
 
         order = graphlib.TopologicalSorter(
             {
@@ -151,123 +207,147 @@ class _Bodies:
             if node.op == "Identity":
                 same[name] = given
             elif node.op in CALLS:
-                same[name], more = self.of(
+                inner = self._of(
                     node.attr["f"].func.name,
                     given,
                     done.get(name, frozenset()),
                     name in held or not is_ordered,
                 )
-                effects += more
-                if is_ordered and more:
+                same[name] = inner.results
+                found.options |= _options(node)
+                found.add(inner)
+                if is_ordered and inner.effects:
+                    effects = sorted(inner.effects)
                     done[name] = frozenset(
-                        [_hash(*sorted(done[name]), "and", *sorted(more))]
+                        [hash_of(*sorted(done[name]), "and", *effects)]
                     )
             else:
-                usual, has_effects = definition_of(node.op)
-                found = _attribute_digests(node.attr, usual, self._function)
+                usual, has_effects = _definition(node.op)
+                parts = self._attributes(node.attr, usual, node.op, found)
                 if node.device:
-                    found.append(_hash("on", node.device))
+                    parts.append(hash_of("on", node.device))
                 if has_effects and is_ordered:
-                    found += ["after", *sorted(done[name])]
-                    found += ["held"] * (name in held)
-                own = _hash(node.op, *found, "of", *given)
+                    parts += ["after", *sorted(done[name])]
+                    parts += ["held"] * (name in held)
+                own = hash_of(node.op, *parts, "of", *given)
                 if draws(node.op):
                     self._drawn[own] += 1
-                    own = _hash(own, f"{self._drawn[own]}")
+                    own = hash_of(own, f"{self._drawn[own]}")
                 digests[name] = own
                 if has_effects:
-                    effects.append(own)
+                    found.effects.append(own)
                     if is_ordered:
                         done[name] = frozenset([own])
-        results = [
+        found.results = [
             tensor(function.ret[each.name])
             for each in function.signature.output_arg
         ]
-        return results, effects
+        return found
 
-    def _function(self, called: Any) -> str:
+    def _attributes(
+        self,
+        attributes: Mapping[str, Any],
+        usual: Mapping[str, Any],
+        operator: str,
+        found: Computation,
+    ) -> list[str]:
+        """Digests of attributes that are not what they usually are.
+
+        Args:
+            attributes: Of a node, or of a function.
+            usual: The operator's own defaults.
+            operator: The node's; "" of a function.
+            found: Takes what is constant among them, and in functions.
+        """
+        import tensorflow as tf
+
+        digests = []
+        for name, value in sorted(attributes.items()):
+            kind = value.WhichOneof("value")
+            if name in _NOTES or value == usual.get(name):
+                continue
+            if kind == "tensor":  # there are several ways to write one
+                array = tf.make_ndarray(value.tensor)
+                shown = [digest(array)]
+                short = array.tolist() if array.size <= 4 else shown[0]
+                found.constants.add(f"{array.dtype} {[*array.shape]} {short}")
+            elif kind == "func":
+                shown = [self._function(value.func, found)]
+            elif kind == "list" and value.list.func:
+                shown = [self._function(x, found) for x in value.list.func]
+            else:
+                shown = [value.SerializeToString(deterministic=True).hex()]
+                values = value.list if kind == "list" else value
+                found.constants.update(
+                    f"{operator}.{name} {number}"
+                    for field, number in values.ListFields()
+                    if field.name in ("f", "i", "b", "s")
+                )
+            digests.append(hash_of(name, *shown))
+        return digests
+
+    def _function(self, called: Any, found: Computation) -> str:
         """The digest of a function that a node is given as an attribute."""
         if called.name not in self._library:
-            return _hash(called.name)
-        arguments = self._library[called.name].signature.input_arg
-        results, effects = self.of(
-            called.name, [f"argument {i}" for i in range(len(arguments))]
+            return hash_of(called.name)
+        count = len(self._library[called.name].signature.input_arg)
+        inner = self._of(
+            called.name,
+            [f"argument {i}" for i in range(count)],
+            frozenset(),
+            True,
         )
-        return _hash(*results, "and", *sorted(effects))
+        found.constants |= inner.constants
+        found.options |= inner.options
+        return hash_of(*inner.results, "and", *sorted(inner.effects))
+
+
+@functools.cache
+def _definition(operator: str) -> tuple[dict[str, Any], bool]:
+    """An operator's default attributes, and whether it has side effects."""
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(operator)
+    if definition is None:
+        return {}, True
+    usual = {
+        each.name: each.default_value
+        for each in definition.attr
+        if each.HasField("default_value")
+    }
+    return usual, definition.is_stateful
 
 
 def _held(function: Any, nodes: Mapping[str, Any]) -> set[str]:
     """The nodes that a function waits for before it ends."""
-    remaining = [*function.control_ret.values(), *function.ret.values()]
-    held: set[str] = set()
-    while remaining:
-        name = node_name(remaining.pop())
-        if name in nodes and name not in held:
-            held.add(name)
-            remaining.extend(nodes[name].input)
-    return held
+    ends = [*function.control_ret.values(), *function.ret.values()]
+    return {node.name for node in reachable(nodes, ends)}
 
 
-def calls_of(nodes: Iterable[Any], library: Mapping[str, Any]) -> list[str]:
-    """How nodes, and the functions that they call, call functions."""
-    found: set[str] = set()
-    remaining, seen = [*nodes], set[str]()
-    while remaining:
-        node = remaining.pop()
-        called = (functions_called(node) & library.keys()) - seen
-        seen |= called
-        for name in called:
-            remaining.extend(library[name].node_def)
-        if node.op in CALLS:
-            attributes = {
-                key: value
-                for key, value in node.attr.items()
-                if key not in ("Tin", "Tout", "f", "config_proto")
-                and key not in _NOTES
-                and (value.s or value.WhichOneof("value") != "s")
-            }
-            if node.device:
-                found.add(f"on {node.device}")
-            found.update(f"{key} {value}" for key, value in attributes.items())
-            found.update(call_options(node.attr["config_proto"].s))
-    return sorted(found)
+def _options(call: Any) -> set[str]:
+    """What a node that calls a function says besides, in words."""
+    found = {
+        f"{key} {value}"
+        for key, value in call.attr.items()
+        if key not in ("Tin", "Tout", "f", "config_proto", *_NOTES)
+        and (value.s or value.WhichOneof("value") != "s")
+    }
+    if call.device:
+        found.add(f"on {call.device}")
+    return found | call_options(call.attr["config_proto"].s)
 
 
-def call_options(config: bytes) -> list[str]:
-    """What of a configuration may change what is computed, in words."""
+def call_options(config: bytes) -> set[str]:
+    """Returns what of a `ConfigProto` may change what is computed, in words."""
     from tensorflow.core.protobuf import config_pb2
 
     options = config_pb2.ConfigProto.FromString(config).graph_options
     if not options.rewrite_options.ByteSize():  # as where nobody set any
         options.ClearField("rewrite_options")
-    return [" ".join(str(options).split())] if options.ByteSize() else []
+    return {" ".join(str(options).split())} if options.ByteSize() else set()
 
 
-def _attribute_digests(
-    attributes: Mapping[str, Any],
-    usual: Mapping[str, Any],
-    of_function: Callable[[Any], str],
-) -> list[str]:
-    """Of those that say what is computed, and are not what they usually are."""
-    import tensorflow as tf
-
-    found = []
-    for name, value in sorted(attributes.items()):
-        kind = value.WhichOneof("value")
-        if name in _NOTES or value == usual.get(name):
-            continue
-        if kind == "tensor":  # there are several ways to write one
-            shown = [digest(tf.make_ndarray(value.tensor))]
-        elif kind == "func":
-            shown = [of_function(value.func)]
-        elif kind == "list" and value.list.func:
-            shown = [of_function(each) for each in value.list.func]
-        else:
-            shown = [value.SerializeToString(deterministic=True).hex()]
-        found.append(_hash(name, *shown))
-    return found
-
-
-def _hash(*parts: str) -> str:
+def hash_of(*parts: str) -> str:
+    """Returns a digest of texts, which no other texts have."""
     content = b"".join(b"%d:%s" % (len(p), p.encode()) for p in parts)
     return hashlib.sha256(content).hexdigest()

@@ -1,6 +1,7 @@
 """What the nodes of a TensorFlow graph say, call, draw and are called."""
 
 import functools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
@@ -17,6 +18,22 @@ def names_a_file(node: Any) -> bool:
 def node_name(tensor: str) -> str:
     """The node, or the argument, whose output a tensor is."""
     return tensor.removeprefix("^").partition(":")[0]
+
+
+def reachable(
+    nodes: Mapping[str, Any], tensors: Iterable[str]
+) -> Iterator[Any]:
+    """Yields the nodes that tensors need, each before what it needs itself.
+
+    Names that are not among the nodes, such as arguments, are left out.
+    """
+    remaining, seen = [*map(node_name, tensors)][::-1], set[str]()
+    while remaining:
+        name = remaining.pop()
+        if name in nodes and name not in seen:
+            seen.add(name)
+            yield nodes[name]
+            remaining.extend(map(node_name, reversed(nodes[name].input)))
 
 
 def called_by(node: Any) -> set[str]:
@@ -46,6 +63,19 @@ def draws(operator: str) -> bool:
     )
 
 
+@functools.cache
+def makes_resource(operator: str) -> bool:
+    """Returns whether an operator's output is a handle of a state."""
+    import tensorflow as tf
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(operator)
+    return definition is not None and any(
+        each.type == tf.resource.as_datatype_enum
+        for each in definition.output_arg
+    )
+
+
 def functions_called(node: Any) -> set[str]:
     """`called_by` of a node with no more attributes than its operator."""
     return called_by(node) if _may_call(node.op) else set()
@@ -59,9 +89,3 @@ def _may_call(operator: str) -> bool:
     return definition is None or any(
         each.type in ("func", "list(func)") for each in definition.attr
     )
-
-
-def captured_by(call: Any, function: Any) -> list[str]:
-    """The tensors that the node of a signature has beside its inputs."""
-    count = len(call.input) - len(function.captured_inputs)
-    return [tensor.removesuffix(":0") for tensor in call.input[count:]]

@@ -5,13 +5,11 @@ Flex.
 """
 
 import contextlib
-import dataclasses
 import functools
 import os
 import re
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +22,11 @@ from keras_posenc_worker.runtimes import (
     load_onnx,
 )
 
-_SMALL = 2**16  # bytes
-
 
 def prepare(
     kind: str,
     artifact: str | None = None,
     op_libraries: Sequence[str] = (),
-    by_python: bool = True,
 ) -> None:
     """Loads a model's runtime ahead of time, and a SavedModel itself.
 
@@ -50,7 +45,7 @@ def prepare(
 
     if kind == "saved_model" and artifact is not None:
         with contextlib.suppress(Exception):  # `main` raises it again
-            _load_saved_model(artifact, True, by_python, *op_libraries)
+            _load_saved_model(artifact, True, *op_libraries)
 
 
 def main(path: str) -> None:
@@ -60,30 +55,18 @@ def main(path: str) -> None:
     kind, artifact = request["kind"], request["artifact"]
     cases = request["cases"]
     prepare(kind)
-    by_python: dict[str, Runner] = {}
     try:
         response: dict[str, Any] = {}
         if kind == "saved_model":
-            served = _load_saved_model(
-                artifact,
-                bool(cases),
-                request["by_python"],
-                *request["op_libraries"],
+            loaded = _load_saved_model(
+                artifact, bool(cases), *request["op_libraries"]
             )
-            runners, load_seconds = served.runners, served.seconds
-            by_python = served.by_python
-            _plan(by_python, cases)
-            response["version"] = served.version
-            response["more"] = served.more
-            response["serve"] = served.serve
-            response["contents"] = {
-                name: dataclasses.asdict(contents)
-                for name, contents in served.contents(
-                    request["by_python"]  # else the caller wrote it itself
-                ).items()
-            }
-            # After that: what runs may change variables, such as seeds.
-            response["warmup"] = _replay_warmup(artifact, served)
+            runners, load_seconds = loaded.runners, loaded.seconds
+            response["version"] = loaded.version
+            response["python_functions"] = loaded.python_functions
+            response["serve"] = loaded.serve
+            response["contents"] = loaded.contents
+            response["warmup"] = _replay_warmup(artifact, loaded)
         else:
             began = time.perf_counter()
             if kind == "onnx":
@@ -105,10 +88,6 @@ def main(path: str) -> None:
     ]
     if kind.startswith("litert"):
         run_fresh(load, cases, response["cases"], load_seconds)
-    response["by_python"] = {
-        str(index): _run_case(by_python, *cases[index])
-        for index in _smallest(by_python, cases)
-    }
     codec.write(folder, "response", response)
 
 
@@ -116,7 +95,7 @@ def _run_case(
     runners: dict[str, Runner],
     signature: str,
     inputs: dict[str, Any],
-    times: int = 1,
+    times: int,
 ) -> dict[str, Any]:
     """Runs one batch; returns its outputs and the time, or the error."""
     import numpy as np
@@ -142,45 +121,9 @@ def _run_case(
 
 @functools.cache
 def _load_saved_model(
-    artifact: str, is_asked: bool, by_python: bool, *op_libraries: str
-) -> Any:
-    return session.load(
-        artifact, *op_libraries, is_asked=is_asked, by_python=by_python
-    )
-
-
-def _smallest(
-    by_python: dict[str, Runner], cases: list[tuple[str, dict[str, Any]]]
-) -> list[int]:
-    """The smallest case of each signature that Python's reader has, too."""
-    order = sorted(range(len(cases)), key=lambda i: -_size(cases[i][1]))
-    found = {cases[index][0]: index for index in order}
-    return sorted(index for name, index in found.items() if name in by_python)
-
-
-def _plan(
-    runners: dict[str, Runner], cases: list[tuple[str, dict[str, Any]]]
-) -> None:
-    """Runs the smallest case of each signature, all at the same time.
-
-    TensorFlow plans a graph then, which takes longer than such a case, on one
-    core for each. Large ones wait for their turns: together they would need
-    their memory at once, and so would many threads.
-    """
-    smallest = dict(sorted(cases, key=lambda case: -_size(case[1])))
-    with ThreadPoolExecutor(4) as pool:
-        for name in smallest.keys() & runners.keys():
-            if _size(smallest[name]) <= _SMALL:
-                # What fails will fail again, and is reported then.
-                pool.submit(runners[name], smallest[name])
-
-
-def _size(inputs: dict[str, Any]) -> int:
-    """Bytes of numbers and of texts."""
-    return sum(
-        sum(map(len, value.flat)) if value.dtype == object else value.nbytes
-        for value in inputs.values()
-    )
+    artifact: str, will_run: bool, *op_libraries: str
+) -> session.LoadedModel:
+    return session.load(artifact, *op_libraries, will_run=will_run)
 
 
 def _largest_batch(artifact: str) -> int | None:
@@ -195,7 +138,7 @@ def _largest_batch(artifact: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _replay_warmup(artifact: str, served: Any) -> int | None:
+def _replay_warmup(artifact: str, loaded: session.LoadedModel) -> int | None:
     """Runs the warm-up requests, as a server does before it serves.
 
     Returns:
@@ -224,14 +167,14 @@ def _replay_warmup(artifact: str, served: Any) -> int | None:
                         f"it has {rows} rows, and a batch at most {largest}, "
                         "by batching_params.pbtxt"
                     )
-                wanted = served.input_dtypes[name][key]
+                wanted = loaded.input_dtypes[name][key]
                 if value.dtype != wanted:  # a server casts nothing
                     raise TypeError(
                         f"its input '{key}' is of dtype "
                         f"{tf.dtypes.as_dtype(value.dtype).name}, and must be "
                         f"of {wanted.name}"
                     )
-            served.runners[name](
+            loaded.runners[name](
                 {
                     key: tf.make_ndarray(value)
                     for key, value in request.inputs.items()

@@ -283,9 +283,6 @@ def _report(
             [(each.signature, each.inputs) for each in reference.probes],
             limits_of(reference, found),
             runtime,
-            # Python runs the same functions of the same values of what was
-            # written just now.
-            by_python=not is_own,
         )
         own = format.contents()  # meanwhile
         response = running.result()

@@ -577,7 +577,6 @@ def load_ahead(
         "saved_model",
         str(artifact.resolve()),
         op_libraries(),
-        limits is not None,  # whether Python's reader is run, too
         limits=limits,
     )
 
@@ -589,7 +588,6 @@ def run_model(
     limits: Limits,
     worker: Worker | None = None,
     *,
-    by_python: bool = False,
     times: int = _TIMES,
 ) -> dict[str, Any]:
     """Runs an exported model in a worker.
@@ -600,7 +598,6 @@ def run_model(
         cases: For each batch the name of a signature, and the inputs by name.
         limits: What the worker may use.
         worker: From `start_tensorflow`; else one is started.
-        by_python: Whether Python's reader of SavedModels is run, too.
         times: How often each batch is run, to time it.
 
     Returns:
@@ -608,8 +605,8 @@ def run_model(
         batch as arrays by name, or the error.
 
     Raises:
-        ExportVerificationError: It does not load, crashes, meets a limit, or is
-            not the same to both kinds of readers.
+        ExportVerificationError: It does not load, crashes, meets a limit, or
+            is one model for servers and another for Python.
     """
     with working_folder() as folder, writing_to(folder.parent):
         request = {
@@ -617,7 +614,6 @@ def run_model(
             "artifact": str(artifact.resolve()),
             "op_libraries": op_libraries(),
             "times": times,
-            "by_python": by_python,
             "cases": cases,
         }
         codec.write(folder, "request", request)

@@ -1,6 +1,7 @@
 """What a SavedModel has of its own in an export and a verification."""
 
 import dataclasses
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,7 +30,6 @@ from keras_posenc.export.record import add_record, make_record
 from keras_posenc.export.report import Artifact, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc_worker.contents import Contents
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -89,14 +89,12 @@ class SavedModel(Format):
         assert self.path is not None
         return self.path.resolve().name
 
-    def contents(self) -> dict[str, Contents]:
-        """Returns what the signatures must be made of, by name.
-
-        The weights alone, where their functions were written just now.
-        """
-        if self.functions is not None:
-            return contents_of(self.signatures, self.functions, is_all=False)
-        return contents_of(self.signatures, trace_all(self.signatures))
+    def contents(self) -> dict[str, dict[str, Any]]:
+        """Returns what the signatures must be made of, by name."""
+        functions = self.functions
+        if functions is None:  # of an export those that it wrote
+            functions = trace_all(self.signatures)
+        return contents_of(self.signatures, functions)
 
     def compare_contents(
         self, reference: Reference, found: Inspection, response: Any, own: Any
@@ -115,9 +113,7 @@ class SavedModel(Format):
                 f" (it says that TensorFlow {response['version']} wrote it, "
                 f"and this is {tf.__version__})"
             )
-        altered += _compare_serve(
-            reference, found, labels, response.get("serve")
-        )
+        altered += _compare_serve(reference, labels, response)
         return altered, rewritten, folded
 
     def publish(
@@ -167,46 +163,33 @@ def _present(
 
 def _compare_serve(
     reference: Reference,
-    inspection: Inspection,
     labels: Collection[str],
-    found: Mapping[str, Any] | None,
+    response: Mapping[str, Any],
 ) -> Iterator[str]:
     """How `serve` takes or returns other structures than the model, in words.
 
-    What it computes is compared where the SavedModel is loaded.
+    That it computes what its signature does is known where it was loaded.
     """
+    found = response.get("serve")
     for signature in reference.signatures:
         if found is None or not signature.has_serve:
             continue
-        outputs = {
-            name: name
-            for probe in reference.probes
-            if probe.signature == signature.name
-            for name in probe.outputs
-        }
-        own = signature.pack(outputs)
-        if any(each.startswith(f"{signature.name}/") for each in labels):
-            more = inspection.signatures[signature.name]["outputs"]
-            own = {name: name for name in more}
-        if not _is_same(found["arguments"], list(signature.arguments)):
+        if found["arguments"] != _as_json([signature.arguments, {}]):
             yield "the inputs of 'serve' are in another order or structure"
-        if not _is_same(found["results"], own):
+        outputs = dict(response["contents"][signature.name]["graph"])
+        del outputs[""]
+        if not any(each.startswith(f"{signature.name}/") for each in labels):
+            names = {
+                name: None
+                for probe in reference.probes
+                if probe.signature == signature.name
+                for name in probe.outputs
+            }
+            outputs = signature.pack({**names, **outputs})
+        if found["results"] != _as_json(outputs):
             yield "the outputs of 'serve' are in another order or structure"
 
 
-def _is_same(found: Any, own: Any) -> bool:
-    """Whether a structure that the worker read has the names of one's own."""
-    if isinstance(own, str):
-        return isinstance(found, dict) and own in found.get("of", ())
-    if isinstance(own, Mapping):
-        by = found.get("by") if isinstance(found, dict) else None
-        return (
-            isinstance(by, dict)
-            and by.keys() == own.keys()
-            and all(_is_same(by[key], own[key]) for key in own)
-        )
-    return (
-        isinstance(found, list)
-        and len(found) == len(own)
-        and all(map(_is_same, found, own))
-    )
+def _as_json(structure: Any) -> Any:
+    """A structure of texts, as it comes from the worker."""
+    return json.loads(json.dumps(structure))

@@ -1,8 +1,7 @@
-"""What an artifact is made of, beside what its model is made of.
+"""Compares what a SavedModel is made of with what its model is made of.
 
-Answers are samples: a weight that no question reaches may have any value. So
-weights, constants, and what is computed from them are compared too, bit for
-bit.
+Outputs for test inputs are samples: a weight that no test input reaches may
+have any value. So weights, constants and graphs are compared too, bit for bit.
 """
 
 import collections
@@ -11,23 +10,17 @@ from typing import Any
 
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
-from keras_posenc_worker.contents import (
-    Contents,
-    constants,
-    digest,
-    read,
-)
-from keras_posenc_worker.graph_digests import (
-    call_options,
-    calls_of,
-    graph_of,
+from keras_posenc_worker.saved_model_contents import (
+    Reader,
+    Weight,
+    differences,
 )
 
 _SHOWN = 3  # constants, or weights, of one signature
 
 
 def tables_of(signatures: Sequence[Signature]) -> list[Any]:
-    """Lookup tables and their like that are attributes of layers."""
+    """Returns lookup tables and their like that are attributes of layers."""
     import tensorflow as tf
 
     resource = tf.saved_model.experimental.TrackableResource
@@ -43,103 +36,41 @@ def tables_of(signatures: Sequence[Signature]) -> list[Any]:
 
 
 def contents_of(
-    signatures: Sequence[Signature],
-    functions: Mapping[str, Any],
-    is_all: bool = True,
-) -> dict[str, Contents]:
-    """The model's own contents, by signature.
+    signatures: Sequence[Signature], functions: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Returns the model's own contents, by signature.
 
     Args:
         signatures: The signatures.
         functions: Their graph functions, by name.
-        is_all: Whether more than the weights, as in a file that these functions
-            were not written to just now.
     """
-    import tensorflow as tf
-
     tables = {
-        id(table.resource_handle): table
+        id(table.resource_handle): Weight("a lookup table", "", table.export())
         for table in tables_of(signatures)
-        if hasattr(table, "key_dtype")
+        if hasattr(table, "export")
     }
-    known: dict[int, tuple[str, str | None]] = {}
-
-    def weight(tensor: Any, variables: Mapping[int, Any]) -> Any:
-        key = id(tensor)
-        if key in known:
-            return known[key]
-        if tensor.dtype != tf.resource:
-            return "a tensor of its own", digest(tensor)
-        if key in variables:
-            variable = variables[key]
-            found: tuple[str, str | None] = (
-                variable.name,
-                digest(read(tensor, variable.dtype)),
-            )
-        elif key in tables:
-            table = tables[key]
-            value = read(tensor, table.key_dtype, table.value_dtype)
-            found = "a lookup table", digest(value)
-        else:
-            found = "a resource", None
-        return known.setdefault(key, found)
-
-    contents = {}
-    for name, function in functions.items():
-        variables = {id(each.handle): each for each in function.variables}
-        weights = [weight(each, variables) for each in function.captured_inputs]
-        contents[name] = Contents(weights)
-        if not is_all:
-            continue
-        library = {
-            each.signature.name: each
-            for each in function.graph.as_graph_def().library.function
-        }
-        definition = function.function_def
-        own = definition.signature.name
-        contents[name] = Contents(
-            weights,
-            constants(definition.node_def, library),
-            graph_of(
-                own,
-                {**library, own: definition},
-                [
-                    each.op.get_attr("_user_specified_name").decode()
-                    for each in function.inputs[
-                        : len(function.inputs) - len(function.captured_inputs)
-                    ]
-                ],
-                sorted(function.structured_outputs),
-            ),
-            _own_calls(definition, library),
-        )
-    return contents
-
-
-def _own_calls(function: Any, library: Mapping[str, Any]) -> list[str]:
-    """How functions are called in this process, from others too."""
-    from tensorflow.python.eager import context
-
-    return [
-        *calls_of(function.node_def, library),
-        *call_options(
-            context.context().function_call_options.config_proto_serialized
-        ),
-    ]
+    reader = Reader(tables)
+    found = {
+        name: reader.of_function(function)
+        for name, function in functions.items()
+    }
+    weights = {each for x in found.values() for each in x.weights}
+    digests = {weight: weight.digest() for weight in weights}
+    return {name: each.contents(digests) for name, each in found.items()}
 
 
 def compare_contents(
-    wanted: Mapping[str, Contents],
+    wanted: Mapping[str, Mapping[str, Any]],
     found: Mapping[str, Mapping[str, Any]],
     more_outputs: Collection[str] = (),
 ) -> tuple[list[str], list[str], list[str]]:
-    """What of an artifact is not the model's.
+    """Returns what of a SavedModel is not the model's.
 
     Args:
         wanted: The model's contents, by signature.
-        found: The artifact's, as dicts.
-        more_outputs: Signatures that have outputs which nobody asked for, and
-            so constants of which nothing is known.
+        found: The file's.
+        more_outputs: Signatures with outputs that the model does not have, and
+            so with constants of which nothing is known.
 
     Returns:
         The weights that are not the model's; what of the graph is not as this
@@ -149,24 +80,24 @@ def compare_contents(
     rewritten: list[str] = []
     folded: list[str] = []
     for name, own in wanted.items():
-        others = found[name]["weights"]
-        wrong = _weights(own.weights, others)
+        others = found[name]
+        wrong = _weights(own["weights"], others["weights"])
         if wrong is not None:
             (rewritten if wrong == _ORDER else altered).append(
                 f"{name}: {wrong}"
             )
-        if any(value is None for _, value in others):
+        if any(value is None for _, value in others["weights"]):
             folded.append(f"{name}: resources other than lookup tables")
-        if own.constants is None or own.graph is None:
-            continue
-        wrong = _constants(own.constants, found[name]["constants"])
-        if name in more_outputs:
-            # There are more constants then; what each of the others is computed
-            # of, its graph says.
-            wrong = None
-        wrong = wrong or _graph(own.graph, found[name]["graph"])
-        if wrong is None and (more := {*found[name]["calls"]} - {*own.calls}):
-            wrong = f"it calls other functions, with {', '.join(sorted(more))}"
+        wrong = None
+        if name not in more_outputs:
+            wrong = _constants({*own["constants"]}, {*others["constants"]})
+        graph = {key: others["graph"].get(key) for key in own["graph"]}
+        different = differences(own["graph"], graph)
+        if wrong is None and different:
+            shown = [*filter(None, different)][:_SHOWN] or ["side effects"]
+            wrong = f"it computes {', '.join(shown)} differently"
+        if wrong is None and (more := {*others["options"]} - {*own["options"]}):
+            wrong = f"it calls functions with {', '.join(sorted(more))}"
         if wrong is not None:
             rewritten.append(f"{name}: {wrong}")
     return altered, rewritten, folded
@@ -197,27 +128,15 @@ def _weights(
     return f"different values in {', '.join(wrong[:_SHOWN])}{more}"
 
 
-def _constants(own: Mapping[str, int], others: Mapping[str, int]) -> str | None:
+def _constants(own: set[str], others: set[str]) -> str | None:
     """How constants are not the model's."""
-    added = collections.Counter(others) - collections.Counter(own)
-    missing = collections.Counter(own) - collections.Counter(others)
-    if not added and not missing:
+    if own == others:
         return None
-
-    def shown(found: Mapping[str, int]) -> str:
-        return "; ".join([*found][:_SHOWN]) or "none"
-
-    return (
-        f"constants that are not the model's: {shown(added)}; and constants of "
-        f"the model that are missing: {shown(missing)}"
+    added, missing = (
+        "; ".join(sorted(each)[:_SHOWN]) or "none"
+        for each in (others - own, own - others)
     )
-
-
-def _graph(own: Mapping[str, str], others: Mapping[str, str]) -> str | None:
-    """How an artifact's graph is not the model's."""
-    wrong = [key for key, value in own.items() if others.get(key) != value]
-    if outputs := [key for key in wrong if key]:
-        return f"it computes {', '.join(outputs[:_SHOWN])} differently"
-    if wrong:
-        return "its operators with side effects are not the model's"
-    return None
+    return (
+        f"constants that are not the model's: {added}; and constants of the "
+        f"model that are missing: {missing}"
+    )

@@ -6,8 +6,8 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
 from keras_posenc_worker.graph_digests import (  # noqa: E402
+    GraphDigests,
     call_options,
-    graph_of,
 )
 
 
@@ -35,8 +35,14 @@ def definition():
 
 
 def digests(function):
-    name = function.signature.name
-    return graph_of(name, {name: function}, ["x"], ["one", "two"])
+    return graph(function.signature.name, function)
+
+
+def graph(name, *functions):
+    library = {each.signature.name: each for each in functions}
+    count = len(library[name].signature.input_arg)
+    labels = ["input x", *(f"weight {i}" for i in range(count - 1))]
+    return GraphDigests(library).of(name, labels).graph(["one", "two"])
 
 
 def nodes(function, operator):
@@ -146,8 +152,7 @@ def test_names_and_calls_are_not_told(definition):
         outer.ret[each.name] = f"call:output:{index}"
     outer.control_ret.clear()
     outer.control_ret["call"] = "call"
-    library = {each.signature.name: each for each in (inner, outer)}
-    assert graph_of("outer", library, ["x"], ["one", "two"]) == digests(inner)
+    assert graph("outer", inner, outer) == digests(inner)
 
 
 def own(function):

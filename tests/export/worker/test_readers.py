@@ -4,7 +4,7 @@ One export, and edits of it by protobuf: each must be refused.
 """
 
 import copy
-import dataclasses
+import inspect
 import re
 import shutil
 from pathlib import Path
@@ -23,17 +23,17 @@ from tensorflow.core.protobuf import (  # noqa: E402
     config_pb2,
     saved_model_pb2,
 )
+from tensorflow.python.saved_model.nested_structure_coder import (  # noqa: E402
+    encode_structure,
+)
 
 from keras_posenc.export.graphs.contents import compare_contents, contents_of  # noqa: E402
 from keras_posenc.export.graphs.shared_layers import trace_all  # noqa: E402
 from keras_posenc.export.signatures.resolve import (  # noqa: E402
     resolve_signatures,
 )
-from keras_posenc_worker import (  # noqa: E402
-    agreement,
-    read_saved_model,
-    session,
-)
+from keras_posenc_worker import read_saved_model, session  # noqa: E402
+from keras_posenc_worker.saved_model_contents import Disagreement  # noqa: E402
 
 DEFAULT, OTHER = "serving_default", "other"
 QUESTION = {
@@ -89,20 +89,13 @@ def folder(export, tmp_path):
 def judge(folder, signatures, wanted):
     """What the worker and `verify` do, without their processes."""
     assert read_saved_model.read_saved_model(folder)["unsafe"] == []
-    served = session.load(str(folder))
+    loaded = session.load(str(folder))
     for name, model in signatures.items():
         expected = model({k: tf.constant(v) for k, v in QUESTION.items()})
-        for runners in (served.runners, served.by_python):
-            answers = runners[name](QUESTION)
-            for key, value in expected.items():
-                np.testing.assert_allclose(answers[key], value, atol=1e-5)
-    altered, rewritten, folded = compare_contents(
-        wanted,
-        {
-            name: dataclasses.asdict(contents)
-            for name, contents in served.contents(True).items()
-        },
-    )
+        outputs = loaded.runners[name](QUESTION)
+        for key, value in expected.items():
+            np.testing.assert_allclose(outputs[key], value, atol=1e-5)
+    altered, rewritten, folded = compare_contents(wanted, loaded.contents)
     assert folded == []
     assert not altered + rewritten, altered + rewritten
 
@@ -116,9 +109,9 @@ def test_planning_asks_nothing(tmp_path):
         return {"count": counter.count.assign_add(step)}
 
     tf.saved_model.save(counter, str(tmp_path), signatures=step)
-    served = session.load(str(tmp_path), is_asked=True)
+    loaded = session.load(str(tmp_path), will_run=True)
     for count in (1, 2):
-        answer = served.runners[DEFAULT]({"step": np.int32(1)})
+        answer = loaded.runners[DEFAULT]({"step": np.int32(1)})
         assert answer["count"] == count
 
 
@@ -469,9 +462,100 @@ def drawn_as_it_is_loaded(graph):
     named(graph, info.name).input.append("^draw")
 
 
+def python_signature(graph):
+    """The object by which Python calls the default signature."""
+    objects = graph.object_graph_def.nodes
+    node = objects[0]
+    for name in ("signatures", DEFAULT):
+        (index,) = (c.node_id for c in node.children if c.local_name == name)
+        node = objects[index]
+    return node.bare_concrete_function
+
+
+def arguments_swapped_for_python(graph):
+    """TensorFlow binds inputs by this, where a file has it."""
+    spec = python_signature(graph).function_spec
+    arguments = inspect.FullArgSpec(
+        ["second", "first", "words"], None, None, None, [], None, {}
+    )
+    spec.fullargspec.CopyFrom(encode_structure(arguments))
+    spec.input_signature.CopyFrom(encode_structure(None))
+
+
+def keywords_swapped_for_python(graph):
+    swap_items(python_signature(graph).argument_keywords, 0, 1)
+
+
+def names_swapped_for_python(graph):
+    called = python_signature(graph).concrete_function_name
+    function = graph.object_graph_def.concrete_functions[called]
+    _, inputs = function.canonicalized_input_signature.tuple_value.values
+    one, two = (
+        inputs.dict_value.fields[name].tensor_spec_value
+        for name in ("first", "second")
+    )
+    swap(one, two, "name")
+
+
+def filler_of_python(graph):
+    """A copy of the function by which Python fills the table."""
+    objects = graph.object_graph_def
+    node = next(
+        objects.nodes[child.node_id]
+        for each in objects.nodes
+        if each.WhichOneof("kind") == "resource"
+        for child in each.children
+        if child.local_name == "_initialize"
+    )
+    (name,) = node.function.concrete_functions
+    forged = graph.graph_def.library.function.add()
+    forged.CopyFrom(
+        next(
+            each
+            for each in graph.graph_def.library.function
+            if each.signature.name == name
+        )
+    )
+    forged.signature.name = node.function.concrete_functions[0] = "forged"
+    objects.concrete_functions["forged"].CopyFrom(
+        objects.concrete_functions[name]
+    )
+    return forged
+
+
+def other_words_for_python(graph):
+    function = filler_of_python(graph)
+    fill = next(node for node in function.node_def if "Import" in node.op)
+    reverse = function.node_def.add(name="reverse", op="ReverseV2")
+    reverse.input.extend([fill.input[1], "axis:output:0"])
+    reverse.attr["T"].type, reverse.attr["Tidx"].type = 7, 3
+    add_axis(function)
+    fill.input[1] = "reverse:output:0"
+
+
+def drawn_as_python_loads_it(graph):
+    function = filler_of_python(graph)
+    draw = function.node_def.add(name="draw", op="RandomUniform")
+    draw.input.append("axis:output:0")
+    draw.attr["dtype"].type, draw.attr["T"].type = 1, 3
+    add_axis(function)
+    next(n for n in function.node_def if "Import" in n.op).input.append("^draw")
+
+
+def add_axis(function):
+    node = function.node_def.add(name="axis", op="Const")
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([0], tf.int32))
+    node.attr["dtype"].type = 3
+
+
 @pytest.mark.parametrize(
     "edit",
     [
+        arguments_swapped_for_python,
+        keywords_swapped_for_python,
+        names_swapped_for_python,
+        other_words_for_python,
+        drawn_as_python_loads_it,
         drawn_as_it_is_loaded,
         run_by_another_optimizer,
         run_elsewhere,
@@ -513,13 +597,13 @@ def test_edit_of_the_graph_is_refused(folder, signatures, wanted, edit):
     edit(message.meta_graphs[0])
     assert message != message_of(folder)
     write(folder, message)
-    with pytest.raises((agreement.Disagreement, AssertionError, ValueError)):
+    with pytest.raises((Disagreement, AssertionError, ValueError)):
         judge(folder, signatures, wanted)
 
 
 def test_what_was_not_edited_passes(folder, signatures, wanted):
     judge(folder, signatures, wanted)
-    assert session.load(str(folder)).more == []
+    assert session.load(str(folder)).python_functions == []
 
 
 def test_second_graph_is_refused(folder, signatures, wanted):
@@ -528,6 +612,16 @@ def test_second_graph_is_refused(folder, signatures, wanted):
     write(folder, message)
     with pytest.raises(ValueError, match="must hold one graph"):
         judge(folder, signatures, wanted)
+
+
+def test_what_tensorflow_1_wrote_is_refused(tmp_path):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as opened:
+        x = tf.compat.v1.placeholder("float32", (None, 2))
+        tf.compat.v1.saved_model.simple_save(
+            opened, str(tmp_path / "1"), {"x": x}, {"y": 2 * x}
+        )
+    with pytest.raises(Disagreement, match="serving_default, and Python none"):
+        session.load(str(tmp_path / "1"))
 
 
 def test_function_of_python_alone_is_told(folder):
@@ -542,7 +636,23 @@ def test_function_of_python_alone_is_told(folder):
     more.node_id = len(objects)
     objects.add().CopyFrom(objects[wrapper])
     write(folder, message)
-    assert session.load(str(folder)).more == ["more"]
+    assert session.load(str(folder)).python_functions == ["more"]
+
+
+def test_function_below_serve_is_told(folder):
+    message = message_of(folder)
+    objects = message.meta_graphs[0].object_graph_def.nodes
+    (serve,) = (
+        objects[child.node_id]
+        for child in objects[0].children
+        if child.local_name == "serve"
+    )
+    serve.children.add(local_name="more", node_id=len(objects))
+    objects.add().bare_concrete_function.CopyFrom(
+        python_signature(message.meta_graphs[0])
+    )
+    write(folder, message)
+    assert session.load(str(folder)).python_functions == ["serve.more"]
 
 
 # ---- Edits of the weights
@@ -605,8 +715,14 @@ def test_changed_weight_is_named(folder, signatures, wanted, change):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (outputs_swapped, "its outputs are not those of its function"),
-        (results_swapped, "Python runs the function"),
+        (
+            outputs_swapped,
+            "signature 'serving_default': output one, output two",
+        ),
+        (
+            results_swapped,
+            "signature 'serving_default': output one, output two",
+        ),
         (restored_swapped, "with different values"),
     ],
     ids=lambda edit: getattr(edit, "__name__", None),

@@ -15,9 +15,6 @@ import pytest
 import keras_posenc as kp
 from keras_posenc.export.worker_client import Limits, run_in_worker
 from keras_posenc_worker import codec, run
-from keras_posenc_worker import session as reader
-from keras_posenc_worker.agreement import Disagreement
-from keras_posenc_worker.contents import digest
 from keras_posenc_worker.fresh import run_fresh
 from keras_posenc_worker.memory import give_back
 
@@ -65,7 +62,6 @@ def write_request(folder, kind, artifact, cases):
         "artifact": str(artifact),
         "op_libraries": [],
         "times": 2,
-        "by_python": True,
         "cases": cases,
     }
     codec.write(folder, "request", request)
@@ -277,90 +273,6 @@ def test_messages_hold_arrays_of_any_kind_and_shape(tmp_path):
     assert decoded == texts
     assert found["bytes"].tolist() == [b"\xff", b""]
     assert found["empty"].shape == (0, 2)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool"])
-def test_large_weights_are_fetched_in_parts(monkeypatch, dtype):
-    import tensorflow as tf
-
-    monkeypatch.setattr(reader, "_PART", 8)
-    array = tf.cast(np.arange(21).reshape(7, 3) % 4, dtype).numpy()
-    with tf.Graph().as_default() as graph:
-        variable = tf.Variable(array)
-        reads = {
-            "large": reader.in_rows(variable.read_value()),
-            "small": reader.in_rows(variable[2]),
-        }
-    sizes = []
-
-    class Session(tf.compat.v1.Session):
-        def run(self, *arguments):
-            found = super().run(*arguments)
-            sizes.extend(each.size for each in tf.nest.flatten(found))
-            return found
-
-    with Session(graph=graph) as session:
-        tf.compat.v1.Session.run(session, variable.initializer)
-        found = dict(reader.fetched(session, reads))
-    assert found == {"large": digest(array), "small": digest(array[2])}
-    assert max(sizes) <= 8
-
-
-@pytest.mark.parametrize("dtype", ["int4", "uint4", "qint8", "string"])
-def test_weights_that_tensorflow_does_not_cut_are_fetched_whole(
-    monkeypatch, dtype
-):
-    import tensorflow as tf
-
-    monkeypatch.setattr(reader, "_PART", 8)
-    with tf.Graph().as_default():
-        value = tf.compat.v1.placeholder(dtype, (7, 3))
-        assert reader.in_rows(value) is value
-
-
-def test_large_weights_have_the_rows_that_their_graph_says(monkeypatch):
-    """Two parts are a file's, and the third is not looked at."""
-    import tensorflow as tf
-
-    monkeypatch.setattr(reader, "_PART", 8)
-    with tf.Graph().as_default() as graph:
-        given = tf.compat.v1.placeholder_with_default(np.zeros((6, 4)), None)
-        given.set_shape((4, 4))  # nothing checks it as it runs
-        reads = {"table": reader.in_rows(given)}
-    with tf.compat.v1.Session(graph=graph) as session:
-        with pytest.raises(Disagreement, match="'table' with another"):
-            dict(reader.fetched(session, reads))
-
-
-def test_graphs_are_planned_by_small_requests_alone():
-    """Large ones side by side would need more memory than one may have."""
-    asked = {"several": [], "large": [], "texts": [], "broken": []}
-
-    def runner(name):
-        def run(inputs):
-            asked[name].append(inputs)
-            raise ValueError("is told when its turn comes")
-
-        return run
-
-    def texts(size):
-        return {"text": np.array([b"x" * size], dtype=object)}
-
-    large, small = ({"x": np.zeros(size, "float32")} for size in (10**5, 3))
-    cases = [
-        *(("several", inputs) for inputs in (large, small, large)),
-        ("large", large),
-        *(("texts", texts(size)) for size in (10**5, 5)),
-        ("broken", small),
-        ("absent", small),
-    ]
-    run._plan({name: runner(name) for name in asked}, cases)
-    assert asked == {
-        "several": [small],
-        "large": [],
-        "texts": [texts(5)],
-        "broken": [small],
-    }
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc alone")
