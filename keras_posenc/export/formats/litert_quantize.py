@@ -102,13 +102,13 @@ def calibration_of(reference: Reference) -> Mapping[str, list[Inputs]]:
         ExportError: There is none.
     """
     found = {}
-    for case in sorted(reference.usual, key=lambda probe: probe.is_sample):
-        arrays = (*case.inputs.values(), *case.answers.values())
+    for probe in sorted(reference.usual, key=lambda probe: probe.is_sample):
+        arrays = (*probe.inputs.values(), *probe.outputs.values())
         if all(
             array.size and np.all(np.isfinite(array.astype("float64")))
             for array in arrays
         ):
-            found[case.signature] = [case.inputs]
+            found[probe.signature] = [probe.inputs]
     for signature in reference.signatures:
         if signature.name not in found:
             raise ExportError(
