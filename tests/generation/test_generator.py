@@ -412,8 +412,14 @@ PAST = kp.RotaryEmbedding(
 BAD = [
     ({"beams": 0}, "`beams` must be a positive integer.*beams=0"),
     ({"beams": 13}, "`beams` must be at most the number of ids, 12"),
-    ({"beams": 2, "top_k": 3}, "`top_k` is of sampling.*top_k=3, beams=2"),
-    ({"beams": 2, "repetition_penalty": 2.0}, "`repetition_penalty` is of"),
+    (
+        {"beams": 2, "top_k": 3},
+        "`top_k` is an option of sampling.*top_k=3, beams=2",
+    ),
+    (
+        {"beams": 2, "repetition_penalty": 2.0},
+        "`repetition_penalty` is an option",
+    ),
     ({"n_best": 2}, "`n_best` must be at most the number of beams, 1"),
     ({"length_penalty": 0.6}, "`length_penalty` ranks beams"),
     ({"seed": 1}, "`seed` is an option of sampling"),
