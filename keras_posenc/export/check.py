@@ -325,7 +325,8 @@ def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
     ]
     seconds = reference.seconds if reference else 0.0
     programs = sum(
-        len(each.asked) for each in (reference.signatures if reference else [])
+        len(each.programs)
+        for each in (reference.signatures if reference else [])
     )
     # A SavedModel is loaded twice: as servers do, and as Python does.
     is_twice = inspection.kind == "saved_model"

@@ -677,7 +677,7 @@ def notes(
         yield _unquantized(reference)
     if inspection.kind in _FORMATS:
         for signature in reference.signatures:
-            if signature.whole is not None:
+            if signature.strings is not None:
                 yield _cut(signature, _FORMATS[inspection.kind])
     for signature in reference.signatures:
         for name, own in signature.own_names.items():
@@ -715,8 +715,8 @@ def _unquantized(reference: Reference) -> str:
 
 def _cut(signature: Signature, kind: str) -> str:
     """That a signature begins where its model's strings have become numbers."""
-    assert signature.whole is not None
-    whole = signature.whole.signature.specs
+    assert signature.strings is not None
+    whole = signature.strings.signature.specs
     texts = [name for name, spec in whole.items() if spec.dtype == "string"]
     numbers = [name for name in signature.specs if name not in whole]
     # A name of strings may be that of the numbers as well.

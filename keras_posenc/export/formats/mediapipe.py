@@ -27,7 +27,7 @@ from keras_posenc.export.signatures.resolve import as_given, resolve_signatures
 from keras_posenc.export.signatures.signature import (
     DEFAULT,
     Arrays,
-    Origin,
+    Oracle,
     Signature,
 )
 from keras_posenc.export.worker_client import (
@@ -384,7 +384,7 @@ def _of_bert(
             ids = keras.ops.concatenate([ids[:, :kept], ids[:, -1:]], axis=1)
         return cut.call({cut_name: ids})
 
-    def ask(inputs: Arrays) -> Arrays:
+    def to_base(inputs: Arrays) -> Arrays:
         (row,) = inputs[IDS] * inputs[MASK]
         if limit is not None:
             if len(row) > limit:
@@ -400,9 +400,9 @@ def _of_bert(
         cut.model,
         dict.fromkeys((IDS, MASK, SEGMENTS), spec),
         call,
-        Origin(
+        Oracle(
             dataclasses.replace(cut, name=name, specs={cut_name: ids_spec}),
-            ask=ask,
+            to_base=to_base,
             widen=lambda inputs: _as_bert(inputs[cut_name].astype("int32")),
         ),
     )

@@ -36,7 +36,7 @@ def with_distinct_names(signatures: Sequence[Signature]) -> list[Signature]:
 
 
 def _with_distinct_names(signature: Signature) -> Signature:
-    whole = signature.whole
+    whole = signature.strings
     model = signature.model if whole is None else whole.signature.model
     if not getattr(model, "inputs", None):
         return signature  # its outputs are known when it is called

@@ -145,7 +145,7 @@ def _serving(
         if warmup
         else "- Warm-up: none."
     ]
-    if programs := {pair for each in signatures for pair in each.asked}:
+    if programs := {pair for each in signatures for pair in each.programs}:
         batches, lengths = map(max, zip(*programs, strict=True))
         lines.append(
             f"- Compiled by XLA, for texts of up to {lengths} in batches of up "

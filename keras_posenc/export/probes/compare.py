@@ -396,13 +396,13 @@ def retrace_of(signature: Signature) -> Retrace | None:
 
     That is `Offers.retrace`, from arrays to arrays.
     """
-    origin = signature.origin
-    if origin is not None:
-        inner = retrace_of(origin.signature)
+    oracle = signature.oracle
+    if oracle is not None:
+        inner = retrace_of(oracle.base)
         if inner is None:
             return None
-        return lambda inputs, outputs, tolerance: origin.tell(
-            inner(origin.ask(inputs), outputs, tolerance)
+        return lambda inputs, outputs, tolerance: oracle.from_base(
+            inner(oracle.to_base(inputs), outputs, tolerance)
         )
     method = Offers.of(signature.model).retrace
     if method is None:

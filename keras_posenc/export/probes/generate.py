@@ -304,7 +304,7 @@ def make_probes(
     given: Sequence[Inputs],
     max_length: int,
     takes: Callable[[Inputs], bool],
-    asked: Sequence[tuple[int, int]] = (),
+    programs: Sequence[tuple[int, int]] = (),
 ) -> Iterator[Probe]:
     """Yields batches of inputs to run a model with.
 
@@ -327,7 +327,7 @@ def make_probes(
         takes: Whether the model takes some inputs. Called where it has
             embeddings of several sizes, or several integer inputs, to find
             which input goes to which.
-        asked: Further batch sizes, with lengths.
+        programs: Further batch sizes, with lengths.
 
     Raises:
         ValueError: The signature takes integers, and neither an `Embedding`
@@ -335,11 +335,11 @@ def make_probes(
     """
     for inputs in given:
         yield Probe(signature.name, inputs, is_sample=True)
-    origin = signature.origin
-    asked = signature.asked or asked
-    if origin is not None:
-        if given and not _can_be_probed(origin.signature):
-            if _asked_of(signature):
+    oracle = signature.oracle
+    programs = signature.programs or programs
+    if oracle is not None:
+        if given and not _can_be_probed(oracle.base):
+            if _programs_of(signature):
                 raise ValueError(
                     f"`compiled`: no Embedding layer says what ids signature "
                     f"'{signature.name}' takes, so that not each of its "
@@ -347,16 +347,16 @@ def make_probes(
                 )
             return
         for probe in make_probes(
-            origin.signature,
+            oracle.base,
             [],
             max_length,
-            lambda inputs: takes(origin.widen(inputs)),
-            asked,
+            lambda inputs: takes(oracle.widen(inputs)),
+            programs,
         ):
             yield dataclasses.replace(
                 probe,
                 signature=signature.name,
-                inputs=origin.widen(probe.inputs),
+                inputs=oracle.widen(probe.inputs),
             )
         return
     max_length = _longest(signature, max_length)
@@ -394,7 +394,7 @@ def make_probes(
 
     seen = set()
     for batch, length in itertools.chain(
-        itertools.product(_BATCHES, lengths), asked
+        itertools.product(_BATCHES, lengths), programs
     ):
         shapes = signature.shapes(batch, length)
         key = tuple(shapes.values())
@@ -408,11 +408,11 @@ def make_probes(
     yield from extreme_probes(signature, [*tried], invent, takes)
 
 
-def _asked_of(signature: Signature) -> Sequence[tuple[int, int]]:
-    """The sizes that it, or what it was made of, must be asked."""
-    if signature.asked or signature.origin is None:
-        return signature.asked
-    return _asked_of(signature.origin.signature)
+def _programs_of(signature: Signature) -> Sequence[tuple[int, int]]:
+    """Returns the sizes of its programs, or of its base's."""
+    if signature.programs or signature.oracle is None:
+        return signature.programs
+    return _programs_of(signature.oracle.base)
 
 
 def _longest(signature: Signature, max_length: int) -> int:

@@ -91,12 +91,12 @@ class Memory:
 def runner_of(signature: Signature, memory: Memory) -> Call:
     """Returns a function that runs the model: its eager code, or its graph.
 
-    What a signature adds to its model is done in NumPy; see `Origin`.
+    What a signature adds to its model is done in NumPy; see `Oracle`.
     """
-    origin = signature.origin
-    if origin is not None:
-        run = runner_of(origin.signature, memory)
-        return lambda inputs: origin.tell(run(origin.ask(inputs)))
+    oracle = signature.oracle
+    if oracle is not None:
+        run = runner_of(oracle.base, memory)
+        return lambda inputs: oracle.from_base(run(oracle.to_base(inputs)))
     return functools.partial(memory.run, signature)
 
 
@@ -547,9 +547,9 @@ def check_repeatable(
     smallest: dict[int, tuple[Signature, Inputs]] = {}
     for probe in sorted(probes, key=_size):
         inputs, signature = probe.inputs, by_name[probe.signature]
-        while signature.origin is not None:
-            inputs = signature.origin.ask(inputs)
-            signature = signature.origin.signature
+        while signature.oracle is not None:
+            inputs = signature.oracle.to_base(inputs)
+            signature = signature.oracle.base
         smallest.setdefault(id(signature), (signature, inputs))
     # Several threads may add in another order: a tolerance of 0 is for the
     # file alone.
@@ -779,8 +779,8 @@ def _moved_weights(
     signature: Signature, step: float, draw: int
 ) -> Iterator[None]:
     """Makes each frozen weight larger or smaller by a share of it."""
-    while signature.origin is not None:
-        signature = signature.origin.signature
+    while signature.oracle is not None:
+        signature = signature.oracle.base
     kept = [
         (variable, variable.value.read_value())
         for variable in signature.model.variables

@@ -63,8 +63,8 @@ def _as_texts(sample: Any) -> np.ndarray | None:
 
 def _own_samples(signature: Signature, samples: Any) -> list[Inputs]:
     """Those of the given samples that are inputs of this very signature."""
-    origin = signature.origin
-    if origin is not None and origin.signature.specs is signature.specs:
+    oracle = signature.oracle
+    if oracle is not None and oracle.base.specs is signature.specs:
         return []  # they are the older one's
     return [
         inputs
@@ -76,10 +76,10 @@ def _own_samples(signature: Signature, samples: Any) -> list[Inputs]:
 def fitting_samples(signature: Signature, samples: Any) -> list[Inputs]:
     """Also those that are inputs of what the signature was made of."""
     fitting = _own_samples(signature, samples)
-    if signature.origin is not None:
+    if signature.oracle is not None:
         fitting += map(
-            signature.origin.widen,
-            fitting_samples(signature.origin.signature, samples),
+            signature.oracle.widen,
+            fitting_samples(signature.oracle.base, samples),
         )
     return fitting
 
@@ -116,10 +116,10 @@ def _fit(
 ) -> Inputs | str:
     """A sample as inputs of a signature, or why it does not fit."""
     names = ", ".join(signature.specs)
-    if signature.whole is not None:
-        whole = _fit(sample, signature.whole.signature)
+    if signature.strings is not None:
+        whole = _fit(sample, signature.strings.signature)
         if not isinstance(whole, str):
-            sample = signature.whole.cut(whole)
+            sample = signature.strings.cut(whole)
     if not isinstance(sample, Mapping):
         if len(signature.specs) != 1:
             return (

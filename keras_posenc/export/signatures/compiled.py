@@ -18,7 +18,7 @@ from keras_posenc.checks import as_integer
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.signatures.cut_strings import cut_strings, lookups
 from keras_posenc.export.signatures.lengths import padding_of
-from keras_posenc.export.signatures.signature import Origin, Signature
+from keras_posenc.export.signatures.signature import Oracle, Signature
 from keras_posenc.keras_internals import layers_within
 
 # Small graphs are bound by the start of each operator, which XLA spares. In
@@ -124,13 +124,13 @@ def _compiled_behind_strings(
         raise _refusal(
             signature, f"where its strings become numbers, {error}"
         ) from error
-    assert cut.whole is not None
-    to_numbers = cut.whole.to_numbers
+    assert cut.strings is not None
+    to_numbers = cut.strings.to_numbers
     call = behind.call
     return dataclasses.replace(
         signature,
         call=lambda tensors: call(to_numbers(tensors)),
-        origin=Origin(signature),
+        oracle=Oracle(signature),
     )
 
 
@@ -162,8 +162,8 @@ def _compiled(signature: Signature, sizes: Sizes) -> Signature:
     return dataclasses.replace(
         signature,
         call=_by_programs(signature, sizes),
-        origin=Origin(signature),
-        asked=sizes.pairs(),
+        oracle=Oracle(signature),
+        programs=sizes.pairs(),
     )
 
 

@@ -14,7 +14,7 @@ from keras_posenc.export.signatures.from_model import (
     named_outputs,
     output_of,
 )
-from keras_posenc.export.signatures.signature import Signature, Whole
+from keras_posenc.export.signatures.signature import Signature, StringModel
 from keras_posenc.keras_internals import (
     carried_mask,
     layer_behind,
@@ -35,7 +35,7 @@ def from_ids(signature: Signature) -> Signature | None:
         return None
     if len(cut.specs) != 1:
         return None
-    return dataclasses.replace(cut, name="from_ids", whole=None)
+    return dataclasses.replace(cut, name="from_ids", strings=None)
 
 
 def cut_strings(signature: Signature) -> Signature:
@@ -115,7 +115,7 @@ def cut_strings(signature: Signature) -> Signature:
         },
         call,
         cut_at=cuts[0] if is_one else None,
-        whole=Whole(signature, _reader(tensors, sources)),
+        strings=StringModel(signature, _reader(tensors, sources)),
     )
 
 
@@ -124,8 +124,8 @@ def longest_text(signature: Signature) -> int | None:
 
     By their `sequence_length` or `max_length`; None where nothing says so.
     """
-    if signature.whole is not None:
-        signature = signature.whole.signature
+    if signature.strings is not None:
+        signature = signature.strings.signature
     cuts = [signature.cut_at]
     if signature.cut_at is None:
         outputs = getattr(signature.model, "outputs", None) or []

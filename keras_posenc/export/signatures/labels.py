@@ -10,7 +10,7 @@ import numpy as np
 from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import (
     Arrays,
-    Origin,
+    Oracle,
     Signature,
     trace,
 )
@@ -263,11 +263,11 @@ def _labelled(signature: Signature, added: Sequence[_Labels]) -> Signature:
             outputs.update(each.in_tensorflow(outputs))
         return outputs
 
-    def tell(answers: Arrays) -> Arrays:
+    def from_base(outputs: Arrays) -> Arrays:
         for each in added:
-            answers = {**answers, **each.in_numpy(answers)}
-        return answers
+            outputs = {**outputs, **each.in_numpy(outputs)}
+        return outputs
 
     return dataclasses.replace(
-        signature, call=call, origin=Origin(signature, tell=tell)
+        signature, call=call, oracle=Oracle(signature, from_base=from_base)
     )

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_posenc.export.signatures.signature import Arrays, Origin, Signature
+from keras_posenc.export.signatures.signature import Arrays, Oracle, Signature
 from keras_posenc.keras_internals import layer_behind, layers_within
 
 IDS, LENGTHS = "ids", "lengths"
@@ -55,7 +55,7 @@ def with_lengths(signature: Signature) -> Signature | None:
         ids = ops.where(is_real, ids, ops.full_like(ids, padding))
         return signature.call({name: ids})
 
-    def ask(inputs: Arrays) -> Arrays:
+    def to_base(inputs: Arrays) -> Arrays:
         ids = inputs[IDS].copy()
         if len(inputs[LENGTHS]) != len(ids):
             raise ValueError(
@@ -87,7 +87,7 @@ def with_lengths(signature: Signature) -> Signature | None:
             LENGTHS: keras.InputSpec(shape=spec.shape[:1], dtype="int32"),
         },
         call=call,
-        origin=Origin(signature, ask=ask, widen=widen),
+        oracle=Oracle(signature, to_base=to_base, widen=widen),
     )
 
 

@@ -1,4 +1,4 @@
-"""A signature is a Keras model with a name, and names for what it takes."""
+"""Signatures: the entry points of an exported model."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -19,39 +19,41 @@ Arrays = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """One entry point of an artifact.
+    """One entry point of an exported model.
 
     Attributes:
         name: Name of the signature.
-        model: The model that answers.
+        model: The model that it runs.
         specs: Shape and dtype of each input by name, batch dimension first.
         call: The function from a dict of tensors to a dict of tensors.
-        origin: What it was made of, if it does more than call the model.
+        oracle: How its outputs follow from those of another signature, if it
+            does more than call the model.
         cut_at: The tensor of its model that is its input, where it is not the
             model's own.
-        whole: The model of strings that it stands for, if it does.
+        strings: The model of strings whose part after the strings it is, if it
+            is one.
         add: What it adds to the model's outputs, of what they carry.
         own_names: The model's names of outputs that are called otherwise, by
             what they are called.
         arguments: How Keras's own function `serve` takes the inputs: for each
             argument the name of an input, or a list or dict of such.
         pack: From a dict of its outputs to what `serve` returns.
-        asked: Batch sizes, with lengths, for which it is made in another way,
-            and so has to be verified.
+        programs: Batch sizes, with lengths, for which XLA compiles it, and for
+            which it has to be verified.
     """
 
     name: str
     model: keras.Model
     specs: Mapping[str, keras.InputSpec]
     call: Callable[[Mapping[str, Any]], dict[str, Any]]
-    origin: "Origin | None" = None
+    oracle: "Oracle | None" = None
     cut_at: keras.KerasTensor | None = None
-    whole: "Whole | None" = None
+    strings: "StringModel | None" = None
     add: Callable[[dict[str, Any]], dict[str, Any]] = dict
     own_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     arguments: Sequence[Any] = ()
     pack: Callable[[dict[str, Any]], Any] = dict
-    asked: Sequence[tuple[int, int]] = ()
+    programs: Sequence[tuple[int, int]] = ()
 
     @property
     def has_serve(self) -> bool:
@@ -71,8 +73,8 @@ class Signature:
 
 
 @dataclasses.dataclass(frozen=True)
-class Whole:
-    """A model of strings for which its part behind them stands.
+class StringModel:
+    """A model of strings, of which a signature is the part after the strings.
 
     Attributes:
         signature: That of the strings.
@@ -100,22 +102,23 @@ def _same(arrays: Arrays) -> Arrays:
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
-    """What a signature was made of that does more than call its model.
+class Oracle:
+    """How outputs of a signature follow from those of a simpler one.
 
-    Verification asks the model through the older signature, and does what the
-    newer one adds in NumPy: an oracle in other code than what it judges.
+    Of a signature that does more than call its model. The reference outputs
+    come from the simpler signature, and what is added is computed in NumPy:
+    not by the code that is exported.
 
     Attributes:
-        signature: The older signature.
-        ask: Inputs of the newer as inputs of the older.
-        tell: Answers of the older as answers of the newer.
-        widen: Inputs of the older as inputs of the newer, to verify with.
+        base: The simpler signature.
+        to_base: From inputs of this signature to inputs of the base.
+        from_base: From outputs of the base to outputs of this signature.
+        widen: From inputs of the base to inputs of this signature, for samples.
     """
 
-    signature: Signature
-    ask: Callable[[Arrays], Arrays] = _same
-    tell: Callable[[Arrays], Arrays] = _same
+    base: Signature
+    to_base: Callable[[Arrays], Arrays] = _same
+    from_base: Callable[[Arrays], Arrays] = _same
     widen: Callable[[Arrays], Arrays] = _same
 
 

@@ -52,7 +52,7 @@ def test_what_is_past_a_length_is_0(make, length, real, padding):
     expected = [[5, 0, 6, 8][:real] + [0] * (4 - real), [1, 2, 3, 0]]
     np.testing.assert_array_equal(actual, expected)
     # What verification expects is told by other code.
-    asked = from_ids.origin.ask(
+    asked = from_ids.oracle.to_base(
         {"ids": ids, "lengths": np.array([length, 3], "int32")}
     )
     np.testing.assert_array_equal(asked["ids"], expected)
@@ -76,7 +76,7 @@ def test_padding_is_what_the_model_calls_so():
         from_ids = resolve(whole)["from_ids"]
         (found,) = ask(from_ids, ids=ids, lengths=[4, 3]).values()
         np.testing.assert_allclose(found[1, :3], expected, rtol=0, atol=1e-6)
-        widened = from_ids.origin.widen({"ids": padded})
+        widened = from_ids.oracle.widen({"ids": padded})
         assert widened["lengths"].tolist() == [4, 3]
         # What verification invents ends with zeros, whatever padding is.
         asked = [each.inputs for each in probes(from_ids, None, 5)]
@@ -102,7 +102,7 @@ def test_lengths_of_other_rows(make, lengths):
         run({k: tf.constant(v, "int32") for k, v in given.items()})
     if given["lengths"].ndim == 1:  # else it is no sample of the signature
         with pytest.raises(ValueError, match=f"{len(lengths)} lengths and 2"):
-            from_ids.origin.ask(given)
+            from_ids.oracle.to_base(given)
 
 
 def probes(signature, samples, max_length):

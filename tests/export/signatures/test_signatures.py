@@ -486,7 +486,7 @@ def test_columns_of_strings_are_each_cut_at_their_first_numeric_tensor():
         for name, x in given.items()
     }
     expected = answer(whole, **given)["y"]
-    inputs = cut.whole.cut(given)
+    inputs = cut.strings.cut(given)
     np.testing.assert_array_equal(inputs["kind"], [[0, 1, 0], [1, 0, 0]])
     np.testing.assert_array_equal(inputs["age"], given["age"])
     near = np.testing.assert_allclose
