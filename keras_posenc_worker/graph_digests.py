@@ -70,8 +70,8 @@ class Computation:
             variable, and of what that waits for.
         constants: The constants in it, and the numbers and texts among its
             attributes, in words.
-        options: How it calls functions where TensorFlow is told more than to
-            call them, such as with another optimizer.
+        options: Settings with which it calls functions, such as those of
+            another optimizer, in words.
     """
 
     results: list[str] = dataclasses.field(default_factory=list)

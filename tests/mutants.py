@@ -553,7 +553,7 @@ VERIFICATION = [
         "a number that is drawn twice is as two numbers",
         'own = hash_of(own, f"{self._drawn[own]}")',
         "pass",
-        "export/worker/test_graph_digests.py::test_what_is_done_is_told",
+        "export/worker/test_graph_digests.py::test_edit_changes_the_digest",
     ),
     Mutant(
         "export/graphs/contents.py",

@@ -1,4 +1,4 @@
-"""What a function does is told by its graph's digest, and nothing else."""
+"""What a function computes decides its digest, and nothing else."""
 
 import pytest
 
@@ -107,7 +107,7 @@ def of_a_shared_state(function):
     ],
     ids=lambda edit: edit.__name__,
 )
-def test_what_is_done_is_told(definition, edit):
+def test_edit_changes_the_digest(definition, edit):
     edited = type(definition())()
     edited.CopyFrom(definition())
     edit(edited)
@@ -115,7 +115,7 @@ def test_what_is_done_is_told(definition, edit):
     assert digests(edited) != digests(definition())
 
 
-def test_what_need_not_be_done_is_told(definition):
+def test_what_need_not_be_done_changes_the_digest(definition):
     found = []
     for edit in (in_no_order, never_changed):
         edited = type(definition())()
@@ -125,7 +125,7 @@ def test_what_need_not_be_done_is_told(definition):
     assert found[0] != found[1]
 
 
-def test_names_and_calls_are_not_told(definition):
+def test_names_and_calls_do_not_change_the_digest(definition):
     inner = definition()
     renamed = type(inner)()
     renamed.CopyFrom(inner)

@@ -36,7 +36,7 @@ from keras_posenc_worker import read_saved_model, session  # noqa: E402
 from keras_posenc_worker.saved_model_contents import Disagreement  # noqa: E402
 
 DEFAULT, OTHER = "serving_default", "other"
-QUESTION = {
+INPUTS = {
     "first": np.array([[1, 2]], "int32"),
     "second": np.array([[3, 4]], "int32"),
     "words": np.array([[b"one", b"two"]], object),
@@ -91,8 +91,8 @@ def judge(folder, signatures, wanted):
     assert read_saved_model.read_saved_model(folder)["unsafe"] == []
     loaded = session.load(str(folder))
     for name, model in signatures.items():
-        expected = model({k: tf.constant(v) for k, v in QUESTION.items()})
-        outputs = loaded.runners[name](QUESTION)
+        expected = model({k: tf.constant(v) for k, v in INPUTS.items()})
+        outputs = loaded.runners[name](INPUTS)
         for key, value in expected.items():
             np.testing.assert_allclose(outputs[key], value, atol=1e-5)
     altered, rewritten, folded = compare_contents(wanted, loaded.contents)
@@ -100,7 +100,7 @@ def judge(folder, signatures, wanted):
     assert not altered + rewritten, altered + rewritten
 
 
-def test_planning_asks_nothing(tmp_path):
+def test_planning_runs_nothing(tmp_path):
     counter = tf.Module()
     counter.count = tf.Variable(0)
 
@@ -111,8 +111,8 @@ def test_planning_asks_nothing(tmp_path):
     tf.saved_model.save(counter, str(tmp_path), signatures=step)
     loaded = session.load(str(tmp_path), will_run=True)
     for count in (1, 2):
-        answer = loaded.runners[DEFAULT]({"step": np.int32(1)})
-        assert answer["count"] == count
+        outputs = loaded.runners[DEFAULT]({"step": np.int32(1)})
+        assert outputs["count"] == count
 
 
 def message_of(folder):
@@ -413,7 +413,7 @@ def body_of(graph):
 
 
 def assigned_beside_the_outputs(graph):
-    """A request would change what the next one is answered."""
+    """A request would change the outputs of the next one."""
     body, _ = gather_of(graph, "left")
     handle = next(
         node.input[0] for node in body.node_def if node.op == "ReadVariableOp"
@@ -624,7 +624,7 @@ def test_what_tensorflow_1_wrote_is_refused(tmp_path):
         session.load(str(tmp_path / "1"))
 
 
-def test_function_of_python_alone_is_told(folder):
+def test_function_of_python_alone_is_listed(folder):
     message = message_of(folder)
     objects = message.meta_graphs[0].object_graph_def.nodes
     wrapper = next(
@@ -639,7 +639,7 @@ def test_function_of_python_alone_is_told(folder):
     assert session.load(str(folder)).python_functions == ["more"]
 
 
-def test_function_below_serve_is_told(folder):
+def test_function_below_serve_is_listed(folder):
     message = message_of(folder)
     objects = message.meta_graphs[0].object_graph_def.nodes
     (serve,) = (
@@ -693,15 +693,15 @@ def named_by(folder, key):
 
 
 def low_bits(value):
-    value.view("uint32")[3, 1] ^= 0xFF  # of an id that is asked
+    value.view("uint32")[3, 1] ^= 0xFF  # of an id among INPUTS
 
 
-def row_that_was_never_asked(value):
+def row_that_no_case_reaches(value):
     value[40] += 1
 
 
 @pytest.mark.parametrize(
-    "change", [low_bits, row_that_was_never_asked], ids=lambda c: c.__name__
+    "change", [low_bits, row_that_no_case_reaches], ids=lambda c: c.__name__
 )
 def test_changed_weight_is_named(folder, signatures, wanted, change):
     change_weight(folder, "right", change)
@@ -741,7 +741,7 @@ def test_verify_refuses(folder, signatures, edit, message):
 
 
 def test_verify_names_changed_weights_and_constants(folder, signatures):
-    change_weight(folder, "right", row_that_was_never_asked)
+    change_weight(folder, "right", row_that_no_case_reaches)
     changed = message_of(folder)
     other_epsilon(changed.meta_graphs[0])
     write(folder, changed)
