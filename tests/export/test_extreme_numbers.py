@@ -297,9 +297,9 @@ def test_images_of_bytes_need_no_samples(tmp_path, dtype):
     y = layers.Conv2D(2, 3)(layers.Rescaling(1 / 255)(x))
     model = keras.Model(x, ops.mean(y, axis=(1, 2)))
     limits = np.iinfo(dtype)
-    for case in expected(model).cases:
-        assert case.inputs["x"].min() == limits.min
-        assert case.inputs["x"].max() == limits.max
+    for probe in expected(model).probes:
+        assert probe.inputs["x"].min() == limits.min
+        assert probe.inputs["x"].max() == limits.max
     for export, name in FORMATS.values():
         assert export(model, tmp_path / name, verbose=False).report.passed
 
@@ -311,10 +311,10 @@ def test_images_of_bytes_beside_embeddings_and_pairs():
     y = layers.Embedding(30, 3)(ids)
     y = ops.mean(ops.matmul(ops.cast(pairs, "float32"), y), axis=1)
     y += ops.mean(ops.cast(x, "float32"), axis=(1, 2))
-    for case in expected(keras.Model([x, ids, pairs], y)).cases:
-        assert case.inputs["x"].max() == 255
-        assert case.inputs["ids"].max() == 29
-        assert case.inputs["pairs"].max() <= 1
+    for probe in expected(keras.Model([x, ids, pairs], y)).probes:
+        assert probe.inputs["x"].max() == 255
+        assert probe.inputs["ids"].max() == 29
+        assert probe.inputs["pairs"].max() <= 1
 
 
 def image_model():
