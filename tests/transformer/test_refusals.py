@@ -145,10 +145,10 @@ PAIRS = "(batch, query, key), with batch=2, query=4, key=4"
 TENSORS = [
     (name, shape, dtype, wanted)
     for name, dtype, wanted, shapes in (
-        ("mask", "bool", ROW, [(2, 3), (3, 4), (4,), (2, 4, 1)]),
+        ("mask", "bool", ROW, [(2, 3), (2, 1), (3, 4), (4,), (2, 4, 1)]),
         ("padding_mask", "bool", ROW, [(2, 5), (4,), (2, 1, 4)]),
         ("segment_ids", "int32", ROW, [(4,), (2, 3)]),
-        ("positions", "float32", ONE_OR_ALL, [(3,), (2, 3), ()]),
+        ("positions", "float32", ONE_OR_ALL, [(3,), (1,), (2, 3), ()]),
         (
             "attention_mask",
             "bool",
