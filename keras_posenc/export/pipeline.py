@@ -15,6 +15,9 @@ import keras
 
 from keras_posenc.export.check import check, check_signatures, limits_of
 from keras_posenc.export.errors import ExportVerificationError, check_verify
+from keras_posenc.export.formats.compare_conversion import (
+    compare_with_conversion,
+)
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.inspect import (
     Inspection,
@@ -133,7 +136,7 @@ class Format:
         Returns:
             `altered`, `rewritten` and `folded` of `VerificationReport`.
         """
-        raise NotImplementedError
+        return compare_with_conversion(reference, found)
 
     def run_further(
         self, path: Path, reference: Reference, step: Step
