@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc_cli.process import native_logs_silenced
+from keras_posenc_worker.native_logs import native_logs_kept
 
 # The source notes' own example: the same words, and one order that is English.
 PAIR = (
@@ -53,7 +53,7 @@ def main() -> int:
         return 2
     if options.quick:
         sentences, options.epochs = sentences[:200], 1
-    with native_logs_silenced():
+    with native_logs_kept():
         run(sentences, options)
     return 0
 

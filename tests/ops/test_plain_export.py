@@ -36,8 +36,12 @@ def encodings(x, positions, whole):
         layer(x, positions=whole if layer in ENCODINGS[:3] else positions)
         for layer in ENCODINGS
     ]
-    outputs += [kp.PositionalEncoding()(x), kp.IndexEncoding()(x)]
-    return [*outputs, kp.AxialPositionalEncoding(1)(x)]
+    # By names of their own, since Keras's count may begin anew.
+    outputs += [
+        kp.PositionalEncoding(name="counted")(x),
+        kp.IndexEncoding(name="indices")(x),
+    ]
+    return [*outputs, kp.AxialPositionalEncoding(1, name="axes")(x)]
 
 
 def attentions(x, positions, whole):

@@ -161,9 +161,12 @@ def test_operator_that_is_misspelt(folder, model, name, near):
     with pytest.raises(ValueError, match=message):
         kp.verify(model, folder, allow_operators=[name])
     # Before the work.
-    for export in (kp.export_saved_model, kp.export_litert):
+    for export, path in (
+        (kp.export_saved_model, "no/such"),
+        (kp.export_litert, "no/such.tflite"),
+    ):
         with pytest.raises(ValueError, match=message):
-            export(model, "no/such.tflite", allow_operators=[name])
+            export(model, path, allow_operators=[name])
 
 
 def test_names_of_operators_are_a_list(folder, model):
