@@ -15,9 +15,6 @@ import keras
 
 from keras_posenc.export.check import check, check_signatures, limits_of
 from keras_posenc.export.errors import ExportVerificationError, check_verify
-from keras_posenc.export.formats.compare_conversion import (
-    compare_with_conversion,
-)
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.inspect import (
     Inspection,
@@ -136,7 +133,7 @@ class Format:
         Returns:
             `altered`, `rewritten` and `folded` of `VerificationReport`.
         """
-        return compare_with_conversion(reference, found)
+        raise NotImplementedError
 
     def run_further(
         self, path: Path, reference: Reference, step: Step

@@ -8,6 +8,9 @@ from typing import Any, ClassVar
 import keras
 
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.formats.compare_conversion import (
+    compare_with_conversion,
+)
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
     check_quantization,
@@ -110,6 +113,12 @@ class LiteRT(Format):
             content = with_metadata(content, self.task)
         with writing_to(path.parent):
             path.write_bytes(content)
+
+    def compare_contents(
+        self, reference: Reference, found: Inspection, response: Any, own: Any
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Compares the file with what the model becomes when converted."""
+        return compare_with_conversion(reference, found)
 
     def run_further(
         self, path: Path, reference: Reference, step: Step

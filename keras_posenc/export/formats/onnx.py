@@ -2,10 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import keras
 
+from keras_posenc.export.formats.compare_conversion import (
+    compare_with_conversion,
+)
 from keras_posenc.export.formats.onnx_convert import (
     convert,
     with_distinct_names,
@@ -14,6 +17,7 @@ from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Format
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size
@@ -49,3 +53,9 @@ class Onnx(Format):
         """Converts the model by tf2onnx."""
         (signature,) = self.signatures
         convert(signature, path)
+
+    def compare_contents(
+        self, reference: Reference, found: Inspection, response: Any, own: Any
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Compares the file with what the model becomes when converted."""
+        return compare_with_conversion(reference, found)
