@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-# Keys of what is in an array's place. Others' names are no such string.
+# Keys of what is in an array's place. Other keys are written with one more
+# "\0" in front if they begin with one: a file may call an output as it likes.
 _NUMBERS, _TEXTS = "\0numbers", "\0texts"
 
 
@@ -40,7 +41,7 @@ def write(folder: Path, name: str, message: Any) -> None:
         arrays[reference] = value.astype("float32") if is_bfloat16 else value
         return {_NUMBERS: reference}
 
-    text = json.dumps(message, default=encode)
+    text = json.dumps(_escaped(message), default=encode)
     np.savez(folder / f"{name}.npz", allow_pickle=False, **arrays)
     (folder / f"{name}.json").write_text(text)
 
@@ -55,11 +56,25 @@ def read(folder: Path, name: str) -> Any:
         if isinstance(value.get(_TEXTS), list):
             texts = [base64.b64decode(text) for text in value[_TEXTS]]
             return np.array(texts, dtype=object).reshape(value["shape"])
-        return value
+        return {
+            key[1:] if key[:1] == "\0" else key: each
+            for key, each in value.items()
+        }
 
     with np.load(folder / f"{name}.npz", allow_pickle=False) as arrays:
         text = (folder / f"{name}.json").read_text()
         return json.loads(text, object_hook=decode)
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            "\0" * f"{key}".startswith("\0") + f"{key}": _escaped(each)
+            for key, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_escaped(each) for each in value]
+    return value
 
 
 def to_bytes(text: Any) -> bytes:

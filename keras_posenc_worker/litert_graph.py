@@ -89,6 +89,7 @@ class _File:
         self._changes = [changes for _, changes in found]
         for index, source in enumerate(self._sources):
             inputs, outputs = _list(source.inputs), _list(source.outputs)
+            self._graphs[index].facts = _count(source)
             self._graphs[index].parts = self._parts(
                 index, [*enumerate(inputs)], [*enumerate(outputs)]
             )
@@ -97,7 +98,9 @@ class _File:
         """Returns a graph by the names of its inputs and outputs."""
         index = signature.subgraphIndex
         source = self._sources[index]
-        found = Node(f"signature '{signature.signatureKey.decode()}'")
+        found = Node(
+            f"signature '{signature.signatureKey.decode()}'", _count(source)
+        )
         sides = []
         for side in ("inputs", "outputs"):
             pairs = sorted(
@@ -140,6 +143,8 @@ class _File:
         import numpy as np
 
         buffer = self.model.buffers[index]
+        if not index:  # whatever is in it, runtimes take it for none
+            return np.zeros(0, "uint8")
         data = np.asarray([] if buffer.data is None else buffer.data, "uint8")
         if buffer.offset > 1:  # behind the flatbuffer, in files beyond its size
             if data.size:
@@ -271,6 +276,14 @@ class _File:
             node.settings["scale of the bias"] = (
                 "that of the sums" if is_right else "another"
             )
+
+
+def _count(source: Any) -> dict[str, Any]:
+    """Returns what differs by an operator that no output needs.
+
+    Runtimes run it all the same, and it may fail, or never end.
+    """
+    return {"number of operators": len(source.operators)}
 
 
 def _scale(tensor: Any) -> tuple[list[float], list[int], int]:

@@ -13,7 +13,6 @@ _OF_MODEL = (
     *("graph", "opset_import", "functions", "producer_name"),
     *("producer_version", "domain", "model_version", *_NOTES),
 )
-# The types of tensors inside follow from those of the inputs.
 _OF_GRAPH = ("node", "initializer", "input", "output", "value_info", *_NOTES)
 _OF_NODE = (
     *("input", "output", "op_type", "domain", "overload", "attribute"),
@@ -78,18 +77,30 @@ def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
             inputs.pop(each.name).parts["default"] = constant
         else:
             define(each.name, Tensor(constant))
+    # ONNX Runtime folds `Shape` by these.
+    types = {each.name: _type(each, None) for each in graph.value_info}
+    count = 0
     for node in graph.node:
         operator = _operator(node, known)
         parts = [read(name) for name in node.input]
         operator.parts |= {f"input {i}": each for i, each in enumerate(parts)}
+        is_plain = operator.kind == "Identity" or (
+            operator.kind == "Constant" and not operator.settings
+        )
+        count += not is_plain
         for place, name in enumerate(node.output):
             tensor: Any = Tensor(operator, place)
             if operator.kind == "Identity":
                 (tensor,) = parts
-            elif operator.kind == "Constant" and not operator.settings:
+            elif is_plain:
                 tensor = operator.parts["value"]
+            else:
+                noted = types.get(name)
+                operator.facts[f"type noted of output {place}"] = noted
             if name:
                 define(name, tensor)
+    # By one that no output needs. It is run all the same, and may never end.
+    found.facts["number of operators"] = count
     for place, each in enumerate(graph.output):
         name = f" '{each.name}'" * is_top
         found.parts[f"output {place}{name}"] = read(each.name)

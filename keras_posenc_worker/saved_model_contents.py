@@ -17,6 +17,7 @@ from keras_posenc_worker.graph_digests import (
 )
 from keras_posenc_worker.nodes import (
     INIT,
+    functions_called,
     makes_resource,
     node_name,
     reachable,
@@ -293,6 +294,22 @@ class Reader:
         own = self._add(graph, reachable(nodes, tensors))
         return any(map(self._digests.draws, [own, *functions]))
 
+    @staticmethod
+    def reaches_variables(graph: Any, tensors: Iterable[str]) -> bool:
+        """Returns whether what makes tensors of a graph has to do with one."""
+        library = {x.signature.name: x for x in graph.library.function}
+        nodes = {node.name: node for node in graph.node}
+        remaining, seen = [*reachable(nodes, tensors)], set[str]()
+        while remaining:
+            node = remaining.pop()
+            if node.op == "VarHandleOp":
+                return True
+            called = (functions_called(node) & library.keys()) - seen
+            seen |= called
+            for name in called:
+                remaining.extend(library[name].node_def)
+        return False
+
     def _add(
         self,
         graph: Any,
@@ -331,7 +348,22 @@ def check_loading(meta: Any) -> None:
                 f"servers initialize it by '{INIT}', and others by "
                 f"{_list(more)}"
             )
+    if Reader.reaches_variables(meta.graph_def, names):
+        raise Disagreement(
+            "servers read or change variables as they initialize it, and so "
+            "after their values were restored"
+        )
     names.append(meta.saver_def.restore_op_name)
+    handles = [
+        (node.attr["container"].s, node.attr["shared_name"].s or node.name)
+        for node in meta.graph_def.node
+        if node.op == "VarHandleOp"
+    ]
+    if len({*handles}) < len(handles):
+        raise Disagreement(
+            "servers have one variable twice, so that it would depend on "
+            "chance which of two values is restored"
+        )
     objects = meta.object_graph_def.nodes
     by_python = [
         function

@@ -247,7 +247,8 @@ def _probes(format: Format) -> Probes:
         format.tolerance,
         format.agreement,
         fitted=format.fitted,
-        are_default=format.given is None,
+        # Of a conversion, what cannot be verified is an error.
+        are_default=format.given is None and not format.is_conversion,
         extra=format.extra,
     )
     format.signatures = probes.signatures

@@ -392,6 +392,32 @@ def test_what_a_runtime_goes_by_beside_the_graph(
     assert words in found["graph"] if words else found == {}
 
 
+def test_what_litert_runs_or_never_reads(files, compare, edited):
+    """An operator that no output needs runs; buffer 0 is of no constant."""
+    path = files[None]
+
+    def without_need(file):
+        graph = file.subgraphs[0]
+        other = copy.copy(graph.operators[0])
+        tensor = copy.copy(graph.tensors[other.outputs[0]])
+        graph.tensors.append(tensor)
+        other.outputs = [len(graph.tensors) - 1]
+        graph.operators.insert(1, other)
+
+    def in_buffer_0(file):
+        for graph in file.subgraphs:
+            for tensor in graph.tensors:
+                data = file.buffers[tensor.buffer].data
+                if data is not None and len(data):
+                    file.buffers[0].data = data
+                    tensor.buffer = 0
+                    return
+
+    words = compare(path, edited(path, without_need))["graph"]
+    assert words.startswith("number of operators of")
+    assert compare(path, edited(path, in_buffer_0))["graph"] is not None
+
+
 def test_numbers_that_are_drawn_once(compare, edited, tmp_path):
     import tensorflow as tf
 
@@ -497,9 +523,9 @@ def test_names_and_order_do_not_matter(compare_graphs):
         """
         <float k = {0.5}, float[2] weight = {1.0, 2.0}, float[2] more = {3, 4}>
         {
+            unused = Identity(more)
             i = Identity(x)
             p = Mul(i, weight)
-            unused = Neg(more)
             q = Sub(p, k)
             y = If(b) <
                 then_branch = f () => (float[2] r) {r = Sub(q, weight)},
@@ -510,6 +536,27 @@ def test_names_and_order_do_not_matter(compare_graphs):
         """
     )
     assert found == {}
+
+
+def test_operator_that_no_output_needs(compare_graphs):
+    """ONNX Runtime runs it all the same: it may fail, or never end."""
+    text = GRAPH.replace("a = Mul(x, w)", "unused = Neg(x) a = Mul(x, w)")
+    words = compare_graphs(text)["graph"]
+    assert words.startswith("number of operators of graph")
+
+
+def test_types_that_onnx_runtime_folds_by(onnx, compare_graphs):
+    """It takes them for true, and folds `Shape` by them."""
+
+    def note(model):
+        name = model.graph.node[0].output[0]
+        kind = onnx.TensorProto.FLOAT
+        model.graph.value_info.append(
+            onnx.helper.make_tensor_value_info(name, kind, [1])
+        )
+
+    words = compare_graphs(GRAPH, change=note)["graph"]
+    assert words.startswith("type noted of output 0")
 
 
 @pytest.mark.parametrize(

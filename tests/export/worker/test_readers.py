@@ -251,6 +251,30 @@ def initialized_otherwise(graph):
     named(graph, info.name).input.append("^assign")
 
 
+def assigned_as_it_is_initialized(graph):
+    """The value that it has, here: elsewhere it may be another one."""
+    nodes = graph.graph_def.node
+    handle = next(node for node in nodes if node.op == "VarHandleOp")
+    read = nodes.add(name="read_again", op="ReadVariableOp")
+    assign = nodes.add(name="assign_again", op="AssignVariableOp")
+    for node in (read, assign):
+        node.input.append(handle.name)
+        node.attr["dtype"].CopyFrom(handle.attr["dtype"])
+    assign.input.append(read.name)
+    (info,) = graph.signature_def["__saved_model_init_op"].outputs.values()
+    named(graph, info.name).input.append("^assign_again")
+
+
+def restored_by_two_handles(graph):
+    nodes = graph.graph_def.node
+    handle = next(node for node in nodes if node.op == "VarHandleOp")
+    other = nodes.add()
+    other.CopyFrom(handle)
+    other.name = "same_variable"
+    shared = handle.attr["shared_name"].s or handle.name.encode()
+    other.attr["shared_name"].s = shared
+
+
 def another_initializer(graph):
     graph.graph_def.node.add(name="other_init", op="NoOp")
     graph.signature_def["__saved_model_init_op"].outputs[
@@ -571,6 +595,8 @@ def add_axis(function):
         weights_swapped_for_python,
         weights_swapped_for_all,
         initialized_otherwise,
+        assigned_as_it_is_initialized,
+        restored_by_two_handles,
         another_initializer,
         assigned_by_each_request,
         assigned_before_an_input,
@@ -599,6 +625,34 @@ def test_edit_of_the_graph_is_refused(folder, signatures, wanted, edit):
     write(folder, message)
     with pytest.raises((Disagreement, AssertionError, ValueError)):
         judge(folder, signatures, wanted)
+
+
+def test_tables_of_every_class_are_compared(tmp_path):
+    """Some have no method that exports them."""
+
+    @keras.saving.register_keras_serializable("test_readers")
+    class Lookup(keras.layers.Layer):
+        def __init__(self, last, **options):
+            super().__init__(**options)
+            pairs = tf.lookup.KeyValueTensorInitializer(
+                tf.constant([1, 2, 3], "int64"),
+                tf.constant([0, 1, last], "int64"),
+            )
+            self.table = tf.lookup.StaticVocabularyTable(pairs, 1)
+
+        def call(self, ids):
+            return tf.cast(self.table.lookup(tf.cast(ids, "int64")), "float32")
+
+    def contents(last):
+        ids = keras.Input((2,), dtype="int32", name="ids")
+        model = keras.Model(ids, Lookup(last, name="lookup")(ids))
+        resolved = resolve_signatures(model, None)
+        return contents_of(resolved, trace_all(resolved))
+
+    one, same, other = map(contents, (2, 2, 3))
+    assert compare_contents(one, same) == ([], [], [])
+    (words,), _, _ = compare_contents(one, other)
+    assert "different values in a lookup table" in words
 
 
 def test_what_was_not_edited_passes(folder, signatures, wanted):

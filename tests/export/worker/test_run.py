@@ -256,6 +256,7 @@ def test_messages_hold_arrays_of_any_kind_and_shape(tmp_path):
         "list": [1, None, "text", {"x": np.arange(6).reshape(2, 3)}],
         # Whatever inputs and outputs are called.
         "names": {"shape": np.float32(0.5), "\0": np.array([True])},
+        "marks": {"\0numbers": "0", "\0texts": ["x"]},
         "texts": np.array(texts, object),
         "bytes": np.array([b"\xff", b""], object),
         "empty": np.zeros((0, 2), object),
@@ -268,6 +269,7 @@ def test_messages_hold_arrays_of_any_kind_and_shape(tmp_path):
     assert arrays["x"].dtype == message["list"][-1]["x"].dtype
     assert found["names"] == {"shape": 0.5, "\0": [True]}
     assert found["names"]["shape"].dtype == "float32"
+    assert found["marks"] == message["marks"]
     assert found["texts"].dtype == object
     decoded = [[text.decode() for text in row] for row in found["texts"]]
     assert decoded == texts
