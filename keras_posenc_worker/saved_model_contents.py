@@ -296,13 +296,20 @@ class Reader:
 
     @staticmethod
     def reaches_variables(graph: Any, tensors: Iterable[str]) -> bool:
-        """Returns whether what makes tensors of a graph has to do with one."""
+        """Returns whether what makes tensors of a graph has to do with one.
+
+        One of strings is left out: TensorFlow assigns the path of an asset to
+        such a variable.
+        """
+        import tensorflow as tf
+
+        string = tf.string.as_datatype_enum
         library = {x.signature.name: x for x in graph.library.function}
         nodes = {node.name: node for node in graph.node}
         remaining, seen = [*reachable(nodes, tensors)], set[str]()
         while remaining:
             node = remaining.pop()
-            if node.op == "VarHandleOp":
+            if node.op == "VarHandleOp" and node.attr["dtype"].type != string:
                 return True
             called = (functions_called(node) & library.keys()) - seen
             seen |= called
