@@ -146,7 +146,7 @@ class _File:
         if not index:  # whatever is in it, runtimes take it for none
             return np.zeros(0, "uint8")
         data = np.asarray([] if buffer.data is None else buffer.data, "uint8")
-        if buffer.offset > 1:  # behind the flatbuffer, in files beyond its size
+        if buffer.offset > 1:  # after the flatbuffer, in files beyond its size
             if data.size:
                 raise ValueError("a constant is stored twice")
             end = buffer.offset + buffer.size
@@ -257,7 +257,7 @@ class _File:
         return tensor.isVariable or self._types[tensor.type] == "RESOURCE"
 
     def _tell_bias(self, node: Node, tensors: Sequence[Any]) -> None:
-        """Adds whether the scale of a bias is that of the sums beside it."""
+        """Adds whether the scale of a bias is that of its sums."""
         import numpy as np
 
         places = {3: (0, 1, 2), 4: (2, 1, 3)}.get(len(tensors))

@@ -154,7 +154,7 @@ def _type(value: Any, sizes: dict[str, str] | None) -> Any:
 
 
 def _rest(message: Any, known: Collection[str]) -> dict[str, str]:
-    """Returns the fields of a message but for those that are known, as text."""
+    """Returns the fields of a message except those that are known."""
     return {
         field.name: str(value)
         for field, value in message.ListFields()

@@ -1,4 +1,4 @@
-"""How fast a LiteRT file runs here."""
+"""Times a LiteRT file on this machine."""
 
 import dataclasses
 import os

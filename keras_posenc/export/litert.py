@@ -47,10 +47,10 @@ def export_litert(
     export ends.
 
     Args:
-        model: Any built Keras model. One that takes strings goes out from what
-            they become: the model is cut at the first numeric tensor of each,
-            which is named `ids` or `features` where there is nothing else, and
-            after its string input where there is.
+        model: Any built Keras model. One that takes strings is exported from
+            what they become: the model is cut at the first numeric tensor of
+            each, which is named `ids` or `features` where there is nothing
+            else, and after its string input where there is.
         path: The file, ending in `.tflite`. An earlier one is replaced; the
             folder is made if need be.
         signatures: As for `export_saved_model`. By default

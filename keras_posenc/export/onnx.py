@@ -41,7 +41,7 @@ def export_onnx(
     export ends. Needs the extra `onnx`.
 
     Args:
-        model: Any built Keras model. One that takes strings goes out from
+        model: Any built Keras model. One that takes strings is exported from
             what they become: see `export_litert`.
         path: The file, ending in `.onnx`. An earlier one is replaced; the
             folder is made if need be.

@@ -284,7 +284,7 @@ def run_in_worker(
 def worker_path() -> dict[str, str]:
     """Returns the variable that lets Python find a worker not installed."""
     folder = str(Path(keras_posenc_worker.__file__).parents[1])
-    # Whose folder comes behind the standard library's, and must stay there.
+    # Whose folder comes after the standard library's, and must stay there.
     if folder in (*site.getsitepackages(), site.getusersitepackages()):
         return {}
     paths = [folder, os.environ.get("PYTHONPATH", "")]

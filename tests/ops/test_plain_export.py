@@ -36,7 +36,7 @@ def encodings(x, positions, whole):
         layer(x, positions=whole if layer in ENCODINGS[:3] else positions)
         for layer in ENCODINGS
     ]
-    # By names of their own, since Keras's count may begin anew.
+    # By names of their own, since Keras may count from 1 again.
     outputs += [
         kp.PositionalEncoding(name="counted")(x),
         kp.IndexEncoding(name="indices")(x),

@@ -1,1 +1,1 @@
-"""How each format is written."""
+"""The formats: conversion, writing and comparison of each."""

@@ -1,4 +1,4 @@
-"""What is LiteRT's own in an export and a verification."""
+"""The format LiteRT, for the pipeline."""
 
 import dataclasses
 from collections.abc import Sequence

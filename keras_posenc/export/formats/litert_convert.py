@@ -1,4 +1,4 @@
-"""From a model to the content of a LiteRT file, by TensorFlow's converter."""
+"""Converts signatures to LiteRT, by TensorFlow's converter."""
 
 import hashlib
 import re

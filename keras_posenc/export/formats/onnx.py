@@ -1,4 +1,4 @@
-"""What is ONNX's own in an export and a verification."""
+"""The format ONNX, for the pipeline."""
 
 import dataclasses
 from pathlib import Path

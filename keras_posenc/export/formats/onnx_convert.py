@@ -1,4 +1,4 @@
-"""From a model to an ONNX file, by tf2onnx."""
+"""Converts a signature to ONNX, by tf2onnx."""
 
 import dataclasses
 import logging

@@ -1,4 +1,4 @@
-"""What a SavedModel has of its own in an export and a verification."""
+"""The format SavedModel, for the pipeline."""
 
 import dataclasses
 import json

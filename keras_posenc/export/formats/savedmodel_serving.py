@@ -1,4 +1,4 @@
-"""What a server reads beside a SavedModel: warm-up requests and batching."""
+"""Warm-up requests and batching, for servers of a SavedModel."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence

@@ -144,7 +144,7 @@ def resolve_numeric_signatures(
 ) -> list[Signature]:
     """Signatures without strings, for runtimes that cannot tokenize.
 
-    Like `resolve_signatures`, but a model that takes strings goes out from
+    Like `resolve_signatures`, but a model that takes strings is exported from
     what they become: see `cut_strings`. Shapes are of these inputs.
 
     Raises:
