@@ -463,29 +463,56 @@ def _padding_matters(
     ]
     scales = reference.scales[signature.name]
     # To the shortest the same padding matters most.
-    for probe in sorted(alone, key=lambda probe: probe.inputs[IDS].size)[:3]:
-        width = probe.inputs[IDS].shape[1]
-        ids = np.pad(probe.inputs[IDS], [(0, 0), (0, _PADDING)])
+    alone = sorted(alone, key=lambda probe: probe.inputs[IDS].size)[:3]
+    while alone:
+        width = alone[-1].inputs[IDS].shape[1] + _PADDING
         try:
-            outputs = call({**probe.inputs, IDS: ids})
+            together = call(_in_one_batch(alone, width))
+            break
         except ValueError:  # it is too long for the model
-            continue
+            alone.pop()
+    for index, probe in enumerate(alone):
+        further = width - probe.inputs[IDS].shape[1]
         for name, output in probe.outputs.items():
             if "float" not in output.dtype.name:
                 continue
-            other = outputs[name]
+            # One without a batch differs in shape: it matters then, too.
+            other = np.atleast_1d(together[name])[index : index + 1]
             # What there is for each token, or window or pair of tokens, counts
             # for the real ones alone.
-            padded = width - min(max(int(probe.inputs[LENGTHS][0]), 0), width)
+            real = int(np.clip(probe.inputs[LENGTHS][0], 0, width - further))
             for axis in range(1, output.ndim):
-                if other.shape[axis] == output.shape[axis] + _PADDING:
-                    real = range(max(output.shape[axis] - padded, 0))
-                    output = np.take(output, real, axis)
-                    other = np.take(other, real, axis)
+                if other.shape[axis] == output.shape[axis] + further:
+                    padded = width - further - real
+                    counting = range(max(output.shape[axis] - padded, 0))
+                    output = np.take(output, counting, axis)
+                    other = np.take(other, counting, axis)
             found = difference({name: output}, {name: other}, scales)
             if found.worst > 10 * reference.tolerance:
                 return True
     return False
+
+
+def _in_one_batch(probes: Sequence[Probe], width: int) -> Inputs:
+    """The examples of several probes, with zeros after the ids up to a width.
+
+    Raises:
+        ValueError: Other inputs differ in shape.
+    """
+    padded = [
+        {
+            **probe.inputs,
+            IDS: np.pad(
+                probe.inputs[IDS],
+                [(0, 0), (0, width - probe.inputs[IDS].shape[1])],
+            ),
+        }
+        for probe in probes
+    ]
+    return {
+        name: np.concatenate([inputs[name] for inputs in padded])
+        for name in padded[0]
+    }
 
 
 _REMEDY = (
