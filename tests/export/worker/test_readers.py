@@ -770,10 +770,6 @@ def test_changed_weight_is_named(folder, signatures, wanted, change):
     ("edit", "message"),
     [
         (
-            outputs_swapped,
-            "signature 'serving_default': output one, output two",
-        ),
-        (
             results_swapped,
             "signature 'serving_default': output one, output two",
         ),
