@@ -38,7 +38,9 @@ def by_added_mask(mask_dtype):
     return keras.Model([ids, kinds, mask], outputs)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int8", "float32"])
+@pytest.mark.parametrize(
+    "dtype", ["int32", pytest.param("int8", marks=pytest.mark.slow), "float32"]
+)
 def test_attention_behind_a_mask_is_seen(tmp_path, dtype):
     # Masks like ids, or like noise, leave one token to attend to, or all.
     model = by_added_mask(dtype)

@@ -441,7 +441,7 @@ def memory(pid, what):
     return int(status.partition(f"{what}:")[2].split()[0]) * 1024
 
 
-SECONDS = 5
+SECONDS = 3
 
 
 @pytest.fixture(scope="module")

@@ -455,6 +455,7 @@ def test_verify_refuses_another_graph(model, files, edited):
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
     assert "not as written here: another graph" in str(report)
+    assert "--other-writer" in str(report)
     report = kp.verify(model, path, max_length=4, other_writer=True)
     assert report.passed
     assert "answers and weights alone" in str(report).splitlines()[0]
