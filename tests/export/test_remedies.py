@@ -243,7 +243,9 @@ def test_a_model_of_floats_has_the_shapes_that_it_was_called_with(
     make, name, shape, tmp_path
 ):
     keras.utils.clear_session()
-    path = kp.export_saved_model(make(), tmp_path, verbose=False).path
+    path = kp.export_saved_model(
+        make(), tmp_path, verify=False, verbose=False
+    ).path
     (spec,) = kp.inspect(path).signatures["serving_default"]["inputs"].items()
     assert spec[0] == name
     assert (spec[1].shape, spec[1].dtype) == (shape, "float32")

@@ -455,12 +455,12 @@ def test_runtime_that_never_ends(model, tmp_path, monkeypatch):
     def few_seconds(reference, inspection):
         if reference is None:  # to load it
             return limits_of(reference, inspection)
-        return Limits(seconds=2)
+        return Limits(seconds=1)
 
     monkeypatch.setattr(pipeline, "limits_of", few_seconds)
     with pytest.raises(
         kp.ExportVerificationError,
-        match=f"The runtime worked for more than 2 s while it ran '{path}'",
+        match=f"The runtime worked for more than 1 s while it ran '{path}'",
     ):
         kp.verify(model, path, max_length=1)
 

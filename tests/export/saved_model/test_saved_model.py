@@ -420,6 +420,13 @@ def wordpiece(make):
     )
 
 
+def pooled(make, policy):
+    inputs = make.ids()
+    x = layers.Embedding(50, 4, mask_zero=True, dtype=policy)(inputs)
+    x = kp.MaskedAveragePooling1D(dtype=policy)(x)
+    return keras.Model(inputs, layers.Dense(3, dtype=policy)(x))
+
+
 def quantized(make):
     model = make.classifier()
     with warnings.catch_warnings():  # Keras's, of layers without kernels
@@ -437,8 +444,8 @@ MODELS = {
     "wordpiece": wordpiece,
     "quantized": quantized,
     "mixed_float16": lambda make: make.classifier("mixed_float16"),
-    "bfloat16": lambda make: make.classifier("bfloat16"),
-    "float64": lambda make: make.classifier("float64"),
+    "bfloat16": lambda make: pooled(make, "bfloat16"),
+    "float64": lambda make: pooled(make, "float64"),
 }
 
 
