@@ -31,9 +31,7 @@ not_equal subtract true_divide
 
 def _ops(names):
     return {
-        name: getattr(ops, name)
-        for name in names.split()
-        if hasattr(ops, name)
+        name: getattr(ops, name) for name in names.split() if hasattr(ops, name)
     }
 
 

@@ -174,9 +174,9 @@ class TestExport:
         lengths = ("--lengths", "3,4", 5, "--threads", 1)
         result = cli("bench", path, *lengths, "--json")
         assert result.code == 0, result.err
-        assert [each["shapes"] for each in json.loads(result.out)["timings"]] == [
-            {"ids": [1, length]} for length in (3, 4, 5)
-        ]
+        assert [
+            each["shapes"] for each in json.loads(result.out)["timings"]
+        ] == [{"ids": [1, length]} for length in (3, 4, 5)]
         result = cli("bench", path, "--signature", "other")
         assert result.code == 2
         assert "names of the file's own: serving_default" in result.err
