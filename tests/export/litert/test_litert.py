@@ -19,6 +19,7 @@ from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.signatures.resolve import resolve_signatures
 from keras_posenc.keras_internals import layers_within
+from keras_posenc_worker.formats import litert_schema, unpack
 from tests import reference
 from tests.export.kinds import MODELS
 
@@ -86,11 +87,9 @@ def test_a_large_file_is_in_memory_once(make, tmp_path, monkeypatch):
 )
 def test_no_vectors_are_copied_number_by_number(tmp_path, layer):
     """As these operators do in LiteRT, where one pass costs a block's time."""
-    from ai_edge_litert import schema_py_generated as schema
-
     model = keras.Sequential([keras.Input((None, 6), name="x"), layer])
-    content = export(model, tmp_path / "m.tflite").read_bytes()
-    file = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    file = unpack(export(model, tmp_path / "m.tflite").read_bytes())
+    schema = litert_schema()
     kinds, types = schema.BuiltinOperator, schema.TensorType
     slow = (kinds.STRIDED_SLICE, kinds.BROADCAST_TO, kinds.TILE)
     copied = [

@@ -17,6 +17,7 @@ from keras_posenc.export.probes.generate import Probe, Probes
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.tolerance import allowed_difference
 from keras_posenc.export.signatures.resolve import resolve_signatures
+from keras_posenc_worker.formats import litert_schema, pack, unpack
 from tests import reference
 
 pytestmark = pytest.mark.tensorflow
@@ -173,23 +174,18 @@ def test_verify_knows_the_mode_of_a_file(files, model, mode):
 
 def with_wrong_scales(content, factor):
     """The file with each scale of its weights times a factor."""
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
-
-    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
-    changed = 0
+    model, changed = unpack(content), 0
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
-            if tensor.type == schema.TensorType.INT8 and data is not None:
+            is_int8 = tensor.type == litert_schema().TensorType.INT8
+            if is_int8 and data is not None:
                 tensor.quantization.scale = [
                     factor * scale for scale in tensor.quantization.scale
                 ]
                 changed += 1
     assert changed
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output())
+    return pack(model)
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_losses(kind):
 
 def test_vectors_that_point_elsewhere_are_refused(tmp_path):
     ids = np.random.default_rng(0).integers(1, 300, (12, 9)).astype("int32")
-    model = encoder(blocks=3)
+    model = encoder()
     exported = kp.export_litert(
         model,
         tmp_path / "vectors.tflite",
