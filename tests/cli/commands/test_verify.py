@@ -1,10 +1,14 @@
 """`keras-posenc verify`."""
 
+import inspect
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+import keras_posenc as kp
 
 pytestmark = pytest.mark.tensorflow
 
@@ -58,29 +62,34 @@ class TestVerify:
         )
         assert second.startswith("not the model's own: missing or diff")
 
-    def test_another_writers_graph(self, cli, folder, tmp_path):
-        """The same answers and weights, by other operators."""
-        import keras
+    def test_every_option_gets_there(self, cli, monkeypatch):
+        asked = {}
 
-        import keras_posenc as kp
+        def verify(model, artifact, **options):
+            asked.update(options)
+            return SimpleNamespace(passed=True, to_dict=dict)
 
-        model = keras.saving.load_model(folder / "model.keras")
-        scores = model.outputs[0]
-        other = {"scores": keras.ops.maximum(scores, scores - 1.0)}
-        kp.export_litert(
-            keras.Model(model.inputs, other),
-            tmp_path / "other.tflite",
-            verify=False,
-            verbose=False,
+        _, _, *taken = inspect.signature(kp.verify).parameters
+        monkeypatch.setattr(kp, "verify", verify, raising=False)
+        line = (
+            "verify model.keras model.tflite --labels a,b --compiled lengths=4 "
+            "--max-length 9 --tolerance 0.5 --agreement 0.9 --allow-op Abc "
+            "--other-writer --json"
         )
-        arguments = ("verify", "model.keras", tmp_path / "other.tflite")
-        arguments += ("--max-length", 4)
-        result = cli(*arguments)
-        assert result.code == 1
-        assert "--other-writer" in result.out
-        result = cli(*arguments, "--other-writer")
+        result = cli(*line.split())
         assert result.code == 0, result.err
-        assert "verified by answers and weights alone" in result.out
+        assert asked == {
+            "signatures": None,
+            "labels": ["a", "b"],
+            "compiled": {"lengths": [4]},
+            "samples": None,
+            "max_length": 9,
+            "tolerance": 0.5,
+            "agreement": 0.9,
+            "allow_operators": ["Abc"],
+            "other_writer": True,
+        }
+        assert {*asked, "verbose"} == {*taken}
 
     def test_highest_version_and_a_tampered_one(
         self, cli, folder, tmp_path, bias

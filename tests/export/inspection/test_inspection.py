@@ -270,7 +270,7 @@ def test_folder_that_is_none(tmp_path, folder):
         kp.inspect(path)
 
 
-@pytest.mark.parametrize("part", [8, 0.001, 0.1, 0.5, 0.9, 0.99, -8, -1])
+@pytest.mark.parametrize("part", [8, 0.1, 0.9, -1])
 def test_truncated_litert_file(litert, tmp_path, part):
     content = litert.path.read_bytes()
     end = part if isinstance(part, int) else int(part * len(content))
@@ -284,7 +284,7 @@ def test_truncated_litert_file(litert, tmp_path, part):
         kp.inspect(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"not a model"])
+@pytest.mark.parametrize("content", [b"\xff" * 100, b"not a model"])
 def test_saved_model_of_other_content(tmp_path, content):
     (tmp_path / "saved_model.pb").write_bytes(content)
     message = f"'{tmp_path}' is no readable SavedModel: "

@@ -18,65 +18,6 @@ def onnxruntime():
     return pytest.importorskip("onnxruntime")
 
 
-@pytest.fixture(scope="module")
-def artifact(onnxruntime, model, tmp_path_factory):
-    return kp.export_onnx(
-        model,
-        tmp_path_factory.mktemp("onnx") / "there" / "m.onnx",
-        max_length=40,
-        verbose=False,
-    )
-
-
-def test_report_and_names(artifact):
-    assert artifact.report.passed
-    assert artifact.report.kind == "onnx"
-    found = kp.inspect(artifact.path)
-    assert found.foreign_operators == []
-    ((name, sides),) = found.signatures.items()
-    assert name == "serving_default"
-    assert str(sides["inputs"]["ids"]) == "int32 (None, None)"
-    assert str(sides["outputs"]["scores"]) == "float32 (None, 3)"
-
-
-def test_any_batch_and_length(artifact, model, onnxruntime):
-    session = onnxruntime.InferenceSession(artifact.path)
-    rng = np.random.default_rng(0)
-    for batch, length in [(1, 1), (2, 3), (7, 64), (1, 65), (1, 300), (1, 1)]:
-        ids = rng.integers(0, 50, (batch, length), "int32")
-        (actual,) = session.run(["scores"], {"ids": ids})
-        np.testing.assert_allclose(actual, model(ids), rtol=0, atol=1e-6)
-
-
-def test_padding_changes_nothing(artifact, onnxruntime):
-    session = onnxruntime.InferenceSession(artifact.path)
-    rows = [[5, 6, 7]], [[5, 6, 7, 0, 0]]
-    (plain,), (padded,) = (
-        session.run(None, {"ids": np.array(row, "int32")}) for row in rows
-    )
-    np.testing.assert_allclose(plain, padded, rtol=0, atol=1e-6)
-
-
-def test_verify_finds_another_model(artifact, make):
-    keras.utils.set_random_seed(1)
-    assert not kp.verify(make.classifier(), artifact.path, max_length=4).passed
-
-
-def test_positions_inside_attention(onnxruntime, tmp_path, make):
-    ids = make.ids()
-    x = layers.Embedding(50, 16, mask_zero=True)(ids)
-    x = kp.TransformerEncoder(
-        1,
-        num_heads=2,
-        intermediate_dim=32,
-        attention_position=kp.RotaryEmbedding(),
-    )(x)
-    report = kp.export_onnx(
-        keras.Model(ids, x), tmp_path / "m.onnx", max_length=9, verbose=False
-    ).report
-    assert report.passed
-
-
 def looped(x):
     def body(count, y):
         y = ops.gelu(ops.einsum("ab,ac->ab", y, y), approximate=False)

@@ -55,7 +55,9 @@ def test_every_signature_is_described(served, card):
 def test_an_output_of_ones_own_is_not_taken_for_another(tmp_path):
     x = keras.Input((2,), name="x")
     model = keras.Model(x, {"mask": keras.layers.Dense(3)(x)})
-    path = kp.export_saved_model(model, tmp_path, verbose=False).path
+    path = kp.export_saved_model(
+        model, tmp_path, verify=False, verbose=False
+    ).path
     row = "| output | `mask` | float32 (None, 3) | the model's output |"
     assert row in (path / "MODEL_CARD.md").read_text()
 
@@ -125,7 +127,7 @@ def test_what_was_proved_is_told(served, card):
 def test_size_of_the_report_is_that_of_the_folder(make, tmp_path):
     # Of its own: a later verification, where it fails, takes the record away.
     served = kp.export_saved_model(
-        make.classifier(), tmp_path / "sized", max_length=8, verbose=False
+        make.embedder(), tmp_path / "sized", max_length=2, verbose=False
     )
     files = [p for p in served.path.rglob("*") if p.is_file()]
     size = sum(file.stat().st_size for file in files)
@@ -170,7 +172,7 @@ def test_card_goes_back_with_its_version(make, tmp_path):
             verify=False,
             verbose=False,
         )
-    path = kp.rollback(tmp_path, 1).path
+    path = kp.rollback(tmp_path, 1, verify=False, verbose=False).path
     assert path.name == "3"
     card = (path / "MODEL_CARD.md").read_text()
     assert "in their order: a, b, c" in card

@@ -638,79 +638,35 @@ def test_spec_of_a_subclassed_model_without_shape_or_dtype(spec):
         resolve_signatures(model, {"a": (model, {"ids": spec})})
 
 
-@pytest.mark.parametrize("signatures", [{}, [], "serving_default", 3])
-def test_signatures_that_are_no_dict(make, signatures):
-    with pytest.raises(ValueError, match="`signatures` must be a dict"):
-        resolve_signatures(make.embedder(), signatures)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [None, 3, "model", (), (None, {}), layers.Dense(2)],
-)
-def test_signature_that_is_no_model(make, value):
-    with pytest.raises(
-        ValueError,
-        match=r"`signatures` must map names, .* a keras\.Model or",
-    ):
-        resolve_signatures(make.embedder(), {"a": value})
-
-
-@pytest.mark.parametrize("rest", [(), ({}, {})])
-def test_pair_of_another_length(make, rest):
-    model = make.embedder()
-    with pytest.raises(
-        ValueError,
-        match=r"`signatures` must map names, .* a keras\.Model or",
-    ):
-        resolve_signatures(model, {"a": (model, *rest)})
-
-
-def test_name_of_a_signature_that_is_no_string(make):
-    model = make.embedder()
-    with pytest.raises(ValueError, match="Received: 3: "):
-        resolve_signatures(model, {3: model})
-
-
-@pytest.mark.parametrize("given", [None, (None, 4), [1, 4], 4])
-def test_shapes_that_are_no_dict(make, given):
-    model = make.embedder()
-    with pytest.raises(
-        ValueError, match="Signature 'a': shapes must be a dict by input name"
-    ):
-        resolve_signatures(model, {"a": (model, given)})
-
-
-def test_unknown_input(make):
-    model = make.embedder()
-    message = (
-        "Signature 'a': model 'embedder' has no input 'tokens'. Its inputs "
-        "are: ids"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        resolve_signatures(model, {"a": (model, {"tokens": (1, 4)})})
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        (None,),
-        (None, None, None),
-        (),
-        (0, 4),
-        (-1, 4),
-        (None, 2.5),
-        (None, "4"),
-        (True, 4),
-        4,
-        None,
-        keras.InputSpec(ndim=2),
+# What the message says, and signatures of a model for which it is said.
+REFUSED = {
+    "`signatures` must be a dict": lambda m: [{}, [], "serving_default", 3],
+    r"`signatures` must map names, .* a keras\.Model or": lambda m: [
+        *({"a": x} for x in (None, 3, "model", (), layers.Dense(2))),
+        *({"a": x} for x in ((None, {}), (m,), (m, {}, {}))),
     ],
-)
-def test_shape_that_does_not_fit(make, shape):
+    "Received: 3: ": lambda m: [{3: m}],
+    "^Signature 'a': shapes must be a dict by input name": lambda m: [
+        {"a": (m, x)} for x in (None, (None, 4), [1, 4], 4)
+    ],
+    "^Signature 'a': model 'embedder' has no input 'tokens'. Its inputs are: "
+    "ids$": lambda m: [{"a": (m, {"tokens": (1, 4)})}],
+    "^Signature 'a': input 'ids' of the": lambda m: [
+        {"a": (m, {"ids": x})}
+        for x in (
+            *((None,), (None, None, None), (), (0, 4), (-1, 4), (None, 2.5)),
+            *((None, "4"), (True, 4), 4, None, keras.InputSpec(ndim=2)),
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_signatures_that_are_refused(make, message):
     model = make.embedder()
-    with pytest.raises(ValueError, match="Signature 'a': input 'ids' of the"):
-        resolve_signatures(model, {"a": (model, {"ids": shape})})
+    for signatures in REFUSED[message](model):
+        with pytest.raises(ValueError, match=message):
+            resolve_signatures(model, signatures)
 
 
 def test_sizes_may_be_numpys(make):

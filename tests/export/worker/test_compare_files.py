@@ -6,7 +6,6 @@ import dataclasses
 import re
 import struct
 
-import flatbuffers
 import keras
 import numpy as np
 import pytest
@@ -103,17 +102,11 @@ def compare(weights):
 @pytest.fixture
 def edited(tmp_path):
     def edit(path, *changes):
-        from ai_edge_litert import schema_py_generated as schema
-
-        file = schema.ModelT.InitFromObj(
-            schema.Model.GetRootAs(path.read_bytes(), 0)
-        )
+        file = unpack(path.read_bytes())
         for change in changes:
             change(file)
-        builder = flatbuffers.Builder(1024)
-        builder.Finish(file.Pack(builder), b"TFL3")
         target = tmp_path / "edited.tflite"
-        target.write_bytes(bytes(builder.Output()))
+        target.write_bytes(pack(file))
         return target
 
     return edit
@@ -351,8 +344,7 @@ def test_verify_converts_anew(model, files, mode):
 
 def noted(name):
     def change(file):
-        from ai_edge_litert import schema_py_generated as schema
-
+        schema = litert_schema()
         buffer, entry = schema.BufferT(), schema.MetadataT()
         buffer.data = list(b"fp16accfp16")
         file.buffers.append(buffer)
@@ -455,6 +447,7 @@ def test_verify_refuses_another_graph(model, files, edited):
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
     assert "not as written here: another graph" in str(report)
+    assert "--other-writer" in str(report)
     report = kp.verify(model, path, max_length=4, other_writer=True)
     assert report.passed
     assert "answers and weights alone" in str(report).splitlines()[0]

@@ -437,7 +437,7 @@ def test_idle_process_is_ended(served, monkeypatch):
         "def prepare(x): pass\n"
         "def main(what):\n"
         "    if what == 'waits': threading.Event().wait()\n"
-        "    end = time.monotonic() + 2\n"
+        "    end = time.monotonic() + 1.5\n"
         "    while time.monotonic() < end: pass\n"
     )
     with pytest.raises(WorkerError, match="did nothing for 1 s"):
