@@ -1,4 +1,4 @@
-"""What docs/pretrained.md says, of the code."""
+"""What docs/pretrained.md and the README say of checkpoints."""
 
 import inspect
 import json
@@ -89,3 +89,8 @@ def test_code_runs(tmp_path, monkeypatch):
     pytest.importorskip("keras_hub")
     exec(of_keras_hub, names)
     assert isinstance(names["model"], kp.TransformerEncoderModel)
+    pytest.importorskip("mediapipe")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"(?s)```py\n(.*?)```", readme)
+    exec(block, {"kp": kp})
+    assert Path("minilm.tflite").is_file()

@@ -1,0 +1,56 @@
+"""Pages keep to the words that CONTRIBUTING.md asks for."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_readme import ROOT, pages, without_blocks
+
+# Written by benchmarks; of others; in Korean; or told as a lesson.
+NOT_HELD = ("benchmarks/RESULTS.md", "CODE_OF_CONDUCT.md", "README.ko.md")
+NOT_HELD_FOLDERS = ("docs/course", "docs/ko", "tests")
+PAGES = [
+    page
+    for page in sorted(pages())
+    if (name := page.relative_to(ROOT).as_posix()) not in NOT_HELD
+    and not name.startswith(NOT_HELD_FOLDERS)
+]
+
+
+def words():
+    """The first column of the table in CONTRIBUTING.md."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = re.search(r"\| instead of \| write \|\n\|.*\n((?:\|.*\n)+)", text)
+    for row in table[1].splitlines():
+        yield from re.findall("`([^`]+)`", row.split("|")[1])
+
+
+def prose(text):
+    """A page without code and without the targets of links."""
+    text = re.sub(r"\]\([^)]*\)", "]", without_blocks(text))
+    return re.sub(r"(`+).+?\1", "", text, flags=re.DOTALL)
+
+
+def faults(text):
+    """Each use of a word of the table, and each number set otherwise."""
+    listed = "|".join(re.escape(word) for word in words())
+    pattern = rf"\b(?:{listed})\b|(?<![\d.])\d{{1,3}} \d{{3}}\b|\d %"
+    in_one_line = " ".join(prose(text).split())
+    return re.findall(pattern, in_one_line, re.IGNORECASE)
+
+
+def test_faults_are_found():
+    assert faults("All but\nfor one: `beside`, 1 541, 56 %.") == [
+        "but for",
+        "1 541",
+        "6 %",
+    ]
+    assert not faults("Besides, 1,541 or 56% [remain](behind.md).")
+
+
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: Path(page).relative_to(ROOT).as_posix()
+)
+def test_page_is_in_plain_words(page):
+    assert faults(page.read_text(encoding="utf-8")) == []
