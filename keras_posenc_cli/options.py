@@ -16,7 +16,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "MODEL.keras",
         "help": "file of model.save(), or a Hugging Face checkpoint",
     },
-    "artifact": {
+    "exported": {
         "type": arguments.path,
         "metavar": "ARTIFACT",
         "help": "SavedModel folder, folder of its versions, .tflite or .onnx "

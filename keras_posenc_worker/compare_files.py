@@ -24,7 +24,7 @@ PREFIX = "weights/"  # of the model's weights, in a file of arrays
 
 
 def main(
-    reference: str, artifact: str, weights: str, options: dict[str, Any]
+    reference: str, exported: str, weights: str, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns in what an artifact differs from a reference.
 
@@ -41,7 +41,7 @@ def main(
     """
     import numpy as np
 
-    paths = reference, artifact
+    paths = reference, exported
     given = dict(options)
     writer = ""
     if given.pop("kind") == "onnx":

@@ -25,7 +25,7 @@ from keras_posenc_worker.runtimes import (
 
 def prepare(
     kind: str,
-    artifact: str | None = None,
+    exported: str | None = None,
     op_libraries: Sequence[str] = (),
 ) -> None:
     """Loads a model's runtime ahead of time, and a SavedModel itself.
@@ -43,37 +43,37 @@ def prepare(
     else:
         import tensorflow  # noqa: F401
 
-    if kind == "saved_model" and artifact is not None:
+    if kind == "saved_model" and exported is not None:
         with contextlib.suppress(Exception):  # `main` raises it again
-            _load_saved_model(artifact, True, *op_libraries)
+            _load_saved_model(exported, True, *op_libraries)
 
 
 def main(path: str) -> None:
     """Writes the response to the request in a folder, as `codec` has both."""
     folder = Path(path)
     request = codec.read(folder, "request")
-    kind, artifact = request["kind"], request["artifact"]
+    kind, exported = request["kind"], request["exported"]
     cases = request["cases"]
     prepare(kind)
     try:
         response: dict[str, Any] = {}
         if kind == "saved_model":
             loaded = _load_saved_model(
-                artifact, bool(cases), *request["op_libraries"]
+                exported, bool(cases), *request["op_libraries"]
             )
             runners, load_seconds = loaded.runners, loaded.seconds
             response["version"] = loaded.version
             response["python_functions"] = loaded.python_functions
             response["serve"] = loaded.serve
             response["contents"] = loaded.contents
-            response["warmup"] = _replay_warmup(artifact, loaded)
+            response["warmup"] = _replay_warmup(exported, loaded)
         else:
             began = time.perf_counter()
             if kind == "onnx":
-                runners = load_onnx(artifact, {name for name, _ in cases})
+                runners = load_onnx(exported, {name for name, _ in cases})
             else:
                 load = functools.partial(
-                    load_litert, artifact, kind == "litert_flex"
+                    load_litert, exported, kind == "litert_flex"
                 )
                 runners = load()
             load_seconds = time.perf_counter() - began
@@ -121,14 +121,14 @@ def _run_case(
 
 @functools.cache
 def _load_saved_model(
-    artifact: str, will_run: bool, *op_libraries: str
+    exported: str, will_run: bool, *op_libraries: str
 ) -> session.LoadedModel:
-    return session.load(artifact, *op_libraries, will_run=will_run)
+    return session.load(exported, *op_libraries, will_run=will_run)
 
 
-def _largest_batch(artifact: str) -> int | None:
+def _largest_batch(exported: str) -> int | None:
     """How many rows a request may have where a server puts some together."""
-    file = Path(artifact, "batching_params.pbtxt")
+    file = Path(exported, "batching_params.pbtxt")
     if not file.exists():
         return None
     found = re.search(
@@ -138,13 +138,13 @@ def _largest_batch(artifact: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _replay_warmup(artifact: str, loaded: session.LoadedModel) -> int | None:
+def _replay_warmup(exported: str, loaded: session.LoadedModel) -> int | None:
     """Runs the warm-up requests, as a server does before it serves.
 
     Returns:
         Their number, or None where nothing is installed that reads them.
     """
-    file = Path(artifact, "assets.extra", "tf_serving_warmup_requests")
+    file = Path(exported, "assets.extra", "tf_serving_warmup_requests")
     if not file.exists():
         return 0
     import tensorflow as tf
@@ -153,7 +153,7 @@ def _replay_warmup(artifact: str, loaded: session.LoadedModel) -> int | None:
         from tensorflow_serving.apis import prediction_log_pb2
     except ImportError:
         return None
-    largest = _largest_batch(artifact)
+    largest = _largest_batch(exported)
     count = 0
     for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)

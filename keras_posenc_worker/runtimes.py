@@ -12,7 +12,7 @@ Runner = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def load_saved_model(
-    artifact: str, *op_libraries: str, threads: int | None = None
+    exported: str, *op_libraries: str, threads: int | None = None
 ) -> dict[str, Runner]:
     """A SavedModel as a server has it, which compares it with nothing.
 
@@ -23,12 +23,12 @@ def load_saved_model(
     """
     import tensorflow as tf
 
-    meta = read_graph(artifact, *op_libraries)
+    meta = read_graph(exported, *op_libraries)
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(meta.graph_def, name="")
     session = open_session(graph, threads)
-    restore(session, meta, Path(artifact))
+    restore(session, meta, Path(exported))
     return {
         name: session_runner(session, signature)
         for name, signature in meta.signature_def.items()
@@ -47,13 +47,13 @@ def op_libraries() -> list[str]:
     )
 
 
-def read_graph(artifact: str, *op_libraries: str) -> Any:
+def read_graph(exported: str, *op_libraries: str) -> Any:
     """The graph that servers take, once its operators are known."""
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
     message = saved_model_pb2.SavedModel()
-    message.ParseFromString(Path(artifact, "saved_model.pb").read_bytes())
+    message.ParseFromString(Path(exported, "saved_model.pb").read_bytes())
     (meta,) = message.meta_graphs
     if (tags := {*meta.meta_info_def.tags}) != {"serve"}:
         raise ValueError(
@@ -129,7 +129,7 @@ def session_runner(session: Any, signature: Any) -> Runner:
 
 
 def load_litert(
-    artifact: str | bytes, has_flex: bool, threads: int | None = None
+    exported: str | bytes, has_flex: bool, threads: int | None = None
 ) -> dict[str, Runner]:
     """A LiteRT file, or its content; one thread at a time may ask it."""
     if has_flex:
@@ -137,11 +137,11 @@ def load_litert(
         from tensorflow.lite.python.interpreter import Interpreter
     else:
         from ai_edge_litert.interpreter import Interpreter
-    source = "model_content" if isinstance(artifact, bytes) else "model_path"
+    source = "model_content" if isinstance(exported, bytes) else "model_path"
     made: dict[str, Any] = {}
 
     def make() -> None:
-        interpreter = Interpreter(**{source: artifact}, num_threads=threads)
+        interpreter = Interpreter(**{source: exported}, num_threads=threads)
         for name in interpreter.get_signature_list():
             made[name] = interpreter.get_signature_runner(name)
 
@@ -164,7 +164,7 @@ def load_litert(
 
 
 def load_onnx(
-    artifact: str | bytes,
+    exported: str | bytes,
     signatures: Iterable[str],
     threads: int | None = None,
 ) -> dict[str, Runner]:
@@ -176,7 +176,7 @@ def load_onnx(
         os.environ.get("OMP_NUM_THREADS", "0")
     )
     model = onnxruntime.InferenceSession(
-        artifact, options, providers=["CPUExecutionProvider"]
+        exported, options, providers=["CPUExecutionProvider"]
     )
     names = [output.name for output in model.get_outputs()]
 

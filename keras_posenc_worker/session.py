@@ -58,7 +58,7 @@ class LoadedModel:
 
 
 def load(
-    artifact: str, *op_libraries: str, will_run: bool = False
+    exported: str, *op_libraries: str, will_run: bool = False
 ) -> LoadedModel:
     """Loads the SavedModel in a folder.
 
@@ -77,7 +77,7 @@ def load(
     import tensorflow as tf
 
     began = time.perf_counter()
-    meta = read_graph(artifact, *op_libraries)
+    meta = read_graph(exported, *op_libraries)
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(meta.graph_def, name="")
@@ -95,7 +95,7 @@ def load(
         for name in servers if will_run else ():
             planner.submit(_plan, session, meta.signature_def[name])
         gc.freeze()  # what is collected below is of this module
-        module = tf.saved_model.load(artifact)
+        module = tf.saved_model.load(exported)
         reader = Reader(tables_of(module))
         python = {}
         if meta.object_graph_def.nodes:  # else TensorFlow 1 wrote it
@@ -111,7 +111,7 @@ def load(
     gc.collect()
     give_back()
     began = time.perf_counter()
-    restore(session, meta, Path(artifact))
+    restore(session, meta, Path(exported))
     seconds += time.perf_counter() - began
     found = _fetch(session, wanted)
     for weight, value in found.items():

@@ -400,7 +400,7 @@ VERIFICATION = [
     Mutant(
         "export/probes/reference.py",
         "refusals are not told",
-        "reference.refused.append(",
+        "reference.skipped.append(",
         "[].append(",
         "export/verification/test_verification.py"
         "::test_lengths_that_the_model_does_not_take_are_told",
@@ -476,8 +476,8 @@ VERIFICATION = [
     Mutant(
         "export/report.py",
         "the best case is judged instead of the worst",
-        "return max(self.judged, key=",
-        "return min(self.judged, key=",
+        "return max(self.required_cases, key=",
+        "return min(self.required_cases, key=",
         "export/verification/test_verification.py"
         "::test_report_of_a_failure_is_still_json",
     ),

@@ -92,7 +92,7 @@ def compare(
         got,
         scales,
         is_rounded,
-        reference.lead,
+        reference.margin,
         reference.kinds.get(signature),
     )
     where = found.where
@@ -128,12 +128,12 @@ def unnumbered(names: Iterable[str]) -> list[str]:
     return sorted(re.sub(r"_\d+$", "", name) for name in names)
 
 
-def unseen_columns(columns: Columns, tolerance: float) -> list[str]:
+def _unchecked_columns(columns: Columns, tolerance: float) -> list[str]:
     """Columns of which too little was seen, in words."""
     return [
         f"{name}[..., {', '.join(map(str, indices[:8]))}]"
         + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
-        for name, indices in columns.unseen(tolerance).items()
+        for name, indices in columns.unchecked(tolerance).items()
     ]
 
 
@@ -166,7 +166,7 @@ def check(
     inspection: Inspection,
     response: Mapping[str, Any],
     allow_operators: Sequence[str] = (),
-    other_writer: bool = False,
+    allow_different_graph: bool = False,
 ) -> VerificationReport:
     """Compares all outputs of an exported model with the reference.
 
@@ -175,7 +175,7 @@ def check(
         inspection: The exported model.
         response: What the worker says of its run.
         allow_operators: Those that the user allowed it.
-        other_writer: As for `verify`.
+        allow_different_graph: As for `verify`.
     """
     columns = Columns()
     cases = [
@@ -208,14 +208,14 @@ def check(
         ),
         tolerance=reference.tolerance,
         cases=cases,
-        refused=reference.refused,
-        constant=reference.constant,
-        blurred=reference.blurred,
+        skipped=reference.skipped,
+        constant_outputs=reference.constant_outputs,
+        low_variation=reference.low_variation,
         # Of a quantized file, `accuracy` says how much is left.
-        unseen=unseen_columns(columns, reference.tolerance)
+        unchecked_columns=_unchecked_columns(columns, reference.tolerance)
         if reference.quantization is None
         else [],
-        lead=reference.lead,
+        margin=reference.margin,
         agreement=reference.agreement,
         kinds={
             f"{signature}/{name}": str(kind)
@@ -226,13 +226,13 @@ def check(
         quantization=reference.quantization,
         warmup=response.get("warmup", 0),
         padding_matters=reference.padding_matters,
-        narrower=_narrower(reference, inspection),
-        other_writer=other_writer,
+        fixed_shapes=_fixed_shapes(reference, inspection),
+        allow_different_graph=allow_different_graph,
         notes=list(notes(reference, inspection, allow_operators)),
     )
 
 
-def _narrower(reference: Reference, inspection: Inspection) -> list[str]:
+def _fixed_shapes(reference: Reference, inspection: Inspection) -> list[str]:
     """Inputs of one shape only, where the signature is for any, in words."""
     found = []
     for signature in reference.signatures:

@@ -141,14 +141,14 @@ class Inspection:
         )
 
 
-def inspect(artifact: str | Path) -> Inspection:
+def inspect(path: str | Path) -> Inspection:
     """Reads what an artifact contains, without running it.
 
     It may come from anywhere: a process of its own reads it, which has seconds
     and some hundred megabytes to do so.
 
     Args:
-        artifact: A LiteRT or ONNX file, a SavedModel folder, or the folder of a
+        path: A LiteRT or ONNX file, a SavedModel folder, or the folder of a
             SavedModel's versions, of which the highest is read.
 
     Returns:
@@ -164,7 +164,7 @@ def inspect(artifact: str | Path) -> Inspection:
     Traceback (most recent call last):
     ValueError: 'no_such_file.tflite' does not exist
     """
-    path, kind = locate(artifact)
+    path, kind = locate(path)
     if kind == "onnx" and util.find_spec("onnx") is None:
         raise ImportError(
             "ONNX files need onnx: pip install 'keras-posenc[onnx]'"
@@ -380,13 +380,13 @@ def check_assets(
             raise ValueError(_not_a_part(place))
 
 
-def locate(artifact: str | Path) -> tuple[Path, str]:
+def locate(path: str | Path) -> tuple[Path, str]:
     """The path of an artifact, and `"saved_model"`, `"litert"` or `"onnx"`.
 
     Raises:
         ValueError: There is no artifact at the path.
     """
-    path = as_path("artifact", artifact)
+    path = as_path("path", path)
     if not os.path.exists(path):  # unlike Path's, for any name
         raise ValueError(f"'{path}' does not exist")
     if path.is_dir():
@@ -448,7 +448,7 @@ def check_operators(allow_operators: Any) -> None:
 
 
 def inspect_safe(
-    artifact: Path, allow_operators: Sequence[str] = ()
+    exported: Path, allow_operators: Sequence[str] = ()
 ) -> Inspection:
     """`inspect`; refuses an artifact that must not be run or published.
 
@@ -457,7 +457,7 @@ def inspect_safe(
         ExportVerificationError: It cannot be read, or does more than compute.
     """
     try:
-        inspection = inspect(artifact)
+        inspection = inspect(exported)
     except ValueError as error:  # it is there, and cannot be read
         raise ExportVerificationError(str(error)) from error
     check_known(allow_operators, inspection.operators)

@@ -11,7 +11,7 @@ from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.mediapipe import check_task, require_schema
 from keras_posenc.export.pipeline import export
 from keras_posenc.export.publish import check_file
-from keras_posenc.export.report import Artifact
+from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
 
 
@@ -32,7 +32,7 @@ def export_litert(
     tolerance: float | None = None,
     agreement: float | None = None,
     verbose: int = True,
-) -> Artifact:
+) -> ExportedModel:
     """Exports a Keras model as a LiteRT file and proves that it is right.
 
     The file uses LiteRT's builtin operators alone, so that it runs in the
@@ -92,7 +92,7 @@ def export_litert(
         verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
-        An `Artifact`: its `path` and its `report`.
+        An `ExportedModel`: its `path` and its `report`.
 
     Raises:
         ValueError: An argument that is none of the above.

@@ -11,7 +11,7 @@ from keras_posenc.export.formats.onnx import Onnx
 from keras_posenc.export.formats.onnx_convert import require_onnx
 from keras_posenc.export.pipeline import export
 from keras_posenc.export.publish import check_file
-from keras_posenc.export.report import Artifact
+from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
 
 
@@ -25,7 +25,7 @@ def export_onnx(
     max_length: int | None = None,
     tolerance: float | None = None,
     verbose: int = True,
-) -> Artifact:
+) -> ExportedModel:
     """Exports a Keras model as an ONNX file and proves that it is right.
 
     The file appears in one step, after a fresh process without Keras or
@@ -56,7 +56,7 @@ def export_onnx(
         verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
-        An `Artifact`: its `path` and its `report`.
+        An `ExportedModel`: its `path` and its `report`.
 
     Raises:
         ImportError: The extra `onnx` is not installed.

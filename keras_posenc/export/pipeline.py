@@ -32,7 +32,7 @@ from keras_posenc.export.publish import (
     stamp,
 )
 from keras_posenc.export.record import make_record, record_path, try_to_record
-from keras_posenc.export.report import Artifact, VerificationReport
+from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
     Worker,
@@ -78,7 +78,7 @@ class Format:
     tolerance: float | None = None
     agreement: float | None = None
     allow_operators: Sequence[str] = ()
-    other_writer: bool = False
+    allow_different_graph: bool = False
     verify: bool = True
     verbose: int = True
     signatures: Sequence[Signature] = ()
@@ -131,7 +131,7 @@ class Format:
             own: The model's `contents`.
 
         Returns:
-            `altered`, `rewritten` and `folded` of `VerificationReport`.
+            `different_values`, `different_graph` and `not_compared` of `VerificationReport`.
         """
         raise NotImplementedError
 
@@ -155,7 +155,7 @@ class Format:
         reference: Reference | None,
         report: VerificationReport | None,
         step: Step,
-    ) -> Artifact:
+    ) -> ExportedModel:
         """Makes the file appear in one step, with its record."""
         assert self.path is not None
         record = None if report is None else make_record(report, staged)
@@ -164,10 +164,10 @@ class Format:
             record_path(self.path).unlink(missing_ok=True)
         else:
             report = try_to_record(report, record, self.path)
-        return Artifact.published(self.path, report)
+        return ExportedModel.published(self.path, report)
 
 
-def export(model: keras.Model, format: Format, folder: Path) -> Artifact:
+def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
     """Writes, runs, compares and publishes a file, or the folder of a version.
 
     It appears in `folder`. Raises what the exports do.
@@ -299,16 +299,16 @@ def _report(
         found,
         response,
         format.allow_operators,
-        format.other_writer,
+        format.allow_different_graph,
     )
     if not format.is_conversion or (report.passed and not is_own):
         if format.is_conversion:
             step("Comparing it with a conversion of the model")
-        altered, rewritten, folded = format.compare_contents(
+        different_values, different_graph, not_compared = format.compare_contents(
             reference, found, response, own
         )
         report = dataclasses.replace(
-            report, altered=altered, rewritten=rewritten, folded=folded
+            report, different_values=different_values, different_graph=different_graph, not_compared=not_compared
         )
     if is_own:
         report.require_success()

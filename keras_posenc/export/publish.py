@@ -353,15 +353,15 @@ _MOST_DEPTH, _MOST_FILES = 128, 20_000
 Stamp = dict[str, tuple[int, ...]]
 
 
-def stamp(artifact: Path) -> Stamp:
+def stamp(exported: Path) -> Stamp:
     """What the system notes of each file of an artifact, by its path.
 
     Of a folder all that is in it, and itself: as much of that as an artifact
     may hold.
     """
-    paths = [str(artifact)]
-    depth = len(artifact.parts) + _MOST_DEPTH
-    for folder, folders, files in os.walk(artifact):
+    paths = [str(exported)]
+    depth = len(exported.parts) + _MOST_DEPTH
+    for folder, folders, files in os.walk(exported):
         if folder == paths[0]:
             for names in (folders, files):
                 names[:] = [each for each in names if not is_hidden(each)]
@@ -382,9 +382,9 @@ def stamp(artifact: Path) -> Stamp:
     return found
 
 
-def check_unchanged(artifact: Path, before: Stamp) -> None:
+def check_unchanged(exported: Path, before: Stamp) -> None:
     """Raises `ExportVerificationError` where its stamp is not `before`."""
-    now = stamp(artifact)
+    now = stamp(exported)
     changed = sorted(
         path
         for path in {*before, *now}
@@ -392,7 +392,7 @@ def check_unchanged(artifact: Path, before: Stamp) -> None:
     )
     if before != now:
         raise ExportVerificationError(
-            f"'{artifact}' was changed while it was verified"
+            f"'{exported}' was changed while it was verified"
             + f" ({', '.join(changed[:3])})" * bool(changed)
             + ". Verify it again, when nobody writes to it"
         )

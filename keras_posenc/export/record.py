@@ -28,15 +28,15 @@ _NOT_RUN = {"MODEL_CARD.md", "batching_params.pbtxt"}
 _MOST_BYTES = 4 * 1024**2
 
 
-def record_path(artifact: Path) -> Path:
+def record_path(exported: Path) -> Path:
     """Where the record of an artifact stands: inside of a folder, or beside."""
-    if artifact.is_dir():
-        return artifact / "assets.extra" / "verification.json"
-    path = artifact.resolve()  # one, by whatever link it is found
+    if exported.is_dir():
+        return exported / "assets.extra" / "verification.json"
+    path = exported.resolve()  # one, by whatever link it is found
     return path.with_name(f"{path.name}.verified.json")
 
 
-def digests(artifact: Path) -> dict[str, str]:
+def digests(exported: Path) -> dict[str, str]:
     """The SHA-256 of each file that an artifact's answers may depend on.
 
     Returns:
@@ -47,11 +47,11 @@ def digests(artifact: Path) -> dict[str, str]:
         OSError: One cannot be read.
         ValueError: One is no regular file, or no part of a SavedModel.
     """
-    paths = {"": artifact}
-    if artifact.is_dir():
-        left_out = {record_path(artifact), *map(artifact.joinpath, _NOT_RUN)}
-        found = {Path(entry.path) for entry in files(artifact)} - left_out
-        paths = {path.relative_to(artifact).as_posix(): path for path in found}
+    paths = {"": exported}
+    if exported.is_dir():
+        left_out = {record_path(exported), *map(exported.joinpath, _NOT_RUN)}
+        found = {Path(entry.path) for entry in files(exported)} - left_out
+        paths = {path.relative_to(exported).as_posix(): path for path in found}
     sums = {}
     for name in sorted(paths):
         with open_regular(paths[name]) as file:
@@ -59,7 +59,7 @@ def digests(artifact: Path) -> dict[str, str]:
     return sums
 
 
-def make_record(report: "VerificationReport", artifact: Path) -> str:
+def make_record(report: "VerificationReport", exported: Path) -> str:
     """The record of a report, for the files that are there now.
 
     Of the signatures that were compared in this verification, and no others.
@@ -72,15 +72,15 @@ def make_record(report: "VerificationReport", artifact: Path) -> str:
     names = {case.signature for case in report.cases} - partly
     signatures = {}
     for name in sorted(names):
-        own = [case for case in report.judged if case.signature == name]
+        own = [case for case in report.required_cases if case.signature == name]
         signatures[name] = {
-            "worst_difference": max(
-                (float(case.worst_difference) for case in own), default=None
+            "largest_difference": max(
+                (float(case.largest_difference) for case in own), default=None
             ),
             "tolerance": float(report.tolerance),
         }
     record = {
-        "files": digests(artifact),
+        "files": digests(exported),
         "signatures": signatures,
         "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
     }
@@ -99,13 +99,13 @@ def add_record(record: str, staged: Path) -> None:
         path.write_text(record, encoding="utf-8")
 
 
-def write_record(record: str, artifact: Path) -> None:
+def write_record(record: str, exported: Path) -> None:
     """Puts a record with its artifact, in one step.
 
     Raises:
         ExportError: It cannot be written.
     """
-    path = record_path(artifact)
+    path = record_path(exported)
     with staging_beside(path.parent) as staged:
         with writing_to(path.parent):
             staged.write_text(record, encoding="utf-8")
@@ -113,7 +113,7 @@ def write_record(record: str, artifact: Path) -> None:
 
 
 def try_to_record(
-    report: "VerificationReport", record: str | None, artifact: Path
+    report: "VerificationReport", record: str | None, exported: Path
 ) -> "VerificationReport":
     """`write_record`; the report, which says so if that cannot be.
 
@@ -121,12 +121,12 @@ def try_to_record(
     the report says.
     """
     note = None
-    path = record_path(artifact)
+    path = record_path(exported)
     try:
         if record is not None:
-            write_record(record, artifact)
+            write_record(record, exported)
         elif path.exists():
-            with writing_to(artifact.parent):
+            with writing_to(exported.parent):
                 path.unlink(missing_ok=True)
             note = f"the record of an earlier verification is removed: {path}"
     except ExportError as error:
@@ -139,7 +139,7 @@ def try_to_record(
     return dataclasses.replace(report, notes=[*report.notes, note])
 
 
-def changes(artifact: Path, found: Mapping[str, str]) -> list[str] | None:
+def changes(exported: Path, found: Mapping[str, str]) -> list[str] | None:
     """Which files are not those that were verified.
 
     Args:
@@ -152,12 +152,12 @@ def changes(artifact: Path, found: Mapping[str, str]) -> list[str] | None:
     Raises:
         ValueError: What there is cannot be used as a record.
     """
-    record = _read(record_path(artifact))
+    record = _read(record_path(exported))
     return None if record is None else _changed(record, found)
 
 
 def check_record(
-    artifact: Path, signature: str, found: Mapping[str, str]
+    exported: Path, signature: str, found: Mapping[str, str]
 ) -> None:
     """Checks that an artifact is still the one that was verified.
 
@@ -172,29 +172,29 @@ def check_record(
     """
     remedy = (
         "Verify it beside its model: keras-posenc verify MODEL.keras "
-        f"{artifact}. Or let it answer unverified: allow_unverified=True "
+        f"{exported}. Or let it answer unverified: allow_unverified=True "
         "(--allow-unverified)"
     )
     try:
-        record = _read(record_path(artifact))
+        record = _read(record_path(exported))
     except ValueError as error:
         raise ExportVerificationError(f"{error}. {remedy}") from error
     if record is None:
         raise ExportVerificationError(
-            f"'{artifact}' has no record that it gives its model's answers. "
+            f"'{exported}' has no record that it gives its model's answers. "
             f"{remedy}"
         )
     if changed := _changed(record, found):
         what = ", ".join(filter(None, changed[:3]))
         raise ExportVerificationError(
-            f"'{artifact}' is not what was verified"
+            f"'{exported}' is not what was verified"
             + f": {what} changed since" * bool(what)
             + f". {remedy}"
         )
     if signature not in record["signatures"]:
         verified = ", ".join(map(_shown, record["signatures"])) or "none"
         raise ExportVerificationError(
-            f"Signature '{signature}' of '{artifact}' was not verified; "
+            f"Signature '{signature}' of '{exported}' was not verified; "
             f"verified: {verified}. Give all the signatures that are to be "
             "used to one verification (`signatures`, --signature), and the "
             f"labels of the export, if any (`labels`, --labels). {remedy}"

@@ -22,9 +22,9 @@ class CaseReport:
     Attributes:
         signature: Name of the signature.
         inputs: What the batch was, in words.
-        worst_difference: Largest difference from the model, relative as for
+        largest_difference: Largest difference from the model, relative as for
             `verify`; infinite on an error.
-        worst_output: Where it is: the output's name and index.
+        where: Where it is: the output's name and index.
         milliseconds: Median time of a call in the runtime.
         error: What the runtime raised, or None.
         is_nan: Whether the model's answer has no finite number.
@@ -44,8 +44,8 @@ class CaseReport:
 
     signature: str
     inputs: str
-    worst_difference: float
-    worst_output: str
+    largest_difference: float
+    where: str
     milliseconds: float
     error: str | None = None
     is_nan: bool = False
@@ -63,7 +63,7 @@ class CaseReport:
     def __str__(self) -> str:
         text = f"{self.signature}, {self.inputs}: " + (
             self.error
-            or f"{self.worst_difference:.2g}, "
+            or f"{self.largest_difference:.2g}, "
             f"{units.time(self.milliseconds / 1e3)}"
         )
         if self.near_ties:
@@ -76,7 +76,7 @@ class Accuracy:
     """What a quantized file loses, on the samples that were given if any.
 
     Attributes:
-        worst_difference: The largest difference from the model itself.
+        largest_difference: The largest difference from the model itself.
         mean_difference: The mean of all differences.
         agreement: The share of rows of scores or logits whose largest is the
             model's, or None without such.
@@ -84,7 +84,7 @@ class Accuracy:
         on_samples: Whether samples were given.
     """
 
-    worst_difference: float
+    largest_difference: float
     mean_difference: float
     agreement: float | None
     rows: int
@@ -125,9 +125,9 @@ class VerificationReport:
             as sequences shorter than a convolution.
         constant: Outputs that hardly depend on what came in, such as scores
             of a saturated softmax: that they agree says little.
-        blurred: Outputs of a quantized file that differ, from input to input,
+        low_variation: Outputs of a quantized file that differ, from input to input,
             by no more than it may differ from the model.
-        unseen: Columns, in words, so small beside others of their output that
+        unchecked_columns: Columns, in words, so small beside others of their output that
             what passed there shows not two digits of them.
         lead: By how much the largest score of a row must lead the others for
             the row to be decided: by more than rounding usually moves both.
@@ -146,14 +146,14 @@ class VerificationReport:
             not installed.
         padding_matters: Whether zeros behind its ids change the model's answer
             to a row, so that no server should batch rows of different lengths.
-        narrower: Inputs that the artifact takes in one shape only, and the
+        fixed_shapes: Inputs that the artifact takes in one shape only, and the
             model in any, in words.
-        altered: Weights, tables and other numbers that are not the model's, in
+        different_values: Weights, tables and other numbers that are not the model's, in
             words: an artifact that has any has not passed.
-        rewritten: What of its graph is not as it is written here, in words:
-            an artifact that has any has passed by `other_writer` alone.
-        folded: What could not be compared, in words.
-        other_writer: Whether its graph may be as others write it; see
+        different_graph: What of its graph is not as it is written here, in words:
+            an artifact that has any has passed by `allow_different_graph` alone.
+        not_compared: What could not be compared, in words.
+        allow_different_graph: Whether its graph may be as others write it; see
             `verify`.
         notes: What else is to be known of it, in words: that quantization
             changed nothing, strings that it does not take, operators that were
@@ -170,25 +170,25 @@ class VerificationReport:
     unverified: list[str]
     tolerance: float
     cases: list[CaseReport]
-    refused: list[str] = dataclasses.field(default_factory=list)
-    constant: list[str] = dataclasses.field(default_factory=list)
+    skipped: list[str] = dataclasses.field(default_factory=list)
+    constant_outputs: list[str] = dataclasses.field(default_factory=list)
     in_float32: bool = False
     quantization: str | None = None
     warmup: int | None = 0
     padding_matters: bool = False
-    narrower: list[str] = dataclasses.field(default_factory=list)
-    blurred: list[str] = dataclasses.field(default_factory=list)
-    unseen: list[str] = dataclasses.field(default_factory=list)
-    lead: float = math.inf
+    fixed_shapes: list[str] = dataclasses.field(default_factory=list)
+    low_variation: list[str] = dataclasses.field(default_factory=list)
+    unchecked_columns: list[str] = dataclasses.field(default_factory=list)
+    margin: float = math.inf
     agreement: float = 0.99
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     allowed_losses: dict[str, float] = dataclasses.field(default_factory=dict)
-    altered: list[str] = dataclasses.field(default_factory=list)
-    folded: list[str] = dataclasses.field(default_factory=list)
+    different_values: list[str] = dataclasses.field(default_factory=list)
+    not_compared: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     mediapipe: int | None = None
-    rewritten: list[str] = dataclasses.field(default_factory=list)
-    other_writer: bool = False
+    different_graph: list[str] = dataclasses.field(default_factory=list)
+    allow_different_graph: bool = False
 
     @property
     def accuracy(self) -> Accuracy:
@@ -197,7 +197,7 @@ class VerificationReport:
         cases = [case for case in cases if case.is_sample] or cases
         rows = sum(case.rows for case in cases)
         return Accuracy(
-            worst_difference=max(case.worst_difference for case in cases),
+            largest_difference=max(case.largest_difference for case in cases),
             mean_difference=sum(case.mean_difference for case in cases)
             / len(cases),
             agreement=sum(case.agreeing for case in cases) / rows
@@ -208,7 +208,7 @@ class VerificationReport:
         )
 
     @property
-    def judged(self) -> list[CaseReport]:
+    def required_cases(self) -> list[CaseReport]:
         """The cases whose difference must be within the tolerance.
 
         A quantized file is held to what it is for: to the samples, if there
@@ -219,7 +219,7 @@ class VerificationReport:
         return [
             case
             for case in self.cases
-            if case.is_sample or math.isinf(case.worst_difference)
+            if case.is_sample or math.isinf(case.largest_difference)
         ] or self._usual
 
     @property
@@ -229,12 +229,12 @@ class VerificationReport:
     @property
     def worst(self) -> CaseReport:
         """The case with the largest difference, of those that are judged."""
-        return max(self.judged, key=lambda case: case.worst_difference)
+        return max(self.required_cases, key=lambda case: case.largest_difference)
 
     @property
-    def worst_difference(self) -> float:
+    def largest_difference(self) -> float:
         """The largest difference of all cases that are judged."""
-        return self.worst.worst_difference
+        return self.worst.largest_difference
 
     @property
     def decided(self) -> tuple[int, int]:
@@ -245,12 +245,12 @@ class VerificationReport:
         if self.quantization is None:
             return 0, 0
         return (
-            sum(case.kept for case in self.judged),
-            sum(case.decided for case in self.judged),
+            sum(case.kept for case in self.required_cases),
+            sum(case.decided for case in self.required_cases),
         )
 
     @property
-    def unvaried(self) -> list[str]:
+    def samples_only(self) -> list[str]:
         """Signatures that were asked nothing but the samples."""
         invented = {case.signature for case in self.cases if not case.is_sample}
         asked = dict.fromkeys(case.signature for case in self.cases)
@@ -264,14 +264,14 @@ class VerificationReport:
         `agreement` says, and its vectors and logits may lose no more than
         `allowed_losses`. Answers that are NaN throughout, equal as they are,
         prove nothing. Nor do answers prove what no question reached: see
-        `altered` and `rewritten`.
+        `different_values` and `different_graph`.
         """
         return (
-            self.worst_difference <= self.tolerance
+            self.largest_difference <= self.tolerance
             and self.agrees
             and not self.lost_too_much
-            and not self.altered
-            and (self.other_writer or not self.rewritten)
+            and not self.different_values
+            and (self.allow_different_graph or not self.different_graph)
             and not all(case.is_nan for case in self.cases)
         )
 
@@ -288,7 +288,7 @@ class VerificationReport:
     def lost(self) -> dict[str, Loss]:
         """By kind, what logits and vectors have lost in the judged cases."""
         lost: dict[str, Loss] = {}
-        for case in self.judged:
+        for case in self.required_cases:
             for kind, loss in case.lost.items():
                 lost[kind] = lost.get(kind, Loss()) + loss
         return lost
@@ -314,9 +314,9 @@ class VerificationReport:
             **dataclasses.asdict(self),
             "path": str(self.path),
             "passed": self.passed,
-            "worst_difference": jsonable(self.worst_difference),
-            "lead": jsonable(self.lead),
-            "unvaried": self.unvaried,
+            "largest_difference": jsonable(self.largest_difference),
+            "margin": jsonable(self.margin),
+            "samples_only": self.samples_only,
             "accuracy": as_jsonable(self.accuracy),
             "cases": [as_jsonable(case) for case in self.cases],
         }
@@ -334,7 +334,7 @@ class VerificationReport:
 
 
 @dataclasses.dataclass(frozen=True)
-class Artifact:
+class ExportedModel:
     """An exported model.
 
     Attributes:
@@ -353,7 +353,7 @@ class Artifact:
     @classmethod
     def published(
         cls, path: Path, report: VerificationReport | None
-    ) -> "Artifact":
+    ) -> "ExportedModel":
         """An artifact that was verified elsewhere and now stands at `path`."""
         if report is not None:
             report = dataclasses.replace(report, path=path)
@@ -366,10 +366,10 @@ _LOST = {
     VECTORS: "The file's vectors point elsewhere than the model's",
     LOGITS: "The file's logits give other probabilities than the model's",
 }
-_OTHER_WRITER = (
+_ALLOW_DIFFERENT_GRAPH = (
     "If other versions, or another converter, wrote it, export it anew, or let "
-    "its answers and the weights found in it suffice: other_writer=True "
-    "(--other-writer)"
+    "its answers and the weights found in it suffice: allow_different_graph=True "
+    "(--allow-different-graph)"
 )
 
 
@@ -377,18 +377,18 @@ def failure(report: Any) -> str | None:
     """Why a report has not passed, with the worst case; None if it has."""
     if report.passed:
         return None
-    is_within = report.worst_difference <= report.tolerance
-    if is_within and report.altered:
+    is_within = report.largest_difference <= report.tolerance
+    if is_within and report.different_values:
         return (
             "The artifact gives the model's answers, but not from the "
-            f"model's numbers: {'; '.join(report.altered)}. If another version "
+            f"model's numbers: {'; '.join(report.different_values)}. If another version "
             "of Keras, or of the model's code, wrote it, export it anew"
         )
-    if is_within and report.rewritten and not report.other_writer:
+    if is_within and report.different_graph and not report.allow_different_graph:
         return (
             "The artifact gives the model's answers, but is not as "
-            f"written here: {'; '.join(report.rewritten)}. "
-            f"{_OTHER_WRITER}"
+            f"written here: {'; '.join(report.different_graph)}. "
+            f"{_ALLOW_DIFFERENT_GRAPH}"
         )
     return _wrong_answers(report)
 
@@ -396,7 +396,7 @@ def failure(report: Any) -> str | None:
 def _wrong_answers(report: Any) -> str | None:
     """What is wrong with an artifact's answers, with the worst case."""
     worst = report.worst
-    if worst.worst_difference <= report.tolerance:
+    if worst.largest_difference <= report.tolerance:
         if not report.agrees:
             return (
                 "The file's largest score is not the model's too often: "
@@ -417,10 +417,10 @@ def _wrong_answers(report: Any) -> str | None:
             return "The model answers nothing but NaN, which verifies nothing"
         return None
     failed = sum(
-        not case.worst_difference <= report.tolerance for case in report.judged
+        not case.largest_difference <= report.tolerance for case in report.required_cases
     )
     reason = worst.error or (
-        f"{worst.worst_output} differs by {worst.worst_difference:.3g} of the "
+        f"{worst.where} differs by {worst.largest_difference:.3g} of the "
         f"output's size, and {report.tolerance:.3g} is allowed"
     )
     if worst.error is None and worst.is_extreme and report.kind in _RUNTIMES:
@@ -437,8 +437,8 @@ def _wrong_answers(report: Any) -> str | None:
             "model; if it is little enough for you, allow it by "
             "`tolerance` (--tolerance)"
         )
-    elif worst.error is None and worst.worst_difference < 1e-3:
-        enough = 10.0 ** math.ceil(math.log10(worst.worst_difference))
+    elif worst.error is None and worst.largest_difference < 1e-3:
+        enough = 10.0 ** math.ceil(math.log10(worst.largest_difference))
         reason += (
             ". If that is rounding, which grows with the length and where "
             "many tokens are the same, allow it by "
@@ -460,10 +460,10 @@ def details(report: Any) -> str:
             "compared with the model in float32, as the file computes; "
             "the model's mixed precision rounds differently"
         )
-    if report.refused:
+    if report.skipped:
         lines.append(
             f"not tried, as the model does not take it: "
-            f"{'; '.join(report.refused)}"
+            f"{'; '.join(report.skipped)}"
         )
     if report.warmup:
         requests = units.count(report.warmup, "warm-up request")
@@ -482,7 +482,7 @@ def details(report: Any) -> str:
         ]
         lines += [f"  {case}" for case in samples[:_LINES]]
         if len(samples) > _LINES:
-            worst = max(samples, key=lambda case: case.worst_difference)
+            worst = max(samples, key=lambda case: case.largest_difference)
             more = units.count(len(samples) - _LINES, "more case")
             lines.append(
                 f"  {name}, {more} of samples; the largest difference of all: "
@@ -495,13 +495,13 @@ def details(report: Any) -> str:
 def remarks(report: Any) -> list[str]:
     """What needs attention, or was not verified."""
     wrong = _wrong_answers(report)
-    lines = [*filter(None, [wrong]), *report.narrower, *report.notes]
-    lines += [f"not the model's own: {each}" for each in report.altered]
-    lines += [f"not as written here: {x}" for x in report.rewritten]
-    if report.rewritten and not report.other_writer:
-        lines.append(_OTHER_WRITER)
-    if report.folded:
-        lines.append(f"not compared: {'; '.join(report.folded)}")
+    lines = [*filter(None, [wrong]), *report.fixed_shapes, *report.notes]
+    lines += [f"not the model's own: {each}" for each in report.different_values]
+    lines += [f"not as written here: {x}" for x in report.different_graph]
+    if report.different_graph and not report.allow_different_graph:
+        lines.append(_ALLOW_DIFFERENT_GRAPH)
+    if report.not_compared:
+        lines.append(f"not compared: {'; '.join(report.not_compared)}")
     if ties := sum(case.near_ties for case in report.cases):
         lines.append(
             f"near-ties: in {units.count(ties, 'example')} it chose otherwise "
@@ -518,7 +518,7 @@ def remarks(report: Any) -> list[str]:
         inputs = "the samples" if accuracy.on_samples else "invented inputs"
         lines.append(
             f"{report.quantization}, compared with the model on {inputs}: "
-            f"largest difference {accuracy.worst_difference:.2g} (allowed "
+            f"largest difference {accuracy.largest_difference:.2g} (allowed "
             f"{report.tolerance:.2g}), mean {accuracy.mean_difference:.2g}"
         )
         lines += _judged(report)
@@ -532,26 +532,26 @@ def remarks(report: Any) -> list[str]:
         if report.accuracy.on_samples
         else ". Give inputs like those that it is for as `samples` (--samples)"
     )
-    if report.constant:
+    if report.constant_outputs:
         lines.append(
             "weak check: over these inputs the model's answers hardly vary "
-            f"in {', '.join(report.constant)}{hint}"
+            f"in {', '.join(report.constant_outputs)}{hint}"
         )
-    elif report.blurred:
+    elif report.low_variation:
         lines.append(
             "weak check: over these inputs the model's answers vary no "
             "more than rounding may move them in "
-            f"{', '.join(report.blurred)}{hint}"
+            f"{', '.join(report.low_variation)}{hint}"
         )
-    if report.unseen:
+    if report.unchecked_columns:
         lines.append(
             "columns too small to be seen beside the others: "
-            f"{', '.join(report.unseen)}"
+            f"{', '.join(report.unchecked_columns)}"
         )
-    if report.unvaried:
+    if report.samples_only:
         lines.append(
             "lengths and batches were not varied beyond the samples: "
-            f"{', '.join(report.unvaried)}"
+            f"{', '.join(report.samples_only)}"
         )
     if report.padding_matters:
         lines.append(
@@ -621,12 +621,12 @@ def _decisions(report: Any) -> str:
     """How often the largest score is kept, and how often it must be."""
     kept, decided = report.decided
     agreeing, rows = (
-        sum(getattr(case, name) for case in report.judged)
+        sum(getattr(case, name) for case in report.required_cases)
         for name in ("agreeing", "rows")
     )
     text = (
         f"the largest is the model's in {agreeing:,} of {rows:,}; where it "
-        f"leads by more than {report.lead:.2g}, "
+        f"leads by more than {report.margin:.2g}, "
     )
     if not decided:
         return f"{text}which it never does, so this was not checked"
@@ -638,18 +638,18 @@ def _decisions(report: Any) -> str:
 
 def summary(report: Any) -> str:
     """What was verified, in one line."""
-    count, judged = len(report.cases), len(report.judged)
+    count, judged = len(report.cases), len(report.required_cases)
     on_samples = ""
     # All others must be finite, and no more.
-    if judged < count and report.judged[0].is_sample:
-        examples = sum(case.examples for case in report.judged)
+    if judged < count and report.required_cases[0].is_sample:
+        examples = sum(case.examples for case in report.required_cases)
         on_samples = f" on the {units.count(examples, 'sample')}"
     verdict = "verified" if report.passed else "WRONG"
-    if report.passed and report.rewritten:
+    if report.passed and report.different_graph:
         verdict += " by answers and weights alone, not its graph"
     return (
         f"{report.path}: {verdict}: {units.count(count, 'case')}, largest "
-        f"difference {report.worst_difference:.2g} (allowed "
+        f"difference {report.largest_difference:.2g} (allowed "
         f"{report.tolerance:.2g}){on_samples}, {units.size(report.size_bytes)}"
     )
 

@@ -20,7 +20,7 @@ from keras_posenc.export.publish import (
     writing_to,
 )
 from keras_posenc.export.regular_files import is_hidden
-from keras_posenc.export.report import Artifact
+from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.worker_client import (
     MEMORY,
     MIB,
@@ -39,7 +39,7 @@ def rollback(
     allow_operators: Sequence[str] = (),
     verify: bool = True,
     verbose: int = True,
-) -> Artifact:
+) -> ExportedModel:
     """Publishes an older version of a model once more, as the newest.
 
     A server takes the highest number, so the older version is copied, and the
@@ -57,7 +57,7 @@ def rollback(
         verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
-        An `Artifact`: its `path` is the new version folder, and its `report`
+        An `ExportedModel`: its `path` is the new version folder, and its `report`
         None, since no answers were compared.
 
     Raises:
@@ -123,7 +123,7 @@ def rollback(
             if verify:
                 check_unchanged(source, before)
             tell_origin(staged, version)
-        return Artifact(publish_version(staged, base_path, None), None)
+        return ExportedModel(publish_version(staged, base_path, None), None)
 
 
 def _check_loads(

@@ -16,7 +16,7 @@ from keras_posenc.export.publish import (
     check_keep,
     check_version,
 )
-from keras_posenc.export.report import Artifact
+from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
 
 
@@ -37,7 +37,7 @@ def export_saved_model(
     max_length: int | None = None,
     tolerance: float | None = None,
     verbose: int = True,
-) -> Artifact:
+) -> ExportedModel:
     """Exports a Keras model as a SavedModel and proves that it is right.
 
     The folder `base_path/<version>/` appears in one step, after a fresh
@@ -116,7 +116,7 @@ def export_saved_model(
         verbose: Whether to show progress; 2 also shows what native code logs.
 
     Returns:
-        An `Artifact`: its `path`, the version folder, and its `report`.
+        An `ExportedModel`: its `path`, the version folder, and its `report`.
 
     Raises:
         ValueError: An argument that is none of the above.

@@ -21,7 +21,7 @@ from keras_posenc.export.signatures.resolve import check_model
 
 def verify(
     model: keras.Model,
-    artifact: str | Path,
+    path: str | Path,
     *,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
@@ -31,7 +31,7 @@ def verify(
     tolerance: float | None = None,
     agreement: float | None = None,
     allow_operators: Sequence[str] = (),
-    other_writer: bool = False,
+    allow_different_graph: bool = False,
     verbose: int = True,
 ) -> VerificationReport:
     """Compares an artifact's answers with its model's.
@@ -58,23 +58,23 @@ def verify(
     `signature_def`; `tf.saved_model.load` must give the same. The weights, the
     tables and the constants of each signature are compared as well, bit for
     bit, and so is the graph that computes with them, operator by operator:
-    `VerificationReport.altered` names what is not the model's.
+    `VerificationReport.different_values` names what is not the model's.
 
     A LiteRT file is compared with what the model becomes when it is converted
     again, in the file's mode: operator by operator, each number of it bit for
-    bit, quantized ones with their scales. `VerificationReport.folded` names
+    bit, quantized ones with their scales. `VerificationReport.not_compared` names
     what could not be: in `"int8-static"` the ranges that it was calibrated to,
     and the last bits of what the converter computed on another processor. An
     ONNX file is compared likewise.
 
     What another version, or another converter, wrote is compared alike, since
     a file can say of itself what it likes. If its graph is not the one that is
-    written here, `VerificationReport.rewritten` tells, and it has not passed,
-    unless `other_writer` allows it.
+    written here, `VerificationReport.different_graph` tells, and it has not passed,
+    unless `allow_different_graph` allows it.
 
     Args:
         model: The model that was exported.
-        artifact: The LiteRT file, the SavedModel folder, or the folder of its
+        path: The LiteRT file, the SavedModel folder, or the folder of its
             versions, of which the highest is taken.
         signatures: Those given to the export, if any. Else those that the
             export makes by itself are compared, as far as they are there.
@@ -112,7 +112,7 @@ def verify(
             count where that one leads by more than the rounding usually moves
             it and the second: a third of what `tolerance` adds by default.
         allow_operators: As for `export_saved_model`.
-        other_writer: Whether the artifact's graph may be another one, as other
+        allow_different_graph: Whether the artifact's graph may be another one, as other
             versions of TensorFlow, Keras or the model's code, or another
             converter, write it. Only its answers, and those weights that are
             in it as they are, prove it then, as the report says.
@@ -131,11 +131,11 @@ def verify(
     """
     require_tensorflow_backend("verify")
     check_model(model)
-    path, kind = locate(artifact)
+    path, kind = locate(path)
     if kind != "saved_model" and resolve_compiled(compiled) is not None:
         raise ValueError(
             "`compiled` (--compiled) is of SavedModels. Received: "
-            f"artifact='{artifact}'"
+            f"path='{path}'"
         )
     arguments = {
         "given": signatures,
@@ -144,7 +144,7 @@ def verify(
         "tolerance": tolerance,
         "agreement": agreement,
         "allow_operators": allow_operators,
-        "other_writer": other_writer,
+        "allow_different_graph": allow_different_graph,
         "verbose": verbose,
     }
     format: pipeline.Format

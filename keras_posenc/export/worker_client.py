@@ -564,7 +564,7 @@ def start_tensorflow() -> Worker:
 
 
 def load_ahead(
-    worker: Worker, artifact: Path, limits: Limits | None = None
+    worker: Worker, exported: Path, limits: Limits | None = None
 ) -> None:
     """Lets a worker load a SavedModel before it is run.
 
@@ -575,7 +575,7 @@ def load_ahead(
     """
     worker.prepare(
         "saved_model",
-        str(artifact.resolve()),
+        str(exported.resolve()),
         op_libraries(),
         limits=limits,
     )
@@ -583,7 +583,7 @@ def load_ahead(
 
 def run_model(
     kind: str,
-    artifact: Path,
+    exported: Path,
     cases: Sequence[tuple[str, Mapping[str, Any]]],
     limits: Limits,
     worker: Worker | None = None,
@@ -611,7 +611,7 @@ def run_model(
     with working_folder() as folder, writing_to(folder.parent):
         request = {
             "kind": kind,
-            "artifact": str(artifact.resolve()),
+            "exported": str(exported.resolve()),
             "op_libraries": op_libraries(),
             "times": times,
             "cases": cases,
@@ -628,7 +628,7 @@ def run_model(
                 raise WorkerError("failed (without an answer)")
         except WorkerError as error:
             raise ExportVerificationError(
-                f"The runtime {error} while it ran '{artifact}'"
+                f"The runtime {error} while it ran '{exported}'"
             ) from error
         response: dict[str, Any] = codec.read(folder, "response")
     if "error" not in response:
@@ -636,16 +636,16 @@ def run_model(
     name, _, reason = response["error"].partition(": ")
     if name == "Disagreement":
         raise ExportVerificationError(
-            f"'{artifact}' is not the same to servers and to Python: {reason}"
+            f"'{exported}' is not the same to servers and to Python: {reason}"
         )
     missing = re.search(r"Op type not registered '([^']+)'", reason)
     if missing and not op_libraries():
         raise ExportVerificationError(
-            f"'{artifact}' does not load: its operator {missing[1]} is "
+            f"'{exported}' does not load: its operator {missing[1]} is "
             "TensorFlow Text's or another package's, and TensorFlow Text is "
             "not installed: pip install tensorflow-text, of the same minor "
             "version as tensorflow"
         )
     raise ExportVerificationError(
-        f"'{artifact}' does not load: {in_words(response['error'])}"
+        f"'{exported}' does not load: {in_words(response['error'])}"
     )

@@ -214,10 +214,10 @@ def _changed(
     path = out / fragment.good
     for name, value in run_of(scorer).items():
         if record.get(name) != value:
-            was = "another one" if name == "artifact" else record.get(name)
+            was = "another one" if name == "model" else record.get(name)
             raise ValueError(
                 f"'{path}' was scored by another run: its {name} is {was}"
-                + f", not {value}" * (name != "artifact")
+                + f", not {value}" * (name != "model")
                 + ". Give another folder, or move the earlier outputs away"
             )
     try:

@@ -25,7 +25,7 @@ class FragmentError(Exception):
 def run_of(scorer: Scorer) -> dict[str, Any]:
     """Returns what all files of a run have in common, ready for JSON."""
     return {
-        "artifact": scorer.digest,
+        "model": scorer.digest,
         "signature": scorer.signature,
         "columns": [each.column for each in scorer.inputs],
         "keep": scorer.keep,

@@ -232,7 +232,7 @@ def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
     import keras_posenc as kp
 
     try:
-        artifact = getattr(kp, function)(
+        exported = getattr(kp, function)(
             model,
             options.out,
             signatures=make_signatures(
@@ -249,10 +249,10 @@ def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
             print(json.dumps(error.report.to_dict(), indent=2))  # type: ignore
         raise
     if not options.json:
-        is_long = options.details and artifact.report is not None
-        print(artifact.report.details() if is_long else artifact)
-    elif artifact.report is None:
-        print(json.dumps({"path": str(artifact.path)}, indent=2))
+        is_long = options.details and exported.report is not None
+        print(exported.report.details() if is_long else exported)
+    elif exported.report is None:
+        print(json.dumps({"path": str(exported.path)}, indent=2))
     else:
-        print(json.dumps(artifact.report.to_dict(), indent=2))
+        print(json.dumps(exported.report.to_dict(), indent=2))
     return EXIT_OK

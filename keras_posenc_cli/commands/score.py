@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
         example="keras-posenc score serving/judge --in data --column text "
         "--out scored",
     )
-    add_options(parser, "artifact")
+    add_options(parser, "exported")
     parser.add_argument(
         "--in",
         dest="inputs",
@@ -79,11 +79,11 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    check_exists(options.artifact)
-    if is_checkpoint(options.artifact):
+    check_exists(options.exported)
+    if is_checkpoint(options.exported):
         raise UsageError(
-            f"'{options.artifact}' is a checkpoint. Export it first: "
-            f"keras-posenc export saved-model {options.artifact} --out FOLDER"
+            f"'{options.exported}' is a checkpoint. Export it first: "
+            f"keras-posenc export saved-model {options.exported} --out FOLDER"
         )
     out = options.out
     if out.is_file():
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     from keras_posenc.scoring.scorer import Scorer
 
     scorer = Scorer(
-        options.artifact,
+        options.exported,
         column=options.column,
         signature=options.signature,
         keep=options.keep,

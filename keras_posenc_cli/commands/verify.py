@@ -31,11 +31,11 @@ def add(commands: Commands) -> None:
         example="keras-posenc verify judge.keras judge.tflite --samples "
         "texts.npz",
     )
-    add_options(parser, "model", "artifact")
+    add_options(parser, "model", "exported")
     add_verification(parser)
     add_options(parser, "--agreement", "--allow-op")
     parser.add_argument(
-        "--other-writer",
+        "--allow-different-graph",
         action="store_true",
         help="accept a graph that other versions, or another converter, wrote",
     )
@@ -48,14 +48,14 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    check_exists(options.artifact)
+    check_exists(options.exported)
     samples = load_arrays("--samples", options.samples)
     model = load_model(options.model, options.imports, options.inputs)
     import keras_posenc as kp
 
     report = kp.verify(
         model,
-        options.artifact,
+        options.exported,
         signatures=make_signatures(model, options.signatures, options.inputs),
         labels=options.labels,
         compiled=options.compiled,
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         tolerance=options.tolerance,
         agreement=options.agreement,
         allow_operators=options.allow_operators,
-        other_writer=options.other_writer,
+        allow_different_graph=options.allow_different_graph,
     )
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))

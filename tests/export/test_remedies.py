@@ -294,7 +294,7 @@ def test_narrower_shapes_that_a_report_names(make, tmp_path):
     signatures = {"serving_default": (model, {"ids": (1, 4)})}
     kp.export_litert(model, path, signatures=signatures, verbose=False)
     report = kp.verify(model, path, samples=np.ones((1, 4)), verbose=False)
-    (code,) = {each for text in report.narrower for each in codes(text)}
+    (code,) = {each for text in report.fixed_shapes for each in codes(text)}
     _, options = followed(code, model, {})
     assert kp.verify(model, path, verbose=False, **options).passed
 

@@ -90,18 +90,18 @@ def compare_with_conversion(
             found = run_comparison(reference, inspection.path, weights, options)
             if found["graph"] is None:
                 break
-    altered, rewritten = [], []
+    different_values, different_graph = [], []
     if found["weights"]:
-        altered.append(
+        different_values.append(
             f"missing or different weights: {some(found['weights'])}"
         )
     if found["constants"]:
-        altered.append(f"different numbers: {some(found['constants'])}")
-    folded = [_RANGES] if is_static else []
+        different_values.append(f"different numbers: {some(found['constants'])}")
+    not_compared = [_RANGES] if is_static else []
     if found["unsure"]:
-        folded.append(some(found["unsure"]))
+        not_compared.append(some(found["unsure"]))
     if found["folded"]:
-        folded.append(
+        not_compared.append(
             "weights that the converter folded into other numbers: "
             f"{some(found['folded'])}"
         )
@@ -114,12 +114,12 @@ def compare_with_conversion(
                 ". The cause may be that the file also has the signatures "
                 f"{', '.join(more)}: verify all of them at once"
             )
-        rewritten.append(words)
-    return altered, rewritten, folded
+        different_graph.append(words)
+    return different_values, different_graph, not_compared
 
 
 def run_comparison(
-    reference: Path, artifact: Path, weights: Path, options: Mapping[str, Any]
+    reference: Path, exported: Path, weights: Path, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Runs `keras_posenc_worker.compare_files` in a worker.
 
@@ -135,13 +135,13 @@ def run_comparison(
     Raises:
         ExportVerificationError: The files cannot be compared within limits.
     """
-    size = sum(path.stat().st_size for path in (reference, artifact))
+    size = sum(path.stat().st_size for path in (reference, exported))
     size += 4 * weights.stat().st_size
     try:
         found: dict[str, Any] = run_in_worker(
             compare_files.__name__,
             str(reference),
-            str(artifact.resolve()),
+            str(exported.resolve()),
             str(weights),
             options,
             limits=Limits(
@@ -152,7 +152,7 @@ def run_comparison(
         )
     except WorkerError as error:
         raise ExportVerificationError(
-            f"The comparison of '{artifact}' with its model {error}"
+            f"The comparison of '{exported}' with its model {error}"
         ) from error
     return found
 

@@ -27,7 +27,7 @@ from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.publish import publish_version, writing_to
 from keras_posenc.export.record import add_record, make_record
-from keras_posenc.export.report import Artifact, VerificationReport
+from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
 
@@ -103,18 +103,18 @@ class SavedModel(Format):
         import tensorflow as tf
 
         labels = unknown_labels(reference, found)
-        altered, rewritten, folded = compare_contents(
+        different_values, different_graph, not_compared = compare_contents(
             own,
             response["contents"],
             {each.partition("/")[0] for each in labels},
         )
-        if rewritten and response["version"] != tf.__version__:
-            rewritten[-1] += (
+        if different_graph and response["version"] != tf.__version__:
+            different_graph[-1] += (
                 f" (it says that TensorFlow {response['version']} wrote it, "
                 f"and this is {tf.__version__})"
             )
-        altered += _compare_serve(reference, labels, response)
-        return altered, rewritten, folded
+        different_values += _compare_serve(reference, labels, response)
+        return different_values, different_graph, not_compared
 
     def publish(
         self,
@@ -123,7 +123,7 @@ class SavedModel(Format):
         reference: Reference | None,
         report: VerificationReport | None,
         step: Step,
-    ) -> Artifact:
+    ) -> ExportedModel:
         """Makes the version appear, with its model card and its record."""
         assert self.path is not None
         card = model_card(
@@ -142,7 +142,7 @@ class SavedModel(Format):
             add_record(make_record(report, staged), staged)
             report = dataclasses.replace(report, size_bytes=size_of(staged))
         path = publish_version(staged, self.path, self.version, self.keep, step)
-        return Artifact.published(path, report)
+        return ExportedModel.published(path, report)
 
 
 def _present(

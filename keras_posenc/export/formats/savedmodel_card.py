@@ -119,14 +119,14 @@ def _verification(report: VerificationReport | None) -> str:
     lines = [
         "A fresh process without Keras gave the model's own answers before "
         f"this version appeared: {len(report.cases):,} batches, largest "
-        f"difference {report.worst_difference:.2g} (allowed: "
+        f"difference {report.largest_difference:.2g} (allowed: "
         f"{report.tolerance:.2g}).",
         *(
             [
                 "Says little, since the answers hardly depend on the inputs: "
-                f"{', '.join(report.constant)}."
+                f"{', '.join(report.constant_outputs)}."
             ]
-            if report.constant
+            if report.constant_outputs
             else []
         ),
     ]

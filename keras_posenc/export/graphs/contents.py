@@ -89,19 +89,19 @@ def compare_contents(
         The weights that are not the model's; what of the graph is not as this
         TensorFlow traces it; and what could not be compared.
     """
-    altered: list[str] = []
-    rewritten: list[str] = []
-    folded: list[str] = []
+    different_values: list[str] = []
+    different_graph: list[str] = []
+    not_compared: list[str] = []
     for name, own in wanted.items():
         others = found[name]
         wrong = _weights(own["weights"], others["weights"])
         if wrong is not None:
-            (rewritten if wrong == _ORDER else altered).append(
+            (different_graph if wrong == _ORDER else different_values).append(
                 f"{name}: {wrong}"
             )
         pairs = [*own["weights"], *others["weights"]]
         if any(value is None for _, value in pairs):
-            folded.append(f"{name}: resources other than lookup tables")
+            not_compared.append(f"{name}: resources other than lookup tables")
         wrong = None
         if name not in more_outputs:
             wrong = _constants({*own["constants"]}, {*others["constants"]})
@@ -113,8 +113,8 @@ def compare_contents(
         if wrong is None and (more := {*others["options"]} - {*own["options"]}):
             wrong = f"it calls functions with {', '.join(sorted(more))}"
         if wrong is not None:
-            rewritten.append(f"{name}: {wrong}")
-    return altered, rewritten, folded
+            different_graph.append(f"{name}: {wrong}")
+    return different_values, different_graph, not_compared
 
 
 _ORDER = "its weights are the model's, in another order"

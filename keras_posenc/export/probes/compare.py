@@ -239,7 +239,7 @@ def difference(
     got: Mapping[str, np.ndarray],
     scales: Mapping[str, float],
     rounded: bool = False,
-    lead: float = 0.0,
+    margin: float = 0.0,
     kinds: Mapping[str, Kind] | None = None,
 ) -> Difference:
     """Compares outputs by their names.
@@ -285,7 +285,7 @@ def difference(
             same = np.argmax(right, axis=-1) == np.argmax(found, axis=-1)
             agreeing += int(np.sum(same))
             rows += same.size
-            is_decided = _leads(right, scales[name]) > lead
+            is_decided = _leads(right, scales[name]) > margin
             kept += int(np.sum(same & is_decided))
             decided += int(np.sum(is_decided))
     mean = total / max(numbers, 1)
@@ -335,7 +335,7 @@ class Columns:
             np.array([np.max(values, axis=0) for values in found])
         )
 
-    def unseen(self, tolerance: float) -> dict[str, list[int]]:
+    def unchecked(self, tolerance: float) -> dict[str, list[int]]:
         """By output, the columns of which not two digits were shown.
 
         Those that pass, although they differ by more than a hundredth of their

@@ -162,13 +162,13 @@ class Reference:
 
     signatures: Sequence[Signature]
     probes: list[Probe]
-    refused: list[str]
+    skipped: list[str]
     tolerance: float
     in_float32: bool = False
     quantization: str | None = None
     seconds: float = 0.0
     padding_matters: bool = False
-    lead: float = math.inf
+    margin: float = math.inf
     agreement: float = AGREEMENT
     allowed_losses: Mapping[str, float] = dataclasses.field(
         default_factory=dict
@@ -234,7 +234,7 @@ class Reference:
         return [each for each in self.probes if each.is_sample] or self.usual
 
     @property
-    def constant(self) -> list[str]:
+    def constant_outputs(self) -> list[str]:
         """Outputs whose rows hardly differ, whatever the inputs are.
 
         Those that the model says are constant, in `constant_outputs`, are left
@@ -253,7 +253,7 @@ class Reference:
         ]
 
     @property
-    def blurred(self) -> list[str]:
+    def low_variation(self) -> list[str]:
         """Outputs whose rows differ by no more than quantization may do."""
         if self.quantization is None:
             return []
@@ -343,7 +343,7 @@ def _compute(
         _padding_matters(signature, reference, memory)
         for signature in signatures
     )
-    allowed, lead, losses = reference.tolerance, math.inf, {}
+    allowed, margin, losses = reference.tolerance, math.inf, {}
     if quantization is not None:
         more, *moved = map(
             float,
@@ -360,13 +360,13 @@ def _compute(
             _check_allowed(reference, allowed, losses)
         # One score may fall as far as rounding usually moves it, and another
         # rise as far.
-        lead = 2 * more / DEVIATIONS
+        margin = 2 * more / DEVIATIONS
     return dataclasses.replace(
         reference,
         tolerance=allowed,
         seconds=seconds,
         padding_matters=matters,
-        lead=lead,
+        margin=margin,
         allowed_losses=losses,
         agreement=AGREEMENT if agreement is None else float(agreement),
     )
@@ -410,7 +410,7 @@ def _run(
                     )
             if probe.is_required:
                 raise error from refusal
-            reference.refused.append(f"{signature.name}, {probe}")
+            reference.skipped.append(f"{signature.name}, {probe}")
         else:
             reference.probes.append(dataclasses.replace(probe, outputs=outputs))
             taken += 1

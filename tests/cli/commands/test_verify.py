@@ -45,9 +45,9 @@ class TestVerify:
         assert result.code == 1
         report = json.loads(result.out)
         assert report["passed"] is False
-        assert report["worst_difference"] == pytest.approx(2**-12, rel=1e-2)
-        worst = max(report["cases"], key=lambda case: case["worst_difference"])
-        assert worst["worst_output"] in [f"scores[{i}, 1]" for i in range(3)]
+        assert report["largest_difference"] == pytest.approx(2**-12, rel=1e-2)
+        worst = max(report["cases"], key=lambda case: case["largest_difference"])
+        assert worst["where"] in [f"scores[{i}, 1]" for i in range(3)]
 
         result = cli(*arguments, "--tolerance", 3e-4)
         assert result.code == 1  # a changed weight is no rounding
@@ -77,8 +77,8 @@ class TestVerify:
         arguments += ("--max-length", 4)
         result = cli(*arguments)
         assert result.code == 1
-        assert "--other-writer" in result.out
-        result = cli(*arguments, "--other-writer")
+        assert "--allow-different-graph" in result.out
+        result = cli(*arguments, "--allow-different-graph")
         assert result.code == 0, result.err
         assert "verified by answers and weights alone" in result.out
 

@@ -69,7 +69,7 @@ def test_verification_compares_labels(text_model, served):
         text_model, served.path, labels=LABELS[::-1], max_length=2
     )
     assert not report.passed
-    assert "classes[0, 0]" in {case.worst_output for case in report.cases}
+    assert "classes[0, 0]" in {case.where for case in report.cases}
     assert f"is 'yes', the model's '{LABELS[-1]}'" in report.details()
 
 

@@ -59,7 +59,7 @@ def write_request(folder, kind, artifact, cases):
     folder.mkdir()
     request = {
         "kind": kind,
-        "artifact": str(artifact),
+        "exported": str(artifact),
         "op_libraries": [],
         "times": 2,
         "cases": cases,
