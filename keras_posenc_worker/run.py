@@ -30,9 +30,9 @@ def prepare(
 ) -> None:
     """Loads a model's runtime ahead of time, and a SavedModel itself.
 
-    First forbids to import what a model of this kind must not need.
+    First it forbids imports that a model of this kind must not need.
     """
-    forbid("keras_posenc")  # Keras, no worker can import: see `__main__.py`
+    forbid("keras_posenc")  # `__main__.py` has forbidden Keras
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if kind in ("litert", "onnx"):
         forbid("tensorflow")
@@ -49,7 +49,7 @@ def prepare(
 
 
 def main(path: str) -> None:
-    """Writes the response to the request in a folder, as `codec` has both."""
+    """Runs the request in a folder, and writes the response; see `codec`."""
     folder = Path(path)
     request = codec.read(folder, "request")
     kind, exported = request["kind"], request["exported"]
@@ -110,7 +110,7 @@ def _run_case(
             seconds.append(time.perf_counter() - began)
         found["milliseconds"] = float(np.median(seconds) * 1e3)
         found["outputs"] = {
-            # A scalar's Python type says less than its dtype.
+            # Keeps the dtype of scalars, which a Python type would lose.
             name: np.asarray(value, getattr(value, "dtype", object))
             for name, value in outputs.items()
         }
@@ -127,7 +127,7 @@ def _load_saved_model(
 
 
 def _largest_batch(exported: str) -> int | None:
-    """How many rows a request may have where a server puts some together."""
+    """Returns the most examples of a request if the server batches, or None."""
     file = Path(exported, "batching_params.pbtxt")
     if not file.exists():
         return None
@@ -142,7 +142,7 @@ def _replay_warmup(exported: str, loaded: session.LoadedModel) -> int | None:
     """Runs the warm-up requests, as a server does before it serves.
 
     Returns:
-        Their number, or None where nothing is installed that reads them.
+        Their number, or None if no package that reads them is installed.
     """
     file = Path(exported, "assets.extra", "tf_serving_warmup_requests")
     if not file.exists():
@@ -168,7 +168,7 @@ def _replay_warmup(exported: str, loaded: session.LoadedModel) -> int | None:
                         "by batching_params.pbtxt"
                     )
                 wanted = loaded.input_dtypes[name][key]
-                if value.dtype != wanted:  # a server casts nothing
+                if value.dtype != wanted:  # servers do not cast
                     raise TypeError(
                         f"its input '{key}' is of dtype "
                         f"{tf.dtypes.as_dtype(value.dtype).name}, and must be "

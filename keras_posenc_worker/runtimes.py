@@ -1,4 +1,4 @@
-"""Loads an artifact in its runtime: what answers requests, by signature."""
+"""Loads an exported model in its runtime, one function for each signature."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -14,12 +14,13 @@ Runner = Callable[[dict[str, Any]], dict[str, Any]]
 def load_saved_model(
     exported: str, *op_libraries: str, threads: int | None = None
 ) -> dict[str, Runner]:
-    """A SavedModel as a server has it, which compares it with nothing.
+    """Loads a SavedModel as a server does, without comparing it.
 
     Args:
-        artifact: Its folder.
+        exported: Its folder.
         *op_libraries: Files of operators that it may need.
-        threads: How many work at one request; None for what TensorFlow takes.
+        threads: Threads that work on one request; None for TensorFlow's
+            default.
     """
     import tensorflow as tf
 
@@ -37,7 +38,7 @@ def load_saved_model(
 
 
 def op_libraries() -> list[str]:
-    """Files of TF-Text's operators, found without importing it."""
+    """Returns the files of TF-Text's operators, without importing it."""
     spec = util.find_spec("tensorflow_text")
     if spec is None or not spec.submodule_search_locations:
         return []
@@ -48,7 +49,7 @@ def op_libraries() -> list[str]:
 
 
 def read_graph(exported: str, *op_libraries: str) -> Any:
-    """The graph that servers take, once its operators are known."""
+    """Returns the graph that servers load, once its operators are known."""
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -79,7 +80,7 @@ def read_graph(exported: str, *op_libraries: str) -> Any:
 
 
 def open_session(graph: Any, threads: int | None = None) -> Any:
-    """A session of a graph, as servers have it, with nothing restored."""
+    """Returns a session of a graph, with nothing restored."""
     import tensorflow as tf
 
     config = tf.compat.v1.ConfigProto(
@@ -87,12 +88,12 @@ def open_session(graph: Any, threads: int | None = None) -> Any:
         intra_op_parallelism_threads=threads or 0,
         inter_op_parallelism_threads=threads or 0,
     )
-    config.gpu_options.allow_growth = True  # of which others may want some
+    config.gpu_options.allow_growth = True  # leaves memory for other processes
     return tf.compat.v1.Session(graph=graph, config=config)
 
 
 def restore(session: Any, meta: Any, folder: Path) -> None:
-    """Does to a session what `TF_LoadSessionFromSavedModel` does."""
+    """Restores a session as `TF_LoadSessionFromSavedModel` does."""
     graph = session.graph
     paths = {
         asset.tensor_info.name: str(folder / "assets" / asset.filename)
@@ -111,7 +112,7 @@ def restore(session: Any, meta: Any, folder: Path) -> None:
 
 
 def session_runner(session: Any, signature: Any) -> Runner:
-    """What answers a request to a signature, by the names of its tensors."""
+    """Returns a function that runs a signature, by the names of its tensors."""
     fetches = {key: info.name for key, info in signature.outputs.items()}
     names = {key: info.name for key, info in signature.inputs.items()}
 
@@ -131,9 +132,9 @@ def session_runner(session: Any, signature: Any) -> Runner:
 def load_litert(
     exported: str | bytes, has_flex: bool, threads: int | None = None
 ) -> dict[str, Runner]:
-    """A LiteRT file, or its content; one thread at a time may ask it."""
+    """Loads a LiteRT file, or its bytes; one thread may run it at a time."""
     if has_flex:
-        # Only TensorFlow's own interpreter carries the Flex delegate.
+        # Only TensorFlow's own interpreter has the Flex delegate.
         from tensorflow.lite.python.interpreter import Interpreter
     else:
         from ai_edge_litert.interpreter import Interpreter
@@ -152,8 +153,8 @@ def load_litert(
             try:
                 return made[name](**inputs)
             except BaseException:
-                # One that raised may give wrong numbers from then on, or end
-                # the process: whoever asks next has another.
+                # After an error an interpreter may give wrong numbers or crash:
+                # the next run makes a new one.
                 made.clear()
                 raise
 
@@ -168,7 +169,7 @@ def load_onnx(
     signatures: Iterable[str],
     threads: int | None = None,
 ) -> dict[str, Runner]:
-    """An ONNX file, or its content; of one signature, whatever its name."""
+    """Loads an ONNX file, or its bytes; it has one signature, of any name."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -36,9 +36,9 @@ def compare(
     Args:
         probe: The inputs, and the model's outputs.
         scales: The size of each output's numbers.
-        response: What the worker says of it: outputs, or an error.
-        reference: What the probe is one of.
-        columns: Takes up what was compared.
+        response: The worker's outputs for the probe, or its error.
+        reference: The reference that the probe belongs to.
+        columns: Collects the compared outputs.
     """
     signature, description = probe.signature, str(probe)
     expected: Mapping[str, Any] = probe.outputs
@@ -80,12 +80,12 @@ def compare(
             return CaseReport(
                 signature, description, math.inf, where, 0.0, error
             )
-        if not probe.extremes:  # next to 1e4 everything is small
+        if not probe.extremes:  # next to 1e4 every column is small
             columns.add(
                 f"{signature}/{name}", expected[name], got[name], scales[name]
             )
-    # What a quantized file chooses may be what its model nearly chose, and
-    # nothing else.
+    # Choices of a generator must be the model's, or near-ties, even if the
+    # file is quantized.
     is_rounded = reference.quantization is not None and retrace is None
     found = difference(
         expected,
@@ -124,12 +124,11 @@ def compare(
 
 
 def unnumbered(names: Iterable[str]) -> list[str]:
-    """Names without the numbers by which Keras tells layers apart."""
+    """Returns names without the numbers by which Keras makes them unique."""
     return sorted(re.sub(r"_\d+$", "", name) for name in names)
 
 
 def _unchecked_columns(columns: Columns, tolerance: float) -> list[str]:
-    """Columns of which too little was seen, in words."""
     return [
         f"{name}[..., {', '.join(map(str, indices[:8]))}]"
         + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
@@ -138,7 +137,7 @@ def _unchecked_columns(columns: Columns, tolerance: float) -> list[str]:
 
 
 def _kind(values: Any) -> str:
-    """What values are, in words: of which size, each format decides."""
+    """Returns the kind of values in words, without their size in bits."""
     if "float" in values.dtype.name:  # bfloat16 too
         return "floats"
     names = {"O": "texts", "b": "booleans", "i": "integers", "u": "integers"}
@@ -146,7 +145,7 @@ def _kind(values: Any) -> str:
 
 
 def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
-    """Where and why two outputs have no distance, if they have none."""
+    """Returns where and why two outputs have no difference, or "" and None."""
     if got.shape != wanted.shape:
         error = f"{name} has shape {got.shape}, the model's {wanted.shape}"
         return "", error
@@ -173,8 +172,8 @@ def check(
     Args:
         reference: The model's outputs.
         inspection: The exported model.
-        response: What the worker says of its run.
-        allow_operators: Those that the user allowed it.
+        response: The worker's response.
+        allow_operators: Operators that the user allowed.
         allow_different_graph: As for `verify`.
     """
     columns = Columns()
@@ -211,7 +210,7 @@ def check(
         skipped=reference.skipped,
         constant_outputs=reference.constant_outputs,
         low_variation=reference.low_variation,
-        # Of a quantized file, `accuracy` says how much is left.
+        # A quantized file changes small columns; see `accuracy`.
         unchecked_columns=_unchecked_columns(columns, reference.tolerance)
         if reference.quantization is None
         else [],
@@ -233,7 +232,7 @@ def check(
 
 
 def _fixed_shapes(reference: Reference, inspection: Inspection) -> list[str]:
-    """Inputs of one shape only, where the signature is for any, in words."""
+    """Returns the inputs of one shape whose model takes any, in words."""
     found = []
     for signature in reference.signatures:
         inputs = inspection.signatures[signature.name]["inputs"]
@@ -256,7 +255,7 @@ def _fixed_shapes(reference: Reference, inspection: Inspection) -> list[str]:
 
 
 def unknown_labels(reference: Reference, inspection: Inspection) -> set[str]:
-    """Outputs of labels that the artifact has and the model does not."""
+    """Returns outputs of labels that the file has and the model lacks."""
     return {
         f"{probe.signature}/{name}"
         for probe in reference.probes
@@ -268,7 +267,7 @@ def unknown_labels(reference: Reference, inspection: Inspection) -> set[str]:
 def check_signatures(
     signatures: Sequence[Signature], inspection: Inspection
 ) -> None:
-    """Raises `ValueError` where the artifact is of another model."""
+    """Raises `ValueError` if a file has other signatures or inputs."""
     for signature in signatures:
         if signature.name not in inspection.signatures:
             raise ValueError(
@@ -297,7 +296,7 @@ def check_signatures(
 
 
 def _named(signature: Signature, inspection: Inspection) -> str:
-    """The artifact's signatures that take what this one does, as arguments."""
+    """Returns the `signatures` argument for the file's signatures that fit."""
     found = {
         name: {
             key: tensor.shape or signature.specs[key].shape
@@ -309,14 +308,14 @@ def _named(signature: Signature, inspection: Inspection) -> str:
     return f": {in_code(found)}" if found else " by `signatures` (--signature)"
 
 
-_TIMEOUT = 600  # seconds by the clock, on a machine however busy
-_PROGRAM_SECONDS = 60  # for XLA, to compile one
+_TIMEOUT = 600  # seconds by the clock, long enough on a busy machine
+_PROGRAM_SECONDS = 60  # for XLA to compile one program
 
 
 def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
-    """Returns a worker's limits, by what the model itself used.
+    """Returns a worker's limits, by what the model itself needed.
 
-    Without a reference, until there is one: to load it.
+    Without a reference, these are the limits for loading.
     """
     sizes = [
         value.nbytes
@@ -335,7 +334,7 @@ def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
         + 512 * MIB * is_twice
         + 4 * (inspection.size_bytes + sum(sizes))
         + 2 * max(0, _peak_memory() - 1024 * MIB),
-        # The worker runs each up to six times, and first loads TensorFlow.
+        # The worker loads TensorFlow and runs each case up to six times.
         seconds=12
         + 6 * is_twice
         + inspection.size_bytes // (20 * MIB)
@@ -347,7 +346,7 @@ def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
 
 
 def _peak_memory() -> int:
-    """The most memory that this process had, in bytes; 0 if unknown."""
+    """Returns the most memory that this process had, in bytes; 0 if unknown."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""What the verification of an exported model found."""
+"""The report of a verification."""
 
 import dataclasses
 import math
@@ -17,29 +17,32 @@ from keras_posenc.export.signatures.signature import Signature
 
 @dataclasses.dataclass(frozen=True)
 class CaseReport:
-    """How one batch of inputs went.
+    """Result of one batch of inputs.
 
     Attributes:
         signature: Name of the signature.
-        inputs: What the batch was, in words.
-        largest_difference: Largest difference from the model, relative as for
-            `verify`; infinite on an error.
-        where: Where it is: the output's name and index.
+        inputs: The inputs, in words.
+        largest_difference: Largest difference from the model's outputs,
+            relative as for `verify`; infinite on an error.
+        where: Name and index of the output with this difference.
         milliseconds: Median time of a call in the runtime.
         error: What the runtime raised, or None.
-        is_nan: Whether the model's answer has no finite number.
-        is_sample: Whether the batch was given, and not invented.
-        mean_difference: The mean of all differences.
-        agreeing: In how many rows of scores the largest is the model's,
-        rows: of how many.
-        kept: The same of the decided rows alone, in which the largest score
-        decided: leads by more than the report's `lead`.
-        near_ties: In how many rows something else was chosen, such as a token,
-            that the model holds for all but as good. What was chosen is
-            compared with what the model says of it.
-        is_extreme: Whether the inputs were zeros, large, tiny and the like.
-        examples: How many examples the batch has.
-        lost: Of a quantized file, what its logits and vectors have lost.
+        is_nan: Whether the model's outputs have no finite number.
+        is_sample: Whether the caller gave the batch as a sample.
+        mean_difference: Mean of all differences.
+        agreeing: Number of score vectors whose largest score is the model's.
+        rows: Number of all score vectors.
+        kept: Number of decided score vectors whose largest score is the
+            model's.
+        decided: Number of decided score vectors: the largest score of the model
+            leads the second by more than the report's `margin`.
+        near_ties: Number of examples with another choice, such as a token, that
+            the model rates equal within the tolerance. The choice is then
+            compared with the model's outputs for this choice.
+        is_extreme: Whether the inputs are extreme: zeros, very large or very
+            small numbers.
+        examples: Number of examples in the batch.
+        lost: Losses of a quantized file's logits and vectors, by kind.
     """
 
     signature: str
@@ -73,14 +76,14 @@ class CaseReport:
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """What a quantized file loses, on the samples that were given if any.
+    """Accuracy of a quantized file, on the samples if any were given.
 
     Attributes:
-        largest_difference: The largest difference from the model itself.
-        mean_difference: The mean of all differences.
-        agreement: The share of rows of scores or logits whose largest is the
-            model's, or None without such.
-        rows: How many of these rows there were.
+        largest_difference: Largest difference from the model's outputs.
+        mean_difference: Mean of all differences.
+        agreement: Share of score vectors whose largest score is the model's;
+            None if no output holds scores or logits.
+        rows: Number of these score vectors.
         on_samples: Whether samples were given.
     """
 
@@ -92,7 +95,7 @@ class Accuracy:
 
 
 def as_jsonable(record: Any) -> dict[str, Any]:
-    """A record as what JSON can hold."""
+    """Returns a dataclass as a dict that JSON can hold."""
     return {
         key: jsonable(value) if isinstance(value, float) else value
         for key, value in dataclasses.asdict(record).items()
@@ -100,66 +103,66 @@ def as_jsonable(record: Any) -> dict[str, Any]:
 
 
 def jsonable(number: float) -> float | None:
-    """A number, or None for one that JSON has not."""
+    """Returns a number, or None in place of NaN and infinity."""
     return number if math.isfinite(number) else None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class VerificationReport:
-    """What a fresh process found when it ran an artifact.
+    """Result of running an exported model in a fresh process.
 
-    `str(report)` is one line, and below it what needs attention;
-    `report.details()` lists every case. A report is true where it has
-    `passed`.
+    `str(report)` is one line, followed by lines for what needs attention;
+    `report.details()` lists every case. `bool(report)` is `report.passed`.
 
     Attributes:
-        path: The artifact.
+        path: The exported file or folder.
         kind: `"saved_model"`, `"litert"` or `"onnx"`.
-        size_bytes: Its size.
+        size_bytes: Size of the file or folder.
         load_seconds: Time to load it.
-        foreign_operators: Operators that the plain runtime does not have.
-        unverified: Signatures of the artifact that were not compared.
-        tolerance: The largest difference that passes.
+        foreign_operators: Operators that the plain runtime lacks.
+        unverified: Signatures that were not compared.
+        tolerance: Largest difference allowed.
         cases: One `CaseReport` for each batch of inputs.
-        refused: Batches, in words, that the model itself does not take, such
-            as sequences shorter than a convolution.
-        constant: Outputs that hardly depend on what came in, such as scores
-            of a saturated softmax: that they agree says little.
-        low_variation: Outputs of a quantized file that differ, from input to input,
-            by no more than it may differ from the model.
-        unchecked_columns: Columns, in words, so small beside others of their output that
-            what passed there shows not two digits of them.
-        lead: By how much the largest score of a row must lead the others for
-            the row to be decided: by more than rounding usually moves both.
-        agreement: The share of decided rows whose largest score must be the
-            model's, in a quantized file.
-        kinds: What the outputs of a quantized file are judged as, and why, in
-            words: scores, logits or vectors.
-        allowed_losses: What a row of these may lose, by kind: of vectors, 1
-            less the cosine with the model's; of logits, the KL divergence from
-            the model's, in nats. Empty where `tolerance` was given.
-        in_float32: Whether a model of mixed precision was asked in float32, as
+        skipped: Batches that the model itself rejects, in words, such as
+            sequences shorter than a convolution.
+        constant_outputs: Outputs that hardly depend on the inputs, such as
+            scores of a saturated softmax. For these a small difference says
+            little.
+        low_variation: Outputs of a quantized file that vary from input to input
+            by no more than the difference allowed.
+        unchecked_columns: Columns, in words, whose numbers are so small
+            compared with other columns of the output that fewer than two digits
+            were checked.
+        margin: A score vector is decided if its largest score leads the second
+            by more than this. It is more than rounding usually moves both.
+        agreement: Share of decided score vectors whose largest score must be
+            the model's, in a quantized file.
+        kinds: By output of a quantized file, whether it holds scores, logits or
+            vectors, and why, in words.
+        allowed_losses: Largest loss allowed, by kind: of vectors, 1 minus the
+            cosine with the model's vector; of logits, the KL divergence from
+            the model's, in nats. Empty if `tolerance` was given.
+        in_float32: Whether a model of mixed precision was run in float32, as
             its LiteRT file computes.
-        quantization: The artifact's mode of quantization, or None.
-        warmup: How many warm-up requests of a SavedModel were replayed; None
-            if it has some, and tensorflow-serving-api, which reads them, is
+        quantization: The file's mode of quantization, or None.
+        warmup: Number of warm-up requests of a SavedModel that were replayed.
+            None if it has some and tensorflow-serving-api, which reads them, is
             not installed.
-        padding_matters: Whether zeros behind its ids change the model's answer
-            to a row, so that no server should batch rows of different lengths.
-        fixed_shapes: Inputs that the artifact takes in one shape only, and the
-            model in any, in words.
-        different_values: Weights, tables and other numbers that are not the model's, in
-            words: an artifact that has any has not passed.
-        different_graph: What of its graph is not as it is written here, in words:
-            an artifact that has any has passed by `allow_different_graph` alone.
-        not_compared: What could not be compared, in words.
-        allow_different_graph: Whether its graph may be as others write it; see
-            `verify`.
-        notes: What else is to be known of it, in words: that quantization
-            changed nothing, strings that it does not take, operators that were
-            allowed and are not there.
-        mediapipe: Of how many texts MediaPipe itself gave the model's answers,
-            for a file of a task; None where it was not asked.
+        padding_matters: Whether zeros after an example's ids change its
+            outputs. A server must not batch examples of different lengths then.
+        fixed_shapes: Inputs that take one shape in the file and any shape in
+            the model, in words.
+        different_values: Weights, tables and constants that differ from the
+            model's, in words. If there are any, the verification fails.
+        different_graph: How the graph differs from the one that this version
+            writes, in words. If it does, the verification fails, unless
+            `allow_different_graph` is true.
+        not_compared: Contents that could not be compared, in words.
+        allow_different_graph: Whether the graph may differ; see `verify`.
+        notes: Further remarks, in words, such as that quantization changed
+            nothing.
+        mediapipe: Number of texts for which MediaPipe itself gave the model's
+            outputs, for a file of a task; None if MediaPipe was not run.
     """
 
     path: Path
@@ -192,7 +195,7 @@ class VerificationReport:
 
     @property
     def accuracy(self) -> Accuracy:
-        """How far the artifact is from the model: see `Accuracy`."""
+        """How far the file's outputs are from the model's."""
         cases = self._usual
         cases = [case for case in cases if case.is_sample] or cases
         rows = sum(case.rows for case in cases)
@@ -211,8 +214,8 @@ class VerificationReport:
     def required_cases(self) -> list[CaseReport]:
         """The cases whose difference must be within the tolerance.
 
-        A quantized file is held to what it is for: to the samples, if there
-        are any. Elsewhere it must be finite, and no more.
+        Of a quantized file these are the samples, if there are any. For all
+        other inputs its outputs must only be finite.
         """
         if self.quantization is None:
             return self.cases
@@ -228,19 +231,21 @@ class VerificationReport:
 
     @property
     def worst(self) -> CaseReport:
-        """The case with the largest difference, of those that are judged."""
-        return max(self.required_cases, key=lambda case: case.largest_difference)
+        """The required case with the largest difference."""
+        return max(
+            self.required_cases, key=lambda case: case.largest_difference
+        )
 
     @property
     def largest_difference(self) -> float:
-        """The largest difference of all cases that are judged."""
+        """The largest difference of all required cases."""
         return self.worst.largest_difference
 
     @property
     def decided(self) -> tuple[int, int]:
-        """In how many decided rows the largest score is kept, and of how many.
+        """Number of decided score vectors that agree, and of all decided ones.
 
-        Of the cases that are judged, for a quantized file; else none.
+        Both are 0 unless the file is quantized.
         """
         if self.quantization is None:
             return 0, 0
@@ -251,20 +256,20 @@ class VerificationReport:
 
     @property
     def samples_only(self) -> list[str]:
-        """Signatures that were asked nothing but the samples."""
+        """Signatures that were run on nothing but the samples."""
         invented = {case.signature for case in self.cases if not case.is_sample}
-        asked = dict.fromkeys(case.signature for case in self.cases)
-        return [name for name in asked if name not in invented]
+        ran = dict.fromkeys(case.signature for case in self.cases)
+        return [name for name in ran if name not in invented]
 
     @property
     def passed(self) -> bool:
-        """Whether every difference is within the tolerance.
+        """Whether the exported model reproduces the model.
 
-        A quantized file's largest score must also be the model's as often as
-        `agreement` says, and its vectors and logits may lose no more than
-        `allowed_losses`. Answers that are NaN throughout, equal as they are,
-        prove nothing. Nor do answers prove what no question reached: see
-        `different_values` and `different_graph`.
+        Every difference must be within the tolerance. A quantized file's
+        largest scores must agree as often as `agreement` requires, and its
+        vectors and logits may lose no more than `allowed_losses`. Outputs that
+        are NaN throughout fail: they prove nothing. Test inputs cannot reach
+        every weight, so `different_values` and `different_graph` count too.
         """
         return (
             self.largest_difference <= self.tolerance
@@ -280,13 +285,13 @@ class VerificationReport:
 
     @property
     def agrees(self) -> bool:
-        """Whether the largest scores are the model's as often as required."""
+        """Whether the largest scores agree as often as required."""
         kept, decided = self.decided
         return not decided or kept / decided >= self.agreement
 
     @property
     def lost(self) -> dict[str, Loss]:
-        """By kind, what logits and vectors have lost in the judged cases."""
+        """By kind, the losses of logits and vectors in the required cases."""
         lost: dict[str, Loss] = {}
         for case in self.required_cases:
             for kind, loss in case.lost.items():
@@ -295,7 +300,7 @@ class VerificationReport:
 
     @property
     def lost_too_much(self) -> list[str]:
-        """The kinds of which a row has lost more than is allowed."""
+        """The kinds with a loss above the allowed one."""
         return [
             kind
             for kind, loss in self.lost.items()
@@ -303,13 +308,13 @@ class VerificationReport:
         ]
 
     def require_success(self) -> None:
-        """Raises `ExportVerificationError` with the worst case, if any."""
+        """Raises `ExportVerificationError` with the worst case if it failed."""
         reason = failure(self)
         if reason is not None:
             raise ExportVerificationError(reason, self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as what JSON can hold."""
+        """Returns the report as a dict that JSON can hold."""
         return {
             **dataclasses.asdict(self),
             "path": str(self.path),
@@ -325,11 +330,10 @@ class VerificationReport:
         return f"<VerificationReport of {summary(self)}>"
 
     def __str__(self) -> str:
-        """One line, and below it what was not verified or needs attention."""
         return "\n".join([summary(self), *remarks(self)])
 
     def details(self) -> str:
-        """All of it: what `str` says, how it was asked, and each case."""
+        """Returns the report with all remarks and every case."""
         return details(self)
 
 
@@ -339,7 +343,7 @@ class ExportedModel:
 
     Attributes:
         path: The version folder or file.
-        report: What its verification found, or None if it was not verified.
+        report: The report of its verification, or None if it was not verified.
     """
 
     path: Path
@@ -354,13 +358,13 @@ class ExportedModel:
     def published(
         cls, path: Path, report: VerificationReport | None
     ) -> "ExportedModel":
-        """An artifact that was verified elsewhere and now stands at `path`."""
+        """Returns a model that was verified elsewhere and is now at `path`."""
         if report is not None:
             report = dataclasses.replace(report, path=path)
         return cls(path, report)
 
 
-_LINES = 8  # of samples of one signature, in a report
+_LINES = 8  # most lines of one signature's samples in a report
 _RUNTIMES = {"litert": "LiteRT", "onnx": "ONNX Runtime"}
 _LOST = {
     VECTORS: "The file's vectors point elsewhere than the model's",
@@ -374,7 +378,7 @@ _ALLOW_DIFFERENT_GRAPH = (
 
 
 def failure(report: Any) -> str | None:
-    """Why a report has not passed, with the worst case; None if it has."""
+    """Returns why a verification failed, with the worst case, or None."""
     if report.passed:
         return None
     is_within = report.largest_difference <= report.tolerance
@@ -384,17 +388,21 @@ def failure(report: Any) -> str | None:
             f"model's numbers: {'; '.join(report.different_values)}. If another version "
             "of Keras, or of the model's code, wrote it, export it anew"
         )
-    if is_within and report.different_graph and not report.allow_different_graph:
+    if (
+        is_within
+        and report.different_graph
+        and not report.allow_different_graph
+    ):
         return (
             "The artifact gives the model's answers, but is not as "
             f"written here: {'; '.join(report.different_graph)}. "
             f"{_ALLOW_DIFFERENT_GRAPH}"
         )
-    return _wrong_answers(report)
+    return _wrong_outputs(report)
 
 
-def _wrong_answers(report: Any) -> str | None:
-    """What is wrong with an artifact's answers, with the worst case."""
+def _wrong_outputs(report: Any) -> str | None:
+    """Returns what is wrong with the outputs, with the worst case, or None."""
     worst = report.worst
     if worst.largest_difference <= report.tolerance:
         if not report.agrees:
@@ -417,7 +425,8 @@ def _wrong_answers(report: Any) -> str | None:
             return "The model answers nothing but NaN, which verifies nothing"
         return None
     failed = sum(
-        not case.largest_difference <= report.tolerance for case in report.required_cases
+        not case.largest_difference <= report.tolerance
+        for case in report.required_cases
     )
     reason = worst.error or (
         f"{worst.where} differs by {worst.largest_difference:.3g} of the "
@@ -453,7 +462,7 @@ def _wrong_answers(report: Any) -> str | None:
 
 
 def details(report: Any) -> str:
-    """All of it: what `str` says, how it was asked, and each case."""
+    """Returns a report with all remarks and every case."""
     lines = [str(report), f"loaded in {units.time(report.load_seconds)}"]
     if report.in_float32:
         lines.append(
@@ -493,10 +502,12 @@ def details(report: Any) -> str:
 
 
 def remarks(report: Any) -> list[str]:
-    """What needs attention, or was not verified."""
-    wrong = _wrong_answers(report)
+    """Returns what needs attention, or was not verified."""
+    wrong = _wrong_outputs(report)
     lines = [*filter(None, [wrong]), *report.fixed_shapes, *report.notes]
-    lines += [f"not the model's own: {each}" for each in report.different_values]
+    lines += [
+        f"not the model's own: {each}" for each in report.different_values
+    ]
     lines += [f"not as written here: {x}" for x in report.different_graph]
     if report.different_graph and not report.allow_different_graph:
         lines.append(_ALLOW_DIFFERENT_GRAPH)
@@ -521,7 +532,7 @@ def remarks(report: Any) -> list[str]:
             f"largest difference {accuracy.largest_difference:.2g} (allowed "
             f"{report.tolerance:.2g}), mean {accuracy.mean_difference:.2g}"
         )
-        lines += _judged(report)
+        lines += _by_kind(report)
     if report.quantization == "int8-static" and not report.accuracy.on_samples:
         lines.append(
             "right only for inputs like those that it was calibrated with: "
@@ -571,8 +582,8 @@ def remarks(report: Any) -> list[str]:
     return lines
 
 
-def _judged(report: Any) -> Iterator[str]:
-    """What each kind of output was judged by, and what came of it."""
+def _by_kind(report: Any) -> Iterator[str]:
+    """Yields what each kind of output was judged by, and what came of it."""
     for kind in dict.fromkeys(
         each.split()[0] for each in report.kinds.values()
     ):
@@ -592,7 +603,6 @@ def _judged(report: Any) -> Iterator[str]:
 
 
 def _loss(report: Any, kind: str) -> str:
-    """What rows of a kind have lost, and what they may."""
     loss, allowed = report.lost[kind], report.allowed_losses.get(kind)
     mean = loss.total / max(loss.rows, 1)
     if kind == VECTORS:
@@ -610,15 +620,15 @@ def _loss(report: Any, kind: str) -> str:
 
 
 def _cosine(loss: float) -> str:
-    """1 less a loss, with two digits of the loss."""
-    if loss < 1e-7:  # which float32 cannot tell from 0
+    """Returns 1 minus a loss, with two digits of the loss."""
+    if loss < 1e-7:  # 0 to float32
         return "1"
     digits = max(1 - math.floor(math.log10(loss)), 2)
     return f"{1 - loss:.{digits}f}"
 
 
 def _decisions(report: Any) -> str:
-    """How often the largest score is kept, and how often it must be."""
+    """Returns how often the largest score is the model's, and must be."""
     kept, decided = report.decided
     agreeing, rows = (
         sum(getattr(case, name) for case in report.required_cases)
@@ -637,10 +647,10 @@ def _decisions(report: Any) -> str:
 
 
 def summary(report: Any) -> str:
-    """What was verified, in one line."""
+    """Returns the result in one line."""
     count, judged = len(report.cases), len(report.required_cases)
     on_samples = ""
-    # All others must be finite, and no more.
+    # If only samples are compared, say so.
     if judged < count and report.required_cases[0].is_sample:
         examples = sum(case.examples for case in report.required_cases)
         on_samples = f" on the {units.count(examples, 'sample')}"
@@ -662,12 +672,12 @@ def notes(
     inspection: Inspection,
     allow_operators: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yields sentences for the report of an artifact.
+    """Yields sentences for the report.
 
     Args:
-        reference: What it was run with.
-        inspection: What it is.
-        allow_operators: Operators that the user allowed it.
+        reference: The model's outputs.
+        inspection: The exported model.
+        allow_operators: Operators that the user allowed.
     """
     if (
         reference.quantization in MODES
@@ -694,7 +704,6 @@ def notes(
 
 
 def _unquantized(reference: Reference) -> str:
-    """That a mode of quantization left every weight as it was."""
     sizes = [
         math.prod(weight.shape)
         for signature in reference.signatures
@@ -714,12 +723,11 @@ def _unquantized(reference: Reference) -> str:
 
 
 def _cut(signature: Signature, kind: str) -> str:
-    """That a signature begins where its model's strings have become numbers."""
     assert signature.strings is not None
     whole = signature.strings.signature.specs
     texts = [name for name, spec in whole.items() if spec.dtype == "string"]
     numbers = [name for name in signature.specs if name not in whole]
-    # A name of strings may be that of the numbers as well.
+    # An input of numbers may have the name of the string that it replaces.
     numbers += [name for name in texts if name in signature.specs]
     return (
         f"{signature.name} takes {', '.join(numbers)} in place of the strings "

@@ -293,7 +293,7 @@ def _of_artifact(
         raise UsageError(
             f"--ids: signature '{exported.signature}' takes texts. The "
             f"signatures of '{options.exported}': "
-            f"{', '.join(artifact.inspection.signatures)}"
+            f"{', '.join(exported.inspection.signatures)}"
         )
     if options.tokenizer is not None and exported.takes_texts:
         raise UsageError(f"--tokenizer: '{options.exported}' has its own")

@@ -265,7 +265,13 @@ def test_they_neither_loosen_nor_tighten_what_others_allow(
     monkeypatch.setattr(reference_outputs, "_with_extremes", lambda *_: None)
     without = expected(model, quantization=quantization)
     assert len(with_them.probes) == len(without.probes) + 1
-    for name in ("scales", "constant_outputs", "low_variation", "tolerance", "margin"):
+    for name in (
+        "scales",
+        "constant_outputs",
+        "low_variation",
+        "tolerance",
+        "margin",
+    ):
         assert getattr(with_them, name) == getattr(without, name)
 
 

@@ -1,4 +1,4 @@
-"""MODEL_CARD.md, which says how to call a version."""
+"""MODEL_CARD.md, which describes a version and how to call it."""
 
 import json
 import stat
@@ -55,15 +55,15 @@ def model_card(
     batching: Mapping[str, Any] | None,
     warmup: int,
 ) -> str:
-    """The page, in Markdown.
+    """Returns the page in Markdown.
 
     Args:
-        name: What a server calls the model.
+        name: The model's name on a server.
         signatures: Its signatures.
-        inspection: What is in the version.
-        report: What verification found, if it was verified.
-        reference: What it was verified with; gives the examples, of what
-            was invented for it alone.
+        inspection: The contents of the version.
+        report: The report of its verification, or None.
+        reference: The outputs that it was verified with. Only invented inputs
+            are quoted as examples.
         labels: The names of the classes, if they were given.
         batching: The parameters of batching, if they were written.
         warmup: The number of warm-up requests.
@@ -89,11 +89,11 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def tell_origin(folder: Path, version: int) -> None:
+def note_origin(folder: Path, version: int) -> None:
     """Notes in the card of a copied version which version it was."""
     card = folder / CARD_FILE
     if card.is_file():
-        # It may be edited since, in any encoding, and read-only.
+        # The user may have edited it, in any encoding, or made it read-only.
         title, end, rest = read_regular(card, _MOST_BYTES).partition(b"\n")
         origin = b"\n**Version %d once more.**\n" % version
         mode = card.stat().st_mode
@@ -231,8 +231,6 @@ def _signature(
 
 
 def _in_python(signature: Signature) -> str:
-    """How Python calls it, with tensors of the names of the inputs."""
-
     def code(structure: Any) -> str:
         if isinstance(structure, str):
             return structure
@@ -275,9 +273,9 @@ def _grpc(name: str, signature: Signature, example: Mapping[str, Any]) -> str:
 def _example(
     signature: Signature, probes: Sequence[Probe]
 ) -> dict[str, np.ndarray]:
-    """The smallest inputs that verification invented; else zeros.
+    """Returns the smallest inputs that verification invented; else zeros.
 
-    What somebody else thought of is not quoted: samples may be private.
+    Samples are not quoted: they may be private.
     """
     invented = [
         probe.inputs

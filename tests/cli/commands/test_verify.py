@@ -46,7 +46,9 @@ class TestVerify:
         report = json.loads(result.out)
         assert report["passed"] is False
         assert report["largest_difference"] == pytest.approx(2**-12, rel=1e-2)
-        worst = max(report["cases"], key=lambda case: case["largest_difference"])
+        worst = max(
+            report["cases"], key=lambda case: case["largest_difference"]
+        )
         assert worst["where"] in [f"scores[{i}, 1]" for i in range(3)]
 
         result = cli(*arguments, "--tolerance", 3e-4)

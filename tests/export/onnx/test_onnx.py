@@ -323,7 +323,9 @@ def test_graph_of_another_converter(weighed, tmp_path):
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
     name = message.producer_name
-    assert report.different_graph == [f"{own} ({name} another wrote it, it says)"]
+    assert report.different_graph == [
+        f"{own} ({name} another wrote it, it says)"
+    ]
     report = kp.verify(model, path, max_length=4, allow_different_graph=True)
     assert report.passed
     assert "answers and weights alone" in str(report).splitlines()[0]

@@ -383,7 +383,9 @@ def test_tolerance(litert, model):
     (different_values,) = report.different_values  # which no tolerance allows
     assert "scores/bias" in different_values
     # Nor is its graph, since a bias of zeros is dropped from one.
-    assert dataclasses.replace(report, different_values=[], allow_different_graph=True)
+    assert dataclasses.replace(
+        report, different_values=[], allow_different_graph=True
+    )
 
 
 def test_integers_must_be_equal(tmp_path, make):

@@ -467,7 +467,9 @@ def test_verify_finds_what_no_answer_tells(model, files, edited, mode):
     report = kp.verify(
         model, edited(files[mode], low_bits, another_row), max_length=4
     )
-    assert dataclasses.replace(report, different_values=[]).passed  # as it would be
+    assert dataclasses.replace(
+        report, different_values=[]
+    ).passed  # as it would be
     (words,) = report.different_values
     assert "query_key_value/kernel" in words
     assert "embeddings" in words

@@ -95,9 +95,13 @@ def judge(folder, signatures, wanted):
         outputs = loaded.runners[name](INPUTS)
         for key, value in expected.items():
             np.testing.assert_allclose(outputs[key], value, atol=1e-5)
-    different_values, different_graph, not_compared = compare_contents(wanted, loaded.contents)
+    different_values, different_graph, not_compared = compare_contents(
+        wanted, loaded.contents
+    )
     assert not_compared == []
-    assert not different_values + different_graph, different_values + different_graph
+    assert not different_values + different_graph, (
+        different_values + different_graph
+    )
 
 
 def test_planning_runs_nothing(tmp_path):
@@ -836,7 +840,9 @@ def test_a_version_that_it_says_excuses_nothing(folder, signatures):
     write(folder, changed)
     report = verify()
     assert not report.passed
-    _, line = report.different_graph  # of both signatures, which share the layer
+    _, line = (
+        report.different_graph
+    )  # of both signatures, which share the layer
     assert re.search("computes (one|two) differently", line)
     assert "TensorFlow 2.99.0 wrote it, and this is" in line
     with pytest.raises(kp.ExportVerificationError, match="export it anew"):
