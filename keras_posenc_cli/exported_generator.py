@@ -220,7 +220,7 @@ def read_generator(
     """Inspects an exported file, and finds the signature that generates.
 
     Args:
-        artifact: A `.tflite` or `.onnx` file, a SavedModel's folder, or the
+        exported: A `.tflite` or `.onnx` file, a SavedModel's folder, or the
             folder of its versions.
         signature: Name of a signature; by default `serving_default`, or the
             only one.

@@ -18,7 +18,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     },
     "exported": {
         "type": arguments.path,
-        "metavar": "ARTIFACT",
+        "metavar": "EXPORTED_MODEL",
         "help": "SavedModel folder, folder of its versions, .tflite or .onnx "
         "file",
     },

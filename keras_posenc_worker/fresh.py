@@ -23,9 +23,9 @@ _SECONDS = 0.04
 _ROUNDING = {"float16": 2**-9, "bfloat16": 2**-6}  # 1e-4 for other dtypes
 
 _DIFFERS = (
-    "a fresh interpreter's {ordinal} output has other numbers in {name}. "
-    "LiteRT's XNNPACK delegate may give them where sizes are known in the run "
-    "alone: export the file again, or with sizes that are fixed, as in "
+    "the {ordinal} run of a fresh interpreter gives other numbers in {name}. "
+    "LiteRT's XNNPACK delegate may do so if sizes are known only during the "
+    "run: export the file again, or with fixed sizes, as in "
     "`signatures={{'{signature}': (model, {shapes})}}` "
     "(--signature {signature}={options})"
 )

@@ -120,8 +120,7 @@ def _flush() -> None:
 
 
 def _is_descriptor(stream: IO[str] | None) -> bool:
-    """Returns whether a stream writes to descriptor 2; a notebook's does not.
-    """
+    """Returns whether a stream writes to file descriptor 2."""
     try:
         return stream is not None and stream.fileno() == 2
     except (AttributeError, OSError, ValueError):

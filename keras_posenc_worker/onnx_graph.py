@@ -38,7 +38,7 @@ def read_onnx(path: str) -> tuple[Node, dict[str, str]]:
     }
     graph = _graph(model.graph, collections.ChainMap())
     writer = {each.key: each.value for each in model.metadata_props}
-    writer[model.producer_name or "nobody"] = model.producer_version
+    writer[model.producer_name or "an unknown program"] = model.producer_version
     return Node("file", facts, parts={"graph": graph}), writer
 
 

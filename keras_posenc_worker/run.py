@@ -164,8 +164,8 @@ def _replay_warmup(exported: str, loaded: session.LoadedModel) -> int | None:
                 rows = value.tensor_shape.dim[0].size
                 if largest is not None and rows > largest:
                     raise ValueError(
-                        f"it has {rows} rows, and a batch at most {largest}, "
-                        "by batching_params.pbtxt"
+                        f"it has {rows} examples, and batching_params.pbtxt "
+                        f"allows {largest} in a batch"
                     )
                 wanted = loaded.input_dtypes[name][key]
                 if value.dtype != wanted:  # servers do not cast

@@ -58,7 +58,7 @@ def read_graph(exported: str, *op_libraries: str) -> Any:
     (meta,) = message.meta_graphs
     if (tags := {*meta.meta_info_def.tags}) != {"serve"}:
         raise ValueError(
-            "servers ask for the graph of the tag 'serve', and its tags are "
+            "servers load the graph with the tag 'serve', and its tags are "
             f"{', '.join(map(repr, sorted(tags))) or 'none'}"
         )
     library = meta.graph_def.library.function

@@ -476,16 +476,16 @@ VERIFICATION = [
     Mutant(
         "export/report.py",
         "the best case is judged instead of the worst",
-        "return max(self.required_cases, key=",
-        "return min(self.required_cases, key=",
+        "return max(\n            self.required_cases, key=",
+        "return min(\n            self.required_cases, key=",
         "export/verification/test_verification.py"
         "::test_report_of_a_failure_is_still_json",
     ),
     Mutant(
         "export/inspect.py",
         "an unsafe operator is let through",
-        'raise ExportVerificationError(\n            "An artifact may only',
-        'ExportVerificationError(\n            "An artifact may only',
+        'raise ExportVerificationError(\n            "An exported model',
+        'ExportVerificationError(\n            "An exported model',
         "export/inspection/test_hostile.py"
         "::test_graph_that_does_more_than_compute_is_not_run",
     ),

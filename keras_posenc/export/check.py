@@ -50,13 +50,13 @@ def compare(
     }
     if error is None and names != set(expected):
         error = (
-            f"its outputs are {', '.join(sorted(response['outputs']))}, the "
-            f"model's {', '.join(expected)}"
+            f"its outputs are {', '.join(sorted(response['outputs']))}, and "
+            f"the model's are {', '.join(expected)}"
         )
         if unnumbered(response["outputs"]) == unnumbered(expected):
             error += (
-                ". Keras numbers layers without a name in the order in which "
-                "they are made: name those of the outputs, as in "
+                ". Keras numbers unnamed layers in the order in which they are "
+                "made: name the output layers, as in "
                 "keras.layers.Dense(2, name='scores'), and export the model "
                 "again"
             )
@@ -66,7 +66,7 @@ def compare(
     for name, value in expected.items():
         kinds = _kind(got[name]), _kind(value)
         if len({*kinds}) > 1:
-            error = "{} is of {}, the model's of {}".format(name, *kinds)
+            error = "{} has {}, and the model's has {}".format(name, *kinds)
             return CaseReport(signature, description, math.inf, "", 0.0, error)
     if probe.extremes:
         got = probe.without_rounding(got)
@@ -247,8 +247,8 @@ def _fixed_shapes(reference: Reference, inspection: Inspection) -> list[str]:
             }:
                 continue
             found.append(
-                f"{signature.name} takes {name} of shape {shape} alone, and "
-                f"the model of {wanted}: if that is intended, verify it by "
+                f"{signature.name} takes only the shape {shape} of {name}, and "
+                f"the model {wanted}: if that is intended, verify it with "
                 f"{in_code({signature.name: {name: shape}})}"
             )
     return found
@@ -271,7 +271,7 @@ def check_signatures(
     for signature in signatures:
         if signature.name not in inspection.signatures:
             raise ValueError(
-                f"The artifact has no signature '{signature.name}'. It has: "
+                f"The file has no signature '{signature.name}'. It has: "
                 f"{', '.join(inspection.signatures)}. Name those to verify"
                 f"{_named(signature, inspection)}"
             )
@@ -284,13 +284,13 @@ def check_signatures(
                     for index, spec in enumerate(signature.specs.values())
                 )
                 hint = (
-                    ". Keras numbers inputs without a name in the order in "
-                    "which they are made: name them where the model is built, "
-                    f"`{begin}`, and export it again"
+                    ". Keras numbers unnamed inputs in the order in which they "
+                    f"are made: name them where the model is built, `{begin}`, "
+                    "and export it again"
                 )
             raise ValueError(
-                f"The artifact's signature '{signature.name}' takes "
-                f"{', '.join(present)}, and the model "
+                f"Signature '{signature.name}' of the file takes "
+                f"{', '.join(present)}, and the model takes "
                 f"{', '.join(signature.specs)}{hint}"
             )
 

@@ -43,15 +43,14 @@ def check_verify(verify: bool, samples: Any) -> None:
 
 
 def require_tensorflow_backend(function: str) -> None:
-    """Raises `RuntimeError` on another backend, with commands to use instead.
-    """
+    """Raises `RuntimeError` on another backend, with a command to use."""
     import keras  # late: scoring's processes import this file, but not Keras
 
     backend = keras.config.backend()
     if backend != "tensorflow":
         raise RuntimeError(
             f"`{function}` needs the TensorFlow backend, and this is "
-            f"'{backend}'. Save the model by model.save('model.keras'), then "
+            f"'{backend}'. Save the model with model.save('model.keras'), then "
             "run: keras-posenc export saved-model model.keras --out FOLDER "
             "(or export litert model.keras --out FILE.tflite)"
         )

@@ -95,7 +95,7 @@ class Inspection:
             f"signatures: {names}"
         ]
         if self.has_metadata:
-            lines.append("with metadata, as MediaPipe's tasks want it")
+            lines.append("with metadata for MediaPipe's tasks")
         if self.unsafe_operators:
             lines.append(
                 "operators that may do more than compute: "
@@ -103,7 +103,7 @@ class Inspection:
             )
         if self.foreign_operators:
             lines.append(
-                "operators beyond the plain runtime: "
+                "operators that the plain runtime lacks: "
                 f"{', '.join(self.foreign_operators)}"
             )
         return "\n".join(lines)
@@ -199,7 +199,7 @@ def inspect(path: str | Path) -> Inspection:
         }
     except WorkerError as error:
         raise ValueError(
-            f"'{path}' is no readable {what}: its reading {error}"
+            f"'{path}' is no readable {what}: the process that reads it {error}"
         ) from error
     except (ValueError, TypeError) as error:  # also of an unknown dtype
         raise ValueError(f"'{path}' is no readable {what}: {error}") from error
@@ -404,8 +404,9 @@ def locate(path: str | Path) -> tuple[Path, str]:
         for other in ("saved_model.cpb", "model.tflite"):
             if os.path.lexists(path / other):
                 raise ValueError(
-                    f"'{path}' is no readable SavedModel: it has a {other} "
-                    "beside its saved_model.pb"
+                    f"'{path}' is no readable SavedModel: next to "
+                    f"saved_model.pb it has a {other}, which some runtimes "
+                    "would read instead"
                 )
         return path, "saved_model"
     if not path.is_file():
@@ -426,10 +427,9 @@ def locate(path: str | Path) -> tuple[Path, str]:
         return path, "onnx"
     if first[4:] != b"TFL3":
         raise ValueError(
-            f"'{path}' is no LiteRT file, by its first bytes, and no ONNX "
-            "file. An artifact is a .tflite or .onnx file, a "
-            "SavedModel folder, or the folder of a SavedModel's versions; "
-            "a .keras file is a model to export"
+            f"'{path}' is neither a LiteRT nor an ONNX file, by its first "
+            "bytes. An exported model is a .tflite or .onnx file, a SavedModel "
+            "folder, or the folder of its versions; export a .keras file first"
         )
     return path, "litert"
 
@@ -464,10 +464,10 @@ def inspect_safe(
     if unsafe:
         names = sorted(unsafe)
         raise ExportVerificationError(
-            "An artifact may only compute, and not run Python, read or write "
-            "files, or talk to others. This one has the operators "
-            f"{', '.join(names)}. If you know what they do, and trust it: "
-            f"`allow_operators={names}` "
+            "An exported model may only compute: not run Python, read or write "
+            "files, or use the network. This one has the operators "
+            f"{', '.join(names)}. If you know what they do and trust them, "
+            f"give `allow_operators={names}` "
             f"(--allow-op {' --allow-op '.join(names)})"
         )
     return inspection

@@ -39,6 +39,6 @@ def check_known(names: Sequence[str], present: Collection[str] = ()) -> None:
         near = near or difflib.get_close_matches(name, sorted(known), n=1)
         raise ValueError(
             "`allow_operators` (--allow-op) must be names of operators. "
-            f"Received: '{name}', which TensorFlow does not have, nor this "
-            f"artifact{f'. Did you mean {near[0]!r}?' if near else ''}"
+            f"Received: '{name}', which neither TensorFlow nor the exported "
+            f"model has{f'. Did you mean {near[0]!r}?' if near else ''}"
         )

@@ -188,7 +188,7 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
         except FileExistsError as error:
             if not path.is_dir():
                 raise NotADirectoryError(
-                    error.errno, "a file stands in the way"
+                    error.errno, "a parent folder is a file"
                 ) from error
             continue  # another export made it
         made.append(path)
@@ -397,5 +397,5 @@ def check_unchanged(exported: Path, before: Stamp) -> None:
         raise ExportVerificationError(
             f"'{exported}' was changed while it was verified"
             + f" ({', '.join(changed[:3])})" * bool(changed)
-            + ". Verify it again, when nobody writes to it"
+            + ". Verify it again while no process writes to it"
         )

@@ -128,11 +128,11 @@ def try_to_record(
         elif path.exists():
             with writing_to(exported.parent):
                 path.unlink(missing_ok=True)
-            note = f"the record of an earlier verification is removed: {path}"
+            note = f"removed the record of an earlier verification: {path}"
     except ExportError as error:
-        what = "no record of this is left"
+        what = "this verification could not be recorded"
         if record is None:
-            what = "an earlier record cannot be removed"
+            what = "an earlier record could not be removed"
         note = f"{what}: {error}"
     if note is None:
         return report
@@ -171,8 +171,8 @@ def check_record(
             other signatures.
     """
     remedy = (
-        "Verify it beside its model: keras-posenc verify MODEL.keras "
-        f"{exported}. Or let it answer unverified: allow_unverified=True "
+        "Verify it with its model: keras-posenc verify MODEL.keras "
+        f"{exported}. Or run it unverified: allow_unverified=True "
         "(--allow-unverified)"
     )
     try:
@@ -181,13 +181,12 @@ def check_record(
         raise ExportVerificationError(f"{error}. {remedy}") from error
     if record is None:
         raise ExportVerificationError(
-            f"'{exported}' has no record that it gives its model's answers. "
-            f"{remedy}"
+            f"'{exported}' has no record of a verification. {remedy}"
         )
     if changed := _changed(record, found):
         what = ", ".join(filter(None, changed[:3]))
         raise ExportVerificationError(
-            f"'{exported}' is not what was verified"
+            f"'{exported}' is not the file that was verified"
             + f": {what} changed since" * bool(what)
             + f". {remedy}"
         )
@@ -195,9 +194,9 @@ def check_record(
         verified = ", ".join(map(_shown, record["signatures"])) or "none"
         raise ExportVerificationError(
             f"Signature '{signature}' of '{exported}' was not verified; "
-            f"verified: {verified}. Give all the signatures that are to be "
-            "used to one verification (`signatures`, --signature), and the "
-            f"labels of the export, if any (`labels`, --labels). {remedy}"
+            f"verified: {verified}. Verify all signatures that you use at once "
+            "(`signatures`, --signature), with the export's labels, if any "
+            f"(`labels`, --labels). {remedy}"
         )
 
 

@@ -367,12 +367,12 @@ class ExportedModel:
 _LINES = 8  # most lines of one signature's samples in a report
 _RUNTIMES = {"litert": "LiteRT", "onnx": "ONNX Runtime"}
 _LOST = {
-    VECTORS: "The file's vectors point elsewhere than the model's",
+    VECTORS: "The file's vectors have other directions than the model's",
     LOGITS: "The file's logits give other probabilities than the model's",
 }
 _ALLOW_DIFFERENT_GRAPH = (
-    "If other versions, or another converter, wrote it, export it anew, or let "
-    "its answers and the weights found in it suffice: allow_different_graph=True "
+    "If another version or another converter wrote the file, export it again, "
+    "or compare only its outputs and weights: `allow_different_graph=True` "
     "(--allow-different-graph)"
 )
 
@@ -384,9 +384,10 @@ def failure(report: Any) -> str | None:
     is_within = report.largest_difference <= report.tolerance
     if is_within and report.different_values:
         return (
-            "The artifact gives the model's answers, but not from the "
-            f"model's numbers: {'; '.join(report.different_values)}. If another version "
-            "of Keras, or of the model's code, wrote it, export it anew"
+            "The outputs match, but values in the file differ from the "
+            f"model's: {'; '.join(report.different_values)}. If another "
+            "version of Keras or of the model's code wrote the file, export it "
+            "again"
         )
     if (
         is_within
@@ -394,8 +395,8 @@ def failure(report: Any) -> str | None:
         and not report.allow_different_graph
     ):
         return (
-            "The artifact gives the model's answers, but is not as "
-            f"written here: {'; '.join(report.different_graph)}. "
+            "The outputs match, but the graph differs from the one written "
+            f"here: {'; '.join(report.different_graph)}. "
             f"{_ALLOW_DIFFERENT_GRAPH}"
         )
     return _wrong_outputs(report)
@@ -407,9 +408,9 @@ def _wrong_outputs(report: Any) -> str | None:
     if worst.largest_difference <= report.tolerance:
         if not report.agrees:
             return (
-                "The file's largest score is not the model's too often: "
-                f"{_decisions(report)}. If that is often enough for "
-                "you, allow it by `agreement` (--agreement)"
+                "The file's largest score differs from the model's too often: "
+                f"{_decisions(report)}. To allow that, give a smaller "
+                "`agreement` (--agreement)"
             )
         if report.lost_too_much:
             found = ". ".join(
@@ -417,46 +418,45 @@ def _wrong_outputs(report: Any) -> str | None:
                 for kind in report.lost_too_much
             )
             return (
-                f"{found}. That is more than {report.quantization} should do "
-                "to this model; if it is little enough for you, allow it by "
-                "`tolerance` (--tolerance), which then decides alone"
+                f"{found}. That is more than {report.quantization} rounding "
+                "explains. To allow it, give a `tolerance` (--tolerance), "
+                "which is then the only limit"
             )
         if all(case.is_nan for case in report.cases):
-            return "The model answers nothing but NaN, which verifies nothing"
+            return "The model's outputs are all NaN, so nothing was verified"
         return None
     failed = sum(
         not case.largest_difference <= report.tolerance
         for case in report.required_cases
     )
     reason = worst.error or (
-        f"{worst.where} differs by {worst.largest_difference:.3g} of the "
-        f"output's size, and {report.tolerance:.3g} is allowed"
+        f"largest difference {worst.largest_difference:.3g} (allowed "
+        f"{report.tolerance:.3g}), relative to the output's size, in "
+        f"{worst.where}"
     )
     if worst.error is None and worst.is_extreme and report.kind in _RUNTIMES:
         reason += (
             f". {_RUNTIMES[report.kind]} computes an operator of the model "
             "differently for such inputs. Use export_saved_model, which keeps "
-            "the model's own operators; or keep such numbers from it: "
-            "keras.ops.clip(x, -30, 30) ahead of it if they are large, "
+            "the model's own operators; or limit the operator's inputs: "
+            "keras.ops.clip(x, -30, 30) if they are large, "
             "keras.ops.maximum(x, 1e-6) if it divides by x"
         )
     elif worst.error is None and report.quantization:
         reason += (
-            f". That is more than {report.quantization} should do to this "
-            "model; if it is little enough for you, allow it by "
-            "`tolerance` (--tolerance)"
+            f". That is more than {report.quantization} rounding explains. To "
+            "allow it, give a larger `tolerance` (--tolerance)"
         )
     elif worst.error is None and worst.largest_difference < 1e-3:
         enough = 10.0 ** math.ceil(math.log10(worst.largest_difference))
         reason += (
-            ". If that is rounding, which grows with the length and where "
-            "many tokens are the same, allow it by "
-            f"`tolerance={enough:.0e}` (--tolerance {enough:.0e})"
+            ". If this is rounding, which grows with the length and with many "
+            f"equal tokens, give `tolerance={enough:.0e}` "
+            f"(--tolerance {enough:.0e})"
         )
     return (
-        f"The artifact does not give the model's answers in {failed:,} of "
-        f"{units.count(len(report.cases), 'case')}. The largest difference: "
-        "signature "
+        "The exported model does not reproduce the model's outputs in "
+        f"{failed:,} of {units.count(len(report.cases), 'case')}. Signature "
         f"'{worst.signature}', {worst.inputs}: {reason}"
     )
 
@@ -466,12 +466,12 @@ def details(report: Any) -> str:
     lines = [str(report), f"loaded in {units.time(report.load_seconds)}"]
     if report.in_float32:
         lines.append(
-            "compared with the model in float32, as the file computes; "
+            "compared with the model in float32, in which the file computes: "
             "the model's mixed precision rounds differently"
         )
     if report.skipped:
         lines.append(
-            f"not tried, as the model does not take it: "
+            f"skipped, because the model itself rejects them: "
             f"{'; '.join(report.skipped)}"
         )
     if report.warmup:
@@ -479,10 +479,10 @@ def details(report: Any) -> str:
         lines.append(f"replayed {requests}")
     if report.mediapipe is not None:
         lines.append(
-            "MediaPipe itself gave the model's answers to "
+            "MediaPipe gave the model's outputs for "
             f"{units.count(report.mediapipe, 'text')}"
         )
-    lines.append("signature, inputs: largest difference, time of a call")
+    lines.append("signature, inputs: largest difference, time of one call")
     for name in dict.fromkeys(case.signature for case in report.cases):
         samples = [
             case
@@ -494,7 +494,7 @@ def details(report: Any) -> str:
             worst = max(samples, key=lambda case: case.largest_difference)
             more = units.count(len(samples) - _LINES, "more case")
             lines.append(
-                f"  {name}, {more} of samples; the largest difference of all: "
+                f"  {name}, {more} of samples; largest difference of all: "
                 f"{worst}"
             )
     lines += [f"  {case}" for case in report.cases if not case.is_sample]
@@ -505,28 +505,26 @@ def remarks(report: Any) -> list[str]:
     """Returns what needs attention, or was not verified."""
     wrong = _wrong_outputs(report)
     lines = [*filter(None, [wrong]), *report.fixed_shapes, *report.notes]
-    lines += [
-        f"not the model's own: {each}" for each in report.different_values
-    ]
-    lines += [f"not as written here: {x}" for x in report.different_graph]
+    lines += [f"different values: {each}" for each in report.different_values]
+    lines += [f"different graph: {x}" for x in report.different_graph]
     if report.different_graph and not report.allow_different_graph:
         lines.append(_ALLOW_DIFFERENT_GRAPH)
     if report.not_compared:
         lines.append(f"not compared: {'; '.join(report.not_compared)}")
     if ties := sum(case.near_ties for case in report.cases):
         lines.append(
-            f"near-ties: in {units.count(ties, 'example')} it chose otherwise "
-            "where the model's choice leads by no more than the tolerance; "
-            "what it chose has the scores that the model gives to it"
+            f"near-ties: {units.count(ties, 'example')} with another choice, "
+            "where the model's own leads by no more than the tolerance; scores "
+            "are those that the model computes for this choice"
         )
     if report.foreign_operators:
         lines.append(
-            f"needs operators beyond the plain runtime: "
+            f"needs operators that the plain runtime lacks: "
             f"{', '.join(report.foreign_operators)}"
         )
     if report.quantization:
         accuracy = report.accuracy
-        inputs = "the samples" if accuracy.on_samples else "invented inputs"
+        inputs = "the samples" if accuracy.on_samples else "generated inputs"
         lines.append(
             f"{report.quantization}, compared with the model on {inputs}: "
             f"largest difference {accuracy.largest_difference:.2g} (allowed "
@@ -535,49 +533,49 @@ def remarks(report: Any) -> list[str]:
         lines += _by_kind(report)
     if report.quantization == "int8-static" and not report.accuracy.on_samples:
         lines.append(
-            "right only for inputs like those that it was calibrated with: "
-            "give some as `samples` (--samples) to verify it"
+            "correct only for inputs like those of its calibration: give some "
+            "as `samples` (--samples) to verify it"
         )
     hint = (
         ""
         if report.accuracy.on_samples
-        else ". Give inputs like those that it is for as `samples` (--samples)"
+        else ". Give real inputs as `samples` (--samples)"
     )
     if report.constant_outputs:
         lines.append(
-            "weak check: over these inputs the model's answers hardly vary "
-            f"in {', '.join(report.constant_outputs)}{hint}"
+            "weak check: over these inputs the model's outputs hardly vary: "
+            f"{', '.join(report.constant_outputs)}{hint}"
         )
     elif report.low_variation:
         lines.append(
-            "weak check: over these inputs the model's answers vary no "
-            "more than rounding may move them in "
+            "weak check: over these inputs the model's outputs vary by no more "
+            "than rounding may change them: "
             f"{', '.join(report.low_variation)}{hint}"
         )
     if report.unchecked_columns:
         lines.append(
-            "columns too small to be seen beside the others: "
+            "columns too small to be checked next to the others: "
             f"{', '.join(report.unchecked_columns)}"
         )
     if report.samples_only:
         lines.append(
-            "lengths and batches were not varied beyond the samples: "
+            "run only on the samples, without other lengths and batch sizes: "
             f"{', '.join(report.samples_only)}"
         )
     if report.padding_matters:
         lines.append(
-            "padding changes its answers: no server should batch rows of "
-            "different lengths"
+            "padding changes the outputs: do not let a server batch examples "
+            "of different lengths"
         )
     if report.warmup is None:
         lines.append(
-            "its warm-up requests were not replayed: pip install "
+            "warm-up requests were not replayed: pip install "
             "'keras-posenc[serving]'"
         )
     if report.unverified:
         line = f"not verified: {', '.join(report.unverified)}"
         if any("/" in each for each in report.unverified):
-            line += ". Give those of the export as `labels` (--labels)"
+            line += ". Give the export's `labels` (--labels)"
         lines.append(line)
     return lines
 
@@ -598,7 +596,7 @@ def _by_kind(report: Any) -> Iterator[str]:
         if kind != VECTORS and report.agrees:
             measures.append(_decisions(report))
         yield ": ".join(
-            filter(None, [f"judged as {kind}: {names}", "; ".join(measures)])
+            filter(None, [f"compared as {kind}: {names}", "; ".join(measures)])
         )
 
 
@@ -608,14 +606,14 @@ def _loss(report: Any, kind: str) -> str:
     if kind == VECTORS:
         limit = "" if allowed is None else f" (required {_cosine(allowed)})"
         return (
-            f"cosine with the model's vector at least {_cosine(loss.most)}"
-            f"{limit}, {_cosine(mean)} on average, over "
+            f"least cosine with the model's vector {_cosine(loss.most)}"
+            f"{limit}, mean {_cosine(mean)}, over "
             f"{units.count(loss.rows, 'vector')}"
         )
     limit = "" if allowed is None else f" (allowed {allowed:.2g})"
     return (
-        f"KL divergence from the model's probabilities at most {loss.most:.2g}"
-        f"{limit}, {mean:.2g} on average"
+        "largest KL divergence from the model's probabilities "
+        f"{loss.most:.2g}{limit}, mean {mean:.2g}"
     )
 
 
@@ -635,11 +633,11 @@ def _decisions(report: Any) -> str:
         for name in ("agreeing", "rows")
     )
     text = (
-        f"the largest is the model's in {agreeing:,} of {rows:,}; where it "
-        f"leads by more than {report.margin:.2g}, "
+        f"largest score equal in {agreeing:,} of {rows:,}; where it leads by "
+        f"more than {report.margin:.2g}, "
     )
     if not decided:
-        return f"{text}which it never does, so this was not checked"
+        return f"{text}in none, so this was not checked"
     return (
         f"{text}in {kept:,} of {decided:,} ({100 * report.agreement:.4g}% "
         "required)"
@@ -648,15 +646,15 @@ def _decisions(report: Any) -> str:
 
 def summary(report: Any) -> str:
     """Returns the result in one line."""
-    count, judged = len(report.cases), len(report.required_cases)
+    count, required = len(report.cases), len(report.required_cases)
     on_samples = ""
     # If only samples are compared, say so.
-    if judged < count and report.required_cases[0].is_sample:
+    if required < count and report.required_cases[0].is_sample:
         examples = sum(case.examples for case in report.required_cases)
         on_samples = f" on the {units.count(examples, 'sample')}"
-    verdict = "verified" if report.passed else "WRONG"
+    verdict = "verified" if report.passed else "FAILED"
     if report.passed and report.different_graph:
-        verdict += " by answers and weights alone, not its graph"
+        verdict += " by outputs and weights only, not the graph"
     return (
         f"{report.path}: {verdict}: {units.count(count, 'case')}, largest "
         f"difference {report.largest_difference:.2g} (allowed "
@@ -692,14 +690,15 @@ def notes(
     for signature in reference.signatures:
         for name, own in signature.own_names.items():
             yield (
-                f"the output {own} is called {name} in it: an input is called "
-                f"{own}, and ONNX has each name once"
+                f"output {own} is named {name} in the file: an input has the "
+                f"name {own}, and names in ONNX are unique"
             )
     absent = [n for n in allow_operators if n not in inspection.operators]
     if absent:
         yield (
-            f"allowed, but not in the artifact: {', '.join(absent)}. "
-            "They can be left out of `allow_operators` (--allow-op)"
+            "allowed operators that the file does not have: "
+            f"{', '.join(absent)}. Leave them out of `allow_operators` "
+            "(--allow-op)"
         )
 
 
@@ -717,7 +716,7 @@ def _unquantized(reference: Reference) -> str:
         )
     return (
         f"{reference.quantization} quantized nothing: {reason}. Leave out "
-        "`quantization` (--quantization), or take float16, which has no such "
+        "`quantization` (--quantization), or use float16, which has no such "
         "limit"
     )
 
@@ -730,7 +729,7 @@ def _cut(signature: Signature, kind: str) -> str:
     # An input of numbers may have the name of the string that it replaces.
     numbers += [name for name in texts if name in signature.specs]
     return (
-        f"{signature.name} takes {', '.join(numbers)} in place of the strings "
-        f"{', '.join(texts)}: {kind} holds no strings, so the application must "
+        f"{signature.name} takes {', '.join(numbers)} instead of the strings "
+        f"{', '.join(texts)}: {kind} takes no strings, so the application must "
         "prepare them as the model's own layers do"
     )

@@ -234,7 +234,7 @@ class Worker:
                 return self._process.wait(max(0.001, min(1.0, left)))
             now = time.monotonic()
             if now - began >= limits.timeout:
-                raise WorkerError(f"did not answer within {limits.timeout} s")
+                raise WorkerError(f"did not respond within {limits.timeout} s")
             before, used = used, _processor_seconds(self._process.pid)
             if used is None or used != before:
                 worked = now
@@ -250,7 +250,9 @@ class Worker:
         errors = self._errors.read()
         *_, last = ["", *errors.decode(errors="replace").strip().splitlines()]
         if status == -getattr(signal, "SIGXCPU", 0):
-            return WorkerError(f"worked for more than {limits.seconds} s")
+            return WorkerError(
+                f"used more than {limits.seconds} s of processor time"
+            )
         if (
             b"bad_alloc" in errors  # C++ writes this before it aborts
             if status < 0
@@ -260,10 +262,10 @@ class Worker:
                 f"needed more than {limits.memory // MIB} MiB of memory"
             )
         if status < 0:
-            return WorkerError(f"was ended by {signal.Signals(-status).name}")
+            return WorkerError(f"was killed by {signal.Signals(-status).name}")
         if not status:  # it ended itself
-            return WorkerError("failed (without an answer)")
-        last = last or f"exit status {status}, without an answer"
+            return WorkerError("failed (without a response)")
+        last = last or f"exit status {status}, without a response"
         return WorkerError(f"failed ({last})")
 
 
@@ -625,7 +627,7 @@ def run_model(
             else:
                 worker.run(str(folder), limits=limits)
             if not (folder / "response.json").exists():
-                raise WorkerError("failed (without an answer)")
+                raise WorkerError("failed (without a response)")
         except WorkerError as error:
             raise ExportVerificationError(
                 f"The runtime {error} while it ran '{exported}'"
@@ -636,7 +638,7 @@ def run_model(
     name, _, reason = response["error"].partition(": ")
     if name == "Disagreement":
         raise ExportVerificationError(
-            f"'{exported}' is not the same to servers and to Python: {reason}"
+            f"'{exported}' differs between servers and Python: {reason}"
         )
     missing = re.search(r"Op type not registered '([^']+)'", reason)
     if missing and not op_libraries():

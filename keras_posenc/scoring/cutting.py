@@ -23,7 +23,7 @@ class Cutter:
 
     Args:
         outputs: The outputs of the signature.
-        artifact: The file's name in errors.
+        exported: The file's name in errors.
     """
 
     def __init__(self, outputs: Sequence[Output], exported: str) -> None:

@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
         description="Generates one line for each text; the n best, the best "
         "first, if the generator has n_best. An exported generator runs in a "
         "process with limits and without Keras.",
-        usage="ARTIFACT TEXT [TEXT ...] [option ...]",
+        usage="EXPORTED_MODEL TEXT [TEXT ...] [option ...]",
         example='keras-posenc generate serving/dates "7 March 2024" 3/7/24',
     )
     add_options(
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
     if options.exported.suffix == ".keras":
         outputs = _of_model(options, given, names)
     else:
-        outputs = _of_artifact(options, given, names)
+        outputs = _of_exported(options, given, names)
     found = _listed(outputs)
     _check_scores(found, names, options.exported)
     if options.json:
@@ -274,7 +274,7 @@ def _load(options: argparse.Namespace) -> Any:
     return generator
 
 
-def _of_artifact(
+def _of_exported(
     options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
 ) -> dict[str, Any]:
     """Returns the outputs of an exported file, from a separate process."""

@@ -33,11 +33,11 @@ def add(commands: Commands) -> None:
         commands,
         "inspect",
         run,
-        summary="show what an artifact is, and whether it is safe to run",
+        summary="show what a file contains, and whether it is safe to run",
         description="Shows the signatures, operators and sizes of a SavedModel "
         "folder, LiteRT or ONNX file, or the layers of a .keras model or of a "
         "Hugging Face checkpoint, without running it.",
-        usage="ARTIFACT [option ...]",
+        usage="EXPORTED_MODEL [option ...]",
         example="keras-posenc inspect judge.tflite --json",
     )
     add_options(

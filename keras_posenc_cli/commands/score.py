@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
         description="Runs a verified exported file on each row of Parquet, CSV,"
         " JSON lines or TFRecord files. Writes a Parquet file for each, and "
         "one of its bad rows in _bad. Continues an interrupted run.",
-        usage="ARTIFACT --in PATH --out FOLDER [option ...]",
+        usage="EXPORTED_MODEL --in PATH --out FOLDER [option ...]",
         example="keras-posenc score serving/judge --in data --column text "
         "--out scored",
     )

@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
         summary="compare an exported file with its .keras model",
         description="Runs an exported file in a fresh process without Keras "
         "and compares its outputs with those of its model.",
-        usage="MODEL.keras ARTIFACT [option ...]",
+        usage="MODEL.keras EXPORTED_MODEL [option ...]",
         example="keras-posenc verify judge.keras judge.tflite --samples "
         "texts.npz",
     )

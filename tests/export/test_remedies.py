@@ -317,7 +317,7 @@ def test_names_that_keras_numbers(tmp_path):
     assert kp.verify(build(named.name), path, verbose=False).passed
     kp.export_litert(build("x", None), path, verbose=False)
     report = kp.verify(build("x", None), path, verbose=False)
-    assert "name those of the outputs, as in keras.layers" in str(report)
+    assert "name the output layers, as in keras.layers" in str(report)
 
 
 # ---- What is of no use to an export
@@ -329,7 +329,7 @@ def test_ragged_samples_are_to_be_padded(make, tmp_path):
     model = make.embedder()
     samples = tf.ragged.constant([[1, 2], [3]])
     with pytest.raises(
-        ValueError, match=r"a RaggedTensor\. Pad it by its \.to"
+        ValueError, match=r"a RaggedTensor\. Pad it with its \.to"
     ):
         kp.export_saved_model(model, tmp_path, samples=samples)
     samples = samples.to_tensor(0)

@@ -377,7 +377,7 @@ class TestRefusals:
             file.write(b"\0")
         with pytest.raises(
             kp.ExportVerificationError,
-            match=r"is not what was verified: variables/variables\.index",
+            match=r"that was verified: variables/variables\.index",
         ):
             kp.Scorer(path, column="text")
         table = pa.table({"text": ["a"]})

@@ -109,7 +109,7 @@ def compare_with_conversion(
     if found["graph"] is not None:
         words = f"another graph ({found['graph']})"
         if found["writer"]:
-            words += f" ({found['writer']} wrote it, it says)"
+            words += f" (the file names {found['writer']} as its writer)"
         if more := sorted({*inspection.signatures} - names):
             words += (
                 ". The cause may be that the file also has the signatures "

@@ -114,8 +114,9 @@ def _conversion_error(
     if "TensorList" in message:
         return ExportError(
             "The model has a loop over its sequence, as a recurrent layer has, "
-            "and LiteRT's needs a fixed batch: give "
-            f"{of_one_example(signatures)}. {_FLEX.format(what='the loop runs')}"
+            "and loops in LiteRT need a fixed batch: give "
+            f"{of_one_example(signatures)}. "
+            f"{_FLEX.format(what='the loop runs')}"
         )
     reason = message.splitlines()[0]
     if found := re.search(r"'tfl\.(\w+)' op ([^\n]+)", message):

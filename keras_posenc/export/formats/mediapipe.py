@@ -132,14 +132,15 @@ def differing(layer: Any) -> list[str]:
     if getattr(layer, "strip_accents", None) is False:  # as MediaPipe does
         keeps, others = "", "capitals"
     found = [
-        f"MediaPipe lowers letters of ASCII alone{keeps}: a text with other "
+        f"MediaPipe lowercases only ASCII letters{keeps}: a text with other "
         f"{others} gets other ids there, unless the application folds it first "
         "(docs/limits.md)"
     ]
     if getattr(layer, "split_on_cjk", None) is False:
         found.append(
             "MediaPipe makes a word of each Chinese character, and "
-            f"'{layer.name}' does not: a text with some gets other ids there"
+            f"'{layer.name}' does not: a text with such characters gets other "
+            "ids there"
         )
     return found
 
@@ -153,14 +154,14 @@ def lengths(limit: int | None, length: int | None) -> list[str]:
     """
     if length is None and limit is None:
         return [
-            "it reads texts of any length, and attention takes the square of "
-            "it in memory: give the tokenizer `max_length`"
+            "it takes texts of any length, and the memory of attention grows "
+            "with the square of the length: give the tokenizer a `max_length`"
         ]
     if length is None or (limit is not None and limit <= length):
         return []
     return [
-        f"texts beyond {length} ids are cut; the model reads {limit or 'all'}, "
-        "and may answer otherwise"
+        f"texts are cut to {length} ids; the model itself takes "
+        f"{limit or 'all'}, so its outputs may differ"
     ]
 
 
@@ -665,9 +666,9 @@ def verify_in_mediapipe(
         is_compared = probe.is_sample or not is_static
         if is_compared and not differs.worst <= reference.tolerance:
             raise ExportVerificationError(
-                f"MediaPipe's answers are not the model's: {differs.worst:.3g} "
-                f"in {differs.where} for {probe.text!r}, and "
-                f"{reference.tolerance:.3g} is allowed"
+                f"MediaPipe's outputs for {probe.text!r} differ from the "
+                f"model's: largest difference {differs.worst:.3g} (allowed "
+                f"{reference.tolerance:.3g}) in {differs.where}"
             )
     return len(probes), [*task.notes, *_scores(task, reference)]
 
@@ -682,12 +683,12 @@ def _scores(task: TextTask, reference: Reference) -> list[str]:
     rows = rows[np.isfinite(rows).all(axis=-1)]
     if np.any((rows < -_ROUNDING) | (rows > 1 + _ROUNDING)):
         return [
-            "its scores go beyond 0 to 1, and an application takes them for "
-            "probabilities: let the model end in softmax"
+            "scores are not all from 0 to 1, but applications read them as "
+            "probabilities: end the model with softmax"
         ]
     if np.any(np.abs(rows.sum(axis=-1) - 1) > _ROUNDING):
         return [
-            "its scores do not add up to 1: right where several labels may "
-            "hold at once; else let the model end in softmax"
+            "scores do not add up to 1: correct if several labels can apply "
+            "at once; otherwise end the model with softmax"
         ]
     return []

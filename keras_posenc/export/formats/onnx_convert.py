@@ -162,8 +162,8 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
         take_over(function)
         if same := {*function.structured_outputs} & {*signature.specs}:
             raise ValueError(
-                f"the output {', '.join(same)} is called as an input is, and "
-                "ONNX has each name once: give one of them another"
+                f"the output {', '.join(same)} has the name of an input, and "
+                "names in ONNX are unique: rename one of them"
             )
         model, _ = tf2onnx.convert.from_function(
             call,
@@ -226,7 +226,7 @@ def _check(graph: Any, signature: Signature) -> None:
     names = [value.name for value in graph.input]
     if names != list(signature.specs):
         raise ExportError(
-            f"tf2onnx makes of model '{signature.model.name}' a graph that "
-            f"takes {', '.join(names) or 'nothing'}, where the model takes "
+            f"tf2onnx converts model '{signature.model.name}' to a graph that "
+            f"takes {', '.join(names) or 'nothing'}, but the model takes "
             f"{', '.join(signature.specs)}"
         )

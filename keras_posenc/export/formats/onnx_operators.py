@@ -54,8 +54,8 @@ def write_model(model: Any, values: Mapping[str, Any], path: Path) -> None:
     # `check_size` has counted the weights, but not the other constants.
     if len(outside) + whole > _MOST:
         raise ExportError(
-            f"The model makes an ONNX file of {units.size(whole)}, and one "
-            f"holds {units.size(_MOST)} at most: use export_saved_model"
+            f"The ONNX file would have {units.size(whole)}, and ONNX files "
+            f"hold {units.size(_MOST)} at most: use export_saved_model"
         )
     with path.open("wb") as file:
         file.write(outside)
@@ -171,8 +171,7 @@ def _erfc(context: Any, node: Any, *_: Any) -> None:
 
 
 def _select(context: Any, node: Any, *_: Any) -> None:
-    """Writes a selection as Where; tf2onnx multiplies by 0 and 1: NaN spreads.
-    """
+    """Writes a selection as Where; a product with 0 and 1 would spread NaN."""
     from tf2onnx.onnx_opset.controlflow import Select
 
     if _dtype(context, node) in _WHERE:

@@ -110,8 +110,8 @@ class SavedModel(Format):
         )
         if different_graph and response["version"] != tf.__version__:
             different_graph[-1] += (
-                f" (it says that TensorFlow {response['version']} wrote it, "
-                f"and this is {tf.__version__})"
+                f" (the file names TensorFlow {response['version']} as its "
+                f"writer, and this is {tf.__version__})"
             )
         different_values += _compare_serve(reference, labels, response)
         return different_values, different_graph, not_compared

@@ -82,7 +82,7 @@ def _kind(values: Sequence[np.ndarray], maker: Any) -> Kind:
     ):
         return Kind(LOGITS, f"made by a {made} layer without activation")
     if maker is None:
-        return Kind(VECTORS, "nothing tells that they are scores")
+        return Kind(VECTORS, "not known to be scores")
     return Kind(VECTORS, f"made by {made}")
 
 

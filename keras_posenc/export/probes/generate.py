@@ -341,9 +341,9 @@ def make_probes(
         if given and not _can_be_probed(oracle.base):
             if _programs_of(signature):
                 raise ValueError(
-                    f"`compiled`: no Embedding layer says what ids signature "
-                    f"'{signature.name}' takes, so that not each of its "
-                    "programs can be verified. Export it without `compiled`"
+                    "`compiled`: no Embedding layer limits the ids of "
+                    f"signature '{signature.name}', so its programs cannot all "
+                    "be verified. Export it without `compiled`"
                 )
             return
         for probe in make_probes(
@@ -366,7 +366,7 @@ def make_probes(
         if not given:
             raise ValueError(
                 f"Signature '{signature.name}' takes integers, and no "
-                "Embedding layer says how large they may be: give some, as in "
+                "Embedding layer limits them: give some, as in "
                 f"`samples={_example(signature)}` (--samples FILE.npz)"
             )
         return
@@ -483,8 +483,7 @@ def _invent(
 
 
 def _count(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Returns which tokens are real, (batch, seq), or their number, (batch,).
-    """
+    """Returns which tokens are real, (batch, seq), or how many, (batch,)."""
     values = np.ones(shape, dtype)
     if len(shape) == 2:
         _pad(values)

@@ -596,11 +596,11 @@ def _check_repeats(
     outputs = (
         f"{found.where} differs by {found.worst:.3g}"
         if found.worst > tolerance
-        else "a variable that outputs depend on has another value"
+        else "a variable that outputs depend on has changed"
     )
     raise ExportVerificationError(
-        f"Model '{model.name}' changes by being run: on the same "
-        f"{describe(inputs)}, {outputs} the second time. "
+        f"Model '{model.name}' changes from run to run: for the same "
+        f"{describe(inputs)}, {outputs} in the second run. "
         f"{_cause(model, changed)}. {_REMEDY}"
     )
 
@@ -632,8 +632,7 @@ def _depends(
 
 
 def _size(probe: Probe) -> float:
-    """Returns how many numbers it has; an empty one shows nothing: it is last.
-    """
+    """Returns how many numbers it has; infinity if none, to be the last."""
     return sum(array.size for array in probe.inputs.values()) or math.inf
 
 
@@ -879,7 +878,7 @@ def _check_allowed(
                     ""
                     if any(probe.is_sample for probe in reference.probes)
                     else ". Outputs of real inputs may change less than those "
-                    "of invented ones: give some by `samples` (--samples)"
+                    "of generated ones: give some as `samples` (--samples)"
                 )
             )
 
@@ -972,7 +971,7 @@ def _check_graph(
             f"The graph of the model in signature '{probe.signature}' does not "
             f"give the model's outputs, before any quantization: {probe}: "
             f"{worst.where} differs by {worst.worst:.3g}. A layer computes "
-            "otherwise in a graph, or, within `TimeDistributed`, depends on "
-            "the other examples of its batch. If that is rounding, allow more "
-            "by `tolerance` (--tolerance)"
+            "differently in a graph, or, within `TimeDistributed`, depends on "
+            "the other examples of its batch. If this is rounding, give a "
+            "larger `tolerance` (--tolerance)"
         )

@@ -159,9 +159,9 @@ def _as_array(value: Any, dtype: str) -> np.ndarray:
     """Returns an array of a dtype; raises `TypeError` or `ValueError`."""
     if hasattr(value, "row_splits"):  # NumPy would pad it silently
         raise ValueError(
-            "takes rows of one length. Received: a RaggedTensor. Pad it by its "
-            ".to_tensor(), ids with the id of padding, and give a mask if the "
-            "model takes one"
+            "takes examples of one length. Received: a RaggedTensor. Pad it "
+            "with its .to_tensor(), ids with the id of padding, and give a "
+            "mask if the model takes one"
         )
     if dtype == "string":
         value = value.numpy() if hasattr(value, "numpy") else value

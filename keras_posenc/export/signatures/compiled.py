@@ -115,14 +115,14 @@ def _compiled_after_strings(
     if numeric is None:
         raise _refusal(
             signature,
-            "no other signature takes the ids that it makes of its strings, "
-            "by which each program is verified",
+            "no other signature takes its ids, which is needed to verify each "
+            "program",
         )
     try:
         cut = cut_strings(signature)
     except ValueError as error:
         raise _refusal(
-            signature, f"where its strings become numbers, {error}"
+            signature, f"it cannot be cut after its strings: {error}"
         ) from error
     assert cut.strings is not None
     to_numbers = cut.strings.to_numbers
@@ -137,7 +137,7 @@ def _compiled_after_strings(
 def _compiled(signature: Signature, sizes: Sizes) -> Signature:
     model = signature.model
     if Offers.of(model).retrace is not None:
-        raise _refusal(signature, "its model chooses, as a generator does")
+        raise _refusal(signature, "its outputs are choices, as a generator's")
     if looked_up := [*lookups(signature)]:
         raise _refusal(
             signature, f"it looks up '{looked_up[0]}' in a vocabulary"
@@ -150,14 +150,14 @@ def _compiled(signature: Signature, sizes: Sizes) -> Signature:
             raise _refusal(
                 signature,
                 f"layer '{layer.name}' computes in {layer.compute_dtype}, "
-                "which programs round elsewhere than the graph",
+                "which compiled programs round differently",
             )
     for name, spec in signature.specs.items():
         if spec.shape[1:].count(None) > 1:
             raise _refusal(
                 signature,
                 f"its input '{name}', of shape {tuple(spec.shape)}, has more "
-                "than one unknown length",
+                "than one dynamic length",
             )
     return dataclasses.replace(
         signature,

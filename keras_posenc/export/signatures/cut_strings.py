@@ -55,15 +55,15 @@ def cut_strings(signature: Signature) -> Signature:
     flat = keras.tree.flatten(outputs)
     cuts, rest = _first_numeric_tensors(flat)
     if any(tensor.dtype == "string" for tensor in flat):
-        raise ValueError("an output holds strings")
+        raise ValueError("an output is a string")
     if any(cut is output for cut in cuts for output in flat):
-        raise ValueError("an output is those numbers themselves")
+        raise ValueError("an output is the first numeric tensor itself")
     for cut in cuts:
         layer = layer_of(cut)
         if isinstance(layer, keras.Model):
             raise ValueError(
-                f"that is inside model '{layer.name}', which is a layer of "
-                f"'{model.name}'"
+                f"they become numbers inside model '{layer.name}', which is a "
+                f"layer of '{model.name}'"
             )
     inputs = input_names(model)
     sources = dict(zip(inputs, model.inputs, strict=True))
@@ -282,8 +282,7 @@ def vocabularies(signature: Signature) -> dict[str, np.ndarray]:
 
 
 def _readers(model: keras.Model, tensor: keras.KerasTensor) -> Iterator[Any]:
-    """Yields what a tensor goes to, after operations on integers and strings.
-    """
+    """Yields what a tensor goes to, after integer and string operations."""
     for target, operation, sources in steps(
         keras.tree.flatten(output_of(model))
     ):

@@ -85,9 +85,9 @@ def _check_inputs(name: str, model: keras.Model) -> None:
     sizes = "x".join("?" if size is None else f"{size}" for size in shape)
     raise ValueError(
         f"Signature '{name}': model '{model.name}' takes only "
-        f"{tensor.dtype} of shape {tuple(tensor.shape)}, as one does that "
-        "was built from data. Begin it with what it is to take, which keeps "
-        f"the weights: `{begun_by(begin)}` (--input ids:int32:{sizes}){why}"
+        f"{tensor.dtype} of shape {tuple(tensor.shape)}, because it was built "
+        "from data. Add an input, which keeps the weights: "
+        f"`{begun_by(begin)}` (--input ids:int32:{sizes}){why}"
     )
 
 

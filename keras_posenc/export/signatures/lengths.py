@@ -16,7 +16,7 @@ from keras_posenc.export.signatures.signature import Arrays, Oracle, Signature
 from keras_posenc.keras_internals import layer_of, layers_within
 
 IDS, LENGTHS = "ids", "lengths"
-_RULE = "from_ids: `lengths` must hold one number for each row of `ids`"
+_RULE = "from_ids: `lengths` must hold one number for each example of `ids`"
 
 
 def with_lengths(signature: Signature) -> Signature | None:
@@ -60,7 +60,7 @@ def with_lengths(signature: Signature) -> Signature | None:
         if len(inputs[LENGTHS]) != len(ids):
             raise ValueError(
                 f"{_RULE}. Received: {len(inputs[LENGTHS])} lengths and "
-                f"{len(ids)} rows"
+                f"{len(ids)} examples"
             )
         for row, length in zip(ids, inputs[LENGTHS], strict=True):
             row[max(length, 0) :] = padding

@@ -49,7 +49,7 @@ def _of_keras_2(value: Any) -> str:
         return ""
     return (
         ", of tf_keras, which is Keras 2. Build it with layers of Keras 3, or "
-        "save it by model.save('model.keras') and load it with Keras 3: "
+        "save it with model.save('model.keras') and load it with Keras 3: "
         "keras.saving.load_model('model.keras')"
     )
 
@@ -161,7 +161,7 @@ def resolve_numeric_signatures(
                 raise ValueError(
                     "LiteRT and ONNX take no strings. Received: signature "
                     f"'{signature.name}' with the string input '{name}'; give "
-                    "a model that begins with numbers"
+                    "a model that starts with numbers"
                 )
             if spec.dtype == "bfloat16":
                 raise ValueError(
@@ -184,7 +184,7 @@ def _numeric_signature(
             hint = f". {_OFFERED}, such as 'from_ids'" if offered(model) else ""
             raise ValueError(
                 f"LiteRT and ONNX take no strings, and signature '{name}' "
-                f"cannot begin where its strings become numbers: {error}{hint}"
+                f"cannot be cut after its strings: {error}{hint}"
             ) from error
         specs = with_shapes(name, model, cut.specs, shapes)
         return dataclasses.replace(cut, specs=specs)

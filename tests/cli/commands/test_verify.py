@@ -35,10 +35,10 @@ class TestVerify:
         assert result.code == 1
         first, why, *others = result.out.splitlines()
         assert (
-            ": WRONG: 6 cases, largest difference 0.00024 (allowed 1e-05), "
+            ": FAILED: 6 cases, largest difference 0.00024 (allowed 1e-05), "
             in first
         )
-        assert "does not give the model's answers in 6 of 6 cases" in why
+        assert "does not reproduce the model's outputs in 6 of 6" in why
         assert sum("  serving_default, ids of " in line for line in others) == 6
 
         result = cli(*arguments, "--json")
@@ -55,10 +55,10 @@ class TestVerify:
         assert result.code == 1  # a changed weight is no rounding
         first, second, *_ = result.out.splitlines()
         assert (
-            ": WRONG: 6 cases, largest difference 0.00024 (allowed 0.0003), "
+            ": FAILED: 6 cases, largest difference 0.00024 (allowed 0.0003), "
             in first
         )
-        assert second.startswith("not the model's own: missing or diff")
+        assert second.startswith("different values: missing or diff")
 
     def test_another_writers_graph(self, cli, folder, tmp_path):
         """The same answers and weights, by other operators."""
@@ -82,7 +82,7 @@ class TestVerify:
         assert "--allow-different-graph" in result.out
         result = cli(*arguments, "--allow-different-graph")
         assert result.code == 0, result.err
-        assert "verified by answers and weights alone" in result.out
+        assert "verified by outputs and weights only" in result.out
 
     def test_highest_version_and_a_tampered_one(
         self, cli, folder, tmp_path, bias
@@ -125,7 +125,7 @@ class TestVerify:
         [
             ("missing.tflite", "'missing.tflite' does not exist"),
             ("nothing", "'nothing' is no SavedModel"),
-            ("model.keras", "'model.keras' is no LiteRT file"),
+            ("model.keras", "'model.keras' is neither a LiteRT"),
         ],
     )
     def test_no_artifact(self, cli, folder, artifact, reason):

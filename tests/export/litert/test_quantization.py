@@ -145,8 +145,8 @@ def test_report_says_what_is_lost(files, model, mode, run_litert):
     }
     assert any(
         line.startswith(
-            "judged as vectors: serving_default/encoding (made by "
-            "PositionalEncoding): cosine with the model's vector at least 1 "
+            "compared as vectors: serving_default/encoding (made by "
+            "PositionalEncoding): least cosine with the model's vector 1 "
         )
         for line in lines
     )
@@ -463,7 +463,7 @@ def test_many_samples_are_a_line_in_the_report(model, files):
     (line,) = [
         each for each in report.details().splitlines() if "more cases" in each
     ]
-    assert "4 more cases of samples; the largest difference of all: " in line
+    assert "4 more cases of samples; largest difference of all: " in line
     assert f": {worst:.2g}, " in line
     summary, *_ = str(report).splitlines()
     found = f"{worst:.2g} (allowed {report.tolerance:.2g}) on the 12 samples"

@@ -324,11 +324,11 @@ def test_graph_of_another_converter(weighed, tmp_path):
     assert not report.passed
     name = message.producer_name
     assert report.different_graph == [
-        f"{own} ({name} another wrote it, it says)"
+        f"{own} (the file names {name} another as its writer)"
     ]
     report = kp.verify(model, path, max_length=4, allow_different_graph=True)
     assert report.passed
-    assert "answers and weights alone" in str(report).splitlines()[0]
+    assert "outputs and weights only" in str(report).splitlines()[0]
     # Nor is a weight found that nothing comes from.
     for node in message.graph.node:
         for index, source in enumerate(node.input):

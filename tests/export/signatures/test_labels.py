@@ -60,9 +60,7 @@ def test_verification_compares_labels(text_model, served):
         for output in ("classes", "label")
     ]
     assert "not compared" not in str(report)
-    assert str(report).endswith(
-        "Give those of the export as `labels` (--labels)"
-    )
+    assert str(report).endswith("Give the export's `labels` (--labels)")
     assert served.report.passed  # with them
     assert served.report.unverified == []
     report = kp.verify(

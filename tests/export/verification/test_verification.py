@@ -103,7 +103,7 @@ def test_report_as_text(artifact):
     first, loaded, columns, *rest = report.details().splitlines()
     assert first == str(report)
     assert loaded == f"loaded in {units.time(report.load_seconds)}"
-    assert columns == "signature, inputs: largest difference, time of a call"
+    assert columns == "signature, inputs: largest difference, time of one call"
     assert len(rest) == 7
     assert rest[-1].startswith("  short, ids of shape (1, 4): ")
     assert rest[-1].endswith(units.time(report.cases[-1].milliseconds / 1e3))
@@ -286,7 +286,7 @@ def test_small_column_of_the_wrong_sign_is_named(tmp_path):
     report = kp.verify(two_columns(-1e-6), path)
     assert report.largest_difference <= report.tolerance
     assert report.unchecked_columns == ["serving_default/y[..., 1]"]
-    assert "too small to be seen beside the others: serving" in str(report)
+    assert "too small to be checked next to the others: serving" in str(report)
 
 
 def masked_vectors(ids, mask=True):
@@ -348,7 +348,7 @@ def test_report_of_a_failure_is_still_json(scaled):
     assert report["passed"] is False
     assert report["largest_difference"] is None
     assert (
-        "WRONG: 52 cases, largest difference inf (allowed"
+        "FAILED: 52 cases, largest difference inf (allowed"
         in str(scaled).splitlines()[0]
     )
 
@@ -366,11 +366,11 @@ def test_changed_weight_and_where(litert, model):
     assert caught.value.report is report
     enough = 1e-4 if worst.largest_difference <= 1e-4 else 1e-3
     assert str(caught.value) == (
-        "The artifact does not give the model's answers in 6 of 6 cases. The "
-        f"largest difference: signature 'serving_default', {worst.inputs}: "
-        f"{worst.where} differs by {worst.largest_difference:.3g} of the "
-        "output's size, and 1e-05 is allowed. If that is rounding, which grows "
-        "with the length and where many tokens are the same, allow it by "
+        "The exported model does not reproduce the model's outputs in 6 of 6 "
+        f"cases. Signature 'serving_default', {worst.inputs}: largest "
+        f"difference {worst.largest_difference:.3g} (allowed 1e-05), relative "
+        f"to the output's size, in {worst.where}. If this is rounding, which "
+        "grows with the length and with many equal tokens, give "
         f"`tolerance={enough:.0e}` (--tolerance {enough:.0e})"
     )
     assert str(caught.value) in str(report).splitlines()
@@ -454,7 +454,7 @@ def test_frozen_length_in_a_litert_file(tmp_path, make):
 def test_nothing_but_nan_proves_nothing(tmp_path, contents):
     model = scale(np.nan, "nothing")
     with pytest.raises(
-        kp.ExportVerificationError, match="answers nothing but NaN, which veri"
+        kp.ExportVerificationError, match="outputs are all NaN"
     ) as caught:
         kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
     report = caught.value.report
@@ -499,8 +499,8 @@ def test_answers_that_never_change_are_told(make, tmp_path):
     assert report.passed
     assert report.constant_outputs == ["a/scores"]
     assert (
-        "the model's answers hardly vary in a/scores. Give inputs like those "
-        "that it is for as `samples` (--samples)"
+        "the model's outputs hardly vary: a/scores. Give real inputs as "
+        "`samples` (--samples)"
     ) in str(report)
     assert report.to_dict()["constant_outputs"] == ["a/scores"]
 
@@ -751,7 +751,7 @@ def play_worker(tmp_path, monkeypatch):
         ),
         (
             "pass",
-            "The runtime failed (without an answer)",
+            "The runtime failed (without a response)",
         ),
     ],
 )
@@ -774,7 +774,7 @@ def test_runtime_that_hangs(play_worker, make, tmp_path, contents, monkeypatch):
     (tmp_path / "out").mkdir()
     with pytest.raises(
         kp.ExportVerificationError,
-        match="The runtime did not answer within 2 s",
+        match="The runtime did not respond within 2 s",
     ):
         kp.export_litert(
             make.embedder(),
@@ -857,7 +857,7 @@ def test_litert_file_that_the_runtime_refuses(model, litert, tmp_path):
 
 def test_signature_that_the_artifact_does_not_have(model, litert):
     message = (
-        "The artifact has no signature 'predict'. It has: serving_default, "
+        "The file has no signature 'predict'. It has: serving_default, "
         "short. Name those to verify: `signatures={'serving_default': "
         "(model, {'ids': (None, None)}), 'short': (model, {'ids': (1, 4)})}` "
         "(--signature serving_default=ids:?x? --signature short=ids:1x4)"
@@ -870,9 +870,9 @@ def test_signature_that_the_artifact_does_not_have(model, litert):
     ("name", "content", "message"),
     [
         ("none.tflite", None, "none.tflite' does not exist"),
-        ("text.tflite", b"not a model at all", "is no LiteRT file"),
-        ("empty.tflite", b"", "is no LiteRT file"),
-        ("model.keras", b"PK\x03\x04 and so on", "is no LiteRT file"),
+        ("text.tflite", b"not a model at all", "is neither a LiteRT"),
+        ("empty.tflite", b"", "is neither a LiteRT"),
+        ("model.keras", b"PK\x03\x04 and so on", "is neither a LiteRT"),
     ],
 )
 def test_file_that_is_no_model(model, tmp_path, name, content, message):
@@ -1194,7 +1194,7 @@ def test_integers_without_an_embedding_need_samples(make, tmp_path, contents):
     inputs = make.ids()
     model = keras.Model(inputs, {"hot": ops.one_hot(inputs, 5)})
     path = tmp_path / "model.tflite"
-    with pytest.raises(ValueError, match="says how large they may be"):
+    with pytest.raises(ValueError, match="no Embedding layer limits them"):
         kp.export_litert(model, path, verbose=False)
     assert contents(tmp_path) == []
     report = kp.export_litert(
@@ -1202,7 +1202,7 @@ def test_integers_without_an_embedding_need_samples(make, tmp_path, contents):
     ).report
     assert [case.inputs for case in report.cases] == ["ids of shape (1, 3)"]
     assert (
-        "lengths and batches were not varied beyond the samples: "
+        "run only on the samples, without other lengths and batch sizes: "
         "serving_default"
     ) in str(report)
 
@@ -1224,7 +1224,7 @@ def test_columns_of_strings_leave_as_numbers(tmp_path, run_litert):
     ).report
     assert report.passed
     assert "age of shape (3, 1), kind of shape (3, 3)" in report.details()
-    assert "takes kind in place of the strings kind: " in str(report)
+    assert "takes kind instead of the strings kind: " in str(report)
     assert report.samples_only == []
     actual = run_litert(report.path)(
         kind=np.eye(3, dtype="float32")[[1, 2, 0]],
