@@ -77,7 +77,6 @@ def main(
 
 
 def _peak_bytes() -> int:
-    """Returns the most memory that this process has used so far."""
     status = Path("/proc/self/status")
     if status.exists():  # Linux, where getrusage includes the parent's peak
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())

@@ -163,7 +163,7 @@ def _has(found: Fingerprint, value: Any) -> bool:
         for laid in _layouts(value)
         for _, constant in found.numbers
         if isinstance(constant, Constant)
-        # A bias of integers has the step of sums, which nothing here tells.
+        # An integer bias has the scale of its sums, which is unknown here.
         and not (_is_rounded(constant) and constant.array.dtype == "int32")
     )
 

@@ -98,7 +98,6 @@ def _differs(
 
 
 def _is_near(value: Any, known: Any) -> bool:
-    """Returns whether two outputs differ at most by rounding."""
     import numpy as np
 
     if value.shape != known.shape:

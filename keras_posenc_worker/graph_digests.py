@@ -342,7 +342,7 @@ def call_options(config: bytes) -> set[str]:
     from tensorflow.core.protobuf import config_pb2
 
     options = config_pb2.ConfigProto.FromString(config).graph_options
-    if not options.rewrite_options.ByteSize():  # as where nobody set any
+    if not options.rewrite_options.ByteSize():  # as if none was set
         options.ClearField("rewrite_options")
     return {" ".join(str(options).split())} if options.ByteSize() else set()
 

@@ -70,8 +70,6 @@ def read_litert(
 
 
 class _File:
-    """A file, whose graphs become nodes."""
-
     def __init__(self, path: str, is_static: bool) -> None:
         with Path(path).open("rb") as file:  # mapped: need not be in memory
             self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -298,7 +296,6 @@ def _scale(tensor: Any) -> tuple[list[float], list[int], int]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value without objects and arrays, to compare and to show."""
     if hasattr(value, "__dict__"):
         return {key: _plain(each) for key, each in vars(value).items()}
     if isinstance(value, list):

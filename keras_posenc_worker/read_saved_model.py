@@ -289,8 +289,6 @@ def _only_restores(function: Any) -> bool:
 
 
 class _Body:
-    """The nodes of a function, by the tensors that they make."""
-
     def __init__(self, function: Any) -> None:
         arguments = function.signature.input_arg
         self._path = arguments[0].name if arguments else None

@@ -581,7 +581,7 @@ def remarks(report: Any) -> list[str]:
 
 
 def _by_kind(report: Any) -> Iterator[str]:
-    """Yields what each kind of output was judged by, and what came of it."""
+    """Yields how each kind of output was compared, and the results."""
     for kind in dict.fromkeys(
         each.split()[0] for each in report.kinds.values()
     ):

@@ -349,8 +349,6 @@ def _spawn(
 
 
 class _Fork:
-    """A worker that is a fork of this process."""
-
     def __init__(
         self,
         module: str,

@@ -22,8 +22,8 @@ from keras_posenc_cli.options import (
 from keras_posenc_cli.process import EXIT_OK, UsageError
 
 _VERIFIED = (
-    "after a fresh process without Keras has run it and got the model's own "
-    "outputs."
+    "after a fresh process without Keras has run it and reproduced the "
+    "model's outputs."
 )
 
 
@@ -66,8 +66,8 @@ def _add_saved_model(kinds: Commands) -> None:
         "--keep",
         type=arguments.length,
         metavar="N",
-        help="how many versions to keep, with this one, beside the one that "
-        "is served until then (default: all)",
+        help="how many versions to keep, this one included; the previous "
+        "highest one stays too (default: all)",
     )
     add_options(
         parser,

@@ -34,12 +34,13 @@ def add(commands: Commands) -> None:
         description="Generates one line for each text; the n best, the best "
         "first, if the generator has n_best. An exported generator runs in a "
         "process with limits and without Keras.",
-        usage="EXPORTED_MODEL TEXT [TEXT ...] [option ...]",
+        usage="MODEL TEXT [TEXT ...] [option ...]",
         example='keras-posenc generate serving/dates "7 March 2024" 3/7/24',
     )
     add_options(
         parser,
         "exported",
+        metavar="MODEL",
         help="SavedModel folder, folder of its versions, .tflite or .onnx "
         "file, or the .keras file of a Generator",
     )

@@ -37,12 +37,13 @@ def add(commands: Commands) -> None:
         description="Shows the signatures, operators and sizes of a SavedModel "
         "folder, LiteRT or ONNX file, or the layers of a .keras model or of a "
         "Hugging Face checkpoint, without running it.",
-        usage="EXPORTED_MODEL [option ...]",
+        usage="PATH [option ...]",
         example="keras-posenc inspect judge.tflite --json",
     )
     add_options(
         parser,
         "exported",
+        metavar="PATH",
         help=".tflite, .onnx or .keras file, SavedModel folder, or folder of "
         "its versions, or of a checkpoint",
     )

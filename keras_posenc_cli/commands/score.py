@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
         summary="run an exported file on files of rows",
         description="Runs a verified exported file on each row of Parquet, CSV,"
         " JSON lines or TFRecord files. Writes a Parquet file for each, and "
-        "one of its bad rows in _bad. Continues an interrupted run.",
+        "its failed rows to _bad. Continues an interrupted run.",
         usage="EXPORTED_MODEL --in PATH --out FOLDER [option ...]",
         example="keras-posenc score serving/judge --in data --column text "
         "--out scored",
@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--allow-unverified",
         action="store_true",
-        help="run a file that is not known to be verified",
+        help="run a file without a record of its verification",
     )
     add_options(parser, "--allow-op", "--json")
 

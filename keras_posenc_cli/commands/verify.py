@@ -37,12 +37,12 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--allow-different-graph",
         action="store_true",
-        help="accept a graph that other versions, or another converter, wrote",
+        help="accept a graph that another version or another converter wrote",
     )
     add_options(
-        parser, "--labels", help="those given to the export, to compare too"
+        parser, "--labels", help="those of the export, to compare them too"
     )
-    add_options(parser, "--compiled", help="that given to the export")
+    add_options(parser, "--compiled", help="that of the export")
     add_options(parser, "--import")
     add_details_or_json(parser, "every case")
 

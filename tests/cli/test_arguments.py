@@ -49,7 +49,7 @@ class TestBeforeTensorFlow:
             ("export litert", "required: MODEL.keras, --out"),
             ("export litert model.keras", "required: --out"),
             ("verify model.keras", "required: EXPORTED_MODEL"),
-            ("inspect", "required: EXPORTED_MODEL"),
+            ("inspect", "required: PATH"),
             (
                 "export keras model.keras --out x",
                 "invalid choice: 'keras'",

@@ -218,7 +218,6 @@ def _others(
 
 
 def _weights(signatures: Sequence[Signature]) -> dict[str, Any]:
-    """Returns the models' weights, by their paths."""
     variables = {
         id(variable): variable
         for signature in signatures

@@ -75,7 +75,6 @@ class LiteRT(Format):
         self.quantization = BY_KERAS if by_keras else self.mode
 
     def _check(self) -> None:
-        """Raises an error for models that LiteRT cannot hold."""
         for signature in self.signatures:
             for layer in layers_within(signature.model):
                 if layer.variable_dtype == "float64" and layer.weights:

@@ -338,7 +338,6 @@ def resolve_task(
 def _shape(
     name: str, given: keras.Model, shapes: Mapping[str, Any], model: keras.Model
 ) -> tuple[int | None, ...]:
-    """Returns the shape of the ids of a signature."""
     if given is not model:
         raise ValueError(
             f"Signature '{name}': a task's signature must be its model, "

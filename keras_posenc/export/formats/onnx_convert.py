@@ -192,7 +192,6 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
 
 
 def _array_of(tensor: Any) -> np.ndarray:
-    """Returns a tensor's values; strings as objects."""
     is_text = tensor.dtype == "string"
     return np.asarray(tensor.numpy(), object if is_text else None)
 

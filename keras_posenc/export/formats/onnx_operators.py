@@ -296,7 +296,6 @@ def _graphs(graph: Any) -> Iterator[Any]:
 
 
 def _read(graph: Any) -> Iterator[str]:
-    """Yields the names that nodes read, and those of outputs."""
     for each in _graphs(graph):
         for node in each.node:
             yield from node.input

@@ -495,12 +495,10 @@ def resolve_ties(
 
 
 def _rows(values: np.ndarray) -> np.ndarray:
-    """Returns which examples have a True anywhere."""
     return np.any(values, axis=tuple(range(1, values.ndim)))
 
 
 def _bytes(values: np.ndarray) -> np.ndarray:
-    """Returns strings as bytes."""
     if values.dtype != object:
         return values
     return np.array(

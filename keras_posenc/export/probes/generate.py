@@ -497,7 +497,6 @@ def _pad(values: np.ndarray) -> None:
 
 
 def _example(signature: Signature) -> str:
-    """Returns Python code of samples for a signature."""
     arrays = (
         f"'{name}': np.zeros({tuple(2 if n is None else n for n in spec.shape)}"
         f", '{spec.dtype}')"

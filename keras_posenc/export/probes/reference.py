@@ -373,7 +373,6 @@ def _compute(
 def _run(
     signature: Signature, probes: Probes, reference: Reference, memory: Memory
 ) -> None:
-    """Adds a signature's probes, and those that the model rejects."""
     call = runner_of(signature, memory)
     max_length = probes.max_length
 
@@ -652,7 +651,6 @@ def _seeds(model: Any) -> set[int]:
 
 
 def _values(variables: Sequence[Any]) -> list[Any]:
-    """Returns copies of variables' values."""
     return [variable.value.read_value() for variable in variables]
 
 
@@ -663,7 +661,6 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def _cause(model: Any, changed: Sequence[Any]) -> str:
-    """Returns which layers changed their variables, in words."""
     # `model.variables` has no states of recurrent layers.
     stateful = [
         f"layer '{layer.name}' ({type(layer).__name__}) is stateful"
@@ -810,7 +807,6 @@ def _usual(distances: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _finite(outputs: Mapping[str, Any], count: int) -> np.ndarray:
-    """Returns which examples have an output of finite numbers only."""
     finite = np.zeros(count, bool)
     for value in outputs.values():
         found = np.ones(value.shape, bool)

@@ -39,7 +39,6 @@ def split_texts(samples: Any) -> tuple[list[str], list[Any]]:
 
 
 def _as_texts(sample: Any) -> np.ndarray | None:
-    """Returns a sample as an array of texts, or None."""
     if isinstance(sample, Mapping):
         if len(sample) != 1:
             return None

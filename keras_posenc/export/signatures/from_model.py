@@ -423,7 +423,6 @@ def _is_plain(name: str) -> bool:
 
 
 def _renamed(model: keras.Model, names: Sequence[str]) -> str:
-    """Returns Python code that renames the inputs of `model`."""
     made = [
         input_code(tensor.shape, tensor.dtype, name)
         for tensor, name in zip(model.inputs, names, strict=True)

@@ -160,7 +160,6 @@ def _describe(outputs: Sequence[Mapping[str, tuple[int | None, ...]]]) -> str:
 def _advice(
     outputs: Sequence[Mapping[str, tuple[int | None, ...]]], labels: Any
 ) -> str:
-    """Returns what to do about labels that fit no output."""
     if all(len(names) > 1 for names in outputs):
         fitting = {
             name: [*labels]

@@ -67,7 +67,7 @@ def with_lengths(signature: Signature) -> Signature | None:
         return {name: ids}
 
     def widen(inputs: Arrays) -> Arrays:
-        """Returns inputs as a server pads rows that differ in length."""
+        """Returns inputs as a server pads examples of different lengths."""
         ids = inputs[name].copy()
         # Real ids are neither padding nor the 0 at the end of test inputs.
         is_real = (ids != padding) & (ids != 0)

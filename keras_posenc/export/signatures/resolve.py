@@ -125,7 +125,6 @@ def as_given(
 
 
 def _hint(given: Any) -> str:
-    """Returns what to give in place of a model's method."""
     if given and (hint := _of_keras_2(given[0])):
         return hint
     model = getattr(given[0], "__self__", None) if given else None

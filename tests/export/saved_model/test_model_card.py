@@ -87,11 +87,23 @@ def test_requests_to_copy_can_be_answered(card, served, run_saved_model):
         assert all(len(value) == 1 for value in outputs.values())
 
 
+def test_python_code_runs_in_the_folder(card, served, monkeypatch):
+    monkeypatch.chdir(served.path)
+    for name in ("serving_default", "from_ids", "encode"):
+        part = sections(card)[name]
+        code, _ = re.findall("```python\n(.*?)\n```", part, re.DOTALL)
+        scope = {"tf": tf}
+        exec(code, scope)
+        assert scope["outputs"].keys() == (
+            kp.inspect(served.path).signatures[name]["outputs"].keys()
+        )
+
+
 def test_grpc_code_makes_the_same_request(card):
     pytest.importorskip("tensorflow_serving")
     for name in ("serving_default", "from_ids", "encode"):
         part = sections(card)[name]
-        (code,) = re.findall("```python\n(.*?)\n```", part, re.DOTALL)
+        _, code = re.findall("```python\n(.*?)\n```", part, re.DOTALL)
         ast.parse(code)
         upto = code.index("channel = ")  # there is no server here
         scope = {}
