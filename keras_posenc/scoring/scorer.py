@@ -521,6 +521,6 @@ def _check_keep(keep: Any) -> list[str]:
     for name in (POSITION, REASON):
         if name in keep:
             raise ValueError(
-                f"`keep` must not be '{name}', as a column of bad rows is"
+                f"`keep` must not be '{name}', a column of the bad rows"
             )
     return [*dict.fromkeys(keep)]
