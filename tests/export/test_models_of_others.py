@@ -237,7 +237,7 @@ def test_answers_of_each_token_that_never_change(tmp_path):
     model = keras.Model(inputs, scores(layers.Embedding(20, 4)(inputs)))
     scores.set_weights([scores.kernel, np.array([60.0, 0, 0])])
     report = export(kp.export_litert, model, tmp_path / "m.tflite").report
-    assert report.constant == ["serving_default/tags"]
+    assert report.constant_outputs == ["serving_default/tags"]
 
 
 @pytest.mark.slow

@@ -298,7 +298,7 @@ def test_narrower_shapes_that_a_report_names(make, tmp_path):
     options = {"verify": False, "verbose": False}
     kp.export_litert(model, path, signatures=signatures, **options)
     report = kp.verify(model, path, samples=np.ones((1, 4)), verbose=False)
-    (code,) = {each for text in report.narrower for each in codes(text)}
+    (code,) = {each for text in report.fixed_shapes for each in codes(text)}
     _, options = followed(code, model, {})
     assert kp.verify(model, path, verbose=False, **options).passed
 
@@ -321,7 +321,7 @@ def test_names_that_keras_numbers(tmp_path):
     assert kp.verify(build(named.name), path, verbose=False).passed
     kp.export_litert(build("x", None), path, **options)
     report = kp.verify(build("x", None), path, verbose=False)
-    assert "name those of the outputs, as in keras.layers" in str(report)
+    assert "name the output layers, as in keras.layers" in str(report)
 
 
 # ---- What is of no use to an export
@@ -333,7 +333,7 @@ def test_ragged_samples_are_to_be_padded(make, tmp_path):
     model = make.embedder()
     samples = tf.ragged.constant([[1, 2], [3]])
     with pytest.raises(
-        ValueError, match=r"a RaggedTensor\. Pad it by its \.to"
+        ValueError, match=r"a RaggedTensor\. Pad it with its \.to"
     ):
         kp.export_saved_model(model, tmp_path, samples=samples)
     samples = samples.to_tensor(0)

@@ -125,7 +125,7 @@ def test_another_run_is_refused(files, scorer, data, tmp_path):
     kp.export_litert(files.numbers, copy, verify=False, verbose=False)
     copy.write_bytes(copy.read_bytes() + b"\0")
     other = kp.Scorer(copy, keep=["id"], allow_unverified=True)
-    with pytest.raises(ValueError, match="its artifact is another one"):
+    with pytest.raises(ValueError, match="its model is another one"):
         kp.score_files(other, data, out=out, verbose=False)
     write(data / "a.parquet", rows=11)
     report = kp.score_files(scorer, data, out=out, verbose=False)

@@ -81,7 +81,7 @@ class TestExport:
         assert report["kind"] == "saved_model"
         assert report["passed"] is True
         assert report["tolerance"] == 1e-5
-        assert report["worst_difference"] <= 1e-5
+        assert report["largest_difference"] <= 1e-5
         assert report["size_bytes"] > 0
         assert {
             case["inputs"]

@@ -453,7 +453,8 @@ def test_runtime_that_never_ends(model, tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline, "limits_of", few_seconds)
     with pytest.raises(
         kp.ExportVerificationError,
-        match=f"The runtime worked for more than 1 s while it ran '{path}'",
+        match="The runtime used more than 1 s of processor time while it ran "
+        f"'{path}'",
     ):
         kp.verify(model, path, max_length=1)
 

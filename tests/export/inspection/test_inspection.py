@@ -158,7 +158,7 @@ def test_inspection_as_text(saved_model):
     assert ", UNSAFE, signatures: " in first
     assert warnings == [
         "operators that may do more than compute: PyFunc, SaveV2",
-        "operators beyond the plain runtime: Rare",
+        "operators that the plain runtime lacks: Rare",
     ]
 
 
@@ -234,9 +234,9 @@ def test_file_that_is_none(tmp_path, content):
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     message = (
-        f"'{path}' is no LiteRT file, by its first bytes, and no ONNX "
-        "file. An artifact is a .tflite or .onnx file, a SavedModel folder, or "
-        "the folder of a SavedModel's versions; a .keras file is a model to "
+        f"'{path}' is neither a LiteRT nor an ONNX file, by its first bytes. "
+        "An exported model is a .tflite or .onnx file, a SavedModel folder, or "
+        "the folder of its versions; export a .keras file "
         "export"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -141,7 +141,9 @@ def test_operator_that_is_allowed_by_name(folder, model):
     )
     assert report.passed
     (note,) = report.notes
-    assert note.startswith("allowed, but not in the artifact: Abort. ")
+    assert note.startswith(
+        "allowed operators that the file does not have: Abort. "
+    )
     assert note in str(report)
 
 

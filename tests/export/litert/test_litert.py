@@ -191,7 +191,7 @@ def test_model_of_strings_goes_out_from_its_ids(tmp_path, run_litert):
     assert str(signature["inputs"]["ids"]) == "int64 (None, 4)"
     (note,) = artifact.report.notes
     assert note.startswith(
-        "serving_default takes ids in place of the strings text: LiteRT holds"
+        "serving_default takes ids instead of the strings text: LiteRT takes"
     )
     texts = tf.constant(["one two", "", "nine"])
     ids = tokens(texts).numpy()
@@ -481,7 +481,7 @@ def test_file_and_report(tmp_path, make, contents):
     assert not report  # of other weights
     assert contents(tmp_path) == ["model.tflite"]
     assert (
-        f"the record of an earlier verification is removed: {path}.verified"
+        f"removed the record of an earlier verification: {path}.verified"
         in str(report)
     )
 

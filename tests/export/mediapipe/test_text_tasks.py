@@ -146,7 +146,10 @@ def with_tokens_reversed(content, task):
     ("pack", "message"),
     [
         (lambda content, task: content, "MediaPipe failed .*metadata"),
-        (with_tokens_reversed, "MediaPipe's answers are not the model's: "),
+        (
+            with_tokens_reversed,
+            "MediaPipe's outputs for .* differ from the model's",
+        ),
     ],
     ids=["nothing", "other vocabulary"],
 )
@@ -212,7 +215,7 @@ def test_embedder_answers_as_keras(mediapipe, tmp_path):
     whole = classifier()
     model = keras.Model(whole.inputs, whole.layers[-2].output)
     artifact = export(model, tmp_path / "m.tflite", task="text_embedder")
-    assert "lowers letters of ASCII alone" in artifact.report.details()
+    assert "lowercases only ASCII letters" in artifact.report.details()
     np.testing.assert_allclose(
         embed(artifact.path, SAME),
         model.predict(tf.constant(SAME), verbose=0),
@@ -292,7 +295,12 @@ def test_what_differs_beyond_ascii_is_said(
 @pytest.mark.parametrize(
     ("activation", "max_length", "cut", "scores"),
     [
-        (None, 32, "beyond 16 ids are cut; the model reads 32", "beyond 0 to"),
+        (
+            None,
+            32,
+            "cut to 16 ids; the model itself takes 32",
+            "not all from 0",
+        ),
         ("sigmoid", 16, None, "do not add up to 1"),
     ],
 )
@@ -505,12 +513,12 @@ def test_what_is_packed_and_verified(made):
     assert "metadata, as MediaPipe's" in str(kp.inspect(path))
     report = kp.verify(model, path, max_length=32)
     assert report.passed
-    assert "lowers letters of ASCII alone" in str(report)
-    assert "reads texts of any length" in str(report)
+    assert "lowercases only ASCII letters" in str(report)
+    assert "takes texts of any length" in str(report)
     assert "its scores" not in str(report)
     assert report.unverified == ["labels"]
-    assert "MediaPipe itself gave the model's answers to " in report.details()
-    assert report.altered == report.folded == []
+    assert "MediaPipe gave the model's outputs for " in report.details()
+    assert report.different_values == report.not_compared == []
     report = kp.verify(model, path, max_length=32, labels=LABELS)
     assert report.passed
     assert report.unverified == []

@@ -209,7 +209,7 @@ def test_what_the_answers_do_not_tell(weighed, tmp_path, which, change, match):
     onnx.save(message, path)
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
-    (words,) = report.altered
+    (words,) = report.different_values
     assert re.search(match, words)
 
 
@@ -233,7 +233,7 @@ def test_output_of_another_kind(onnxruntime, tmp_path, dtype, kind):
     )
     output.type.tensor_type.elem_type = dtype
     onnx.save(message, path)
-    report = kp.verify(model, path, other_writer=True, verbose=False)
+    report = kp.verify(model, path, allow_different_graph=True, verbose=False)
     assert not report.passed
     assert {case.error for case in report.cases} == {
         f"y is of {kind}, the model's of floats"
@@ -258,16 +258,18 @@ def test_graph_of_another_converter(weighed, tmp_path):
     )
     path = tmp_path / "m.onnx"
     onnx.save(message, path)
-    (own,) = kp.verify(model, path, max_length=4).rewritten
+    (own,) = kp.verify(model, path, max_length=4).different_graph
     message.producer_version = "another"
     onnx.save(message, path)
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
     name = message.producer_name
-    assert report.rewritten == [f"{own} ({name} another wrote it, it says)"]
-    report = kp.verify(model, path, max_length=4, other_writer=True)
+    assert report.different_graph == [
+        f"{own} (the file names {name} another as its writer)"
+    ]
+    report = kp.verify(model, path, max_length=4, allow_different_graph=True)
     assert report.passed
-    assert "answers and weights alone" in str(report).splitlines()[0]
+    assert "outputs and weights only" in str(report).splitlines()[0]
     # Nor is a weight found that nothing comes from.
     for node in message.graph.node:
         for index, source in enumerate(node.input):
@@ -284,9 +286,9 @@ def test_graph_of_another_converter(weighed, tmp_path):
         onnx.numpy_helper.from_array(values, "mine")
     )
     onnx.save(message, path)
-    report = kp.verify(model, path, max_length=4, other_writer=True)
+    report = kp.verify(model, path, max_length=4, allow_different_graph=True)
     assert not report.passed
-    (words,) = report.altered
+    (words,) = report.different_values
     assert "rows/embeddings" in words
 
 

@@ -400,7 +400,7 @@ def test_integers_without_an_embedding_need_samples(make):
     for samples in (None, []):
         message = (
             "Signature 'serving_default' takes integers, and no Embedding "
-            "layer says how large they may be: give some, as in "
+            "layer limits them: give some, as in "
             "`samples={'ids': np.zeros((2, 2), 'int32')}` (--samples FILE.npz)"
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -368,7 +368,7 @@ def test_operators_beyond_the_plain_runtime(foreign):
         "FastBertNormalize",
         "FastWordpieceTokenizeWithOffsets",
     ]
-    assert "needs operators beyond the plain runtime: Fast" in str(report)
+    assert "needs operators that the plain runtime lacks: Fast" in str(report)
 
 
 def test_names_and_dtypes_of_an_artifact_of_many(foreign):

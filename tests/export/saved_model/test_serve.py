@@ -104,7 +104,7 @@ def test_as_keras_has_it(make, tmp_path):
         "dicts": "loaded.serve({'b': b, 'a': a})",
     }.get(make.__name__, "loaded.serve(a)")
     card = (exported.path / "MODEL_CARD.md").read_text()
-    assert f"`{call}` returns what the model does" in card
+    assert f"`{call}` returns the outputs in the structure" in card
     loaded = tf.saved_model.load(str(exported.path))
     by_keras = tf.saved_model.load(str(tmp_path / "keras"))
     own, others = loaded.serve(x), by_keras.serve(x)

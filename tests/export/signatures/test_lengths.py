@@ -97,7 +97,7 @@ def test_lengths_of_other_rows(make, lengths):
         for name in given
     }
     run = graph.get_concrete_function(of_any_shape)
-    reason = "lengths.* must hold one number for each row|Shape of tensor"
+    reason = "lengths.* must hold one number for each example|Shape of tensor"
     with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
         run({k: tf.constant(v, "int32") for k, v in given.items()})
     if given["lengths"].ndim == 1:  # else it is no sample of the signature

@@ -168,7 +168,7 @@ def test_sequential_that_guessed_that_ids_are_floats(shape, loaded, tmp_path):
     if loaded:
         model.save(tmp_path / "model.keras")
         model = keras.saving.load_model(tmp_path / "model.keras")
-    message = f"takes only float32 of shape {shape}, as one does that was"
+    message = f"takes only float32 of shape {shape}, because it was"
     with pytest.raises(ValueError, match=re.escape(message)):
         resolve_signatures(model)
     inputs = keras.Input((6,), batch_size=1, dtype="int32", name="ids")
@@ -388,13 +388,13 @@ def text_and_number():
 @pytest.mark.parametrize(
     ("make_model", "reason"),
     [
-        (string_to_string, "an output holds strings"),
-        (string_to_ids, "an output is those numbers themselves"),
+        (string_to_string, "an output is a string"),
+        (string_to_ids, "an output is the first numeric tensor"),
         (
             tokens_in_a_nested_model,
-            "that is inside model 'inner', which is a layer of 'outer'",
+            "they become numbers inside model 'inner', which is a layer",
         ),
-        (ids_and_strings, "an output holds strings"),
+        (ids_and_strings, "an output is a string"),
         (two_branches, None),
         (text_and_number, None),
     ],
@@ -407,7 +407,7 @@ def test_model_that_no_one_tensor_cuts_has_one_signature(make_model, reason):
     if reason is not None:
         message = (
             "LiteRT and ONNX take no strings, and signature 'serving_default' "
-            f"cannot begin where its strings become numbers: {reason}"
+            f"cannot be cut after its strings: {reason}"
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             resolve_numeric_signatures(model)
@@ -527,9 +527,8 @@ def test_model_of_ids_goes_to_litert_as_it_is(make):
 def test_given_signature_of_strings_cannot_go_to_litert(make):
     signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
     message = (
-        "LiteRT and ONNX take no strings, and signature 'raw' cannot begin "
-        "where its strings become numbers: an output is those numbers "
-        "themselves"
+        "LiteRT and ONNX take no strings, and signature 'raw' cannot be cut "
+        "after its strings: an output is the first numeric tensor itself"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         resolve_numeric_signatures(make.embedder(), signatures)

@@ -336,8 +336,8 @@ def test_verify_converts_anew(model, files, mode):
     samples = calibration()[:2] if mode == "int8-static" else None
     report = kp.verify(model, files[mode], max_length=4, samples=samples)
     assert report.passed
-    assert report.altered == []
-    assert [each[: len(RANGES)] for each in report.folded] == (
+    assert report.different_values == []
+    assert [each[: len(RANGES)] for each in report.not_compared] == (
         [RANGES] if mode == "int8-static" else []
     )
 
@@ -446,11 +446,11 @@ def test_verify_refuses_another_graph(model, files, edited):
     path = edited(files[None], other_operators)
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
-    assert "not as written here: another graph" in str(report)
-    assert "--other-writer" in str(report)
-    report = kp.verify(model, path, max_length=4, other_writer=True)
+    assert "different graph: another graph" in str(report)
+    assert "--allow-different-graph" in str(report)
+    report = kp.verify(model, path, max_length=4, allow_different_graph=True)
     assert report.passed
-    assert "answers and weights alone" in str(report).splitlines()[0]
+    assert "outputs and weights only" in str(report).splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -460,8 +460,10 @@ def test_verify_finds_what_no_answer_tells(model, files, edited, mode):
     report = kp.verify(
         model, edited(files[mode], low_bits, another_row), max_length=4
     )
-    assert dataclasses.replace(report, altered=[]).passed  # as it would be
-    (words,) = report.altered
+    assert dataclasses.replace(
+        report, different_values=[]
+    ).passed  # as it would be
+    (words,) = report.different_values
     assert "query_key_value/kernel" in words
     assert "embeddings" in words
     with pytest.raises(kp.ExportVerificationError, match="embeddings"):
