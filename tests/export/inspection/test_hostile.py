@@ -488,6 +488,6 @@ def test_crash_of_the_runtime_is_told_of_the_file(model, litert, tmp_path):
     path.write_bytes(builder.Output())
     with pytest.raises(
         kp.ExportVerificationError,
-        match=f"The runtime was ended by SIGSEGV while it ran '{path}'",
+        match=f"The runtime was killed by SIGSEGV while it ran '{path}'",
     ):
         kp.verify(model, path, max_length=2)

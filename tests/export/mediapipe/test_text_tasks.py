@@ -296,9 +296,9 @@ def test_what_an_application_should_know_is_said(
     report = str(
         export(model, tmp_path / "m.tflite", signatures=signatures).report
     )
-    assert f"its scores {'go ' * (activation is None)}{scores}" in report
+    assert f"scores {'are ' * (activation is None)}{scores}" in report
     assert "any length" not in report
-    assert ("ids are cut" in report) == (cut is not None)
+    assert ("texts are cut to" in report) == (cut is not None)
     assert (cut or "") in report
 
 
@@ -481,7 +481,7 @@ def test_what_is_packed_and_verified(made, tmp_path):
         vocabulary = archive.read("vocab.txt").decode().splitlines()
         assert archive.read("labels.txt").decode() == "bad\nfair\ngood\n"
     assert vocabulary == model.layers[0].get_vocabulary()
-    assert "metadata, as MediaPipe's" in str(kp.inspect(path))
+    assert "with metadata for MediaPipe's tasks" in str(kp.inspect(path))
     report = kp.verify(model, path, max_length=32)
     assert report.passed
     assert "lowercases only ASCII letters" in str(report)

@@ -295,7 +295,7 @@ def test_output_of_another_kind(onnxruntime, tmp_path, dtype, kind):
     report = kp.verify(model, path, allow_different_graph=True, verbose=False)
     assert not report.passed
     assert {case.error for case in report.cases} == {
-        f"y is of {kind}, the model's of floats"
+        f"y has {kind}, and the model's has floats"
     }
 
 

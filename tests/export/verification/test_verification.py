@@ -511,7 +511,9 @@ def test_outputs_of_another_name(litert, make):
     other = keras.Model(other.inputs, {"logits": other.outputs[0]})
     report = kp.verify(other, litert.path, max_length=1)
     assert not report.passed
-    assert report.worst.error == "its outputs are scores, the model's logits"
+    assert report.worst.error == (
+        "its outputs are scores, and the model's are logits"
+    )
 
 
 def test_outputs_of_another_shape(litert, make):
@@ -532,7 +534,9 @@ def test_inputs_of_another_name(litert, make):
     inputs = make.ids("tokens")
     vectors = layers.Embedding(50, 8)(inputs)
     other = keras.Model(inputs, {"scores": ops.mean(vectors, axis=1)})
-    message = "'serving_default' takes ids, and the model tokens"
+    message = (
+        "'serving_default' of the file takes ids, and the model takes tokens"
+    )
     with pytest.raises(ValueError, match=message):
         kp.verify(other, litert.path, max_length=1)
 
@@ -621,7 +625,7 @@ def test_failed_litert_export_leaves_the_earlier_file(tmp_path, make, contents):
     path = tmp_path / "model.tflite"
     path.write_bytes(b"earlier")
     with pytest.raises(
-        kp.ExportVerificationError, match=r"signature '\w+', ids "
+        kp.ExportVerificationError, match=r"Signature '\w+', ids "
     ) as caught:
         kp.export_litert(make.restless(), path, max_length=2, verbose=False)
     assert "restless[" in str(caught.value)
@@ -644,7 +648,7 @@ def test_failed_saved_model_export_leaves_the_earlier_versions(
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_text("earlier")
     with pytest.raises(
-        kp.ExportVerificationError, match=r"signature '\w+', ids "
+        kp.ExportVerificationError, match=r"Signature '\w+', ids "
     ) as caught:
         kp.export_saved_model(
             make.restless(), tmp_path, max_length=2, verbose=False
@@ -729,17 +733,17 @@ def play_worker(tmp_path, monkeypatch):
     [
         (
             "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-            "The runtime was ended by SIGKILL",
+            "The runtime was killed by SIGKILL",
         ),
         (
             "import os; os.abort()",
-            "The runtime was ended by SIGABRT",
+            "The runtime was killed by SIGABRT",
         ),
         (
             "import os, pathlib\n"
             "pathlib.Path(folder, 'response.json').write_text('{}')\n"
             "os.abort()",
-            "The runtime was ended by SIGABRT",
+            "The runtime was killed by SIGABRT",
         ),
         (
             "raise SystemExit('no memory left')",
@@ -747,7 +751,7 @@ def play_worker(tmp_path, monkeypatch):
         ),
         (
             "import os; os._exit(3)",
-            "The runtime failed (exit status 3, without an answer)",
+            "The runtime failed (exit status 3, without a response)",
         ),
         (
             "pass",
@@ -987,7 +991,7 @@ def test_lengths_that_the_model_does_not_take_are_told(tmp_path, width):
         for batch in (1, 3)
         for length in (1, 2)
     ]
-    told = f"does not take it: {report.skipped[0]}; {report.skipped[1]}; "
+    told = f"itself rejects them: {report.skipped[0]}; {report.skipped[1]}; "
     assert told in report.details()
     assert report.to_dict()["skipped"] == report.skipped
 
