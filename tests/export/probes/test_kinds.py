@@ -151,8 +151,8 @@ def test_vectors_that_point_elsewhere_are_refused(tmp_path):
     assert report.largest_difference <= report.tolerance
     with pytest.raises(
         kp.ExportVerificationError,
-        match=r"vectors have other directions .+ vector 0\.9\d+ \(required 0\.99\d+"
-        r"\).+`tolerance`",
+        match=r"vectors have other directions .+ vector 0\.9\d+ "
+        r"\(required 0\.99\d+\).+`tolerance`",
     ):
         report.require_success()
     assert (
