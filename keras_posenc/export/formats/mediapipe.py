@@ -127,7 +127,7 @@ def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
 
 
 def differing(layer: Any) -> list[str]:
-    """Returns which texts beyond ASCII get other ids in MediaPipe, in words."""
+    """Returns which texts beyond ASCII get other ids in MediaPipe, as text."""
     keeps, others = " and keeps accents", "capitals or accents"
     if getattr(layer, "strip_accents", None) is False:  # as MediaPipe does
         keeps, others = "", "capitals"
@@ -198,7 +198,7 @@ class TextTask:
         tokenize: From a text to all of its ids.
         limit: The most ids that the model takes of a text; None for all.
         notes: Which texts have other outputs in MediaPipe, and what long texts
-            cost, in words.
+            cost, as text.
     """
 
     name: str

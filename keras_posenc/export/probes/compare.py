@@ -31,7 +31,7 @@ _LINEAR = (keras.layers.Dense, keras.layers.EinsumDense)
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """The kind of an output, and why, in words."""
+    """The kind of an output, and why, as text."""
 
     name: str
     why: str
