@@ -308,7 +308,7 @@ class VerificationReport:
         ]
 
     def require_success(self) -> None:
-        """Raises `ExportVerificationError` with the worst case if it failed."""
+        """Raises `ExportVerificationError` with the reason if it failed."""
         reason = failure(self)
         if reason is not None:
             raise ExportVerificationError(reason, self)
@@ -378,7 +378,7 @@ _ALLOW_DIFFERENT_GRAPH = (
 
 
 def failure(report: Any) -> str | None:
-    """Returns why a verification failed, with the worst case, or None."""
+    """Returns why a verification failed, or None."""
     if report.passed:
         return None
     is_within = report.largest_difference <= report.tolerance
@@ -403,7 +403,7 @@ def failure(report: Any) -> str | None:
 
 
 def _wrong_outputs(report: Any) -> str | None:
-    """Returns what is wrong with the outputs, with the worst case, or None."""
+    """Returns what is wrong with the outputs, or None."""
     worst = report.worst
     if worst.largest_difference <= report.tolerance:
         if not report.agrees:
