@@ -97,7 +97,7 @@ FOLDERS = {
     link_to_a_device: r"vocabulary\.txt' is a link",
     loop_of_folders: "again' is a link",
     empty: "is no readable SavedModel: ",
-    huge_and_sparse: "the process that reads it needed more than 704 MiB of memory",
+    huge_and_sparse: "that reads it needed more than 704 MiB of memory",
     millions_of_messages: "is no readable SavedModel: ",
     another_beside: r"it has a saved_model\.cpb, which",
     lite_beside: r"it has a model\.tflite, which",
