@@ -419,14 +419,8 @@ def _as_bert(ids: np.ndarray) -> Arrays:
 _METADATA = "TFLITE_METADATA"
 _VOCABULARY, _LABELS = "vocab.txt", "labels.txt"
 _SCORES, _VECTOR = "probability", "embedding"
-_EPOCH = (
-    1980,
-    1,
-    1,
-    0,
-    0,
-    0,
-)  # a fixed date, so that the same export has the same bytes
+# A fixed date, so that the same export has the same bytes.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def require_schema() -> Any:

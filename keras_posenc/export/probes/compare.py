@@ -484,6 +484,7 @@ def resolve_ties(
         found = retrace(inputs, got, tolerance)
     except Exception:  # of the model's code, which may not take such outputs
         return wanted, 0
+    # Ties are the other choices that the model now makes as well.
     ties = other & ~other_rows(found)
     if not np.any(ties):
         return wanted, 0

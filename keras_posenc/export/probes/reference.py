@@ -383,7 +383,7 @@ def _run(
             return False
         return True
 
-    error: ValueError | None = None
+    error: ValueError | None = None  # raised if the model rejects all probes
     taken = 0
     for probe in make_probes(
         signature, probes.given[signature.name], max_length, takes
