@@ -71,10 +71,10 @@ def compare(
         weights: The model's weights, by their names.
 
     Returns:
-        `graph`: how the structure differs, in words, or None. If it differs,
+        `graph`: how the structure differs, as text, or None. If it differs,
         only the weights are compared. `weights`: the names of weights that the
         file does not have as the reference does. `constants`: other numbers and
-        settings that differ, in words. `unsure`: those that may differ for a
+        settings that differ, as text. `unsure`: those that may differ for a
         good reason. `folded`: if the structure differs, the names of weights
         that the reference does not have unchanged, and that are not looked for.
     """
@@ -97,7 +97,7 @@ def compare(
 
 
 def _difference(one: Fingerprint, other: Fingerprint) -> str | None:
-    """Returns the first difference in structure of two files, in words."""
+    """Returns the first difference in structure of two files, as text."""
     for wanted, found in itertools.zip_longest(
         one.tokens, other.tokens, fillvalue=("the end", "")
     ):
@@ -172,7 +172,7 @@ def describe_difference(place: str, one: Any, other: Any) -> str:
     """Returns how an array differs from the one wanted.
 
     Args:
-        place: The array's name in words.
+        place: The array's name as text.
         one: The array that is wanted.
         other: The array that is found, with other bytes.
     """

@@ -98,15 +98,13 @@ def fingerprint(file: Node) -> Fingerprint:
             tokens.append((place, value))
             if not is_new:
                 continue
-            properties = {
+            known = {
                 "kind": source.kind,
                 **source.facts,
                 "list of settings": sorted(source.settings),
                 "list of parts": [*source.parts],
             }
-            tokens += (
-                (f"{what} of {name}", x) for what, x in properties.items()
-            )
+            tokens += ((f"{what} of {name}", x) for what, x in known.items())
             settings = sorted(source.settings.items())
             numbers += ((f"{what} of {name}", x) for what, x in settings)
             parts = [

@@ -69,9 +69,9 @@ class Computation:
         effects: Digests of side effects, such as assigning a variable, and of
             what they wait for.
         constants: The constants in it, and the numbers and texts among its
-            attributes, in words.
+            attributes, as text.
         options: Settings of its function calls, such as those of another
-            optimizer, in words.
+            optimizer, as text.
     """
 
     results: list[str] = dataclasses.field(default_factory=list)
@@ -325,7 +325,7 @@ def _held(function: Any, nodes: Mapping[str, Any]) -> set[str]:
 
 
 def _options(call: Any) -> set[str]:
-    """Returns the further settings of a function call, in words."""
+    """Returns the further settings of a function call, as text."""
     found = {
         f"{key} {value}"
         for key, value in call.attr.items()
@@ -338,7 +338,7 @@ def _options(call: Any) -> set[str]:
 
 
 def call_options(config: bytes) -> set[str]:
-    """Returns settings of a `ConfigProto` that may change outputs, in words."""
+    """Returns settings of a `ConfigProto` that may change outputs, as text."""
     from tensorflow.core.protobuf import config_pb2
 
     options = config_pb2.ConfigProto.FromString(config).graph_options

@@ -97,7 +97,7 @@ class Signature:
     Attributes:
         arguments: The names of its inputs, in the structure that it takes.
         results: The digests of its outputs, in the structure that it returns.
-        specs: Dtypes and shapes of inputs and outputs, in words.
+        specs: Dtypes and shapes of inputs and outputs, as text.
         computation: What it computes.
         weights: What it reads, in the order of use.
     """

@@ -314,7 +314,7 @@ class Predictor(kserve.Model):
             problem = str(error)
             if problem != self.problem:
                 logger.error(
-                    "%s: %s; version %s goes on",
+                    "%s: %s; still serving version %s",
                     self.name,
                     problem,
                     self.version,
@@ -358,14 +358,15 @@ class Predictor(kserve.Model):
         rows = max(map(len, columns), default=0)
         if rows > self.max_rows:
             raise InvalidInput(
-                f"A request may have {self.max_rows} rows, and this has {rows}"
+                f"A request may have {self.max_rows} examples, and this has "
+                f"{rows}"
             )
         for row in itertools.chain(*columns):
             for value in row.values() if isinstance(row, dict) else [row]:
                 if isinstance(value, list) and 8 * len(value) > self.max_bytes:
                     raise InvalidInput(
-                        f"An input may have {self.max_bytes} bytes a row, of "
-                        f"which each number counts 8: this row has {len(value)}"
+                        f"An example may have {self.max_bytes} bytes, 8 for "
+                        f"each number: this one has {len(value)} numbers"
                     )
         return payload
 
@@ -404,8 +405,8 @@ class Predictor(kserve.Model):
             for key, value in outputs.items():
                 if _has_nan(value):
                     raise InvalidInput(
-                        f"The model has no number for `{key}`: is a row longer "
-                        "than its positions reach?"
+                        f"The model gives NaN for `{key}`: an example may be "
+                        "longer than its positions"
                     )
         outputs = {key: _jsonable(value) for key, value in outputs.items()}
         answer = "outputs" if by_column else "predictions"
@@ -436,7 +437,7 @@ class Predictor(kserve.Model):
             value = np.array(texts, dtype=object).reshape(value.shape)
         elif list in types:
             raise InvalidInput(
-                f"`{name}` must have rows of one shape, for {spec.shape}"
+                f"`{name}` must have examples of one shape, for {spec.shape}"
             )
         else:
             wanted = _TYPES.get(spec.dtype.kind, _NUMBERS)
@@ -446,7 +447,7 @@ class Predictor(kserve.Model):
                 raise InvalidInput(f"`{name}` must be of {spec.dtype.name}")
             if value.nbytes > self.max_bytes * len(rows):
                 raise InvalidInput(
-                    f"`{name}` may have {self.max_bytes} bytes a row"
+                    f"`{name}` may have {self.max_bytes} bytes an example"
                 )
             value = value.astype(spec.dtype)
         if not _is_of(spec.shape, value):

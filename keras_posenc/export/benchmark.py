@@ -89,7 +89,7 @@ class Benchmark:
                 *(Column(heading, justify="right") for heading in numbers),
             )
 
-        times = table("signature", "shape", "threads", "median, ms", "95 %, ms")
+        times = table("signature", "shape", "threads", "median, ms", "95%, ms")
         for timing in self.timings:
             times.add_row(
                 timing.signature,

@@ -137,7 +137,7 @@ def _unchecked_columns(columns: Columns, tolerance: float) -> list[str]:
 
 
 def _kind(values: Any) -> str:
-    """Returns the kind of values in words, without their size in bits."""
+    """Returns the kind of values as text, without their size in bits."""
     if "float" in values.dtype.name:  # bfloat16 too
         return "floats"
     names = {"O": "texts", "b": "booleans", "i": "integers", "u": "integers"}
@@ -232,7 +232,7 @@ def check(
 
 
 def _fixed_shapes(reference: Reference, inspection: Inspection) -> list[str]:
-    """Returns the inputs of one shape whose model takes any, in words."""
+    """Returns the inputs of one shape whose model takes any, as text."""
     found = []
     for signature in reference.signatures:
         inputs = inspection.signatures[signature.name]["inputs"]

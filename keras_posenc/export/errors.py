@@ -12,7 +12,7 @@ _INTERNALS = re.compile(
 
 
 class ExportError(RuntimeError):
-    """A model could not be exported. No file was left behind."""
+    """A model could not be exported. No file was written."""
 
 
 class ExportVerificationError(ExportError):

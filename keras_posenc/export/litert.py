@@ -100,7 +100,7 @@ def export_litert(
             or low-precision weights, or more than 2 GB of them, or the file
             cannot be written.
         ExportVerificationError: The file's outputs are not the model's, or the
-            model's own outputs change from run to run. Nothing is left behind.
+            model's own outputs change from run to run. No file is left.
 
     Example:
     >>> import pathlib, tempfile

@@ -64,7 +64,7 @@ def export_onnx(
             lacks, has weights of more than 2 GB, or has other inputs once
             converted; or the file cannot be written.
         ExportVerificationError: The file's outputs are not the model's, or the
-            model's own outputs change from run to run. Nothing is left behind.
+            model's own outputs change from run to run. No file is left.
     """
     require_tensorflow_backend("export_onnx")
     check_model(model)

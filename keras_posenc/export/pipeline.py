@@ -63,7 +63,7 @@ class Format:
         quantization: The file's mode of quantization, or None.
         fitted: Further samples, by the name of their signature.
         extra: Probes whose outputs come from elsewhere.
-        unverified: Contents of the file that cannot be compared, in words.
+        unverified: Contents of the file that cannot be compared, as text.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before, and `verify` converts it again to compare

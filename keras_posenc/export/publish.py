@@ -68,9 +68,8 @@ def staging_in(folder: Path) -> Iterator[Path]:
         with writing_to(folder):
             _make_folders(folder, made)
             _sweep(folder)
-            Path(
-                lock.lock_file
-            ).touch()  # fails at once where filelock would wait
+            # Fails at once where filelock would wait.
+            Path(lock.lock_file).touch()
             lock.acquire()
         yield staged
     finally:

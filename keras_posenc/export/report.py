@@ -21,7 +21,7 @@ class CaseReport:
 
     Attributes:
         signature: Name of the signature.
-        inputs: The inputs, in words.
+        inputs: The inputs, as text.
         largest_difference: Largest difference from the model's outputs,
             relative as for `verify`; infinite on an error.
         where: Name and index of the output with this difference.
@@ -123,14 +123,14 @@ class VerificationReport:
         unverified: Signatures that were not compared.
         tolerance: Largest difference allowed.
         cases: One `CaseReport` for each batch of inputs.
-        skipped: Batches that the model itself rejects, in words, such as
+        skipped: Batches that the model itself rejects, as text, such as
             sequences shorter than a convolution.
         constant_outputs: Outputs that hardly depend on the inputs, such as
             scores of a saturated softmax. For these a small difference says
             little.
         low_variation: Outputs of a quantized file that vary from input to input
             by no more than the difference allowed.
-        unchecked_columns: Columns, in words, whose numbers are so small
+        unchecked_columns: Columns, as text, whose numbers are so small
             compared with other columns of the output that fewer than two digits
             were checked.
         margin: A score vector is decided if its largest score leads the second
@@ -138,7 +138,7 @@ class VerificationReport:
         agreement: Share of decided score vectors whose largest score must be
             the model's, in a quantized file.
         kinds: By output of a quantized file, whether it holds scores, logits or
-            vectors, and why, in words.
+            vectors, and why, as text.
         allowed_losses: Largest loss allowed, by kind: of vectors, 1 minus the
             cosine with the model's vector; of logits, the KL divergence from
             the model's, in nats. Empty if `tolerance` was given.
@@ -151,15 +151,15 @@ class VerificationReport:
         padding_matters: Whether zeros after an example's ids change its
             outputs. A server must not batch examples of different lengths then.
         fixed_shapes: Inputs that take one shape in the file and any shape in
-            the model, in words.
+            the model, as text.
         different_values: Weights, tables and constants that differ from the
-            model's, in words. If there are any, the verification fails.
+            model's, as text. If there are any, the verification fails.
         different_graph: How the graph differs from the one that this version
-            writes, in words. If it does, the verification fails, unless
+            writes, as text. If it does, the verification fails, unless
             `allow_different_graph` is true.
-        not_compared: Contents that could not be compared, in words.
+        not_compared: Contents that could not be compared, as text.
         allow_different_graph: Whether the graph may differ; see `verify`.
-        notes: Further remarks, in words, such as that quantization changed
+        notes: Further remarks, as text, such as that quantization changed
             nothing.
         mediapipe: Number of texts for which MediaPipe itself gave the model's
             outputs, for a file of a task; None if MediaPipe was not run.
@@ -308,7 +308,7 @@ class VerificationReport:
         ]
 
     def require_success(self) -> None:
-        """Raises `ExportVerificationError` with the worst case if it failed."""
+        """Raises `ExportVerificationError` with the reason if it failed."""
         reason = failure(self)
         if reason is not None:
             raise ExportVerificationError(reason, self)
@@ -378,7 +378,7 @@ _ALLOW_DIFFERENT_GRAPH = (
 
 
 def failure(report: Any) -> str | None:
-    """Returns why a verification failed, with the worst case, or None."""
+    """Returns why a verification failed, or None."""
     if report.passed:
         return None
     is_within = report.largest_difference <= report.tolerance
@@ -403,7 +403,7 @@ def failure(report: Any) -> str | None:
 
 
 def _wrong_outputs(report: Any) -> str | None:
-    """Returns what is wrong with the outputs, with the worst case, or None."""
+    """Returns what is wrong with the outputs, or None."""
     worst = report.worst
     if worst.largest_difference <= report.tolerance:
         if not report.agrees:

@@ -122,8 +122,8 @@ def export_saved_model(
         FileExistsError: The version exists.
         ExportError: The model cannot be saved, or the folder not written.
         ExportVerificationError: The exported model's outputs are not the
-            model's, or the model's own outputs change from run to run. Nothing
-            is left behind.
+            model's, or the model's own outputs change from run to run. No
+            file is left.
 
     Example:
     >>> import tempfile

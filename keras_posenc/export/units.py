@@ -1,4 +1,4 @@
-"""Sizes and times in words, with three significant digits."""
+"""Sizes and times as text, with three significant digits."""
 
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))

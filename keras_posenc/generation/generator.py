@@ -217,7 +217,7 @@ class Generator(NamedArguments, keras.Model):
         }
 
     def retrace(
-        self, inputs: dict[str, Any], answers: dict[str, Any], tolerance: Any
+        self, inputs: dict[str, Any], outputs: dict[str, Any], tolerance: Any
     ) -> dict[str, Any]:
         """Generates again, with near-ties decided as in other outputs.
 
@@ -229,7 +229,7 @@ class Generator(NamedArguments, keras.Model):
         Args:
             inputs: Tensors by the names of the inputs of any of the models of
                 `offered_signatures`, except `score`.
-            answers: The outputs of an export, by their names.
+            outputs: The outputs of an export, by their names.
             tolerance: See `Claim`.
 
         Returns:
@@ -240,13 +240,13 @@ class Generator(NamedArguments, keras.Model):
         ids = inputs.get("ids")
         if ids is None:
             ids = self.source_tokenizer(inputs["text"])
-        claimed = answers.get("ids")
+        claimed = outputs.get("ids")
         if claimed is None:
-            claimed = self._claimed(answers["text"])
+            claimed = self._claimed(outputs["text"])
         found = self.search.retrace(
             ids, claimed, tolerance, noise=inputs.get("noise")
         )
-        if "ids" in answers:
+        if "ids" in outputs:
             return found
         return _of_texts(self.detokenize, found)
 

@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         source = "ids" if options.ids else "text"
         pairs = zip(given, found, strict=True)
-        result = [{source: each, "answers": its} for each, its in pairs]
+        result = [{source: each, "outputs": its} for each, its in pairs]
         print(json.dumps(result, indent=2, ensure_ascii=False))
         return EXIT_OK
     every = [output for each in found for output in each]

@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
         whole.replace(out)
     result = {
         "path": str(out),
-        "answers": describe_outputs(model),
+        "output": describe_outputs(model),
         "labels": model.labels,
         **model.origin,
     }
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     print(
         json.dumps(result, indent=2)
         if options.json
-        else f"{out}: {result['model_type']}, {result['answers']}, {size}"
+        else f"{out}: {result['model_type']}, {result['output']}, {size}"
     )
     return EXIT_OK
 

@@ -143,7 +143,7 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         **model.origin,
         "size_bytes": sum(sizes),
         "parameters": model.count_params(),
-        "answers": describe_outputs(model),
+        "output": describe_outputs(model),
         "labels": model.labels,
     }
     first = model.layers[0]
@@ -153,7 +153,7 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         print(json.dumps(result, indent=2))
         return EXIT_OK
     print(
-        f"{folder}: checkpoint of {result['model_type']}, {result['answers']}, "
+        f"{folder}: checkpoint of {result['model_type']}, {result['output']}, "
         f"{result['parameters']:,} parameters, "
         f"{units.size(result['size_bytes'])}"
     )

@@ -70,7 +70,7 @@ def test_what_cannot_be_loaded_is_said_once(predictor, caplog):
     (record,) = caplog.records
     said = record.getMessage()
     assert said.startswith("judge: version 2 cannot be loaded: OSError: ")
-    assert said.endswith("; version 1 goes on")
+    assert said.endswith("; still serving version 1")
     assert "\n" not in said
     assert record.exc_info is None
     (broken / "saved_model.pb").write_bytes(b"no message")
@@ -160,7 +160,7 @@ def test_generator_answers_texts_ids_and_pairs(served, generator):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({"instances": ["abc", "a" * 18]}, "no number for `score`: .*longer"),
+        ({"instances": ["abc", "a" * 18]}, "gives NaN for `score`: .*longer"),
         ({"instances": ["a" * 65]}, "`text` may have 64 bytes, and has 65"),
         ({"instances": [20240307]}, "`text` must be a string"),
         ({"instances": [None]}, "`text` must be a string"),
@@ -170,9 +170,9 @@ def test_generator_answers_texts_ids_and_pairs(served, generator):
         ({"ids": [["a"]], "lengths": [1]}, "`ids` must be of int32"),
         ({"ids": [[4.5]], "lengths": [1]}, "`ids` must be of int32"),
         ({"ids": [[2**31]], "lengths": [1]}, "`ids` must be of int32"),
-        ({"ids": [[4], [4, 5]], "lengths": [1, 2]}, "rows of one shape"),
+        ({"ids": [[4], [4, 5]], "lengths": [1, 2]}, "examples of one shape"),
         ({"ids": [[4]]}, "`inputs` must have .*lengths"),
-        ({"source": ["a"], "target": ["a" * 30]}, "no number for"),
+        ({"source": ["a"], "target": ["a" * 30]}, "gives NaN for"),
         ({"source": ["a"]}, "`inputs` must have .*target"),
     ],
     ids=str,
@@ -233,13 +233,13 @@ def test_every_format_is_served_alike(exported, name):
     check()
     for rows, reason in {
         "an unknown id": ([[3, 20]], "does not take it: .*(20|out of bound)"),
-        "too long": ([[3] * 513], "no number|does not take it: "),
-        "too many bytes": ([[3] * 601], "may have 4800 bytes a row"),
+        "too long": ([[3] * 513], "gives NaN|does not take it: "),
+        "too many bytes": ([[3] * 601], "may have 4800 bytes an example"),
         "no integer": ([[3.5]], "`ids` must be of int32"),
         "a text": (["a text"], "`ids` must be of int32"),
         "too large": ([[2**31]], "`ids` must be of int32"),
         "another rank": ([3], r"must be of shape \(None, None\)"),
-        "several lengths": ([[3], [3, 4]], "rows of one shape"),
+        "several lengths": ([[3], [3, 4]], "examples of one shape"),
         "no row": ([{"tokens": [3]}], "must have ids"),
     }.values():
         with pytest.raises(InvalidInput, match=reason):
@@ -350,7 +350,7 @@ def test_what_memory_does_not_suffice_for_is_said(tmp_path):
 )
 def test_long_rows_wait_for_nothing(versions, body):
     served = predictor_of(versions, max_bytes=128)
-    with pytest.raises(InvalidInput, match=r"128 bytes a row, .* has 17"):
+    with pytest.raises(InvalidInput, match=r"128 bytes, .* has 17"):
         served.validate(body)
     rows = {"instances": [[3.0] * 16]}
     assert served.validate(rows) is rows
@@ -366,7 +366,7 @@ def test_file_is_read_anew_where_it_is_replaced(exported, tmp_path, caplog):
     shutil.copy(folder / "judge.onnx", path)  # which is no LiteRT file
     predictor.try_refresh()
     (record,) = caplog.records
-    assert record.getMessage().endswith(f"version {first} goes on")
+    assert record.getMessage().endswith(f"serving version {first}")
     assert predictor._predict({"instances": IDS})
     shutil.copy(folder / "judge.tflite", path)
     predictor.try_refresh()

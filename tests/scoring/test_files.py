@@ -286,7 +286,7 @@ class TestCrashes:
         report = kp.score_files(scorer, data, out=out, verbose=False)
         assert report.files == 2
         (reason,) = report.failed.values()
-        assert "was ended by SIGKILL" in reason
+        assert "was killed by SIGKILL" in reason
         limit = 3
         report = kp.score_files(scorer, data, out=out, verbose=False)
         assert (report.files, report.skipped) == (1, 2)

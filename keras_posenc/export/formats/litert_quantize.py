@@ -204,6 +204,7 @@ def _in_float16(content: bytes) -> bytes:
         added = []
         for index, tensor in enumerate(list(graph.tensors)):
             data = model.buffers[tensor.buffer].data
+            # Round only constants that are read by products alone.
             if (
                 data is None
                 or tensor.type != types.FLOAT32
@@ -213,6 +214,7 @@ def _in_float16(content: bytes) -> bytes:
                 continue
             if tensor.buffer not in halves:
                 values = np.frombuffer(bytes(data), "float32")
+                # Larger weights would become infinite.
                 if not np.all(np.abs(values) <= np.finfo("float16").max):
                     continue
                 buffer = schema.BufferT()

@@ -127,7 +127,7 @@ def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
 
 
 def differing(layer: Any) -> list[str]:
-    """Returns which texts beyond ASCII get other ids in MediaPipe, in words."""
+    """Returns which texts beyond ASCII get other ids in MediaPipe, as text."""
     keeps, others = " and keeps accents", "capitals or accents"
     if getattr(layer, "strip_accents", None) is False:  # as MediaPipe does
         keeps, others = "", "capitals"
@@ -198,7 +198,7 @@ class TextTask:
         tokenize: From a text to all of its ids.
         limit: The most ids that the model takes of a text; None for all.
         notes: Which texts have other outputs in MediaPipe, and what long texts
-            cost, in words.
+            cost, as text.
     """
 
     name: str
@@ -419,14 +419,8 @@ def _as_bert(ids: np.ndarray) -> Arrays:
 _METADATA = "TFLITE_METADATA"
 _VOCABULARY, _LABELS = "vocab.txt", "labels.txt"
 _SCORES, _VECTOR = "probability", "embedding"
-_EPOCH = (
-    1980,
-    1,
-    1,
-    0,
-    0,
-    0,
-)  # a fixed date, so that the same export has the same bytes
+# A fixed date, so that the same export has the same bytes.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def require_schema() -> Any:

@@ -146,15 +146,15 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
             outputs = signature.call(
                 dict(zip(signature.specs, inputs, strict=True))
             )
+        # The converter takes output names from the last operators.
         return {
             name: tf.identity(value, name=name)
             for name, value in outputs.items()
         }
 
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
-    logger = logging.getLogger(
-        "tensorflow"
-    )  # its warnings of resources do not apply here
+    # TensorFlow warns of resources, which the converted graph does not have.
+    logger = logging.getLogger("tensorflow")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:

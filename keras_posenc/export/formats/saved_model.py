@@ -85,7 +85,7 @@ class SavedModel(Format):
 
     @property
     def _name(self) -> str:
-        """Returns the model's name on a server."""
+        """The model's name on a server."""
         assert self.path is not None
         return self.path.resolve().name
 

@@ -158,7 +158,7 @@ def _serving(
         lines.append(
             f"- Batching: `{BATCHING_FILE}`, read under `--enable_batching "
             "--enable_per_model_batching_parameters`. A request may have "
-            f"{batching['max_batch_size']:,} examples; the server answers "
+            f"{batching['max_batch_size']:,} examples; the server rejects "
             "larger ones with 400 (INVALID_ARGUMENT). To allow more, export "
             'with `batching={"max_batch_size": 256}`.'
         )

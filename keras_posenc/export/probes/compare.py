@@ -31,7 +31,7 @@ _LINEAR = (keras.layers.Dense, keras.layers.EinsumDense)
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """The kind of an output, and why, in words."""
+    """The kind of an output, and why, as text."""
 
     name: str
     why: str
@@ -484,6 +484,7 @@ def resolve_ties(
         found = retrace(inputs, got, tolerance)
     except Exception:  # of the model's code, which may not take such outputs
         return wanted, 0
+    # Ties are the other choices that the model now makes as well.
     ties = other & ~other_rows(found)
     if not np.any(ties):
         return wanted, 0

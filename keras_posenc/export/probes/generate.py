@@ -33,7 +33,7 @@ class Probe:
         is_required: Whether the model must accept the inputs.
         is_sample: Whether the inputs were given as a sample.
         text: The text that the inputs were made of, for a MediaPipe task.
-        extremes: The extreme numbers of each example, in words, if it has some;
+        extremes: The extreme numbers of each example, as text, if it has some;
             see `extreme_probes`.
         rounding: For extreme numbers, by the names of outputs, how far rounding
             may move them; infinite where it may choose otherwise.

@@ -144,7 +144,7 @@ class Reference:
     Attributes:
         signatures: The signatures that were run.
         probes: The batches of inputs, with the model's outputs.
-        skipped: Batches, in words, that the model itself rejects.
+        skipped: Batches, as text, that the model itself rejects.
         tolerance: The largest difference allowed.
         in_float32: Whether a model of mixed precision was run in float32.
         quantization: The exported model's mode of quantization, or None.
@@ -383,7 +383,7 @@ def _run(
             return False
         return True
 
-    error: ValueError | None = None
+    error: ValueError | None = None  # raised if the model rejects all probes
     taken = 0
     for probe in make_probes(
         signature, probes.given[signature.name], max_length, takes

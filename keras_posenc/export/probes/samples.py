@@ -12,7 +12,7 @@ Inputs = dict[str, np.ndarray]
 
 
 def describe(inputs: Inputs) -> str:
-    """Returns inputs in words."""
+    """Returns inputs as text."""
     return ", ".join(
         f"{name} of shape {value.shape}" for name, value in inputs.items()
     )

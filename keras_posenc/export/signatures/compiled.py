@@ -228,6 +228,7 @@ def _by_programs(signature: Signature, sizes: Sizes) -> Call:
                     if size is None:
                         widths[axis][1] = more[min(axis, 1)]
                 value = _padding_value(name, spec, pad_id)
+                # Padding loses static sizes, such as the channels.
                 padded[name] = tf.ensure_shape(
                     tf.pad(tensors[name], widths, constant_values=value),
                     spec.shape,

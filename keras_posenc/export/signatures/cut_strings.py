@@ -226,7 +226,7 @@ def steps(
 
     Args:
         outputs: Where to begin.
-        beyond_strings: Whether to go on before a tensor of strings.
+        beyond_strings: Whether to continue before a tensor of strings.
     """
     # Follow the history of the tensors: a layer shared by several models has
     # several outputs.

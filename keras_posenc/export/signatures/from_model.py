@@ -96,7 +96,7 @@ def _longest(
 ) -> tuple[tuple[int | None, ...], str]:
     """Returns a shape of any batch, and of any length if all layers allow it.
 
-    Also returns which layer does not, and the error that it raises, in words.
+    Also returns which layer does not, and the error that it raises, as text.
     """
     x = keras.Input((None,), dtype="int32")
     longer = np.zeros((1, (shape[-1] or 1) + 1), "int32")

@@ -93,7 +93,7 @@ def with_labels(
 
 
 def meaning_of(labels: Any, output: str) -> str | None:
-    """Returns what an output of labels means, in words, or None."""
+    """Returns what an output of labels means, as text, or None."""
     scores, _, kind = output.rpartition("_")
     if isinstance(labels, Mapping):
         labels = labels.get(scores)

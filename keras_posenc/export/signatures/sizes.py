@@ -27,7 +27,7 @@ def check_size(
     Args:
         signatures: The signatures of the file.
         format_name: Name of the format.
-        advice: What to do instead, in words.
+        advice: What to do instead, as text.
         share: Bytes of the file for each byte of weights, at least.
     """
     variables = {

@@ -58,7 +58,7 @@ def test_zsh_shows_what_commands_do(run):
     pytest.importorskip("shtab")
     result = run("completion", "zsh")
     assert result.out.startswith("#compdef keras-posenc\n")
-    assert "inspect:'show what an artifact is, and whether" in result.out
+    assert "inspect:'show what a file contains, and whether" in result.out
 
 
 def test_extra_that_it_needs(run, monkeypatch):

@@ -87,7 +87,7 @@ def test_a_saved_model_answers_as_its_model(run, generators, stdin):
     for each, wanted, scores in zip(
         found, expected["text"].numpy(), expected["score"], strict=True
     ):
-        answers = each["answers"]
+        answers = each["outputs"]
         wanted = [text.decode() for text in wanted]
         assert [answer["text"] for answer in answers] == wanted
         np.testing.assert_allclose(
@@ -115,7 +115,7 @@ def test_a_file_of_ids_takes_a_tokenizer_or_ids(run, generators):
     seed = ("--seed", 3)
     result = run("generate", model, *TEXTS, *seed, "--json")
     assert result.code == 0, result.err
-    answers = [each["answers"] for each in json.loads(result.out)]
+    answers = [each["outputs"] for each in json.loads(result.out)]
     texts = [answer["text"] for (answer,) in answers]
     assert len(set(texts)) == 3
     result = run("generate", file, *TEXTS, *seed, "--tokenizer", model)
@@ -178,7 +178,7 @@ def test_answers_that_were_cut_off_are_counted(run, generators):
     model = generators / "draws.keras"
     many = [*"abcdefgh", ""]
     result = run("generate", model, *many, "--seed", 1, "--json")
-    answers = [each["answers"] for each in json.loads(result.out)]
+    answers = [each["outputs"] for each in json.loads(result.out)]
     cut = sum(not answer["ended"] for (answer,) in answers)
     assert 0 < cut < len(many)
     note = f"{cut} of {len(many)} outputs were cut off at"

@@ -50,7 +50,7 @@ class TestImport:
         assert result.code == 0, result.err
         told = json.loads(result.out)
         assert told["path"] == str(out)
-        assert told["answers"] == "a vector of 16 for each token"
+        assert told["output"] == "a vector of 16 for each token"
         assert told["labels"] is None
         assert list(told["sha256"]) == ["model.safetensors"]
         model = keras.saving.load_model(out)

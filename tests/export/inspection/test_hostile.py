@@ -90,10 +90,10 @@ FOLDERS = {
     link_to_a_device: r"vocabulary\.txt' is a link",
     loop_of_folders: "again' is a link",
     empty: "is no readable SavedModel: ",
-    huge_and_sparse: "its reading needed more than 704 MiB of memory",
+    huge_and_sparse: "that reads it needed more than 704 MiB of memory",
     millions_of_messages: "is no readable SavedModel: ",
-    another_beside: r"it has a saved_model\.cpb beside",
-    lite_beside: r"it has a model\.tflite beside",
+    another_beside: r"it has a saved_model\.cpb, which",
+    lite_beside: r"it has a model\.tflite, which",
     too_many_files: "more than 10000 files",
     asset_outside: r"'\.\./\.\./\.\./\.\./etc/passwd' is not in the folder of",
     asset_of_the_root: "'/etc/passwd' is not in the folder of assets",
@@ -474,6 +474,6 @@ def test_crash_of_the_runtime_is_told_of_the_file(model, litert, tmp_path):
     path.write_bytes(pack(content))
     with pytest.raises(
         kp.ExportVerificationError,
-        match=f"The runtime was ended by SIGSEGV while it ran '{path}'",
+        match=f"The runtime was killed by SIGSEGV while it ran '{path}'",
     ):
         kp.verify(model, path, max_length=2)

@@ -236,8 +236,7 @@ def test_file_that_is_none(tmp_path, content):
     message = (
         f"'{path}' is neither a LiteRT nor an ONNX file, by its first bytes. "
         "An exported model is a .tflite or .onnx file, a SavedModel folder, or "
-        "the folder of its versions; export a .keras file "
-        "export"
+        "the folder of its versions; export a .keras file first"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         kp.inspect(path)
@@ -279,7 +278,7 @@ def test_truncated_litert_file(litert, tmp_path, part):
     with pytest.raises(
         ValueError,
         match="is no readable LiteRT file: "
-        r"(it is cut off, or damaged \(|file lacks|its reading )",
+        r"(it is cut off, or damaged \(|file lacks|the process that reads it )",
     ):
         kp.inspect(path)
 

@@ -248,13 +248,13 @@ def test_tokens_are_mediapipes_id_for_id(mediapipe, tmp_path):
             {},
             ["the cat", "\u4f60\u597d cat"],
             ["the c\u00e1t", "\u00c9t"],
-            "alone and keeps accents: a text with other capitals or accents",
+            "letters and keeps accents: a text with other capitals or accents",
         ),
         (
             {"strip_accents": False},
             ["the c\u00e1t"],
             ["\u00c9t"],
-            "alone: a text",
+            "ASCII letters: a text",
         ),
         (
             {"split_on_cjk": False},
@@ -325,9 +325,9 @@ def test_what_an_application_should_know_is_said(
     report = str(
         export(model, tmp_path / "m.tflite", signatures=signatures).report
     )
-    assert f"its scores {'go ' * (activation is None)}{scores}" in report
+    assert f"scores {'are ' * (activation is None)}{scores}" in report
     assert "any length" not in report
-    assert ("ids are cut" in report) == (cut is not None)
+    assert ("texts are cut to" in report) == (cut is not None)
     assert (cut or "") in report
 
 
@@ -510,7 +510,7 @@ def test_what_is_packed_and_verified(made):
         vocabulary = archive.read("vocab.txt").decode().splitlines()
         assert archive.read("labels.txt").decode() == "bad\nfair\ngood\n"
     assert vocabulary == model.layers[0].get_vocabulary()
-    assert "metadata, as MediaPipe's" in str(kp.inspect(path))
+    assert "with metadata for MediaPipe's tasks" in str(kp.inspect(path))
     report = kp.verify(model, path, max_length=32)
     assert report.passed
     assert "lowercases only ASCII letters" in str(report)

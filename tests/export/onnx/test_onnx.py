@@ -236,7 +236,7 @@ def test_output_of_another_kind(onnxruntime, tmp_path, dtype, kind):
     report = kp.verify(model, path, allow_different_graph=True, verbose=False)
     assert not report.passed
     assert {case.error for case in report.cases} == {
-        f"y is of {kind}, the model's of floats"
+        f"y has {kind}, and the model's has floats"
     }
 
 
@@ -428,7 +428,7 @@ def test_more_than_a_file_holds(onnxruntime, tmp_path, make, monkeypatch):
     from keras_posenc.export.formats import onnx_operators as writing
 
     monkeypatch.setattr(writing, "_MOST", 1000)
-    with pytest.raises(kp.ExportError, match=r"holds 1\.00 kB at most"):
+    with pytest.raises(kp.ExportError, match=r"hold 1\.00 kB at most"):
         kp.export_onnx(make.embedder(), tmp_path / "m.onnx", verify=False)
     assert not list(tmp_path.iterdir())
 

@@ -130,7 +130,7 @@ def test_what_was_proved_is_told(served, card):
     weights = kp.inspect(served.path).weight_bytes
     assert f"of which weights {units.size(weights)}" in card
     assert "Warm-up: 3 requests" in card
-    assert "A request may have 32 examples; the server answers" in card
+    assert "A request may have 32 examples; the server rejects" in card
     assert "FastWordpieceTokenizeWithOffsets" in card
     assert "In Python, `import tensorflow_text` before" in card
     assert f"TensorFlow {tf.__version__} and Keras {keras.__version__}" in card

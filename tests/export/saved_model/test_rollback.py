@@ -45,7 +45,7 @@ def test_card_that_somebody_edited_and_locked_goes_back(tmp_path, end):
     card.write_bytes(text)
     card.chmod(0o444)
     copy = rollback(tmp_path, 1, verify=False).path / "MODEL_CARD.md"
-    origin = b"\n**Version 1 once more.**\n"
+    origin = b"\n**A copy of version 1.**\n"
     assert copy.read_bytes() == text.replace(
         b"model" + end, b"model" + end + origin
     )

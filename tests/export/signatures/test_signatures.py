@@ -389,10 +389,11 @@ def text_and_number():
     ("make_model", "reason"),
     [
         (string_to_string, "an output is a string"),
-        (string_to_ids, "an output is the first numeric tensor"),
+        (string_to_ids, "an output is the first numeric tensor itself"),
         (
             tokens_in_a_nested_model,
-            "they become numbers inside model 'inner', which is a layer",
+            "they become numbers inside model 'inner', which is a layer of "
+            "'outer'",
         ),
         (ids_and_strings, "an output is a string"),
         (two_branches, None),

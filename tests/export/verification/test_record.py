@@ -81,7 +81,7 @@ def test_record_that_came_with_a_file_adds_nothing(numbers, exported, tmp_path):
         match=r"'other' of .* was not verified; verified: serving_default",
     ) as error:
         kp.Scorer(path, signature="other")
-    assert "all the signatures" in str(error.value)
+    assert "Verify all signatures" in str(error.value)
     report = kp.verify(numbers, path, signatures=both(numbers), verbose=False)
     assert report.unverified == []
     kp.Scorer(path, signature="other")

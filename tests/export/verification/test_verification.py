@@ -515,7 +515,9 @@ def test_outputs_of_another_name(litert, make):
     other = keras.Model(other.inputs, {"logits": other.outputs[0]})
     report = kp.verify(other, litert.path, max_length=1)
     assert not report.passed
-    assert report.worst.error == "its outputs are scores, the model's logits"
+    assert report.worst.error == (
+        "its outputs are scores, and the model's are logits"
+    )
 
 
 def test_outputs_of_another_shape(litert, make):
@@ -536,7 +538,9 @@ def test_inputs_of_another_name(litert, make):
     inputs = make.ids("tokens")
     vectors = layers.Embedding(50, 8)(inputs)
     other = keras.Model(inputs, {"scores": ops.mean(vectors, axis=1)})
-    message = "'serving_default' takes ids, and the model tokens"
+    message = (
+        "'serving_default' of the file takes ids, and the model takes tokens"
+    )
     with pytest.raises(ValueError, match=message):
         kp.verify(other, litert.path, max_length=1)
 
@@ -695,7 +699,7 @@ def play_worker(tmp_path, monkeypatch):
             "import os, pathlib\n"
             "pathlib.Path(folder, 'response.json').write_text('{}')\n"
             "os.abort()",
-            "The runtime was ended by SIGABRT",
+            "The runtime was killed by SIGABRT",
         ),
         (
             "pass",
@@ -917,7 +921,7 @@ def test_lengths_that_the_model_does_not_take_are_told(tmp_path, width):
         for batch in (1, 3)
         for length in (1, 2)
     ]
-    told = f"does not take it: {report.skipped[0]}; {report.skipped[1]}; "
+    told = f"itself rejects them: {report.skipped[0]}; {report.skipped[1]}; "
     assert told in report.details()
     assert report.to_dict()["skipped"] == report.skipped
 

@@ -821,7 +821,7 @@ def test_a_version_that_it_says_excuses_nothing(folder, signatures):
     )  # of both signatures, which share the layer
     assert re.search("computes (one|two) differently", line)
     assert "TensorFlow 2.99.0 as its writer, and this is" in line
-    with pytest.raises(kp.ExportVerificationError, match="export it anew"):
+    with pytest.raises(kp.ExportVerificationError, match="export it again"):
         report.require_success()
     report = verify(allow_different_graph=True)
     assert report.passed

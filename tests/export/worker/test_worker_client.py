@@ -47,11 +47,11 @@ def _path(tmp_path, monkeypatch):
             r"failed \(OSError: \[Errno 27\] File too large\)",
         ),
         ("import time; time.sleep(99)", "did not respond within 1 s"),
-        ("import ctypes; ctypes.string_at(0)", "was ended by SIGSEGV"),
-        ("import os; os.abort()", "was ended by SIGABRT"),
+        ("import ctypes; ctypes.string_at(0)", "was killed by SIGSEGV"),
+        ("import os; os.abort()", "was killed by SIGABRT"),
         (
             "import os; os._exit(3)",
-            r"failed \(exit status 3, without an answer\)",
+            r"failed \(exit status 3, without a response\)",
         ),
         ("import os; os._exit(0)", r"failed \(without a response\)"),
         # What is printed is no reason.
@@ -275,7 +275,7 @@ def test_copy_of_this_process(tmp_path):
     endings = {
         "fails": (60, "ZeroDivisionError"),
         "waits": (1, "did not respond within 1 s"),
-        "ends": (60, "was ended by SIGTERM"),
+        "ends": (60, "was killed by SIGTERM"),
     }
     for what, (timeout, message) in endings.items():
         with (
@@ -612,7 +612,7 @@ def test_copy_ends_with_the_process_that_it_is_of(served, tmp_path):
         "    os.kill(os.getppid(), signal.SIGKILL)\n"
         "    signal.pause()\n"
     )
-    with pytest.raises(WorkerError, match="was ended by SIGKILL"):
+    with pytest.raises(WorkerError, match="was killed by SIGKILL"):
         run()
     stat = Path("/proc", (tmp_path / "id").read_text(), "stat")
     deadline = time.monotonic() + 20
