@@ -20,7 +20,7 @@ copyright = author
 release = version = importlib.metadata.version("keras-posenc")
 # The name of the published folder, a tag or `latest`; empty for a local build.
 published = os.environ.get("DOCS_VERSION", "")
-# Where pages can be edited, such as https://github.com/OWNER/NAME; may be empty.
+# Where pages are edited, such as https://github.com/OWNER/NAME; or empty.
 repository = os.environ.get("DOCS_REPOSITORY", "")
 
 extensions = [
