@@ -53,9 +53,7 @@ LATEX = {
     ),
     "sqrt(dim)": r"\sqrt{\mathrm{dim}}",
     "1 / sqrt(dim)": r"1/\sqrt{\mathrm{dim}}",
-    "1 / sqrt(dim / num_heads)": (
-        r"1/\sqrt{\mathrm{dim}/\mathrm{num\_heads}}"
-    ),
+    "1 / sqrt(dim / num_heads)": r"1/\sqrt{\mathrm{dim}/\mathrm{num\_heads}}",
     "sqrt(d_model)": r"\sqrt{d_\mathrm{model}}",
     "x = norm(x + attention(x))": (
         r"x = \mathrm{norm}(x + \mathrm{attention}(x))"
