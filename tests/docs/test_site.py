@@ -142,7 +142,8 @@ def test_reference_has_formulas_and_sources():
     sources = re.findall(r'href="([^"#]*_modules/[^"#]+)', html)
     assert len(sources) > 10
     assert all((folder / source).resolve().is_file() for source in sources)
-    assert re.search('<link rel="icon" href="[^"]*favicon.svg"', html)
+    icon = re.search('<link rel="shortcut icon" href="([^"]*favicon.svg)', html)
+    assert (folder / icon[1]).resolve().is_file()
 
 
 def test_navigation_by_keyboard(at):
