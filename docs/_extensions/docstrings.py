@@ -63,11 +63,11 @@ def _sign(
     returns: str | None,
 ) -> tuple[str, str | None] | None:
     """What a layer takes, which Keras hides behind a `__new__` of its own."""
-    if signature == "(*args, **kwargs)" and what == "class":
+    if what == "class" and (signature or "").startswith("(*args"):
         own = inspect.signature(value.__init__)
         _, *parameters = own.parameters.values()  # but for `self`
         own = own.replace(parameters=parameters, return_annotation=own.empty)
-        return stringify_signature(own), returns
+        return stringify_signature(own, unqualified_typehints=True), returns
     return None
 
 

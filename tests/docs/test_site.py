@@ -132,11 +132,12 @@ def test_menu_of_a_korean_page_is_korean(page):
     assert all(re.search("[가-힣]", entry) for entry in entries), entries
 
 
-def test_reference_has_formulas_and_sources():
+def test_reference_has_arguments_formulas_and_sources():
     folder = SITE / "docs" / "reference"
     if not folder.is_dir():
         pytest.skip("build/site is missing: make docs")
     html = (folder / "positional.html").read_text(encoding="utf-8")
+    assert "(*args" not in re.sub("<[^>]*>", "", html)
     assert html.count("<math") > 10
     assert "max_wavelength **" not in html
     sources = re.findall(r'href="([^"#]*_modules/[^"#]+)', html)
