@@ -64,6 +64,10 @@ async function visit(width) {
         broken: [...document.images].filter((image) => !image.naturalWidth).map((image) => image.src),
         unnamed: [...document.images].filter((image) => !image.alt).map((image) => image.src),
         tooWide: document.documentElement.scrollWidth - innerWidth,
+        // Commands and tables of which a part is out of sight.
+        cut: [...main.querySelectorAll(":is(.highlight-default, .highlight-sh, .highlight-console) pre, .table-wrapper")]
+          .filter((place) => place.scrollWidth > place.clientWidth + 1)
+          .map((place) => place.innerText.slice(0, 60)),
         title: document.title,
         words: main.innerText.split(/\s+/).length,
       };
