@@ -38,6 +38,7 @@ extensions = [
 root_doc = "docs/index"
 include_patterns = [
     "*.md",
+    "benchmarks/NOTES.md",
     "benchmarks/RESULTS.md",
     "docs/**",
     "examples/README.md",

@@ -158,7 +158,7 @@ def test_navigation_by_keyboard(at):
     else:
         assert any("sidebar-toggle" in place for place in places)
         assert at["used"]["opened"]
-    assert at["used"]["title"].startswith("Choosing a position")
+    assert at["used"]["title"].startswith("Which position?")
 
 
 def test_search_finds_a_name(shown):
