@@ -21,7 +21,7 @@ release = version = importlib.metadata.version("keras-posenc")
 # The name of the published folder, a tag or `latest`; empty for a local build.
 published = os.environ.get("DOCS_VERSION", "")
 # Where pages are edited, such as https://github.com/OWNER/NAME; or empty.
-repository = os.environ.get("DOCS_REPOSITORY", "")
+repository = os.environ.get("REPOSITORY", "")
 
 extensions = [
     "myst_nb",
@@ -33,6 +33,7 @@ extensions = [
     "errors",
     "languages",
     "mathml",
+    "notebooks",
     "pictures",
 ]
 root_doc = "docs/index"
