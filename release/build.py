@@ -39,7 +39,10 @@ def fill_in(folder, repository):
     (version,) = re.findall(r'__version__ = "(.+)"', source)
     readme = (folder / "README.md").read_text("utf-8")
     for old, new in (
-        (r"pip install \. +# in a checkout, with", "pip install keras-posenc   #"),
+        (
+            r"pip install \. +# in a checkout, with",
+            "pip install keras-posenc   #",
+        ),
         (r"pip install '\.\[", "pip install 'keras-posenc["),
         (r"\]\((?![a-z]+:)", f"]({repository}/blob/v{version}/"),
     ):

@@ -41,7 +41,8 @@ def test_lines_of_the_report_are_printed():
     printed = "\n".join(strings())
     for line in lines:
         # Names, numbers and the kind of a number are the page's examples.
-        parts = re.split(r"serving_default|\w*ids|\d+|\btext\b|the samples", line)
+        names = r"serving_default|\w*ids|\d+|\btext\b|the samples"
+        parts = re.split(names, line)
         longest = max(parts, key=len).removesuffix("...").strip(" :,")
         assert longest in printed, line
 

@@ -73,8 +73,8 @@ def test_a_release_leads_to_its_repository(tmp_path):
     assert all(link.startswith("https://") for link in links)
     assert "\npip install keras-posenc   # Python 3.11" in readme
     assert "pip install 'keras-posenc[checkpoints," in readme
-    project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
-    assert project["urls"]["Repository"] == "https://example.org/a"
+    settings = tomllib.loads((tmp_path / "pyproject.toml").read_text())
+    assert settings["project"]["urls"]["Repository"] == "https://example.org/a"
     citation = yaml.safe_load((tmp_path / "CITATION.cff").read_text())
     assert citation["repository-code"] == "https://example.org/a"
 
