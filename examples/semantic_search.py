@@ -170,7 +170,7 @@ def deliver(
         answers["MediaPipe"] = ask_mediapipe(file.path, options.query)
     else:
         print(
-            "Not asked: MediaPipe, which lowers letters of ASCII alone and "
+            "Not run: MediaPipe, which lowercases only ASCII letters and "
             "folds no accents. The page folds a query first"
         )
     if importlib.util.find_spec("kserve") is None:

@@ -361,7 +361,7 @@ def deliver(
             f"{report.size_bytes / 1e6:.2f}",
             f"{report.load_seconds:.2f}",
             f"{report.cases[0].milliseconds:.2f}",
-            f"{report.worst_difference:.1e}",
+            f"{report.largest_difference:.1e}",
             str(len(report.cases)),
         )
         paths.append(artifact.path)

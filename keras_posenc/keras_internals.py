@@ -28,12 +28,12 @@ def carry_mask(tensor: Any, mask: Any) -> None:
     tensor._keras_mask = mask
 
 
-def layer_behind(tensor: Any) -> Any:
+def layer_of(tensor: Any) -> Any:
     """Returns the layer, or other operation, that made a symbolic tensor."""
     return tensor._keras_history.operation
 
 
-def tensors_behind(tensor: Any) -> list[Any]:
+def sources_of(tensor: Any) -> list[Any]:
     """Returns the symbolic tensors that this operation made it from."""
     history = tensor._keras_history
     node = history.operation._inbound_nodes[history.node_index]

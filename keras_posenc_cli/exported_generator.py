@@ -212,7 +212,7 @@ class ExportedGenerator:
 
 
 def read_generator(
-    artifact: str | Path,
+    exported: str | Path,
     *,
     signature: str | None = None,
     allow_operators: Sequence[str] = (),
@@ -220,7 +220,7 @@ def read_generator(
     """Inspects an exported file, and finds the signature that generates.
 
     Args:
-        artifact: A `.tflite` or `.onnx` file, a SavedModel's folder, or the
+        exported: A `.tflite` or `.onnx` file, a SavedModel's folder, or the
             folder of its versions.
         signature: Name of a signature; by default `serving_default`, or the
             only one.
@@ -230,7 +230,7 @@ def read_generator(
         ValueError: There is no such signature, or it does not generate.
         ExportVerificationError: It cannot be read, or does more than compute.
     """
-    inspection = inspect_safe(Path(artifact), allow_operators)
+    inspection = inspect_safe(Path(exported), allow_operators)
     known = inspection.signatures
     if signature is None:
         signature = next(iter(known)) if len(known) == 1 else DEFAULT

@@ -16,9 +16,9 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "MODEL.keras",
         "help": "file of model.save(), or a Hugging Face checkpoint",
     },
-    "artifact": {
+    "exported": {
         "type": arguments.path,
-        "metavar": "ARTIFACT",
+        "metavar": "EXPORTED_MODEL",
         "help": "SavedModel folder, folder of its versions, .tflite or .onnx "
         "file",
     },
@@ -37,8 +37,8 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--agreement": {
         "type": arguments.share,
         "metavar": "X",
-        "help": "least share of clearly decided rows that keep their largest "
-        "score in a quantized file (default: 0.99)",
+        "help": "least share of decided examples whose largest score is "
+        "the model's, in a quantized file (default: 0.99)",
     },
     "--import": {
         "dest": "imports",
@@ -92,8 +92,8 @@ _VERIFICATION: dict[str, dict[str, Any]] = {
     "--tolerance": {
         "type": arguments.tolerance,
         "metavar": "X",
-        "help": "largest difference that passes (default: 1e-5, and for a "
-        "quantized file what its rounding does to the model)",
+        "help": "largest difference allowed (default: 1e-5; for a quantized "
+        "file, measured on the model)",
     },
 }
 

@@ -12,14 +12,16 @@ import sys
 from keras_posenc_worker import process
 
 module, *server = sys.argv[1:]
-if module != "keras_posenc_worker.read_keras":  # which loads Keras models
+if (
+    module != "keras_posenc_worker.read_keras"
+):  # the only one that loads Keras models
     process.forbid("keras", "tf_keras")
-process.limit({})  # no core, whatever ends it
-if sys.platform != "win32":  # what its starter's thread has blocked
+process.limit({})  # no core dump after a crash
+if sys.platform != "win32":  # inherited from the starting thread
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 if server:
     prepare, number = server
-    # A low number, whatever it was there: `select` knows those only.
+    # `dup` gives a low number: `select` fails for high ones.
     control = socket.socket(fileno=os.dup(int(number)))
     os.close(int(number))
     process.serve(module, json.loads(prepare), control)

@@ -10,19 +10,20 @@ from typing import Any
 def main(
     path: str, signature: str, threads: int, lengths: list[int], repeats: int
 ) -> dict[str, Any]:
-    """Loads the file once, and runs it at each length.
+    """Loads the file once, and times it at each length.
 
     Args:
         path: The file.
         signature: Name of a signature.
-        threads: How many threads the runtime may use.
+        threads: Number of threads that the runtime may use.
         lengths: Sizes of the dynamic dimensions; a dynamic batch is 1.
-        repeats: How often each is timed, after three runs to warm up.
+        repeats: Number of timed runs of each length, after three runs to warm
+            up.
 
     Returns:
-        `load_seconds`; `peak_bytes`, what the process came to need; and `runs`,
-        for each length the `shapes` of the inputs, and the `median` and `p95`
-        in milliseconds. Or `error`, what the runtime raised.
+        `load_seconds`; `peak_bytes`, the most memory of the process; and
+        `runs`, for each length the `shapes` of the inputs, and the `median` and
+        `p95` in milliseconds. Or `error`, what the runtime raised.
     """
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
@@ -41,7 +42,7 @@ def main(
                 int(size) if size > 0 else (1 if axis == 0 else length)
                 for axis, size in enumerate(details["shape_signature"])
             ]
-            # An id or a mask that every model takes; else any numbers.
+            # 1 is an id or a mask value that every model takes.
             inputs[name] = (
                 rng.standard_normal(sizes)
                 if np.issubdtype(details["dtype"], np.floating)
@@ -58,7 +59,7 @@ def main(
         for index in range(repeats + 2):
             began = time.perf_counter()
             runner(**inputs)
-            if index >= 2:  # the first runs warm up
+            if index >= 2:  # the runs before warm up
                 seconds.append(time.perf_counter() - began)
         ordered = sorted(seconds)
         runs.append(
@@ -76,9 +77,8 @@ def main(
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has had so far."""
     status = Path("/proc/self/status")
-    if status.exists():  # Linux; getrusage there tells the parent's, too
+    if status.exists():  # Linux, where getrusage includes the parent's peak
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
         return int(found[1]) * 1024 if found else 0
     try:

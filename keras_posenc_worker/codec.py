@@ -1,7 +1,7 @@
-"""Messages to a worker and back that hold arrays, as two files in a folder.
+"""Messages to and from a worker that hold arrays, as two files in a folder.
 
-The JSON file has the message. Its arrays of numbers are in the npz file, and
-those of texts, which may be any bytes, in the JSON as base64: npz files cannot
+The JSON file has the message. Its arrays of numbers are in the npz file. Arrays
+of texts, which may be any bytes, are in the JSON as base64: npz files cannot
 hold them without pickling.
 """
 
@@ -10,16 +10,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-# Keys of what is in an array's place. Other keys are written with one more
-# "\0" in front if they begin with one: a file may call an output as it likes.
+# Keys that mark an array. Other keys that begin with "\0" get one more "\0" in
+# front: outputs of a file may have any name.
 _NUMBERS, _TEXTS = "\0numbers", "\0texts"
 
 
 def write(folder: Path, name: str, message: Any) -> None:
-    """Writes a message; a reader who finds its JSON file finds its arrays, too.
+    """Writes a message; once its JSON file exists, so do its arrays.
 
     Args:
-        folder: Where to.
+        folder: The folder.
         name: "request" or "response".
         message: Whatever JSON can hold, and arrays of numbers or, with dtype
             object, of texts.
@@ -36,7 +36,7 @@ def write(folder: Path, name: str, message: Any) -> None:
             ]
             return {_TEXTS: texts, "shape": value.shape}
         reference = str(len(arrays))
-        # npz files do not know bfloat16.
+        # npz files cannot hold bfloat16.
         is_bfloat16 = value.dtype.name == "bfloat16"
         arrays[reference] = value.astype("float32") if is_bfloat16 else value
         return {_NUMBERS: reference}
@@ -47,7 +47,7 @@ def write(folder: Path, name: str, message: Any) -> None:
 
 
 def read(folder: Path, name: str) -> Any:
-    """Reads a message, with its arrays; texts are bytes there."""
+    """Reads a message with its arrays; texts are bytes."""
     import numpy as np
 
     def decode(value: dict[str, Any]) -> Any:
@@ -78,5 +78,5 @@ def _escaped(value: Any) -> Any:
 
 
 def to_bytes(text: Any) -> bytes:
-    """Encodes a text; TensorFlow has bytes already, and ONNX Runtime str."""
+    """Encodes a text; TensorFlow returns bytes already, ONNX Runtime str."""
     return text if isinstance(text, bytes) else str(text).encode()

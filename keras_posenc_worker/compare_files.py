@@ -1,7 +1,6 @@
-"""Compares a LiteRT or an ONNX file with the one that its model becomes.
+"""Compares a LiteRT or ONNX file with a new conversion of its model.
 
-Self-contained, in a process of its own: the file may come from anywhere. It is
-parsed here, and not run.
+The file may come from anyone: it is parsed in a worker, and not run.
 """
 
 import itertools
@@ -24,24 +23,24 @@ PREFIX = "weights/"  # of the model's weights, in a file of arrays
 
 
 def main(
-    reference: str, artifact: str, weights: str, options: dict[str, Any]
+    reference: str, exported: str, weights: str, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns in what an artifact differs from a reference.
+    """Returns how an exported file differs from a reference.
 
-    That is what `compare` returns, and `writer`: who wrote it, as it says, if
-    that is another.
+    The result is that of `compare`, and `writer`: the name of another writer,
+    if the file says one.
 
     Args:
-        reference: The path of the file that the model becomes here.
-        artifact: The path of the file to judge.
+        reference: The path of the new conversion.
+        exported: The path of the file to compare.
         weights: The path of an npz file of the model's weights, by their names
             after `PREFIX`.
-        options: `kind`, "litert" or "onnx", and for LiteRT of the
-            arguments of `read_litert`.
+        options: `kind`, "litert" or "onnx", and for LiteRT the arguments of
+            `read_litert`.
     """
     import numpy as np
 
-    paths = reference, artifact
+    paths = reference, exported
     given = dict(options)
     writer = ""
     if given.pop("kind") == "onnx":
@@ -64,20 +63,20 @@ def main(
 def compare(
     one: Fingerprint, other: Fingerprint, weights: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns in what an artifact differs from a reference.
+    """Returns how an exported file differs from a reference.
 
     Args:
         one: The reference.
-        other: The artifact.
+        other: The exported file.
         weights: The model's weights, by their names.
 
     Returns:
-        `graph`: another structure, in words, or None. Of one nothing is
-        compared but the weights. `weights`: the names of those that are not in
-        it as the reference has them. `constants`: other numbers and settings
-        that differ, in words. `unsure`: those that may for a good reason.
-        `folded`: with another structure, the names of weights that the
-        reference does not have as they are, and that so nobody looked for.
+        `graph`: how the structure differs, in words, or None. If it differs,
+        only the weights are compared. `weights`: the names of weights that the
+        file does not have as the reference does. `constants`: other numbers and
+        settings that differ, in words. `unsure`: those that may differ for a
+        good reason. `folded`: if the structure differs, the names of weights
+        that the reference does not have unchanged, and that are not looked for.
     """
     found: dict[str, set[str]] = {
         key: set() for key in ("weights", "constants", "unsure", "folded")
@@ -98,7 +97,7 @@ def compare(
 
 
 def _difference(one: Fingerprint, other: Fingerprint) -> str | None:
-    """Returns the first difference in what two files consist of, in words."""
+    """Returns the first difference in structure of two files, in words."""
     for wanted, found in itertools.zip_longest(
         one.tokens, other.tokens, fillvalue=("the end", "")
     ):
@@ -146,7 +145,7 @@ def _compare(
 def _sources(
     constant: Constant, weights: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Yields the weights that a constant is, and how they lie in it."""
+    """Yields the weights that a constant is, in its layout."""
     if constant.name in weights:
         yield constant.name, weights[constant.name]
         return
@@ -158,22 +157,22 @@ def _sources(
 
 
 def _has(found: Fingerprint, value: Any) -> bool:
-    """Returns whether a file's outputs come from a weight."""
+    """Returns whether a file's outputs depend on a weight."""
     return any(
         _is_of(laid, constant)
         for laid in _layouts(value)
         for _, constant in found.numbers
         if isinstance(constant, Constant)
-        # A bias of integers has the step of sums, which nothing here tells.
+        # An integer bias has the scale of its sums, which is unknown here.
         and not (_is_rounded(constant) and constant.array.dtype == "int32")
     )
 
 
 def describe_difference(place: str, one: Any, other: Any) -> str:
-    """Returns in what an array is not the one wanted.
+    """Returns how an array differs from the one wanted.
 
     Args:
-        place: What to call it.
+        place: The array's name in words.
         one: The array that is wanted.
         other: The array that is found, with other bytes.
     """
@@ -217,7 +216,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def _is_rounding(one: Any, other: Any) -> bool:
-    """Returns whether another processor's rounding may be all that differs."""
+    """Returns whether another processor's rounding may be the difference."""
     import numpy as np
 
     kinds = [(each.dtype, each.shape) for each in (one, other)]
@@ -285,9 +284,9 @@ def _by_channel(constant: Constant, values: list[Any]) -> Any:
 def _is_rounding_of(value: Any, constant: Constant) -> bool:
     """Returns whether integers are a weight, quantized by a correct scale.
 
-    A scale is right that the largest number of its channel, or of all, comes
-    from. Where it was measured, on some rows of a table or on what comes in,
-    it may be less, and what is beyond is cut off.
+    A correct scale follows from the largest number of its channel, or of all. A
+    calibrated scale, measured on some rows of a table or on inputs, may be
+    smaller; larger numbers are clipped then.
     """
     import numpy as np
 

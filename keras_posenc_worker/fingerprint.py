@@ -1,10 +1,10 @@
-"""What an exported file computes, as tokens by which two can be compared.
+"""The computation of an exported file, as tokens by which two can be compared.
 
 `litert_graph.py` and `onnx_graph.py` read a file of their format as nodes. Here
-they are visited from the outputs to the inputs, and the third of a kind that is
-visited is called "MUL 3", say. So names, and the order in
-which a file stores operators, do not matter, nor does what no output needs; but
-an operator that is used twice differs from two, which may draw random numbers.
+they are visited from the outputs to the inputs, and the third one of a kind is
+called "MUL 3", say. So names and the stored order of operators do not matter.
+But one operator that is used twice differs from two operators, which may draw
+random numbers.
 """
 
 import collections
@@ -19,7 +19,7 @@ class Node:
     Attributes:
         kind: What it does, or is.
         facts: What must be equal, by words for it: types, shapes, counts.
-        settings: What is compared as numbers are: attributes, scales.
+        settings: Values compared as numbers are: attributes, scales.
         parts: What it reads, calls or consists of, by its place.
     """
 
@@ -31,16 +31,18 @@ class Node:
 
 @dataclasses.dataclass(eq=False)
 class Constant:
-    """Numbers or texts of a file, which may have them once or several times.
+    """Numbers or texts of a file, stored once or several times.
 
     Attributes:
-        array: As they are stored.
-        name: What the file calls them.
-        facts: What must be equal, as of a node.
-        scale: Of integers that are rounded real numbers, one or one a channel.
-        zero: The integers that mean 0, as many.
+        array: The values as they are stored.
+        name: Their name in the file.
+        facts: What must be equal, as in a node.
+        scale: Of integers that are rounded real numbers, one scale or one for
+            each channel.
+        zero: The integers that mean 0, as many as scales.
         axis: The axis of the channels.
-        is_measured: Whether scales were measured on inputs that are not known.
+        is_measured: Whether scales were calibrated on inputs that are not
+            known.
     """
 
     array: Any
@@ -63,10 +65,10 @@ Part = Node | Constant | Tensor | None
 
 
 class Fingerprint(NamedTuple):
-    """What a file computes.
+    """The computation of a file.
 
     Attributes:
-        tokens: Its structure: pairs of what is told and of what it is.
+        tokens: Its structure: pairs of a property and its value.
         numbers: The constants and settings of this structure, by their places,
             in an order that follows from it.
     """
@@ -76,7 +78,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(file: Node) -> Fingerprint:
-    """Returns what a file computes, without the names that it has for it."""
+    """Returns what a file computes, without the names in it."""
     tokens: list[tuple[str, Any]] = []
     numbers: list[tuple[str, Any]] = []
     names: dict[Node, str] = {}
@@ -96,13 +98,15 @@ def fingerprint(file: Node) -> Fingerprint:
             tokens.append((place, value))
             if not is_new:
                 continue
-            told = {
+            properties = {
                 "kind": source.kind,
                 **source.facts,
                 "list of settings": sorted(source.settings),
                 "list of parts": [*source.parts],
             }
-            tokens += ((f"{what} of {name}", x) for what, x in told.items())
+            tokens += (
+                (f"{what} of {name}", x) for what, x in properties.items()
+            )
             settings = sorted(source.settings.items())
             numbers += ((f"{what} of {name}", x) for what, x in settings)
             parts = [

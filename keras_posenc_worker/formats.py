@@ -1,4 +1,4 @@
-"""The schemas of file formats, without the runtimes around them."""
+"""Schemas of file formats, loaded without their runtimes."""
 
 import functools
 import sys
@@ -12,12 +12,12 @@ from typing import Any
 def read_or_error(
     read: Callable[[Path], dict[str, Any]], path: str
 ) -> dict[str, Any]:
-    """Returns what a file holds, or `error` with the reason."""
+    """Returns the contents of a file, or `error` with the reason."""
     try:
         return read(Path(path))
     except MemoryError:
         raise
-    except Exception as error:  # a broken file breaks anywhere
+    except Exception as error:  # a damaged file may raise any error
         reason = f"{error}"
         if not (type(error) is ValueError or isinstance(error, OSError)):
             name = type(error).__name__
@@ -27,18 +27,18 @@ def read_or_error(
 
 @functools.cache
 def litert_schema() -> Any:
-    """The format of LiteRT files."""
+    """Returns the schema of LiteRT files."""
     return load_file("ai_edge_litert", "schema_py_generated.py")
 
 
 def unpack(content: Any) -> Any:
-    """A LiteRT file's bytes as an object that can be changed."""
+    """Returns a LiteRT file's bytes as an object that can be changed."""
     schema = litert_schema()
     return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
 
 
 def pack(model: Any) -> bytes:
-    """The bytes of what `unpack` gave."""
+    """Returns the bytes of an unpacked file."""
     import flatbuffers
 
     builder = flatbuffers.Builder(1024)
@@ -47,7 +47,7 @@ def pack(model: Any) -> bytes:
 
 
 def load_file(package: str, file: str) -> Any:
-    """One file of a package as a module, without the package around it."""
+    """Imports one file of a package without the package."""
     spec = util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(f"{package} is not installed")
@@ -64,7 +64,7 @@ def load_file(package: str, file: str) -> Any:
 
 
 def without_its_init(package: str) -> None:
-    """Lets modules be imported without what their package loads first."""
+    """Lets modules be imported without their package's `__init__`."""
     if package in sys.modules:
         return
     spec = util.find_spec(package)
@@ -76,7 +76,7 @@ def without_its_init(package: str) -> None:
 
 
 def by_value(names: type) -> dict[int, str]:
-    """The names of a flatbuffer's enumeration, by their numbers."""
+    """Returns the names of a flatbuffer's enumeration, by their numbers."""
     return {
         value: name
         for name, value in vars(names).items()

@@ -1,13 +1,13 @@
 """Runs each LiteRT test case twice in fresh interpreters, as applications do.
 
-XNNPACK's delegate (ai-edge-litert 2.3.0) may give other numbers from the second
-run of a shape on, where sizes are known only during the run: it moves memory
-that its parts share, and those that have run keep pointers to the old place.
-Of a Transformer with grouped heads, converted by `tf.lite.TFLiteConverter`, a
+XNNPACK's delegate (ai-edge-litert 2.3.0) may give wrong numbers from the second
+run of a shape on, if sizes are known only during the run: it moves memory that
+its parts share, and parts that have run keep pointers to the old address. With
+a Transformer with grouped heads, converted by `tf.lite.TFLiteConverter`, a
 fifth of all runs was wrong. Our files leave fewer sizes to the run
 (`litert_convert.py`), but not none: `PositionalEncoding` slices by a length.
-None was seen to be wrong. An interpreter that runs all cases allocates again
-for each shape, and so hides it.
+None was seen to be wrong. One interpreter that runs all cases allocates again
+for each shape, and so hides the fault.
 """
 
 import time
@@ -16,16 +16,16 @@ from typing import Any
 
 from keras_posenc_worker.runtimes import Runner
 
-# What is wrong in every second interpreter escapes so many once in 1000 times.
+# A fault in every second interpreter is missed by 10 of them once in 1,000.
 _INTERPRETERS = 10
 _QUICK = 1.0  # milliseconds of a run
 _SECONDS = 0.04
-_ROUNDING = {"float16": 2**-9, "bfloat16": 2**-6}  # of others 1e-4
+_ROUNDING = {"float16": 2**-9, "bfloat16": 2**-6}  # 1e-4 for other dtypes
 
 _DIFFERS = (
-    "a fresh interpreter's {ordinal} output has other numbers in {name}. "
-    "LiteRT's XNNPACK delegate may give them where sizes are known in the run "
-    "alone: export the file again, or with sizes that are fixed, as in "
+    "the {ordinal} run of a fresh interpreter gives other numbers in {name}. "
+    "LiteRT's XNNPACK delegate may do so if sizes are known only during the "
+    "run: export the file again, or with fixed sizes, as in "
     "`signatures={{'{signature}': (model, {shapes})}}` "
     "(--signature {signature}={options})"
 )
@@ -37,14 +37,14 @@ def run_fresh(
     found: list[dict[str, Any]],
     load_seconds: float,
 ) -> None:
-    """Runs quick cases in fresh interpreters, and adds what differs.
+    """Runs quick cases in fresh interpreters, and adds errors for differences.
 
     Args:
         load: Returns the runners of a fresh interpreter.
         cases: Their signatures and inputs.
         found: For each case its `outputs` by one interpreter and its
             `milliseconds`, or its `error`, which is added here.
-        load_seconds: What `load` takes.
+        load_seconds: Time that `load` takes.
     """
     took = {
         index: case["milliseconds"]
@@ -54,13 +54,13 @@ def run_fresh(
     fastest = min(took.values(), default=0.0)
     most = max(_SECONDS, _INTERPRETERS * (load_seconds + 2e-3 * fastest))
     began = time.perf_counter()
-    # Those of few numbers show less.
+    # Long runs first: cases of few numbers reveal less.
     for index in sorted(took, key=took.__getitem__, reverse=True):
         if took[index] > max(_QUICK, 2 * fastest):
             continue
         signature, inputs = cases[index]
         known = found[index]["outputs"]
-        kept = []  # so that each finds other memory
+        kept = []  # keeps interpreters, so that each gets different memory
         try:
             for _ in range(_INTERPRETERS):
                 if time.perf_counter() - began > most:
@@ -83,7 +83,7 @@ def run_fresh(
 def _differs(
     ordinal: str, name: str, signature: str, inputs: dict[str, Any]
 ) -> str:
-    """What differs, and the signature to give, of the shapes that were run."""
+    """Returns what differs, and the signature with fixed shapes to suggest."""
     options = [
         f"{key}:{'x'.join(map(str, value.shape))}"
         for key, value in inputs.items()
@@ -98,7 +98,6 @@ def _differs(
 
 
 def _is_near(value: Any, known: Any) -> bool:
-    """Whether two outputs differ by rounding at most."""
     import numpy as np
 
     if value.shape != known.shape:

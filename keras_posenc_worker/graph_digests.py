@@ -64,14 +64,14 @@ class Computation:
     """What a function computes.
 
     Attributes:
-        results: A digest of each result: of all operators that it comes from,
-            and of how they are connected.
-        effects: Digests of what the function does besides, such as assigning a
-            variable, and of what that waits for.
+        results: A digest of each result: of all operators before it, and their
+            connections.
+        effects: Digests of side effects, such as assigning a variable, and of
+            what they wait for.
         constants: The constants in it, and the numbers and texts among its
             attributes, in words.
-        options: Settings with which it calls functions, such as those of
-            another optimizer, in words.
+        options: Settings of its function calls, such as those of another
+            optimizer, in words.
     """
 
     results: list[str] = dataclasses.field(default_factory=list)
@@ -80,7 +80,7 @@ class Computation:
     options: set[str] = dataclasses.field(default_factory=set)
 
     def add(self, inner: "Computation") -> None:
-        """Takes over all but the results of a function that is called."""
+        """Adds all but the results of a function that is called."""
         self.effects += inner.effects
         self.constants |= inner.constants
         self.options |= inner.options
@@ -127,13 +127,13 @@ class GraphDigests:
         before: frozenset[str],
         is_held: bool,
     ) -> Computation:
-        """As `of`, within another function.
+        """Returns what a function computes within another one; see `of`.
 
         Args:
             name: The function.
             arguments: Digests of its arguments.
-            before: Those of what has happened before it begins.
-            is_held: Whether it runs to its end, whatever is needed of it.
+            before: Digests of the effects before it.
+            is_held: Whether it runs to its end, also if no result is needed.
         """
         if self._has(name)[1]:  # other numbers each time
             return self._body(name, arguments, before, is_held)
@@ -143,7 +143,7 @@ class GraphDigests:
         return self._known[key]
 
     def _has(self, name: str) -> tuple[bool, bool]:
-        """Whether a function changes a state, and whether it draws numbers."""
+        """Returns whether a function changes a state, and whether it draws."""
         if name not in self._library:
             return True, True
         if name not in self._traits:
@@ -251,13 +251,13 @@ class GraphDigests:
         operator: str,
         found: Computation,
     ) -> list[str]:
-        """Digests of attributes that are not what they usually are.
+        """Returns digests of attributes that differ from their defaults.
 
         Args:
-            attributes: Of a node, or of a function.
-            usual: The operator's own defaults.
-            operator: The node's; "" of a function.
-            found: Takes what is constant among them, and in functions.
+            attributes: Those of a node, or of a function.
+            usual: The operator's defaults.
+            operator: The node's operator; "" for a function.
+            found: Receives constants among them, and in functions.
         """
         import tensorflow as tf
 
@@ -287,7 +287,7 @@ class GraphDigests:
         return digests
 
     def _function(self, called: Any, found: Computation) -> str:
-        """The digest of a function that a node is given as an attribute."""
+        """Returns the digest of a function that is an attribute of a node."""
         if called.name not in self._library:
             return hash_of(called.name)
         count = len(self._library[called.name].signature.input_arg)
@@ -304,7 +304,7 @@ class GraphDigests:
 
 @functools.cache
 def _definition(operator: str) -> tuple[dict[str, Any], bool]:
-    """An operator's default attributes, and whether it has side effects."""
+    """Returns an operator's default attributes; whether it has side effects."""
     from tensorflow.python.framework import op_def_registry
 
     definition = op_def_registry.get(operator)
@@ -319,13 +319,13 @@ def _definition(operator: str) -> tuple[dict[str, Any], bool]:
 
 
 def _held(function: Any, nodes: Mapping[str, Any]) -> set[str]:
-    """The nodes that a function waits for before it ends."""
+    """Returns the nodes that a function waits for before it ends."""
     ends = [*function.control_ret.values(), *function.ret.values()]
     return {node.name for node in reachable(nodes, ends)}
 
 
 def _options(call: Any) -> set[str]:
-    """What a node that calls a function says besides, in words."""
+    """Returns the further settings of a function call, in words."""
     found = {
         f"{key} {value}"
         for key, value in call.attr.items()
@@ -338,11 +338,11 @@ def _options(call: Any) -> set[str]:
 
 
 def call_options(config: bytes) -> set[str]:
-    """Returns what of a `ConfigProto` may change what is computed, in words."""
+    """Returns settings of a `ConfigProto` that may change outputs, in words."""
     from tensorflow.core.protobuf import config_pb2
 
     options = config_pb2.ConfigProto.FromString(config).graph_options
-    if not options.rewrite_options.ByteSize():  # as where nobody set any
+    if not options.rewrite_options.ByteSize():  # as if none was set
         options.ClearField("rewrite_options")
     return {" ".join(str(options).split())} if options.ByteSize() else set()
 

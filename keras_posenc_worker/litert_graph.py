@@ -1,4 +1,4 @@
-"""Reads what a LiteRT file computes."""
+"""Reads the computation of a LiteRT file."""
 
 import contextlib
 import mmap
@@ -9,11 +9,11 @@ from typing import Any
 from keras_posenc_worker.fingerprint import Constant, Node, Part, Tensor
 from keras_posenc_worker.formats import by_value, litert_schema, unpack
 
-# Metadata by which no runtime goes: versions, and MediaPipe's, which is read
-# apart. Others may allow half precision, or another order of operators.
+# Metadata that no runtime uses: versions, and MediaPipe's, which is read
+# separately. Other metadata may allow half precision or reordered operators.
 _NOTES = ("min_runtime_version", "CONVERSION_METADATA", "TFLITE_METADATA")
-# What of a tensor and of an operator is a name or a note, or is read by itself.
-# All the rest is compared, whatever the format will have.
+# Fields of tensors and operators that are names or notes, or are read below.
+# All others are compared, also those that the format may get later.
 _OF_TENSOR = ("name", "type", "buffer", "quantization")
 _OF_OPERATOR = (
     *("inputs", "intermediates", "outputs", "opcodeIndex"),
@@ -24,18 +24,18 @@ _OF_OPERATOR = (
 def read_litert(
     path: str, names: Sequence[str], are_all: bool, is_static: bool
 ) -> Node:
-    """Returns what signatures of a LiteRT file compute.
+    """Reads what signatures of a LiteRT file compute.
 
     Args:
         path: The file.
         names: The signatures.
-        are_all: Whether the file that is judged has no others, on which the
-            names of the tensors of outputs depend.
-        is_static: Whether the scales of activations were measured on inputs
-            that nobody knows here, so that they are not compared.
+        are_all: Whether the compared file has no other signatures, on which the
+            names of output tensors depend.
+        is_static: Whether the scales of activations were calibrated on inputs
+            that are not known here, so that they are not compared.
 
     Raises:
-        ValueError: The file can be understood in two ways.
+        ValueError: The file is ambiguous.
     """
     file = _File(path, is_static)
     signatures = {
@@ -57,7 +57,7 @@ def read_litert(
             "list of metadata": [name for name, _ in metadata],
             "content of the metadata": metadata,
             "order of the signatures": sorted(names, key=order.__getitem__),
-            # An app that names no signature runs the first graph.
+            # An app that gives no signature runs the first graph.
             "owner of the first graph": (
                 "a signature" if 0 in order.values() else "no signature"
             ),
@@ -70,10 +70,8 @@ def read_litert(
 
 
 class _File:
-    """A file, whose graphs become nodes."""
-
     def __init__(self, path: str, is_static: bool) -> None:
-        with Path(path).open("rb") as file:  # need not be in memory
+        with Path(path).open("rb") as file:  # mapped: need not be in memory
             self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.model = unpack(self._content)
         self._is_static = is_static
@@ -108,7 +106,7 @@ class _File:
                 for each in getattr(signature, side) or []
             )
             sides.append(pairs)
-            # An app that names no signature goes by the order, or by these.
+            # An app that gives no signature uses the order, or these names.
             found.facts[f"order of the {side}"] = [
                 [name for name, i in pairs if i == index]
                 for index in _list(getattr(source, side))
@@ -139,11 +137,11 @@ class _File:
         return found
 
     def data(self, index: int) -> Any:
-        """Returns what a buffer holds, as bytes."""
+        """Returns the bytes of a buffer."""
         import numpy as np
 
         buffer = self.model.buffers[index]
-        if not index:  # whatever is in it, runtimes take it for none
+        if not index:  # runtimes take buffer 0 as empty
             return np.zeros(0, "uint8")
         data = np.asarray([] if buffer.data is None else buffer.data, "uint8")
         if buffer.offset > 1:  # after the flatbuffer, in files beyond its size
@@ -156,8 +154,8 @@ class _File:
     def _read(self, source: Any) -> tuple[list[Tensor], list[Node]]:
         """Reads a graph's tensors, and its operators that change a state.
 
-        Operators run in their order. An order in which each tensor is written
-        once, and before it is read, is as good as any other.
+        Operators run in their stored order. Any other order that writes each
+        tensor once, before it is read, is equal.
         """
         final = {*_list(source.inputs)}
         tensors = [
@@ -175,7 +173,7 @@ class _File:
             final.update(inputs)
             read = [source.tensors[i] for i in inputs if i >= 0]
             if self._is_static and len(read) == len(inputs):
-                self._tell_bias(node, read)
+                self._add_bias_scale(node, read)
             node.facts["list of outputs"] = []
             for place, i in enumerate(_list(each.outputs)):
                 node.facts["list of outputs"].append(i >= 0)
@@ -201,17 +199,17 @@ class _File:
 
     def _operator(self, operator: Any) -> Node:
         code = self.model.operatorCodes[operator.opcodeIndex]
-        # Files from before there were 127 operators use the old field.
+        # Older files, with fewer than 127 operators, use the deprecated field.
         kind = self._kinds[max(code.builtinCode, code.deprecatedBuiltinCode)]
         node = Node((code.customCode or kind.encode()).decode())
-        node.facts["operator"] = kind  # in whatever version
+        node.facts["operator"] = kind  # in any version
         for name, value in vars(operator).items():
             if name in _OF_OPERATOR:
                 continue
             if not hasattr(value, "__dict__"):
                 node.settings[name] = _plain(value)
                 continue
-            # Of the two kinds of options an operator has one at most.
+            # An operator has at most one of the two kinds of options.
             prefix = "" if name == "builtinOptions" else f"{name}."
             for key, each in vars(value).items():
                 if "subgraph" in key.lower() and each >= 0:
@@ -244,7 +242,9 @@ class _File:
             if name not in _OF_TENSOR
         }
         facts["type"] = self._types[tensor.type]
-        facts["quantization"] = [  # its range is for those who quantize
+        facts[
+            "quantization"
+        ] = [  # without the range, which only quantizers use
             getattr(tensor.quantization, "detailsType", 0),
             _plain(getattr(tensor.quantization, "details", None)),
         ]
@@ -256,7 +256,7 @@ class _File:
     def _is_state(self, tensor: Any) -> bool:
         return tensor.isVariable or self._types[tensor.type] == "RESOURCE"
 
-    def _tell_bias(self, node: Node, tensors: Sequence[Any]) -> None:
+    def _add_bias_scale(self, node: Node, tensors: Sequence[Any]) -> None:
         """Adds whether the scale of a bias is that of its sums."""
         import numpy as np
 
@@ -279,9 +279,9 @@ class _File:
 
 
 def _count(source: Any) -> dict[str, Any]:
-    """Returns what differs by an operator that no output needs.
+    """Returns facts that an operator without use changes.
 
-    Runtimes run it all the same, and it may fail, or never end.
+    Runtimes run it too, and it may fail, or never end.
     """
     return {"number of operators": len(source.operators)}
 
@@ -296,7 +296,6 @@ def _scale(tensor: Any) -> tuple[list[float], list[int], int]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value without objects and arrays, to compare and to show."""
     if hasattr(value, "__dict__"):
         return {key: _plain(each) for key, each in vars(value).items()}
     if isinstance(value, list):
@@ -305,5 +304,5 @@ def _plain(value: Any) -> Any:
 
 
 def _list(values: Any) -> list[Any]:
-    """Returns a list, whatever the format has for it."""
+    """Returns a list, also from the format's arrays and None."""
     return [] if values is None else [*_plain(values)]

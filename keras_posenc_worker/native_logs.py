@@ -1,6 +1,6 @@
 """Keeps the logs of native code off standard error.
 
-`keras_posenc.progress` does so, and the command, which begins before Keras and
+`keras_posenc.progress` uses it, and so does the command before Keras and
 TensorFlow are imported: hence it is not in keras_posenc.
 """
 
@@ -13,8 +13,8 @@ import threading
 from collections.abc import Iterator
 from typing import IO
 
-# Lines of absl's and TensorFlow's loggers, native or Python's, and of LiteRT;
-# and what MLIR says of a graph, up to an empty line.
+# Lines of the loggers of absl, TensorFlow (native and Python) and LiteRT, and
+# MLIR's messages about a graph, up to an empty line.
 _NATIVE = re.compile(
     r"""^(?:
         [IWEF]\d{4}\ \d\d:\d\d:.*\n
@@ -36,7 +36,7 @@ _CHATTER = re.compile(
 
 
 class _Kept:
-    """Where file descriptor 2 leads, for as many as want it elsewhere."""
+    """The target of file descriptor 2, shared by all that redirect it."""
 
     lock = threading.Lock()
     users = 0
@@ -46,19 +46,19 @@ class _Kept:
 
 @contextlib.contextmanager
 def native_logs_kept() -> Iterator[IO[str] | None]:
-    """Keeps what native code logs off standard error.
+    """Keeps the logs of native code off standard error.
 
     TensorFlow and LiteRT's converter log to file descriptor 2, whatever
-    TF_CPP_MIN_LOG_LEVEL says. It leads to a temporary file meanwhile, for the
-    whole process: threads share it, the first to come redirects it and the
-    last to go restores it. What others write there, other threads and processes
-    that they start among them, is passed on then, all but the lines that are
-    native logs by their form. If native code ends the process, its last words
-    are lost with the file. Python's own `sys.stderr` stays as it is.
+    TF_CPP_MIN_LOG_LEVEL is. It is redirected to a temporary file for the whole
+    process: the first thread redirects it and the last one restores it. Then
+    everything else that was written, by other threads and child processes too,
+    is passed on; only lines with the form of native logs are dropped. If native
+    code ends the process, its last words are lost with the file. Python's own
+    `sys.stderr` stays as it is.
 
     Yields:
-        A file for what is to be seen at once, where `sys.stderr` itself writes
-        to the descriptor; else None.
+        A file that writes to the terminal at once, if `sys.stderr` itself
+        writes to the descriptor; else None.
     """
     kept, terminal = _Kept, None
     with kept.lock:
@@ -69,7 +69,7 @@ def native_logs_kept() -> Iterator[IO[str] | None]:
                 kept.terminal = -1
             if kept.terminal >= 0:  # there is a standard error
                 _flush()
-                # Each write goes to its end, wherever it is read.
+                # In append mode each write goes to the end, also after a seek.
                 kept.file = tempfile.TemporaryFile("a+b", buffering=0)
                 os.dup2(kept.file.fileno(), 2)
         kept.users += 1
@@ -120,7 +120,7 @@ def _flush() -> None:
 
 
 def _is_descriptor(stream: IO[str] | None) -> bool:
-    """Whether a stream writes to file descriptor 2; a notebook's does not."""
+    """Returns whether a stream writes to file descriptor 2."""
     try:
         return stream is not None and stream.fileno() == 2
     except (AttributeError, OSError, ValueError):

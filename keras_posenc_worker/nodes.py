@@ -1,4 +1,4 @@
-"""What the nodes of a TensorFlow graph say, call, draw and are called."""
+"""Properties of the nodes of a TensorFlow graph."""
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,21 +9,21 @@ INIT = "__saved_model_init_op"
 
 
 def names_a_file(node: Any) -> bool:
-    """Whether a node writes to a file that it names itself."""
+    """Returns whether a node writes to a file that it names itself."""
     return node.op == "PrintV2" and bool(
         node.attr["output_stream"].s.startswith(b"file:")
     )
 
 
 def node_name(tensor: str) -> str:
-    """The node, or the argument, whose output a tensor is."""
+    """Returns the node, or the argument, that a tensor is an output of."""
     return tensor.removeprefix("^").partition(":")[0]
 
 
 def reachable(
     nodes: Mapping[str, Any], tensors: Iterable[str]
 ) -> Iterator[Any]:
-    """Yields the nodes that tensors need, each before what it needs itself.
+    """Yields the nodes that tensors need, each before its own inputs.
 
     Names that are not among the nodes, such as arguments, are left out.
     """
@@ -37,7 +37,7 @@ def reachable(
 
 
 def called_by(node: Any) -> set[str]:
-    """Whatever may be the name of a function that a node calls."""
+    """Returns all names that may be functions called by a node."""
     names = {node.op}
     for value in node.attr.values():
         names.add(value.func.name)
@@ -47,7 +47,7 @@ def called_by(node: Any) -> set[str]:
 
 @functools.cache
 def draws(operator: str) -> bool:
-    """Whether an operator has a state of its own, as random numbers have."""
+    """Returns whether an operator has a state, as random numbers have."""
     import tensorflow as tf
     from tensorflow.python.framework import op_def_registry
 
@@ -77,7 +77,7 @@ def makes_resource(operator: str) -> bool:
 
 
 def functions_called(node: Any) -> set[str]:
-    """`called_by` of a node with no more attributes than its operator."""
+    """Returns `called_by` if the node's operator can call functions."""
     return called_by(node) if _may_call(node.op) else set()
 
 

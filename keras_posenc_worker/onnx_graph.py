@@ -1,4 +1,4 @@
-"""Reads what an ONNX file computes."""
+"""Reads the computation of an ONNX file."""
 
 import collections
 from collections.abc import Collection
@@ -6,8 +6,8 @@ from typing import Any
 
 from keras_posenc_worker.fingerprint import Constant, Node, Tensor
 
-# What of a message is a name or a note, or is read by itself. All the rest is
-# compared, whatever the format will have.
+# Fields that are names or notes, or are read below. All others are compared,
+# also those that the format may get later.
 _NOTES = ("name", "doc_string", "metadata_props")
 _OF_MODEL = (
     *("graph", "opset_import", "functions", "producer_name"),
@@ -21,11 +21,10 @@ _OF_NODE = (
 
 
 def read_onnx(path: str) -> tuple[Node, dict[str, str]]:
-    """Returns what an ONNX file computes, and who wrote it, as it says.
+    """Returns what an ONNX file computes, and its writer, as it says.
 
     Raises:
-        ValueError: The file can be understood in two ways, or reads what
-            nothing makes.
+        ValueError: The file is ambiguous, or reads a tensor that nothing makes.
     """
     import onnx
 
@@ -39,7 +38,7 @@ def read_onnx(path: str) -> tuple[Node, dict[str, str]]:
     }
     graph = _graph(model.graph, collections.ChainMap())
     writer = {each.key: each.value for each in model.metadata_props}
-    writer[model.producer_name or "nobody"] = model.producer_version
+    writer[model.producer_name or "an unknown program"] = model.producer_version
     return Node("file", facts, parts={"graph": graph}), writer
 
 
@@ -48,21 +47,21 @@ def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
 
     Args:
         graph: A `GraphProto`.
-        known: For its tensors, after those of the graphs around it.
+        known: Receives its tensors, after those of the graphs around it.
     """
 
     def define(name: str, tensor: Tensor | None) -> None:
-        if name in known:  # runtimes may take either
+        if name in known:  # runtimes might take either
             raise ValueError("a tensor is in the file twice")
         known[name] = tensor
 
     def read(name: str) -> Tensor | None:
         if name and name not in known:
             raise ValueError(f"nothing makes the tensor {name!r}")
-        return known[name] if name else None  # what a node may go without
+        return known[name] if name else None  # an optional input
 
     found = Node("graph", _rest(graph, _OF_GRAPH))
-    # Inputs and outputs within a node have no names for anyone, but places.
+    # Inner graphs' inputs and outputs are matched by place, not by name.
     is_top = len(known.maps) == 1
     sizes: dict[str, str] | None = {} if is_top else None
     inputs = {}
@@ -73,11 +72,11 @@ def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
         found.parts[f"input {place}{name}"] = known[each.name]
     for each in graph.initializer:
         constant = Constant(_array(each), each.name)
-        if each.name in inputs:  # what it is by default
+        if each.name in inputs:  # its default value
             inputs.pop(each.name).parts["default"] = constant
         else:
             define(each.name, Tensor(constant))
-    # ONNX Runtime folds `Shape` by these.
+    # ONNX Runtime folds `Shape` by these types, so they are compared.
     types = {each.name: _type(each, None) for each in graph.value_info}
     count = 0
     for node in graph.node:
@@ -99,7 +98,7 @@ def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
                 operator.facts[f"type noted of output {place}"] = noted
             if name:
                 define(name, tensor)
-    # By one that no output needs. It is run all the same, and may never end.
+    # An operator without use is run too, and may never end: count them.
     found.facts["number of operators"] = count
     for place, each in enumerate(graph.output):
         name = f" '{each.name}'" * is_top
@@ -111,7 +110,7 @@ def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
 def _operator(
     node: Any, known: collections.ChainMap[str, Tensor | None]
 ) -> Node:
-    """Reads a node without what it reads."""
+    """Reads a node without its inputs."""
     from onnx import AttributeProto, helper
 
     kind = _domain(node), node.op_type, node.overload
@@ -136,8 +135,7 @@ def _type(value: Any, sizes: dict[str, str] | None) -> Any:
 
     Args:
         value: A `ValueInfoProto`.
-        sizes: What sizes are called instead, by their names. None where a name
-            says nothing.
+        sizes: New names of sizes, by their own. None if names do not count.
     """
     if not value.type.HasField("tensor_type"):
         return str(value.type)
@@ -163,7 +161,7 @@ def _rest(message: Any, known: Collection[str]) -> dict[str, str]:
 
 
 def _domain(message: Any) -> str:
-    """Returns the name that the standard has for a domain."""
+    """Returns the standard name of a domain."""
     return "" if message.domain == "ai.onnx" else str(message.domain)
 
 

@@ -1,9 +1,9 @@
-"""The worker's side: calls the functions that standard input names, in limits.
+"""The worker's side: calls functions that standard input names, within limits.
 
 A request is a line of JSON: the name of a function of the worker's module, its
-arguments, and the limits from then on, by the names that `resource` has for
-them. A response is a line of JSON on standard output: what the function
-returned. `prepare` loads what takes time, and has none; after `main` the worker
+arguments, and the limits from then on, by the names that `resource` has. A
+response is a line of JSON on standard output: the function's return value.
+`prepare` loads what takes time, and has no response; after `main` the worker
 ends.
 """
 
@@ -27,7 +27,7 @@ from typing import Any, NoReturn, TextIO
 if sys.platform != "win32":
     import fcntl
 
-_UNUSED = 600  # seconds after which a fork server that nobody uses ends
+_UNUSED = 600  # seconds without use after which a fork server ends
 _responses: TextIO
 
 
@@ -44,7 +44,7 @@ def limit(limits: Mapping[str, int]) -> None:
     except ImportError:  # Windows
         return
     for name, value in {"CORE": 0, **limits}.items():
-        if name == "CPU":  # of which the system counts all that it ever did
+        if name == "CPU":  # the system counts from the process's start
             used = resource.getrusage(resource.RUSAGE_SELF)
             value += math.ceil(used.ru_utime + used.ru_stime)
         kind = getattr(resource, f"RLIMIT_{name}")
@@ -56,14 +56,14 @@ def limit(limits: Mapping[str, int]) -> None:
 def obey(name: str) -> NoReturn:
     """Calls the functions of a module that requests name, up to `main`.
 
-    Ends the process: TensorFlow takes most of a second to put itself away.
+    Then it kills the process: TensorFlow takes most of a second to exit.
     """
     status = 1
     try:
         _obey(name)
         status = 0
     except BaseException as error:
-        # Python's own, which needs no memory to speak of.
+        # Python's own hook, which needs little memory.
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
         sys.stderr.flush()
@@ -73,7 +73,7 @@ def obey(name: str) -> NoReturn:
 def _obey(name: str) -> None:
     global _responses
     _responses = os.fdopen(os.dup(1), "w")
-    # What modules and native code print goes where errors go.
+    # Prints of modules and native code go to standard error.
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -103,11 +103,11 @@ def respond(response: Any) -> None:
 
 def begin(files: Sequence[int]) -> None:
     """Makes a fork a process of its own, with these standard files."""
-    # A terminal's signals are for the caller, which ends it.
+    # A terminal's signals go only to the caller, which kills the fork.
     os.setsid()
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
-    # Where its parent had closed its own, these may be among 0 to 2.
+    # If the parent had closed its standard files, these may be among 0 to 2.
     above = [
         file if file > 2 else fcntl.fcntl(file, fcntl.F_DUPFD, 3)
         for file in files
@@ -119,12 +119,12 @@ def begin(files: Sequence[int]) -> None:
 def serve(module: str, prepare: Sequence[Any], control: socket.socket) -> None:
     """Calls `prepare` once, and forks at each request.
 
-    Returns in the forks alone.
+    It returns only in the forks.
     """
-    with contextlib.suppress(Exception):  # each fork will say so itself
+    with contextlib.suppress(Exception):  # each fork raises it again
         importlib.import_module(module).prepare(*prepare)
     gc.collect()
-    gc.freeze()  # or each fork would write to, and so have, all of it
+    gc.freeze()  # a collection would write to, and so copy, all memory
     awake, wake = os.pipe()
     os.set_blocking(awake, False)
     os.set_blocking(wake, False)
@@ -138,26 +138,26 @@ def serve(module: str, prepare: Sequence[Any], control: socket.socket) -> None:
         watched += [control] * is_open
         ready, _, _ = select.select(watched, [], [], _UNUSED)
         if not ready and not links:
-            control.shutdown(socket.SHUT_RD)  # from here on nobody can ask
-            is_used, ready = False, [control]  # but some may have
+            control.shutdown(socket.SHUT_RD)  # no more requests
+            is_used, ready = False, [control]  # but some may be waiting
         if awake in ready:
             os.read(awake, 4096)
             for pid, status in _ended(links):
                 with links.pop(pid) as link, contextlib.suppress(OSError):
                     link.send(str(os.waitstatus_to_exitcode(status)).encode())
         for pid, link in links.items():
-            if link in ready:  # it was closed: there is nothing else to say
+            if link in ready:  # only closing makes it readable
                 os.kill(pid, signal.SIGKILL)
         if control not in ready:
             continue
         order, passed, flags, _ = socket.recv_fds(control, 16, 4)
-        if not order and is_used:  # the caller has ended, or wants no more
+        if not order and is_used:  # the caller has ended, or closed its end
             break
         if not order:
             is_open = False
             continue
-        # Without room for all the files, or for a process, the caller finds its
-        # link closed, and the others go on.
+        # If the system has no room for the files or the process, the caller
+        # finds its link closed, and other forks continue.
         started = None if flags & socket.MSG_CTRUNC else _fork()
         if started is None:
             for file in passed:
@@ -191,10 +191,10 @@ def serve(module: str, prepare: Sequence[Any], control: socket.socket) -> None:
 
 
 def _fork() -> int | None:
-    """As `os.fork`; None where the system has no room for a process."""
+    """Calls `os.fork`; returns None if the system allows no more processes."""
     with warnings.catch_warnings():
-        # Python warns where there are threads. Those of OpenBLAS, which
-        # NumPy has begun, are made for it, and TensorFlow has none yet.
+        # Python warns of threads. OpenBLAS, which NumPy has loaded, handles
+        # forks, and TensorFlow has no threads yet.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             return os.fork()
@@ -203,7 +203,7 @@ def _fork() -> int | None:
 
 
 def _end_with(parent: int) -> None:
-    """Lets Linux end this process when its parent has ended, however."""
+    """Makes Linux kill this process when its parent has ended."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
         os._exit(1)

@@ -1,7 +1,7 @@
 """Reads what an exported file contains.
 
-Nothing of it is run, and no runtime is loaded: of TensorFlow and of LiteRT only
-the modules that know their file formats.
+The file is not run, and no runtime is loaded: only the modules of TensorFlow
+and LiteRT that know their file formats.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from keras_posenc_worker.read_saved_model import read_saved_model
 
 
 def prepare(kind: str) -> None:
-    """Imports what knows a kind's format ahead of time."""
+    """Imports the modules of a kind's format ahead of time."""
     if kind == "saved_model":
         without_its_init("tensorflow")
         from tensorflow.core.protobuf import saved_model_pb2  # noqa: F401
@@ -28,7 +28,7 @@ def prepare(kind: str) -> None:
 
 
 def main(kind: str, path: str) -> dict[str, Any]:
-    """Returns what the artifact holds, or `error` with the reason."""
+    """Returns the contents of a file, or `error` with the reason."""
     read = {
         "saved_model": read_saved_model,
         "litert": read_litert,

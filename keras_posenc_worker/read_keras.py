@@ -1,6 +1,6 @@
 """Loads a `.keras` file.
 
-The caller loads it by the same function, once it has been loaded here.
+Once a worker has loaded it here, the caller loads it with the same function.
 """
 
 import importlib
@@ -11,10 +11,10 @@ import zipfile
 from collections.abc import Sequence
 from typing import Any
 
-# Keras stores without compressing: what grows this much is a bomb.
+# Keras does not compress: a file that unpacks to so much more is a bomb.
 GROWTH = 20
 _SPARE = 2**20
-_MESSAGE = 2**20  # characters of Keras's, which may quote the file
+_MESSAGE = 2**20  # most characters of Keras's message, which may quote the file
 
 
 def prepare(path: Sequence[str], modules: Sequence[str]) -> None:
@@ -35,17 +35,17 @@ def main(path: str) -> str | None:
         load(path)
     except MemoryError:
         raise
-    except Exception as error:  # Keras raises whatever it met
+    except Exception as error:  # Keras may raise any error
         return (str(error) or type(error).__name__)[:_MESSAGE]
     return None
 
 
 def load(path: str) -> Any:
-    """A model, of registered layers alone.
+    """Loads a model of registered layers.
 
     Raises:
-        ValueError: It is no whole `.keras` file, or one that grows beyond
-            measure.
+        ValueError: It is no complete `.keras` file, or one that unpacks to too
+            much.
         Exception: Whatever Keras raises.
     """
     import keras

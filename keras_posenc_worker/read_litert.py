@@ -14,16 +14,17 @@ from keras_posenc_worker.formats import (
 )
 from keras_posenc_worker.nodes import names_a_file
 
-_MOST = 2**31  # bytes of a flatbuffer
+_MOST = 2**31  # most bytes of a flatbuffer
 
 
 def read_litert(path: Path) -> dict[str, Any]:
-    """The contents of a LiteRT file."""
+    """Returns the contents of a LiteRT file."""
     schema = litert_schema()
-    with path.open("rb") as file:  # whose weights need not be in memory
+    with path.open("rb") as file:  # mapped: weights need not be in memory
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     model = unpack(content)
-    # Weights beyond what a flatbuffer can hold are behind it, and named in it.
+    # Weights that a flatbuffer cannot hold come after it; buffers have their
+    # sizes.
     most = _MOST + sum(buffer.size or 0 for buffer in model.buffers)
     if len(content) > most:
         raise ValueError(
@@ -36,7 +37,7 @@ def read_litert(path: Path) -> dict[str, Any]:
         (
             code.customCode.decode()
             if code.customCode
-            # Files from before there were 127 operators use the old field.
+            # Older files use the deprecated field.
             else operator_names[
                 max(code.builtinCode, code.deprecatedBuiltinCode)
             ]
@@ -100,10 +101,10 @@ def read_litert(path: Path) -> dict[str, Any]:
 
 
 def _by_other_names(model: Any, codes: list[str]) -> Iterator[str]:
-    """TensorFlow's operators that the file calls by other names.
+    """Yields TensorFlow's operators that the file calls by other names.
 
-    Its runtime goes by what an operator's options say. There it also finds
-    the functions to call, of which the file has none, and names of files.
+    The runtime goes by an operator's options. They also name the functions to
+    call, of which a LiteRT file has none, and files.
     """
     for graph in model.subgraphs:
         for operator in graph.operators:
@@ -118,7 +119,7 @@ def _by_other_names(model: Any, codes: list[str]) -> Iterator[str]:
 
 
 def _node_of(operator: Any) -> Any:
-    """TensorFlow's node in an operator's options; None if they hold none."""
+    """Returns TensorFlow's node in an operator's options, or None."""
     without_its_init("tensorflow")
     from flatbuffers import flexbuffers
     from tensorflow.core.framework import node_def_pb2
@@ -128,7 +129,7 @@ def _node_of(operator: Any) -> Any:
     options = flexbuffers.GetRoot(bytearray(bytes(operator.customOptions)))
     if not options.IsVector or len(options.AsVector) != 2:
         return None
-    # As text: whichever of the two a runtime goes by must be the other.
+    # The name is stored twice, and runtimes may use either: both must be equal.
     name, content = (bytes(each.AsStringBytes) for each in options.AsVector)
     node = node_def_pb2.NodeDef.FromString(content)
     return node if node.op.encode() == name else None
@@ -137,7 +138,7 @@ def _node_of(operator: Any) -> Any:
 def _quantization(
     model: Any, codes: list[str], dtype_names: dict[int, str]
 ) -> str | None:
-    """The mode of quantization, by the constants and their operators."""
+    """Returns the mode of quantization, by constants and their operators."""
     dtypes = set()
     for graph in model.subgraphs:
         for operator in graph.operators:

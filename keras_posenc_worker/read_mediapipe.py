@@ -1,7 +1,7 @@
-"""Reads what MediaPipe would of a LiteRT file.
+"""Reads MediaPipe's metadata of a LiteRT file.
 
-Nothing of the file is run, and no runtime is loaded: of LiteRT and of MediaPipe
-only the modules that know their file formats.
+The file is not run, and no runtime is loaded: only the modules of LiteRT and
+MediaPipe that know their file formats.
 """
 
 import mmap
@@ -16,15 +16,15 @@ from keras_posenc_worker.formats import (
 )
 
 _METADATA = b"TFLITE_METADATA"
-# The largest vocabularies there are have a tenth of it.
+# Bytes; the largest known vocabularies have a tenth of it.
 _MOST = 32 * 2**20
 
 
 def main(path: str) -> dict[str, Any]:
-    """Returns what the file holds for a text task, or `error` with the reason.
+    """Returns a file's metadata for a text task, or `error` with the reason.
 
-    That is `vocabulary`, `labels` (or None), and `output`, the name of its
-    output; `other` for metadata of another task, and nothing without any.
+    The keys are `vocabulary`, `labels` (or None), and `output`, the name of the
+    output; `other` for metadata of another task; none without metadata.
     """
     return read_or_error(_read, path)
 
@@ -82,7 +82,7 @@ def _lines(archive: zipfile.ZipFile, packed_name: bytes) -> list[str]:
             f"{len(entries)}"
         )
     with archive.open(entries[0]) as file:
-        content = file.read(_MOST + 1)  # whatever size it claims to have
+        content = file.read(_MOST + 1)  # the size that it claims may be false
     if len(content) > _MOST:
         raise ValueError(f"its {name!r} has more than {_MOST >> 20} MiB")
     return content.decode().removesuffix("\n").split("\n")

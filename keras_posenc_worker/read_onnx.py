@@ -9,13 +9,13 @@ from typing import Any
 
 from keras_posenc_worker.wire import fields, head
 
-# What the standard of ONNX defines computes, and does nothing else.
+# Domains of the ONNX standard, whose operators only compute.
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-_LARGE = 2**16  # bytes
+_LARGE = 2**16  # bytes of a weight that is skipped
 
 
 def read_onnx(path: Path) -> dict[str, Any]:
-    """The contents of an ONNX file."""
+    """Returns the contents of an ONNX file."""
     import onnx
 
     model, left_out = _without_weights(path)
@@ -51,7 +51,7 @@ def read_onnx(path: Path) -> dict[str, Any]:
         if (node.domain, node.op_type) not in own
     ]
     operators = collections.Counter(node.op_type for node in nodes)
-    # Those of other domains are whatever somebody has made them.
+    # Operators of other domains may do anything.
     foreign = sorted(
         {node.op_type for node in nodes if node.domain not in _ONNX_DOMAINS}
     )
@@ -73,13 +73,13 @@ def read_onnx(path: Path) -> dict[str, Any]:
 
 
 def _without_weights(path: Path) -> tuple[Any, list[int]]:
-    """A model without the numbers of its large weights.
+    """Reads a model without the numbers of its large weights.
 
-    To parse and to check them would take their memory three times.
+    To parse and check them would need their memory three times.
 
     Returns:
-        It, and for each initializer of its graph how many bytes it lacks;
-        those that lack some are of shape (0,).
+        The model, and for each initializer of its graph how many bytes it
+        lacks; those that lack some have shape (0,).
     """
     import onnx
 
@@ -114,10 +114,10 @@ def _without_weights(path: Path) -> tuple[Any, list[int]]:
         dtype = _dtype(each.data_type)
         if size and (
             min(each.dims, default=0) < 0
-            or dtype.hasobject  # strings, which are not of one size
+            or dtype.hasobject  # strings, which differ in size
             or size != dtype.itemsize * math.prod(each.dims)
         ):
-            # Packed, or damaged: let who knows the format judge it.
+            # Packed numbers or a damaged file: let onnx read it whole.
             model = onnx.load(path, load_external_data=False)
             return model, [0] * len(sizes)
         if size:
@@ -127,7 +127,7 @@ def _without_weights(path: Path) -> tuple[Any, list[int]]:
 
 
 def _dtype(number: int) -> Any:
-    """The dtype of a number; raises `ValueError` for one of no dtype."""
+    """Returns the dtype of a number; raises `ValueError` if it has none."""
     import onnx
 
     try:
@@ -139,7 +139,7 @@ def _dtype(number: int) -> Any:
 
 
 def _messages(message: Any, kind: type) -> Iterator[Any]:
-    """Each message of a kind inside of another, wherever it is."""
+    """Yields each message of a kind inside another, at any depth."""
     if isinstance(message, kind):
         yield message
     for field, value in message.ListFields():

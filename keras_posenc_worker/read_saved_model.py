@@ -17,7 +17,7 @@ SAVER = ("SaveV2", "MergeV2Checkpoints", "RestoreV2")
 
 
 def read_saved_model(path: Path) -> dict[str, Any]:
-    """The contents of a SavedModel folder."""
+    """Returns the contents of a SavedModel folder."""
     without_its_init("tensorflow")
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -81,9 +81,9 @@ def _check_assets(graph: Any) -> None:
 
 
 def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
-    """Operators on files in places where TensorFlow writes none.
+    """Yields operators on files where TensorFlow writes none.
 
-    And functions that are called, and not there.
+    Also yields the names of called functions that are missing.
     """
     allowed = savers(graph, library)
     is_asset = _assets(graph, library)
@@ -105,17 +105,17 @@ def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
 
 
 def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
-    """Tells whether a tensor of a function can only be the path of an asset.
+    """Returns whether a tensor of a function can only be the path of an asset.
 
-    A server finds that path in a variable of the graph (of the name ""), which
-    it fills as it loads, and Python among what the function was saved with.
+    A server finds that path in a variable of the graph (named ""), which it
+    fills on loading; Python finds it among the values captured by the function.
     """
     nodes = [("", node) for node in graph.graph_def.node] + [
         (name, node) for name, f in library.items() for node in f.node_def
     ]
     by_name = {(scope, node.name): node for scope, node in nodes}
     assets = {asset.tensor_info.name for asset in graph.asset_file_def}
-    for signature in graph.signature_def.values():  # a client may send these
+    for signature in graph.signature_def.values():  # clients may send these
         assets -= {info.name for info in signature.inputs.values()}
 
     def is_asset(scope: str, tensor: str) -> bool:
@@ -131,7 +131,7 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
             return False
         if node.op == "ReadVariableOp":
             return all(assigned(node_name(node.input[0])))
-        # Nothing runs a placeholder that the loader does not fill.
+        # Other placeholders fail when they are run.
         return node.op == "Placeholder" and f"{name}:0" in assets
 
     def passed(function: str, index: int, count: int) -> Iterator[bool]:
@@ -169,7 +169,7 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
 
 
 def savers(graph: Any, library: dict[str, Any]) -> set[str]:
-    """The two functions that save and restore variables, and nothing else.
+    """Returns the two functions that only save and restore variables.
 
     TensorFlow calls each by one node, which `saver_def` names, with the path
     that a loader feeds. Nothing else leads to these nodes or to the functions:
@@ -224,7 +224,7 @@ def savers(graph: Any, library: dict[str, Any]) -> set[str]:
 
 
 def _only_saves(function: Any) -> bool:
-    """Whether a function writes to the path that it is given, in parts."""
+    """Returns whether a function only writes parts at the path it is given."""
     body = _Body(function)
     marks = (b".part", b"_temp/part")  # of object stores, and of disks
 
@@ -264,7 +264,7 @@ def _only_saves(function: Any) -> bool:
 
 
 def _only_restores(function: Any) -> bool:
-    """Whether a function reads from the path that it is given."""
+    """Returns whether a function only reads from the path that it is given."""
     body = _Body(function)
 
     def is_exact(node: Any) -> bool:
@@ -282,31 +282,29 @@ def _only_restores(function: Any) -> bool:
         for node in function.node_def
         if node.op in ("AssignVariableOp", "LookupTableImportV2")
     ]
-    # Else it would depend on chance which of two values is restored.
+    # If a variable were restored twice, chance would decide its value.
     return len(set(targets)) == len(targets) and all(
         map(is_exact, function.node_def)
     )
 
 
 class _Body:
-    """The nodes of a function, by the tensors that they make."""
-
     def __init__(self, function: Any) -> None:
         arguments = function.signature.input_arg
         self._path = arguments[0].name if arguments else None
         self._nodes = {node.name: node for node in function.node_def}
 
     def of(self, tensor: str, *operators: str) -> Any:
-        """The node that a tensor comes from, if it is of these operators."""
+        """Returns the node that makes a tensor, if it is of these operators."""
         node = self._nodes.get(node_name(self.source(tensor)))
         return node if node is not None and node.op in operators else None
 
     def is_path(self, tensor: str) -> bool:
-        """Whether a tensor is the function's first argument."""
+        """Returns whether a tensor is the function's first argument."""
         return self._path is not None and self.source(tensor) == self._path
 
     def text(self, tensor: str) -> bytes | None:
-        """The string that a tensor always is."""
+        """Returns the string of a constant tensor, or None."""
         node = self.of(tensor, "Const")
         texts = [] if node is None else node.attr["value"].tensor.string_val
         return texts[0] if len(texts) == 1 else None
@@ -324,10 +322,10 @@ class _Body:
 
 
 def _data(node: Any) -> list[str]:
-    """What a node takes, without what it only waits for."""
+    """Returns a node's inputs, without control inputs."""
     return [tensor for tensor in node.input if not tensor.startswith("^")]
 
 
 def _output(tensor: str) -> str:
-    """A tensor's name in one form only."""
+    """Returns a tensor's name without ":0"."""
     return tensor.removesuffix(":0")

@@ -25,14 +25,14 @@ from keras_posenc_worker.runtimes import (
 
 def prepare(
     kind: str,
-    artifact: str | None = None,
+    exported: str | None = None,
     op_libraries: Sequence[str] = (),
 ) -> None:
     """Loads a model's runtime ahead of time, and a SavedModel itself.
 
-    First forbids to import what a model of this kind must not need.
+    First it forbids imports that a model of this kind must not need.
     """
-    forbid("keras_posenc")  # Keras, no worker can import: see `__main__.py`
+    forbid("keras_posenc")  # `__main__.py` has forbidden Keras
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if kind in ("litert", "onnx"):
         forbid("tensorflow")
@@ -43,37 +43,37 @@ def prepare(
     else:
         import tensorflow  # noqa: F401
 
-    if kind == "saved_model" and artifact is not None:
+    if kind == "saved_model" and exported is not None:
         with contextlib.suppress(Exception):  # `main` raises it again
-            _load_saved_model(artifact, True, *op_libraries)
+            _load_saved_model(exported, True, *op_libraries)
 
 
 def main(path: str) -> None:
-    """Writes the response to the request in a folder, as `codec` has both."""
+    """Runs the request in a folder, and writes the response; see `codec`."""
     folder = Path(path)
     request = codec.read(folder, "request")
-    kind, artifact = request["kind"], request["artifact"]
+    kind, exported = request["kind"], request["exported"]
     cases = request["cases"]
     prepare(kind)
     try:
         response: dict[str, Any] = {}
         if kind == "saved_model":
             loaded = _load_saved_model(
-                artifact, bool(cases), *request["op_libraries"]
+                exported, bool(cases), *request["op_libraries"]
             )
             runners, load_seconds = loaded.runners, loaded.seconds
             response["version"] = loaded.version
             response["python_functions"] = loaded.python_functions
             response["serve"] = loaded.serve
             response["contents"] = loaded.contents
-            response["warmup"] = _replay_warmup(artifact, loaded)
+            response["warmup"] = _replay_warmup(exported, loaded)
         else:
             began = time.perf_counter()
             if kind == "onnx":
-                runners = load_onnx(artifact, {name for name, _ in cases})
+                runners = load_onnx(exported, {name for name, _ in cases})
             else:
                 load = functools.partial(
-                    load_litert, artifact, kind == "litert_flex"
+                    load_litert, exported, kind == "litert_flex"
                 )
                 runners = load()
             load_seconds = time.perf_counter() - began
@@ -110,7 +110,7 @@ def _run_case(
             seconds.append(time.perf_counter() - began)
         found["milliseconds"] = float(np.median(seconds) * 1e3)
         found["outputs"] = {
-            # A scalar's Python type says less than its dtype.
+            # Keeps the dtype of scalars, which a Python type would lose.
             name: np.asarray(value, getattr(value, "dtype", object))
             for name, value in outputs.items()
         }
@@ -121,14 +121,14 @@ def _run_case(
 
 @functools.cache
 def _load_saved_model(
-    artifact: str, will_run: bool, *op_libraries: str
+    exported: str, will_run: bool, *op_libraries: str
 ) -> session.LoadedModel:
-    return session.load(artifact, *op_libraries, will_run=will_run)
+    return session.load(exported, *op_libraries, will_run=will_run)
 
 
-def _largest_batch(artifact: str) -> int | None:
-    """How many rows a request may have where a server puts some together."""
-    file = Path(artifact, "batching_params.pbtxt")
+def _largest_batch(exported: str) -> int | None:
+    """Returns the most examples of a request if the server batches, or None."""
+    file = Path(exported, "batching_params.pbtxt")
     if not file.exists():
         return None
     found = re.search(
@@ -138,13 +138,13 @@ def _largest_batch(artifact: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _replay_warmup(artifact: str, loaded: session.LoadedModel) -> int | None:
+def _replay_warmup(exported: str, loaded: session.LoadedModel) -> int | None:
     """Runs the warm-up requests, as a server does before it serves.
 
     Returns:
-        Their number, or None where nothing is installed that reads them.
+        Their number, or None if no package that reads them is installed.
     """
-    file = Path(artifact, "assets.extra", "tf_serving_warmup_requests")
+    file = Path(exported, "assets.extra", "tf_serving_warmup_requests")
     if not file.exists():
         return 0
     import tensorflow as tf
@@ -153,7 +153,7 @@ def _replay_warmup(artifact: str, loaded: session.LoadedModel) -> int | None:
         from tensorflow_serving.apis import prediction_log_pb2
     except ImportError:
         return None
-    largest = _largest_batch(artifact)
+    largest = _largest_batch(exported)
     count = 0
     for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
@@ -164,11 +164,11 @@ def _replay_warmup(artifact: str, loaded: session.LoadedModel) -> int | None:
                 rows = value.tensor_shape.dim[0].size
                 if largest is not None and rows > largest:
                     raise ValueError(
-                        f"it has {rows} rows, and a batch at most {largest}, "
-                        "by batching_params.pbtxt"
+                        f"it has {rows} examples, and batching_params.pbtxt "
+                        f"allows {largest} in a batch"
                     )
                 wanted = loaded.input_dtypes[name][key]
-                if value.dtype != wanted:  # a server casts nothing
+                if value.dtype != wanted:  # servers do not cast
                     raise TypeError(
                         f"its input '{key}' is of dtype "
                         f"{tf.dtypes.as_dtype(value.dtype).name}, and must be "

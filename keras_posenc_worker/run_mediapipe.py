@@ -9,7 +9,7 @@ def prepare() -> None:
 
 
 def main(path: str, task: str, texts: list[str]) -> dict[str, Any]:
-    """Returns each text's vector, or its scores and the labels of these."""
+    """Returns each text's vector, or its scores and their labels."""
     from mediapipe.tasks.python import text
     from mediapipe.tasks.python.core.base_options import BaseOptions
 

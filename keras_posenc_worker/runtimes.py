@@ -1,4 +1,4 @@
-"""Loads an artifact in its runtime: what answers requests, by signature."""
+"""Loads an exported model in its runtime, one function for each signature."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -12,23 +12,24 @@ Runner = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def load_saved_model(
-    artifact: str, *op_libraries: str, threads: int | None = None
+    exported: str, *op_libraries: str, threads: int | None = None
 ) -> dict[str, Runner]:
-    """A SavedModel as a server has it, which compares it with nothing.
+    """Loads a SavedModel as a server does, without comparing it.
 
     Args:
-        artifact: Its folder.
+        exported: Its folder.
         *op_libraries: Files of operators that it may need.
-        threads: How many work at one request; None for what TensorFlow takes.
+        threads: Threads that work on one request; None for TensorFlow's
+            default.
     """
     import tensorflow as tf
 
-    meta = read_graph(artifact, *op_libraries)
+    meta = read_graph(exported, *op_libraries)
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(meta.graph_def, name="")
     session = open_session(graph, threads)
-    restore(session, meta, Path(artifact))
+    restore(session, meta, Path(exported))
     return {
         name: session_runner(session, signature)
         for name, signature in meta.signature_def.items()
@@ -37,7 +38,7 @@ def load_saved_model(
 
 
 def op_libraries() -> list[str]:
-    """Files of TF-Text's operators, found without importing it."""
+    """Returns the files of TF-Text's operators, without importing it."""
     spec = util.find_spec("tensorflow_text")
     if spec is None or not spec.submodule_search_locations:
         return []
@@ -47,17 +48,17 @@ def op_libraries() -> list[str]:
     )
 
 
-def read_graph(artifact: str, *op_libraries: str) -> Any:
-    """The graph that servers take, once its operators are known."""
+def read_graph(exported: str, *op_libraries: str) -> Any:
+    """Returns the graph that servers load, once its operators are known."""
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
     message = saved_model_pb2.SavedModel()
-    message.ParseFromString(Path(artifact, "saved_model.pb").read_bytes())
+    message.ParseFromString(Path(exported, "saved_model.pb").read_bytes())
     (meta,) = message.meta_graphs
     if (tags := {*meta.meta_info_def.tags}) != {"serve"}:
         raise ValueError(
-            "servers ask for the graph of the tag 'serve', and its tags are "
+            "servers load the graph with the tag 'serve', and its tags are "
             f"{', '.join(map(repr, sorted(tags))) or 'none'}"
         )
     library = meta.graph_def.library.function
@@ -79,7 +80,7 @@ def read_graph(artifact: str, *op_libraries: str) -> Any:
 
 
 def open_session(graph: Any, threads: int | None = None) -> Any:
-    """A session of a graph, as servers have it, with nothing restored."""
+    """Returns a session of a graph, with nothing restored."""
     import tensorflow as tf
 
     config = tf.compat.v1.ConfigProto(
@@ -87,12 +88,12 @@ def open_session(graph: Any, threads: int | None = None) -> Any:
         intra_op_parallelism_threads=threads or 0,
         inter_op_parallelism_threads=threads or 0,
     )
-    config.gpu_options.allow_growth = True  # of which others may want some
+    config.gpu_options.allow_growth = True  # leaves memory for other processes
     return tf.compat.v1.Session(graph=graph, config=config)
 
 
 def restore(session: Any, meta: Any, folder: Path) -> None:
-    """Does to a session what `TF_LoadSessionFromSavedModel` does."""
+    """Restores a session as `TF_LoadSessionFromSavedModel` does."""
     graph = session.graph
     paths = {
         asset.tensor_info.name: str(folder / "assets" / asset.filename)
@@ -111,7 +112,7 @@ def restore(session: Any, meta: Any, folder: Path) -> None:
 
 
 def session_runner(session: Any, signature: Any) -> Runner:
-    """What answers a request to a signature, by the names of its tensors."""
+    """Returns a function that runs a signature, by the names of its tensors."""
     fetches = {key: info.name for key, info in signature.outputs.items()}
     names = {key: info.name for key, info in signature.inputs.items()}
 
@@ -129,19 +130,19 @@ def session_runner(session: Any, signature: Any) -> Runner:
 
 
 def load_litert(
-    artifact: str | bytes, has_flex: bool, threads: int | None = None
+    exported: str | bytes, has_flex: bool, threads: int | None = None
 ) -> dict[str, Runner]:
-    """A LiteRT file, or its content; one thread at a time may ask it."""
+    """Loads a LiteRT file, or its bytes; one thread may run it at a time."""
     if has_flex:
-        # Only TensorFlow's own interpreter carries the Flex delegate.
+        # Only TensorFlow's own interpreter has the Flex delegate.
         from tensorflow.lite.python.interpreter import Interpreter
     else:
         from ai_edge_litert.interpreter import Interpreter
-    source = "model_content" if isinstance(artifact, bytes) else "model_path"
+    source = "model_content" if isinstance(exported, bytes) else "model_path"
     made: dict[str, Any] = {}
 
     def make() -> None:
-        interpreter = Interpreter(**{source: artifact}, num_threads=threads)
+        interpreter = Interpreter(**{source: exported}, num_threads=threads)
         for name in interpreter.get_signature_list():
             made[name] = interpreter.get_signature_runner(name)
 
@@ -152,8 +153,8 @@ def load_litert(
             try:
                 return made[name](**inputs)
             except BaseException:
-                # One that raised may give wrong numbers from then on, or end
-                # the process: whoever asks next has another.
+                # After an error an interpreter may give wrong numbers or crash:
+                # the next run makes a new one.
                 made.clear()
                 raise
 
@@ -164,11 +165,11 @@ def load_litert(
 
 
 def load_onnx(
-    artifact: str | bytes,
+    exported: str | bytes,
     signatures: Iterable[str],
     threads: int | None = None,
 ) -> dict[str, Runner]:
-    """An ONNX file, or its content; of one signature, whatever its name."""
+    """Loads an ONNX file, or its bytes; it has one signature, of any name."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -176,7 +177,7 @@ def load_onnx(
         os.environ.get("OMP_NUM_THREADS", "0")
     )
     model = onnxruntime.InferenceSession(
-        artifact, options, providers=["CPUExecutionProvider"]
+        exported, options, providers=["CPUExecutionProvider"]
     )
     names = [output.name for output in model.get_outputs()]
 

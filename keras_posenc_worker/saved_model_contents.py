@@ -1,8 +1,8 @@
-"""What a SavedModel's signatures are made of, for servers and for Python.
+"""The contents of a SavedModel's signatures, for servers and for Python.
 
 Servers run what `signature_def` names in the graph; Python calls functions of
-the object graph. `Reader` describes both alike, and the functions that a model
-was traced to, so that one comparison shows whether they are the same.
+the object graph. `Reader` describes both, and the functions that a model was
+traced to, in the same way, so that one comparison shows whether they are equal.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _SHARING = ("container", "shared_name", "use_node_name_sharing")
 
 
 class Disagreement(Exception):
-    """Servers and Python would load different models: how, in words."""
+    """Servers and Python would load different models; the message says how."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Weight:
     """A variable, a table or a tensor outside of the functions.
 
     Attributes:
-        name: How messages call it.
+        name: Its name in messages.
         kind: Its operator; of a table or its like with all attributes.
         value: Its tensor; of a table keys and values. None if unknown.
     """
@@ -53,15 +53,15 @@ class Weight:
     value: Any
 
     def digest(self) -> str | None:
-        """Returns a digest of the value, unless that is unknown."""
+        """Returns a digest of the value, or None if it is unknown."""
         return None if self.value is None else digest(self.value)
 
 
 def weight_of(name: str, tensor: Any, node: Any) -> Weight:
-    """Returns a weight, read at once or, in a graph, whenever that is run.
+    """Returns a weight, whose value is read at once or, in a graph, when run.
 
     Args:
-        name: How messages call it.
+        name: Its name in messages.
         tensor: The value, or the handle of a variable or a table.
         node: The node that makes it.
     """
@@ -92,7 +92,7 @@ def weight_of(name: str, tensor: Any, node: Any) -> Weight:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a signature is made of.
+    """The contents of a signature.
 
     Attributes:
         arguments: The names of its inputs, in the structure that it takes.
@@ -263,13 +263,14 @@ class Reader:
         outputs: Iterable[str],
         weight: Callable[[Any], Weight | None],
     ) -> tuple[Computation, list[Weight]]:
-        """What tensors of a `GraphDef` are, and the weights that they need.
+        """Returns what tensors of a `GraphDef` compute, and their weights.
 
         Args:
             graph: The graph.
             inputs: The inputs by the names of their placeholders.
             outputs: The names of the tensors.
-            weight: Returns what a node without inputs holds, if it is a weight.
+            weight: Returns the value of a node without inputs, if it is a
+                weight.
         """
         labels, weights, inner = {}, dict[Weight, str](), []
         nodes = {node.name: node for node in graph.node}
@@ -415,7 +416,7 @@ def check_same(
         The weights whose values must be equal: of servers, and of Python.
 
     Raises:
-        Disagreement: They are not the same.
+        Disagreement: They differ.
     """
     if servers.keys() != python.keys():
         raise Disagreement(
@@ -455,19 +456,19 @@ def differences(own: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
 def describe_serve(
     module: Any, python: Mapping[str, Signature], reader: Reader
 ) -> dict[str, Any] | None:
-    """Describes `serve`, by which Python calls exports as Keras writes them.
+    """Describes `serve`, the function by which Python calls Keras's exports.
 
     Args:
-        module: A SavedModel that is loaded.
+        module: A loaded SavedModel.
         python: Its signatures.
-        reader: What has described them.
+        reader: The reader that described them.
 
     Returns:
-        Its `arguments` and `results`, as of a `Signature`. None where there is
-        no such function, or no `serving_default`.
+        Its `arguments` and `results`, as in a `Signature`. None if there is no
+        such function, or no `serving_default`.
 
     Raises:
-        Disagreement: It is not `serving_default` by other arguments.
+        Disagreement: It computes something else than `serving_default`.
     """
     import tensorflow as tf
 
@@ -492,7 +493,7 @@ def describe_serve(
 
 
 def python_functions(objects: Any, has_serve: bool) -> list[str]:
-    """Returns the paths of functions that Python alone could call.
+    """Returns the paths of functions that only Python could call.
 
     Args:
         objects: The objects of a SavedModel.
@@ -519,7 +520,7 @@ def python_functions(objects: Any, has_serve: bool) -> list[str]:
 
 
 def _functions(node: Any) -> list[str]:
-    """The functions that Python calls by an object of a SavedModel."""
+    """Returns the functions that Python calls by an object of a SavedModel."""
     if node.WhichOneof("kind") == "bare_concrete_function":
         return [node.bare_concrete_function.concrete_function_name]
     return [*node.function.concrete_functions]

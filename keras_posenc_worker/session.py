@@ -30,7 +30,7 @@ from keras_posenc_worker.saved_model_contents import (
     tables_of,
 )
 
-_PART = 2**24  # numbers
+_PART = 2**24  # numbers fetched at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +38,11 @@ class LoadedModel:
     """A SavedModel that is loaded as servers load it.
 
     Attributes:
-        runners: By signature, what runs it in a session.
-        contents: By signature, what it is made of; see `Signature.contents`.
+        runners: A function for each signature that runs it in a session.
+        contents: By signature, its contents; see `Signature.contents`.
         input_dtypes: By signature, the dtypes of its inputs.
-        python_functions: Paths of functions that Python alone could call.
-        serve: The `arguments` and `results` of `serve`, if it is there; see
+        python_functions: Paths of functions that only Python could call.
+        serve: The `arguments` and `results` of `serve`, if there is one; see
             `Signature`.
         version: The version of TensorFlow that wrote it.
         seconds: How long a server takes to load it.
@@ -58,18 +58,18 @@ class LoadedModel:
 
 
 def load(
-    artifact: str, *op_libraries: str, will_run: bool = False
+    exported: str, *op_libraries: str, will_run: bool = False
 ) -> LoadedModel:
     """Loads the SavedModel in a folder.
 
-    Python's reader loads it first, is compared and let go, so that there is one
-    copy of the weights at a time.
+    Python's reader loads it first, is compared and dropped, so that there is
+    one copy of the weights at a time.
 
     Args:
-        artifact: The folder.
+        exported: The folder.
         *op_libraries: Files of operators that it may need.
-        will_run: Whether its signatures will run. They are planned then, one
-            after the other, while Python's reader loads.
+        will_run: Whether its signatures will run. Then the session plans them
+            one by one, while Python's reader loads.
 
     Raises:
         Disagreement: Servers and Python would not load the same model.
@@ -77,14 +77,14 @@ def load(
     import tensorflow as tf
 
     began = time.perf_counter()
-    meta = read_graph(artifact, *op_libraries)
+    meta = read_graph(exported, *op_libraries)
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(meta.graph_def, name="")
     seconds = time.perf_counter() - began
     check_loading(meta)
     reader = Reader()
-    # Here, since a graph that grows is given to its session as a whole.
+    # Before the session opens: a graph that grows later is sent to it whole.
     servers = {
         name: reader.of_servers(meta, graph, name)
         for name in sorted(meta.signature_def)
@@ -94,8 +94,8 @@ def load(
     with ThreadPoolExecutor(1) as planner:
         for name in servers if will_run else ():
             planner.submit(_plan, session, meta.signature_def[name])
-        gc.freeze()  # what is collected below is of this module
-        module = tf.saved_model.load(artifact)
+        gc.freeze()  # the collection below then visits only this module
+        module = tf.saved_model.load(exported)
         reader = Reader(tables_of(module))
         python = {}
         if meta.object_graph_def.nodes:  # else TensorFlow 1 wrote it
@@ -105,13 +105,13 @@ def load(
             }
         pairs = check_same(servers, python)
         serve = describe_serve(module, python, reader)
-        # Before anything runs, which might change them.
+        # Before anything runs and might change the values.
         wanted = {one: two.digest() for one, two in pairs}
     del module, reader, python, pairs
     gc.collect()
     give_back()
     began = time.perf_counter()
-    restore(session, meta, Path(artifact))
+    restore(session, meta, Path(exported))
     seconds += time.perf_counter() - began
     found = _fetch(session, wanted)
     for weight, value in found.items():
@@ -146,10 +146,10 @@ def load(
 
 
 def _plan(session: Any, signature: Any) -> None:
-    """Lets a session plan how it runs a signature, and run nothing.
+    """Lets a session plan how it runs a signature, without running it.
 
-    That takes longer than most requests. A session refuses what is of another
-    dtype between the two.
+    That takes longer than most requests. Inputs of wrong dtypes are fed, which
+    the session rejects after planning.
     """
     import numpy as np
     import tensorflow as tf
@@ -173,9 +173,9 @@ def _plan(session: Any, signature: Any) -> None:
 
 
 def _fetch(session: Any, weights: Iterable[Weight]) -> dict[Weight, str | None]:
-    """The digests of what a session has restored.
+    """Returns the digests of what a session has restored.
 
-    A part is fetched at a time, for a session gives copies.
+    Values are fetched in parts, since a session returns copies.
     """
     import tensorflow as tf
 

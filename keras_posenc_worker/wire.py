@@ -1,4 +1,4 @@
-"""Messages of protocol buffers, field by field, without reading them whole."""
+"""Messages of protocol buffers, field by field, without parsing them whole."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,19 +9,19 @@ _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 def fields(
     content: Any, begin: int, end: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of a message that lies in a buffer.
+    """Yields the fields of a message that lies in a buffer.
 
     Args:
-        content: Bytes, or what is mapped.
-        begin: Where it begins in them,
-        end: and where it ends.
+        content: The buffer.
+        begin: Where the message begins.
+        end: Where it ends.
 
     Yields:
-        The number of the field, or 0 if it is no bytes; where it begins, where
-        its value begins, and where both end.
+        The number of the field, or 0 if it holds no bytes; where it begins,
+        where its value begins, and where both end.
 
     Raises:
-        ValueError: It is no message, or not a whole one.
+        ValueError: It is no message, or not a complete one.
     """
     while begin < end:
         key, value = _varint(content, begin, end)
@@ -42,7 +42,7 @@ def fields(
 
 
 def head(number: int, size: int) -> bytes:
-    """What stands before the bytes of a field."""
+    """Returns the bytes before the value of a field."""
     found = []
     for value in (number << 3 | _BYTES, size):
         while value > 127:  # seven bits in each, the lowest first
@@ -53,7 +53,7 @@ def head(number: int, size: int) -> bytes:
 
 
 def _varint(content: Any, begin: int, end: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Returns a number, and where it ends."""
     value = 0
     for place in range(begin, min(begin + 10, end)):
         value |= (content[place] & 127) << 7 * (place - begin)

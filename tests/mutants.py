@@ -400,7 +400,7 @@ VERIFICATION = [
     Mutant(
         "export/probes/reference.py",
         "refusals are not told",
-        "reference.refused.append(",
+        "reference.skipped.append(",
         "[].append(",
         "export/verification/test_verification.py"
         "::test_lengths_that_the_model_does_not_take_are_told",
@@ -476,16 +476,16 @@ VERIFICATION = [
     Mutant(
         "export/report.py",
         "the best case is judged instead of the worst",
-        "return max(self.judged, key=",
-        "return min(self.judged, key=",
+        "return max(\n            self.required_cases, key=",
+        "return min(\n            self.required_cases, key=",
         "export/verification/test_verification.py"
         "::test_report_of_a_failure_is_still_json",
     ),
     Mutant(
         "export/inspect.py",
         "an unsafe operator is let through",
-        'raise ExportVerificationError(\n            "An artifact may only',
-        'ExportVerificationError(\n            "An artifact may only',
+        'raise ExportVerificationError(\n            "An exported model',
+        'ExportVerificationError(\n            "An exported model',
         "export/inspection/test_hostile.py"
         "::test_graph_that_does_more_than_compute_is_not_run",
     ),

@@ -74,7 +74,6 @@ def version(model, tmp_path_factory):
         model,
         tmp_path_factory.mktemp("versions"),
         labels=LABELS,
-        compiled={"lengths": [16]},
         warmup=True,
         max_length=9,
         verbose=False,
@@ -228,31 +227,44 @@ def test_loader_names_the_operator_that_is_missing(program, version, requests):
     assert "Op type not registered 'Fast" in last
 
 
-def test_ids_need_no_further_operators(program, tmp_path, requests):
+def test_compiled_model_without_further_operators(program, tmp_path, requests):
+    """One text of at most 4 ids is for XLA's program, and others are not."""
+    tokenizer = kp.CharacterTokenizer("abc")
     model = keras.Sequential(
         [
-            keras.Input((None,), dtype="int32", name="ids"),
-            keras.layers.Embedding(9, 4, name="vectors"),
+            keras.Input((), dtype="string", name="text"),
+            tokenizer,
+            keras.layers.Embedding(
+                tokenizer.vocabulary_size(), 4, mask_zero=True
+            ),
+            kp.MaskedAveragePooling1D(),
+            keras.layers.Dense(2, name="scores"),
         ]
     )
-    artifact = kp.export_saved_model(
-        model, tmp_path, verify=False, verbose=False
-    )
-    ids = np.array([[1, 8, 0]], "int32")
-    file = requests(record("serving_default", ids=ids))
-    ((_, _, vectors),) = answers(run(program, artifact.path, file))
-    np.testing.assert_array_equal(vectors, model(ids))
+    path = kp.export_saved_model(
+        model, tmp_path, compiled={"lengths": [4]}, max_length=6, verbose=False
+    ).path
+    batches = [["ab"], ["abcab"], ["c", "", "abab"]]
+    file = requests(*(record("serving_default", text=each) for each in batches))
+    found = answers(run(program, path, file))
+    for batch, (_, _, scores) in zip(batches, found, strict=True):
+        wanted = model(tf.constant(batch))
+        np.testing.assert_allclose(scores, wanted, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda content: content[:-1], "records: not whole"),
-        (lambda content: content[:20] + b"!" + content[21:], "a checksum is"),
-        pytest.param(
-            lambda content: b"!" + content[1:],
-            "records: a checksum is wrong",
-            marks=pytest.mark.slow,
+        *(
+            pytest.param(
+                *(spoil, "records: a checksum is wrong"),
+                marks=pytest.mark.slow,
+            )
+            for spoil in (
+                lambda content: content[:20] + b"!" + content[21:],
+                lambda content: b"!" + content[1:],
+            )
         ),
     ],
 )
@@ -269,10 +281,10 @@ def test_records_that_are_damaged(program, version, requests, spoil, message):
     ("content", "message"),
     [
         (("from_ids", {"text": "a"}), "the model has no text"),
-        (b"\x0a\x7f", "message: not whole"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
+                (b"\x0a\x7f", "message: not whole"),
                 (("other", {"text": "a"}), "the model has no other"),
                 (b"\x07", "message: a field of no known type"),
             )

@@ -16,7 +16,7 @@ from keras_posenc.keras_internals import (
     forgotten_calls,
     is_compiled_by_xla,
     is_exported_by_keras,
-    layer_behind,
+    layer_of,
     layers_within,
     lent_values,
     ordinary_traces,
@@ -24,7 +24,7 @@ from keras_posenc.keras_internals import (
     recomputing_mode,
     separate_traces,
     set_policy,
-    tensors_behind,
+    sources_of,
     unread_converter,
     variable_within,
 )
@@ -110,13 +110,13 @@ def test_a_symbolic_tensor_knows_where_it_comes_from():
     shared = keras.layers.Dense(4)
     one, two = shared(first), shared(second)
     total = keras.layers.Add()([one, two])
-    assert isinstance(layer_behind(total), keras.layers.Add)
-    assert [id(x) for x in tensors_behind(total)] == [id(one), id(two)]
+    assert isinstance(layer_of(total), keras.layers.Add)
+    assert [id(x) for x in sources_of(total)] == [id(one), id(two)]
     for made, source in ((one, first), (two, second)):
-        assert layer_behind(made) is shared
-        assert [id(x) for x in tensors_behind(made)] == [id(source)]
-        assert layer_behind(source).name == source.name
-        assert tensors_behind(source) == []
+        assert layer_of(made) is shared
+        assert [id(x) for x in sources_of(made)] == [id(source)]
+        assert layer_of(source).name == source.name
+        assert sources_of(source) == []
 
 
 def test_layers_are_found_at_any_depth():

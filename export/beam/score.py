@@ -1,4 +1,4 @@
-"""python score.py ARTIFACT ROWS OUT COLUMN [KEPT ...]: see README.md."""
+"""python score.py MODEL ROWS OUT COLUMN [KEPT ...]: see README.md."""
 
 import sys
 
@@ -17,9 +17,9 @@ class Score(beam.DoFn):
             yield beam.pvalue.TaggedOutput(*found)
 
 
-_, artifact, rows, out, column, *names = sys.argv
+_, exported, rows, out, column, *names = sys.argv
 keep = [name for name in names if not name.startswith("--")]
-scorer = kp.Scorer(artifact, column=column, keep=keep, threads=1)
+scorer = kp.Scorer(exported, column=column, keep=keep, threads=1)
 first = FileSystems.match([rows])[0].metadata_list[0].path
 schemas = scorer.schema(pq.read_schema(FileSystems.open(first)))
 with beam.Pipeline() as pipeline:

@@ -1,4 +1,4 @@
-"""python score.py ARTIFACT ROWS OUT COLUMN [KEPT ...]: see README.md."""
+"""python score.py MODEL ROWS OUT COLUMN [KEPT ...]: see README.md."""
 
 import sys
 
@@ -21,8 +21,8 @@ class Score:
         return pa.concat_tables([good, bad], promote_options="default")
 
 
-_, artifact, rows, out, column, *keep = sys.argv
-scorer = kp.Scorer(artifact, column=column, keep=keep, threads=1)
+_, exported, rows, out, column, *keep = sys.argv
+scorer = kp.Scorer(exported, column=column, keep=keep, threads=1)
 wanted = {*keep, *(each.column for each in scorer.inputs)}
 table = ray.data.read_parquet(rows, columns=[*wanted])
 given = {"batch_format": "pyarrow", "batch_size": scorer.window}

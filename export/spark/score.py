@@ -1,4 +1,4 @@
-"""spark-submit score.py ARTIFACT ROWS OUT COLUMN [KEPT ...]: see README.md."""
+"""spark-submit score.py MODEL ROWS OUT COLUMN [KEPT ...]: see README.md."""
 
 import os
 import shutil
@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import keras_posenc as kp
 
-_, artifact, rows, out, column, *keep = sys.argv
-scorer = kp.Scorer(artifact, column=column, keep=keep, threads=1)
+_, exported, rows, out, column, *keep = sys.argv
+scorer = kp.Scorer(exported, column=column, keep=keep, threads=1)
 spark = SparkSession.builder.appName("score").getOrCreate()
 wanted = {*keep, *(each.column for each in scorer.inputs)}
 table = spark.read.parquet(rows).select(*wanted)
@@ -23,7 +23,7 @@ types = both.toArrow().schema  # Spark's lists are of any size
 
 
 def answer(batches):
-    scorer.path = Path(SparkFiles.get("artifact"), scorer.path.name)
+    scorer.path = Path(SparkFiles.get("model"), scorer.path.name)
     for good, bad in map(scorer, batches):
         parts = [good, bad.drop("position")]
         found = pa.concat_tables(parts, promote_options="default")
@@ -32,8 +32,8 @@ def answer(batches):
 
 with tempfile.TemporaryDirectory() as folder:
     place = os.path.split(scorer.path)
-    packed = shutil.make_archive(f"{folder}/artifact", "tar", *place)
-    spark.sparkContext.addArchive(f"{packed}#artifact")
+    packed = shutil.make_archive(f"{folder}/model", "tar", *place)
+    spark.sparkContext.addArchive(f"{packed}#model")
     found = table.mapInArrow(answer, both.schema)
     found = found.selectExpr("*", "if(reason is null, 'good', 'bad') as rows")
     found.write.partitionBy("rows").parquet(out)

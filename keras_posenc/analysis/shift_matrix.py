@@ -48,7 +48,7 @@ def shift_matrix(
     if d_model % 2:
         raise ValueError(
             "`d_model` must be even: the last sine of an odd width has no "
-            f"cosine beside it. Received: d_model={d_model}"
+            f"cosine. Received: d_model={d_model}"
         )
     check_choice("layout", layout, LAYOUTS)
     angles = k * frequencies(

@@ -1,4 +1,1 @@
-"""Keras models as files that run elsewhere, and the proof that they do.
-
-Nothing here knows the package's own layers: any Keras model will do.
-"""
+"""Verified exports of any Keras model to files that other runtimes load."""

@@ -18,20 +18,20 @@ from keras_posenc.export.worker_client import (
 from keras_posenc.progress import progress
 from keras_posenc_worker import benchmark
 
-# What runs of any length need is not known.
+# No limits: the needs of runs of any length are not known.
 _LIMITS = Limits(memory=None, seconds=None, timeout=600)
 
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """One signature at one length, on so many threads.
+    """Times of one signature at one length, with one number of threads.
 
     Attributes:
         signature: Name of the signature.
         shapes: The shape of each input by name.
-        threads: How many threads the runtime may use.
-        median_milliseconds: The middle one of all runs,
-        p95_milliseconds: and what 95 % of them stayed within.
+        threads: Number of threads that the runtime may use.
+        median_milliseconds: Median time of a run.
+        p95_milliseconds: 95th percentile of the times.
     """
 
     signature: str
@@ -43,14 +43,13 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True)
 class Loading:
-    """One signature in a fresh process.
+    """Loading of one signature in a fresh process.
 
     Attributes:
         signature: Name of the signature.
-        threads: How many threads the runtime may use.
-        load_seconds: From the path to a runner.
-        peak_bytes: The most memory that the process came to need for it, all
-            lengths together.
+        threads: Number of threads that the runtime may use.
+        load_seconds: Time from the path to a runner.
+        peak_bytes: Most memory that the process used, over all lengths.
     """
 
     signature: str
@@ -61,7 +60,7 @@ class Loading:
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """What was measured.
+    """Times and memory of a LiteRT file.
 
     Attributes:
         path: The file.
@@ -76,7 +75,7 @@ class Benchmark:
     loadings: list[Loading]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as what JSON can hold."""
+        """Returns the result as a dict that JSON can hold."""
         return {**dataclasses.asdict(self), "path": str(self.path)}
 
     def __str__(self) -> str:
@@ -131,26 +130,26 @@ def benchmark_litert(
 ) -> Benchmark:
     """Times a LiteRT file on this machine's processor.
 
-    Each signature and number of threads has a fresh process of its own, with
-    neither Keras nor TensorFlow. The runtime from PyPI tells no times of single
-    operators; `inspect` counts them.
+    Each signature and number of threads runs in a fresh process without Keras
+    and TensorFlow. The runtime from PyPI does not time single operators;
+    `inspect` counts them.
 
     Args:
         path: The file.
         signatures: Names of signatures; all of them by default.
-        lengths: Sizes for the dynamic dimensions of the inputs; a dynamic
-            batch is 1. A signature of static shape has its own.
-        threads: Numbers of threads; by default 1, and as many as there are
-            processors, at most 4.
-        repeats: How often each is run, after three runs to warm up.
-        verbose: Whether to show progress; 2 also shows what native code logs.
+        lengths: Sizes of the dynamic dimensions of the inputs; a dynamic batch
+            is 1. A signature of static shape runs at its own.
+        threads: Numbers of threads; by default 1, and the number of processors,
+            at most 4.
+        repeats: Number of timed runs, after three runs to warm up.
+        verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
-        A `Benchmark`; print it, or ask `to_dict()`.
+        A `Benchmark`; print it, or call `to_dict()`.
 
     Raises:
-        ValueError: No LiteRT file at the path, or an argument that is none of
-            the above.
+        ValueError: There is no LiteRT file at the path, or an argument is none
+            of the above.
         RuntimeError: The runtime does not run the file.
 
     Example:

@@ -36,9 +36,9 @@ def compare(
     Args:
         probe: The inputs, and the model's outputs.
         scales: The size of each output's numbers.
-        response: What the worker says of it: outputs, or an error.
-        reference: What the probe is one of.
-        columns: Takes up what was compared.
+        response: The worker's outputs for the probe, or its error.
+        reference: The reference that the probe belongs to.
+        columns: Collects the compared outputs.
     """
     signature, description = probe.signature, str(probe)
     expected: Mapping[str, Any] = probe.outputs
@@ -50,13 +50,13 @@ def compare(
     }
     if error is None and names != set(expected):
         error = (
-            f"its outputs are {', '.join(sorted(response['outputs']))}, the "
-            f"model's {', '.join(expected)}"
+            f"its outputs are {', '.join(sorted(response['outputs']))}, and "
+            f"the model's are {', '.join(expected)}"
         )
         if unnumbered(response["outputs"]) == unnumbered(expected):
             error += (
-                ". Keras numbers layers without a name in the order in which "
-                "they are made: name those of the outputs, as in "
+                ". Keras numbers unnamed layers in the order in which they are "
+                "made: name the output layers, as in "
                 "keras.layers.Dense(2, name='scores'), and export the model "
                 "again"
             )
@@ -66,7 +66,7 @@ def compare(
     for name, value in expected.items():
         kinds = _kind(got[name]), _kind(value)
         if len({*kinds}) > 1:
-            error = "{} is of {}, the model's of {}".format(name, *kinds)
+            error = "{} has {}, and the model's has {}".format(name, *kinds)
             return CaseReport(signature, description, math.inf, "", 0.0, error)
     if probe.extremes:
         got = probe.without_rounding(got)
@@ -80,19 +80,19 @@ def compare(
             return CaseReport(
                 signature, description, math.inf, where, 0.0, error
             )
-        if not probe.extremes:  # next to 1e4 everything is small
+        if not probe.extremes:  # next to 1e4 every column is small
             columns.add(
                 f"{signature}/{name}", expected[name], got[name], scales[name]
             )
-    # What a quantized file chooses may be what its model nearly chose, and
-    # nothing else.
+    # Choices of a generator must be the model's, or near-ties, even if the
+    # file is quantized.
     is_rounded = reference.quantization is not None and retrace is None
     found = difference(
         expected,
         got,
         scales,
         is_rounded,
-        reference.lead,
+        reference.margin,
         reference.kinds.get(signature),
     )
     where = found.where
@@ -124,21 +124,20 @@ def compare(
 
 
 def unnumbered(names: Iterable[str]) -> list[str]:
-    """Names without the numbers by which Keras tells layers apart."""
+    """Returns names without the numbers by which Keras makes them unique."""
     return sorted(re.sub(r"_\d+$", "", name) for name in names)
 
 
-def unseen_columns(columns: Columns, tolerance: float) -> list[str]:
-    """Columns of which too little was seen, in words."""
+def _unchecked_columns(columns: Columns, tolerance: float) -> list[str]:
     return [
         f"{name}[..., {', '.join(map(str, indices[:8]))}]"
         + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
-        for name, indices in columns.unseen(tolerance).items()
+        for name, indices in columns.unchecked(tolerance).items()
     ]
 
 
 def _kind(values: Any) -> str:
-    """What values are, in words: of which size, each format decides."""
+    """Returns the kind of values in words, without their size in bits."""
     if "float" in values.dtype.name:  # bfloat16 too
         return "floats"
     names = {"O": "texts", "b": "booleans", "i": "integers", "u": "integers"}
@@ -146,7 +145,7 @@ def _kind(values: Any) -> str:
 
 
 def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
-    """Where and why two outputs have no distance, if they have none."""
+    """Returns where and why two outputs have no difference, or "" and None."""
     if got.shape != wanted.shape:
         error = f"{name} has shape {got.shape}, the model's {wanted.shape}"
         return "", error
@@ -166,16 +165,16 @@ def check(
     inspection: Inspection,
     response: Mapping[str, Any],
     allow_operators: Sequence[str] = (),
-    other_writer: bool = False,
+    allow_different_graph: bool = False,
 ) -> VerificationReport:
     """Compares all outputs of an exported model with the reference.
 
     Args:
         reference: The model's outputs.
         inspection: The exported model.
-        response: What the worker says of its run.
-        allow_operators: Those that the user allowed it.
-        other_writer: As for `verify`.
+        response: The worker's response.
+        allow_operators: Operators that the user allowed.
+        allow_different_graph: As for `verify`.
     """
     columns = Columns()
     cases = [
@@ -208,14 +207,14 @@ def check(
         ),
         tolerance=reference.tolerance,
         cases=cases,
-        refused=reference.refused,
-        constant=reference.constant,
-        blurred=reference.blurred,
-        # Of a quantized file, `accuracy` says how much is left.
-        unseen=unseen_columns(columns, reference.tolerance)
+        skipped=reference.skipped,
+        constant_outputs=reference.constant_outputs,
+        low_variation=reference.low_variation,
+        # A quantized file changes small columns; see `accuracy`.
+        unchecked_columns=_unchecked_columns(columns, reference.tolerance)
         if reference.quantization is None
         else [],
-        lead=reference.lead,
+        margin=reference.margin,
         agreement=reference.agreement,
         kinds={
             f"{signature}/{name}": str(kind)
@@ -226,14 +225,14 @@ def check(
         quantization=reference.quantization,
         warmup=response.get("warmup", 0),
         padding_matters=reference.padding_matters,
-        narrower=_narrower(reference, inspection),
-        other_writer=other_writer,
+        fixed_shapes=_fixed_shapes(reference, inspection),
+        allow_different_graph=allow_different_graph,
         notes=list(notes(reference, inspection, allow_operators)),
     )
 
 
-def _narrower(reference: Reference, inspection: Inspection) -> list[str]:
-    """Inputs of one shape only, where the signature is for any, in words."""
+def _fixed_shapes(reference: Reference, inspection: Inspection) -> list[str]:
+    """Returns the inputs of one shape whose model takes any, in words."""
     found = []
     for signature in reference.signatures:
         inputs = inspection.signatures[signature.name]["inputs"]
@@ -248,15 +247,15 @@ def _narrower(reference: Reference, inspection: Inspection) -> list[str]:
             }:
                 continue
             found.append(
-                f"{signature.name} takes {name} of shape {shape} alone, and "
-                f"the model of {wanted}: if that is intended, verify it by "
+                f"{signature.name} takes only the shape {shape} of {name}, and "
+                f"the model {wanted}: if that is intended, verify it with "
                 f"{in_code({signature.name: {name: shape}})}"
             )
     return found
 
 
 def unknown_labels(reference: Reference, inspection: Inspection) -> set[str]:
-    """Outputs of labels that the artifact has and the model does not."""
+    """Returns outputs of labels that the file has and the model lacks."""
     return {
         f"{probe.signature}/{name}"
         for probe in reference.probes
@@ -268,11 +267,11 @@ def unknown_labels(reference: Reference, inspection: Inspection) -> set[str]:
 def check_signatures(
     signatures: Sequence[Signature], inspection: Inspection
 ) -> None:
-    """Raises `ValueError` where the artifact is of another model."""
+    """Raises `ValueError` if a file has other signatures or inputs."""
     for signature in signatures:
         if signature.name not in inspection.signatures:
             raise ValueError(
-                f"The artifact has no signature '{signature.name}'. It has: "
+                f"The file has no signature '{signature.name}'. It has: "
                 f"{', '.join(inspection.signatures)}. Name those to verify"
                 f"{_named(signature, inspection)}"
             )
@@ -285,19 +284,19 @@ def check_signatures(
                     for index, spec in enumerate(signature.specs.values())
                 )
                 hint = (
-                    ". Keras numbers inputs without a name in the order in "
-                    "which they are made: name them where the model is built, "
-                    f"`{begin}`, and export it again"
+                    ". Keras numbers unnamed inputs in the order in which they "
+                    f"are made: name them where the model is built, `{begin}`, "
+                    "and export it again"
                 )
             raise ValueError(
-                f"The artifact's signature '{signature.name}' takes "
-                f"{', '.join(present)}, and the model "
+                f"Signature '{signature.name}' of the file takes "
+                f"{', '.join(present)}, and the model takes "
                 f"{', '.join(signature.specs)}{hint}"
             )
 
 
 def _named(signature: Signature, inspection: Inspection) -> str:
-    """The artifact's signatures that take what this one does, as arguments."""
+    """Returns the `signatures` argument for the file's signatures that fit."""
     found = {
         name: {
             key: tensor.shape or signature.specs[key].shape
@@ -309,14 +308,14 @@ def _named(signature: Signature, inspection: Inspection) -> str:
     return f": {in_code(found)}" if found else " by `signatures` (--signature)"
 
 
-_TIMEOUT = 600  # seconds by the clock, on a machine however busy
-_PROGRAM_SECONDS = 60  # for XLA, to compile one
+_TIMEOUT = 600  # seconds by the clock, long enough on a busy machine
+_PROGRAM_SECONDS = 60  # for XLA to compile one program
 
 
 def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
-    """Returns a worker's limits, by what the model itself used.
+    """Returns a worker's limits, by what the model itself needed.
 
-    Without a reference, until there is one: to load it.
+    Without a reference, these are the limits for loading.
     """
     sizes = [
         value.nbytes
@@ -335,7 +334,7 @@ def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
         + 512 * MIB * is_twice
         + 4 * (inspection.size_bytes + sum(sizes))
         + 2 * max(0, _peak_memory() - 1024 * MIB),
-        # The worker runs each up to six times, and first loads TensorFlow.
+        # The worker loads TensorFlow and runs each case up to six times.
         seconds=12
         + 6 * is_twice
         + inspection.size_bytes // (20 * MIB)
@@ -347,7 +346,7 @@ def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
 
 
 def _peak_memory() -> int:
-    """The most memory that this process had, in bytes; 0 if unknown."""
+    """Returns the most memory that this process had, in bytes; 0 if unknown."""
     try:
         import resource
     except ImportError:  # Windows

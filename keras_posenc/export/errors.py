@@ -1,9 +1,9 @@
-"""Errors of exports, and what every export checks first."""
+"""Errors of exports, and checks that all exports share."""
 
 import re
 from typing import Any
 
-# Of a device and an operator, which are not the user's, and colours.
+# Devices, operators and colours in TensorFlow's messages.
 _INTERNALS = re.compile(
     r"\x1b\[\d*m|\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]"
     r"|\n You may be trying to load on a different device.*"
@@ -12,14 +12,14 @@ _INTERNALS = re.compile(
 
 
 class ExportError(RuntimeError):
-    """A model could not be exported; nothing was left behind."""
+    """A model could not be exported. No file was left behind."""
 
 
 class ExportVerificationError(ExportError):
-    """An artifact does not do what its model does.
+    """An exported model does not reproduce its model.
 
     Attributes:
-        report: The `VerificationReport`, or None if the artifact did not even
+        report: The `VerificationReport`, or None if the exported model did not
             load.
     """
 
@@ -29,7 +29,7 @@ class ExportVerificationError(ExportError):
 
 
 def in_words(error: object) -> str:
-    """What an error of TensorFlow says, without what is internal to it."""
+    """Returns the text of a TensorFlow error without TensorFlow's internals."""
     return _INTERNALS.sub("", str(error))
 
 
@@ -43,14 +43,14 @@ def check_verify(verify: bool, samples: Any) -> None:
 
 
 def require_tensorflow_backend(function: str) -> None:
-    """Raises `RuntimeError` on another backend, and says what to do."""
-    import keras  # late: scoring's processes import this file, and no Keras
+    """Raises `RuntimeError` on another backend, with a command to use."""
+    import keras  # late: scoring's processes import this file, but not Keras
 
     backend = keras.config.backend()
     if backend != "tensorflow":
         raise RuntimeError(
             f"`{function}` needs the TensorFlow backend, and this is "
-            f"'{backend}'. Save the model by model.save('model.keras'), then "
+            f"'{backend}'. Save the model with model.save('model.keras'), then "
             "run: keras-posenc export saved-model model.keras --out FOLDER "
             "(or export litert model.keras --out FILE.tflite)"
         )

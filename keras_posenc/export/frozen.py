@@ -1,8 +1,8 @@
-"""Models with the weights of one instant, that are their caller's otherwise.
+"""Models with the weights of one instant.
 
-An export traces a model, runs it, moves its weights and changes its policies.
-The caller may go on to train the same model, in another thread too. So an
-export copies the weights, and has the model read the copies instead of its own.
+An export traces a model, runs it, moves its weights and changes its policies,
+while the caller may train the same model in another thread. So an export copies
+the weights, and makes the model read the copies instead of its own.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from keras_posenc.keras_internals import (
     variable_within,
 )
 
-# Settings are changed and restored: by one export at a time.
+# Only one export at a time may change settings and restore them.
 _TURN = threading.RLock()
 _local = threading.local()
 
@@ -33,24 +33,24 @@ class FrozenModel:
     """Models that read copies of their weights, in one thread, for a while.
 
     Within the context, in the thread that entered it, a Keras variable has the
-    value that it had on entry, wherever a layer holds it: its copy, a
-    `tf.Variable`, is read and assigned instead. The same holds of graphs that
-    are traced there. All `tf.function`s are traced again, and forget that as
-    the context ends. Then every setting that was changed is restored.
+    value that it had on entry, whichever layer holds it: its copy, a
+    `tf.Variable`, is read and assigned instead, also in graphs traced there.
+    All `tf.function`s are traced again, and these traces are dropped when the
+    context ends. Then every setting that was changed is restored.
 
-    Weights are read one after the other. Where another thread trains the model
+    Weights are read one after the other. If another thread trains the model
     meanwhile, some may be from before an update and some from after it.
 
     Args:
         values: Models, or dicts of models, or of pairs of a model and its
-            shapes, as exports take them. Anything else is left out.
+            shapes, as exports take them. Other values are ignored.
     """
 
     def __init__(self, *values: Any) -> None:
         self._models = list(_models(values))
         for model in self._models:
-            # A generator keeps these models. If they were made later, its
-            # layers would forget how these call them.
+            # A generator caches these models. If they were made later, within
+            # the context, their calls of its layers would be dropped with it.
             (Offers.of(model).offered_signatures or dict)()
         self.layers: list[Any] = list(
             {
@@ -71,7 +71,7 @@ class FrozenModel:
                 if isinstance(each, keras.Operation)
             }.values()
         )
-        # The originals beside their copies, so that no other gets their ids.
+        # Keeping the originals too keeps their ids from being reused.
         self._own: dict[int, tuple[Any, Any]] = {}
         self._by_handle: dict[int, tuple[Any, Any]] = {}
         self._settings = contextlib.ExitStack()
@@ -97,7 +97,7 @@ class FrozenModel:
         self._left.close()
 
     def _read(self) -> None:
-        """Copies all weights that Keras, or a layer, is known to have."""
+        """Copies all weights of Keras and of layers."""
         for model in self._models:
             for variable in model.variables:
                 if variable_within(variable) is not None:
@@ -107,7 +107,7 @@ class FrozenModel:
                 self._copy(found)
 
     def own(self, variable: keras.Variable) -> Any:
-        """The copy of a Keras variable, which is made if it is new.
+        """Returns the copy of a Keras variable, which is made if missing.
 
         Raises:
             ExportError: The variable has no value yet.
@@ -126,7 +126,7 @@ class FrozenModel:
         return found[1]
 
     def _copy(self, variable: Any) -> Any:
-        """The copy of a `tf.Variable`: a weight that two hold has one."""
+        """Returns the copy of a `tf.Variable`; shared weights have one copy."""
         import tensorflow as tf
 
         with tf.init_scope():
@@ -143,9 +143,9 @@ class FrozenModel:
             return self._by_handle[handle][1]
 
     def take_over(self, function: Any) -> None:
-        """Replaces what a graph function reads of the caller's by copies.
+        """Makes a graph function read copies of the caller's variables.
 
-        That is, variables that are not Keras's, and those of functions that
+        These are variables that are not Keras's, and those of functions that
         the caller has traced.
 
         Args:
@@ -164,19 +164,19 @@ class FrozenModel:
         function.graph.variables = variables
 
     def replace(self, layer: Any, name: str, function: Any) -> None:
-        """Gives a layer another method in this thread, until the end."""
+        """Replaces a layer's method in this thread, until the context ends."""
         self._settings.enter_context(replaced(layer, name, function))
 
     def set_policy(self, layer: Any, policy: Any) -> None:
-        """Gives a layer another dtype policy until the end."""
+        """Gives a layer another dtype policy until the context ends."""
         self._settings.callback(set_policy, layer, set_policy(layer, policy))
 
     def set_attribute(self, layer: Any, name: str, value: Any) -> None:
-        """Gives a layer another attribute of its own until the end."""
+        """Sets an attribute of a layer until the context ends."""
         self._settings.enter_context(_attribute(layer, name, value))
 
     def _free(self) -> None:
-        """Frees the copies' memory, whoever holds a graph that reads them."""
+        """Frees the copies' memory, also if a graph still refers to them."""
         import tensorflow as tf
 
         for original, copied in self._by_handle.values():
@@ -191,7 +191,7 @@ class FrozenModel:
 
 
 class _Reading(keras.StatelessScope):
-    """Has Keras variables read, and assigned to, as copies."""
+    """A scope in which Keras variables are read and assigned as copies."""
 
     def __init__(
         self, frozen: FrozenModel, given: Mapping[int, Any] | None = None
@@ -214,19 +214,19 @@ class _Reading(keras.StatelessScope):
 
 
 def current() -> FrozenModel:
-    """The models that are frozen in this thread."""
+    """Returns the models that are frozen in this thread."""
     frozen: FrozenModel = _local.frozen
     return frozen
 
 
 def take_over(function: Any) -> None:
-    """Has a graph function read nothing but what is frozen, if anything is."""
+    """Makes a graph function read only frozen variables, if any are frozen."""
     if getattr(_local, "frozen", None) is not None:
         current().take_over(function)
 
 
 def reading(pairs: Iterable[tuple[Any, Any]]) -> Any:
-    """A scope in which some Keras variables have the values given."""
+    """Returns a scope in which some Keras variables have the given values."""
     return _Reading(current(), {id(each): value for each, value in pairs})
 
 
@@ -247,7 +247,7 @@ def replaced(layer: Any, name: str, function: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _attribute(layer: Any, name: str, value: Any) -> Iterator[None]:
-    """Past Keras's tracking, and past what a class has for a `__setattr__`."""
+    """Sets an attribute without Keras's tracking or a class's `__setattr__`."""
     attributes = vars(layer)
     was_there, former = name in attributes, attributes.get(name)
     attributes[name] = value
@@ -271,7 +271,7 @@ def _models(values: Any) -> Iterator[Any]:
 
 
 def _raw_variables(value: Any, seen: set[int]) -> Iterator[Any]:
-    """TensorFlow's own variables among what a layer holds."""
+    """Yields TensorFlow's own variables that a layer holds."""
     import tensorflow as tf
 
     if isinstance(value, tf.Variable):

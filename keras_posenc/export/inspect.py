@@ -1,4 +1,4 @@
-"""What an exported file is, read in a process of its own and not run."""
+"""Reads what an exported file contains, in a worker, without running it."""
 
 import contextlib
 import dataclasses
@@ -43,30 +43,29 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """The contents of an artifact.
+    """The contents of an exported file.
 
-    `str(inspection)` is one line, and below it what needs attention;
+    `str(inspection)` is one line, followed by lines for what needs attention;
     `inspection.details()` has tables of all inputs, outputs and operators.
 
     Attributes:
-        path: The SavedModel's version folder, or the LiteRT file.
+        path: The LiteRT or ONNX file, or the SavedModel's version folder.
         kind: `"saved_model"`, `"litert"` or `"onnx"`.
         size_bytes: Size of the file, or of all files of the folder.
-        weight_bytes: Of these, the variables of a SavedModel, or the constant
-            buffers of a LiteRT file.
+        weight_bytes: Size of the variables of a SavedModel, of the constant
+            buffers of a LiteRT file, or of the initializers of an ONNX file.
         signatures: For each signature its `"inputs"` and `"outputs"`, each a
             dict of `Tensor` by name; those of a SavedModel sorted by name.
-        operators: How often each operator stands in the graph.
-        foreign_operators: Those that the plain runtime does not have: custom
-            and Flex operators, or operators of TensorFlow's add-ons.
-        unsafe_operators: Those of TensorFlow, and custom ones, that are not
-            known to compute and do nothing else (see `operators.py`), or that
-            name files where TensorFlow would not. An artifact that has any is
-            neither published nor run, unless `allow_operators` names them.
-        quantization: `"float16"`, `"int8"` or `"int8-static"` where weights of
-            a LiteRT file are of such, else None.
-        has_metadata: Whether a LiteRT file says what its inputs mean, as
-            MediaPipe's tasks want it.
+        operators: Number of uses of each operator in the graph.
+        foreign_operators: Operators that the plain runtime lacks: custom and
+            Flex operators, or operators of TensorFlow's add-ons.
+        unsafe_operators: Operators not known to only compute (see
+            `operators.py`), or that read or write files in an unusual place. A
+            file that has any is neither published nor run, unless
+            `allow_operators` names them.
+        quantization: `"float16"`, `"int8"` or `"int8-static"` if a LiteRT file
+            has such weights, else None.
+        has_metadata: Whether a LiteRT file has metadata for MediaPipe's tasks.
     """
 
     path: Path
@@ -82,12 +81,11 @@ class Inspection:
 
     @property
     def runtime(self) -> str:
-        """What the worker runs it with."""
+        """The runtime that the worker loads."""
         has_flex = self.kind == "litert" and self.foreign_operators
         return "litert_flex" if has_flex else self.kind
 
     def __str__(self) -> str:
-        """One line, and below it what needs attention."""
         names = ", ".join(self.signatures) or "none"
         lines = [
             f"{self.path}: {self.kind}, "
@@ -97,7 +95,7 @@ class Inspection:
             f"signatures: {names}"
         ]
         if self.has_metadata:
-            lines.append("with metadata, as MediaPipe's tasks want it")
+            lines.append("with metadata for MediaPipe's tasks")
         if self.unsafe_operators:
             lines.append(
                 "operators that may do more than compute: "
@@ -105,13 +103,13 @@ class Inspection:
             )
         if self.foreign_operators:
             lines.append(
-                "operators beyond the plain runtime: "
+                "operators that the plain runtime lacks: "
                 f"{', '.join(self.foreign_operators)}"
             )
         return "\n".join(lines)
 
     def details(self) -> str:
-        """All of it: what `str` says, and tables of tensors and operators."""
+        """Returns `str` with tables of tensors and operators."""
         from rich.console import Console
         from rich.table import Table
 
@@ -141,22 +139,22 @@ class Inspection:
         )
 
 
-def inspect(artifact: str | Path) -> Inspection:
-    """Reads what an artifact contains, without running it.
+def inspect(path: str | Path) -> Inspection:
+    """Reads what an exported file contains, without running it.
 
-    It may come from anywhere: a process of its own reads it, which has seconds
-    and some hundred megabytes to do so.
+    The file may come from anyone: a separate process reads it, with limits of
+    seconds and some hundred megabytes.
 
     Args:
-        artifact: A LiteRT or ONNX file, a SavedModel folder, or the folder of a
+        path: A LiteRT or ONNX file, a SavedModel folder, or the folder of a
             SavedModel's versions, of which the highest is read.
 
     Returns:
         An `Inspection`.
 
     Raises:
-        ValueError: There is no artifact at the path, or it is not readable, or
-            its folder holds links, or assets from outside of it.
+        ValueError: There is no exported file at the path, or it cannot be read,
+            or its folder has links, or assets from outside of it.
 
     Example:
     >>> import keras_posenc as kp
@@ -164,7 +162,7 @@ def inspect(artifact: str | Path) -> Inspection:
     Traceback (most recent call last):
     ValueError: 'no_such_file.tflite' does not exist
     """
-    path, kind = locate(artifact)
+    path, kind = locate(path)
     if kind == "onnx" and util.find_spec("onnx") is None:
         raise ImportError(
             "ONNX files need onnx: pip install 'keras-posenc[onnx]'"
@@ -178,7 +176,7 @@ def inspect(artifact: str | Path) -> Inspection:
             Path(entry.path): entry.stat().st_size for entry in files(path)
         }
     limits = Limits()
-    if kind == "onnx":  # whose weights are a part of the message
+    if kind == "onnx":  # its weights are in the same message
         limits = Limits(
             memory=MEMORY + 4 * sizes[path],
             seconds=8 + sizes[path] // (50 * MIB),
@@ -201,9 +199,9 @@ def inspect(artifact: str | Path) -> Inspection:
         }
     except WorkerError as error:
         raise ValueError(
-            f"'{path}' is no readable {what}: its reading {error}"
+            f"'{path}' is no readable {what}: the process that reads it {error}"
         ) from error
-    except (ValueError, TypeError) as error:  # its own, or of a strange dtype
+    except (ValueError, TypeError) as error:  # also of an unknown dtype
         raise ValueError(f"'{path}' is no readable {what}: {error}") from error
     if kind != "saved_model":
         weight_bytes, foreign = found["weight_bytes"], found["custom"]
@@ -235,7 +233,7 @@ def inspect(artifact: str | Path) -> Inspection:
 
 
 def _unknown(kind: str, found: dict[str, Any]) -> set[str]:
-    """Operators that may do more than compute; LiteRT's and ONNX's do not."""
+    """Returns operators that may do more than compute."""
     if kind == "onnx":
         return set()
     if kind == "litert":
@@ -265,8 +263,8 @@ _MAX_FILES = 10_000
 
 _MAX_DEPTH = 100
 
-# What TensorFlow, Keras and this package write, by the path in the folder, and
-# what servers read there.
+# Paths in the folder that TensorFlow, Keras and this package write, and that
+# servers read.
 _PARTS = re.compile(
     r"(saved_model|fingerprint|keras_metadata)\.pb"
     r"|variables/variables\.(index|data-\d{5}-of-\d{5})|assets/.+"
@@ -274,18 +272,18 @@ _PARTS = re.compile(
     r"|debug/saved_model_debug_info\.pb|MODEL_CARD\.md|batching_params\.pbtxt",
     re.DOTALL,
 )
-# Users may keep files of their own there: no runtime reads them.
+# Users may keep their own files there: no runtime reads them.
 _OF_USERS = "assets.extra/"
 
 
 def files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Every file of a version folder, however deep.
+    """Yields every file of a version folder, also in its subfolders.
 
-    What users added to `assets.extra` is left out, and so is what `is_hidden`.
+    Files that users added to `assets.extra`, and hidden ones, are left out.
 
     Raises:
-        ValueError: There is anything but files and folders, or no end of them,
-            or they cannot be read, or are no part of a SavedModel.
+        ValueError: The folder has links or devices, too many files, files that
+            cannot be read, or files that do not belong to a SavedModel.
     """
     try:
         for entry in _files(folder):
@@ -303,7 +301,6 @@ def files(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _not_a_part(name: str) -> str:
-    """Why a folder with such a file is refused, in words."""
     return (
         f"'{name}' is no part of one. Move it out of the folder, or to "
         f"{_OF_USERS}, which no runtime reads"
@@ -311,7 +308,7 @@ def _not_a_part(name: str) -> str:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files of a version folder."""
+    """Returns the bytes of all files of a version folder."""
     return sum(entry.stat().st_size for entry in files(folder))
 
 
@@ -327,7 +324,7 @@ def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
         with os.scandir(path) as entries:
             for entry in entries:
                 if path == folder and is_hidden(entry.name):
-                    continue  # whatever it is
+                    continue  # of whatever type
                 count += 1
                 if count > _MAX_FILES:
                     raise ValueError(
@@ -348,7 +345,7 @@ def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def check_variables(folder: Path, sizes: dict[Path, int]) -> None:
-    """Raises `ValueError` where files of variables are missing, or empty."""
+    """Raises `ValueError` if files of variables are missing or empty."""
     shards = [
         int(found[1])
         for path in sizes
@@ -380,14 +377,16 @@ def check_assets(
             raise ValueError(_not_a_part(place))
 
 
-def locate(artifact: str | Path) -> tuple[Path, str]:
-    """The path of an artifact, and `"saved_model"`, `"litert"` or `"onnx"`.
+def locate(path: str | Path) -> tuple[Path, str]:
+    """Returns the path of an exported model, and its kind.
+
+    The kind is `"saved_model"`, `"litert"` or `"onnx"`.
 
     Raises:
-        ValueError: There is no artifact at the path.
+        ValueError: There is no exported model at the path.
     """
-    path = as_path("artifact", artifact)
-    if not os.path.exists(path):  # unlike Path's, for any name
+    path = as_path("path", path)
+    if not os.path.exists(path):  # Path.exists raises for too long names
         raise ValueError(f"'{path}' does not exist")
     if path.is_dir():
         if not (path / "saved_model.pb").is_file():
@@ -400,13 +399,14 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
                 f"'{path}' is no SavedModel: it has no saved_model.pb, and no "
                 "numbered version that has one"
             )
-        # TensorFlow would read it, and not what was looked at here.
-        # Servers that prefer LiteRT would read the last one.
+        # TensorFlow would read saved_model.cpb instead of the file inspected
+        # here, and servers that prefer LiteRT would read model.tflite.
         for other in ("saved_model.cpb", "model.tflite"):
             if os.path.lexists(path / other):
                 raise ValueError(
-                    f"'{path}' is no readable SavedModel: it has a {other} "
-                    "beside its saved_model.pb"
+                    f"'{path}' is no readable SavedModel: next to "
+                    f"saved_model.pb it has a {other}, which some runtimes "
+                    "would read instead"
                 )
         return path, "saved_model"
     if not path.is_file():
@@ -427,10 +427,9 @@ def locate(artifact: str | Path) -> tuple[Path, str]:
         return path, "onnx"
     if first[4:] != b"TFL3":
         raise ValueError(
-            f"'{path}' is no LiteRT file, by its first bytes, and no ONNX "
-            "file. An artifact is a .tflite or .onnx file, a "
-            "SavedModel folder, or the folder of a SavedModel's versions; "
-            "a .keras file is a model to export"
+            f"'{path}' is neither a LiteRT nor an ONNX file, by its first "
+            "bytes. An exported model is a .tflite or .onnx file, a SavedModel "
+            "folder, or the folder of its versions; export a .keras file first"
         )
     return path, "litert"
 
@@ -448,39 +447,39 @@ def check_operators(allow_operators: Any) -> None:
 
 
 def inspect_safe(
-    artifact: Path, allow_operators: Sequence[str] = ()
+    exported: Path, allow_operators: Sequence[str] = ()
 ) -> Inspection:
-    """`inspect`; refuses an artifact that must not be run or published.
+    """Inspects an exported model, and refuses one that must not be run.
 
     Raises:
         ValueError: `allow_operators` names no operator.
         ExportVerificationError: It cannot be read, or does more than compute.
     """
     try:
-        inspection = inspect(artifact)
-    except ValueError as error:  # it is there, and cannot be read
+        inspection = inspect(exported)
+    except ValueError as error:  # it exists, but cannot be read
         raise ExportVerificationError(str(error)) from error
     check_known(allow_operators, inspection.operators)
     unsafe = set(inspection.unsafe_operators).difference(allow_operators)
     if unsafe:
         names = sorted(unsafe)
         raise ExportVerificationError(
-            "An artifact may only compute, and not run Python, read or write "
-            "files, or talk to others. This one has the operators "
-            f"{', '.join(names)}. If you know what they do, and trust it: "
-            f"`allow_operators={names}` "
+            "An exported model may only compute: not run Python, read or write "
+            "files, or use the network. This one has the operators "
+            f"{', '.join(names)}. If you know what they do and trust them, "
+            f"give `allow_operators={names}` "
             f"(--allow-op {' --allow-op '.join(names)})"
         )
     return inspection
 
 
-# Keras, with threads for eight cores, and some layers without weights.
+# Needs of Keras, its threads on eight cores, and layers without weights.
 _MEMORY = MEMORY + 512 * MIB
-_SECONDS = 20  # of work, and one more for each of these bytes
+_SECONDS = 20  # of processor time, and one more for each _PER_SECOND bytes
 _PER_SECOND = 4 * MIB
-_TIMES = 16  # the file's size: its weights are there twice or thrice
-# Where the package was found, with all that it imports: one process is prepared
-# with these, whatever is added later.
+_TIMES = 16  # times the file's size: weights are held two or three times
+# The path at import: a prepared process is shared by all that have this path,
+# also if the caller adds to sys.path later.
 _PATH = tuple(map(str, sys.path))
 
 
@@ -492,24 +491,23 @@ def keras_loader(
     *,
     is_fresh: bool = False,
 ) -> Iterator[Callable[[Path], Any]]:
-    """A function that loads one file, once another process has loaded it.
+    """Yields a function that loads a `.keras` file once a worker has loaded it.
 
-    That process has limits to its memory and time, by the file's size.
+    The worker has limits of memory and time, by the file's size.
 
     Args:
-        package: It registers layers, and computes nothing when it is imported:
-            a process that has done so is kept for further files.
-        modules: More that register layers, and are trusted: their import has
-            no limits. Whoever calls the function has imported them by then.
-        folders: Where these are looked for after `sys.path`.
-        is_fresh: Whether this process has done nothing but import the package.
-            A copy of it does then, where there can be one.
+        package: A package that registers layers, and computes nothing on
+            import. A process that has imported it is kept for further files.
+        modules: Further modules that register layers. They are trusted: their
+            import has no limits. The caller must have imported them.
+        folders: Folders of these modules, searched after `sys.path`.
+        is_fresh: Whether this process has only imported the package. Then it is
+            forked, if the system can.
 
     Yields:
-        A function of a file's path, which returns its model. It raises
-        `ValueError` where the other process did not load it, with Keras's
-        reason, or which limit it came upon, and `OSError` where the file cannot
-        be read.
+        A function from a file's path to its model. It raises `ValueError` with
+        Keras's reason, or with the limit that was met, and `OSError` if the
+        file cannot be read.
     """
     is_fork = is_fresh and sys.platform == "linux"
     with Worker(
@@ -523,7 +521,7 @@ def keras_loader(
 
 def _load(worker: Worker, path: Path) -> Any:
     with tempfile.TemporaryDirectory() as folder:
-        # What is loaded here is what was tried, whoever writes to the file.
+        # A copy, so that the file loaded here is the one that was tried.
         copy = os.path.join(folder, "model.keras")
         with open_regular(path) as source, open(copy, "wb") as target:
             shutil.copyfileobj(source, target, MIB)

@@ -1,4 +1,4 @@
-"""Models as LiteRT (.tflite) files for mobile devices and the web."""
+"""Export to LiteRT (.tflite) files for mobile devices and the web."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.mediapipe import check_task, require_schema
 from keras_posenc.export.pipeline import export
 from keras_posenc.export.publish import check_file
-from keras_posenc.export.report import Artifact
+from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
 
 
@@ -32,76 +32,75 @@ def export_litert(
     tolerance: float | None = None,
     agreement: float | None = None,
     verbose: int = True,
-) -> Artifact:
-    """Exports a Keras model as a LiteRT file and proves that it is right.
+) -> ExportedModel:
+    """Exports a Keras model as a LiteRT file and verifies it.
 
-    The file uses LiteRT's builtin operators alone, so that it runs in the
-    plain runtime of any platform. It appears in one step, after a fresh
-    process without Keras or TensorFlow has loaded it and given the model's own
-    answers. A model under a mixed policy goes out in float32, and is compared
-    with what it answers in float32; the report says so.
-    `model` is not changed. The weights are those at the call, so another thread
-    may train it meanwhile; but call this between two steps, or from a callback,
-    or some weights may be from before an update and some from after it.
-    A model of a mixed policy, or one that Keras quantized, must rest until the
-    export ends.
+    The file uses only LiteRT's builtin operators, so it runs in the plain
+    runtime of any platform. It appears in one step, after a fresh process
+    without Keras or TensorFlow has loaded it and reproduced the model's
+    outputs. A model of mixed precision is exported in float32, and compared
+    with its outputs in float32; the report says so.
+
+    `model` is not changed. Its weights are those at the call, so another thread
+    may train it meanwhile. But call this between two training steps, or from a
+    callback: otherwise some weights may be from before an update and some from
+    after it. A model of mixed precision, or one that Keras quantized, must not
+    be used until the export ends.
 
     Args:
-        model: Any built Keras model. One that takes strings is exported from
-            what they become: the model is cut at the first numeric tensor of
-            each, which is named `ids` or `features` where there is nothing
-            else, and after its string input where there is.
-        path: The file, ending in `.tflite`. An earlier one is replaced; the
-            folder is made if need be.
-        signatures: As for `export_saved_model`. By default
-            `serving_default`, with dynamic batch and length. Further ones
-            with static shapes share the weights.
-        quantization: None, for float32 (or, where the model went through
-            `quantize("int8")`, for the very numbers that Keras computes);
-            `"float16"`, for weights of half the size; `"int8"`, of a quarter,
-            with products in 8 bits; or
-            `"int8-static"`, where the range of what goes into a product is
-            fixed by `representative`, for hardware that wants it so. Inputs
-            and outputs stay as they are, and so does all between the
-            products: positions, norms, scores.
-        representative: What to calibrate `"int8-static"` with: an array, a
-            dict of arrays by input name, or a list of these; some hundred
-            real inputs, in batches that fit each signature. They are samples
-            to verify with, too: the file is held to its tolerance on these.
+        model: Any built Keras model. A model that takes strings is cut after
+            them: its inputs in the file are its first numeric tensors, named
+            `ids` or `features` if there is only one, else after the string
+            inputs.
+        path: The file, ending in `.tflite`. An earlier file is replaced; the
+            folder is made if missing.
+        signatures: As for `export_saved_model`. By default `serving_default`,
+            with dynamic batch and length. Further signatures with static shapes
+            share the weights.
+        quantization: None, for float32 (or, after `quantize("int8")`, for the
+            same integers that Keras computes with); `"float16"`, for weights of
+            half the size; `"int8"`, of a quarter, with products in 8 bits; or
+            `"int8-static"`, in which `representative` fixes the range of each
+            product's inputs, for hardware that needs this. Inputs and outputs
+            stay as they are, and so does everything between the products:
+            positions, norms, scores.
+        representative: Inputs to calibrate `"int8-static"` with: an array, a
+            dict of arrays by input name, or a list of these; some hundred real
+            inputs, in batches that fit each signature. They are also the
+            samples of the verification.
         task: `"text_classifier"` or `"text_embedder"`: the file is then one
-            that MediaPipe's task of that name takes as it is, from raw text,
-            on Android, iOS and the web. The model takes strings by a
-            `WordpieceTokenizer`, and has one output. The file's inputs are
-            `ids`, `mask` and `segment_ids`, of one text at a time; of any
-            length, unless `signatures` gives a shape of the `ids`, such as
-            `{"serving_default": (model, {"ids": (1, 128)})}`: one, for
-            MediaPipe takes no file of several, and of no model with loops or
-            branches. Verified in MediaPipe, too. Needs the extra `mediapipe`.
-        labels: The names of a text classifier's scores, in their order.
+            that MediaPipe's task of that name takes, from raw text, on Android,
+            iOS and the web. The model takes strings by a `WordpieceTokenizer`,
+            and has one output. The file's inputs are `ids`, `mask` and
+            `segment_ids`, of one text at a time; of any length, unless
+            `signatures` gives a shape of the `ids`, such as
+            `{"serving_default": (model, {"ids": (1, 128)})}`. MediaPipe takes
+            one signature, without loops or branches. The file is verified in
+            MediaPipe too. Needs the extra `mediapipe`.
+        labels: Names of a text classifier's scores, in their order.
         allow_flex: Whether operators may be TensorFlow's own. The file then
             needs a runtime with the Flex delegate.
-        allow_operators: Names of custom operators, and of TensorFlow's, that it
-            may have; see `export_saved_model`.
+        allow_operators: Names of custom operators, and of TensorFlow's, to
+            allow; see `export_saved_model`.
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
         max_length: The longest sequence to verify with; see `verify`.
-        tolerance: The largest difference from the model's own answer; by
-            default 1e-5, and more for a quantized file: see `verify`.
-        agreement: How often a quantized file's largest score must be the
-            model's, by default in 0.99 of decided rows; see `verify`.
-        verbose: Whether to show progress; 2 also shows what native code logs.
+        tolerance: Largest difference allowed; by default 1e-5, and more for a
+            quantized file: see `verify`.
+        agreement: Least share of decided score vectors whose largest score must
+            be the model's in a quantized file, 0.99 by default; see `verify`.
+        verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
-        An `Artifact`: its `path` and its `report`.
+        An `ExportedModel`: its `path` and its `report`.
 
     Raises:
         ValueError: An argument that is none of the above.
-        ExportError: The model needs operators that LiteRT lacks, or has
-            quantized or low-precision weights, or more than 2 GB of them, or
-            the file cannot be written.
-        ExportVerificationError: The file's outputs are not the model's, or
-            the model's own change by being run.
-            Nothing is left behind.
+        ExportError: The model needs operators that LiteRT lacks, has quantized
+            or low-precision weights, or more than 2 GB of them, or the file
+            cannot be written.
+        ExportVerificationError: The file's outputs are not the model's, or the
+            model's own outputs change from run to run. Nothing is left behind.
 
     Example:
     >>> import pathlib, tempfile
@@ -113,13 +112,13 @@ def export_litert(
     ...     kp.PositionalEncoding(),
     ... ])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     artifact = kp.export_litert(
+    ...     exported = kp.export_litert(
     ...         model,
     ...         pathlib.Path(folder) / "model.tflite",
     ...         max_length=16,
     ...         verbose=False,
     ...     )
-    ...     artifact.path.name
+    ...     exported.path.name
     'model.tflite'
     """
     require_tensorflow_backend("export_litert")

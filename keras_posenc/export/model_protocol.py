@@ -1,4 +1,4 @@
-"""What a model may tell its exports, beyond what every Keras model has."""
+"""Optional attributes of a model that its exports read."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -9,29 +9,29 @@ import keras
 
 @dataclasses.dataclass(frozen=True)
 class Offers:
-    """Attributes of these names that a model has, or what holds without them.
+    """Optional attributes of a model, and their defaults.
 
-    A model class declares what it needs: `Generator` has all of them except
-    `constant_outputs`.
+    A model class defines those that it needs: `Generator` has all of them
+    except `constant_outputs`.
 
     Attributes:
-        offered_signatures: Returns the signatures of an export to which none
-            are given: a dict of models by name, one of them `serving_default`.
-            For a model of several uses, such as one from texts and from ids.
-        retrace: Computes the outputs again where they are choices, one hanging
-            on another, such as the tokens of a sequence. From dicts of tensors
-            by the names of inputs and outputs, and a tolerance, to a dict of
-            outputs: each choice that leads by no more than the tolerance falls
-            as in the outputs given.
-        output_scales: The size, at least, of an output's numbers, by its name:
-            where they may all be next to nothing and are made of larger ones,
-            as log-likelihoods are. Differences are relative to it.
+        offered_signatures: Returns the default signatures of an export: a dict
+            of models by name, one of them `serving_default`. For a model of
+            several uses, such as one from texts and from ids.
+        retrace: Computes the outputs again if they are choices that depend on
+            each other, such as the tokens of a sequence. It takes dicts of
+            tensors by the names of inputs and outputs, and a tolerance, and
+            returns a dict of outputs: each choice that leads by no more than
+            the tolerance becomes that of the given outputs.
+        output_scales: Least size of an output's numbers, by its name, for
+            numbers that may all be near 0 but are sums of larger ones, such as
+            log-likelihoods. Differences are relative to it.
         constant_outputs: Names of outputs that do not depend on the inputs, so
             that a report does not warn of them.
-        card: What the model card says: `"signature"`, a sentence; `"inputs"`
-            and `"outputs"`, dicts of the meaning of each by name.
-        is_drawn: Whether the outputs are drawn by a seed of the model's own,
-            so that no file can reproduce them.
+        card: Text for the model card: `"signature"`, a sentence; `"inputs"` and
+            `"outputs"`, dicts of the meaning of each by name.
+        is_drawn: Whether the outputs are drawn with the model's own seed, so
+            that no file can reproduce them.
     """
 
     offered_signatures: Callable[[], Mapping[str, keras.Model]] | None = None
@@ -43,7 +43,7 @@ class Offers:
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        """Returns what a model offers."""
+        """Returns the attributes that a model has."""
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(
             **{

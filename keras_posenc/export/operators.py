@@ -1,6 +1,6 @@
 """The operators that an exported file may have: those of `operators.toml`.
 
-Further ones are named by `allow_operators` (`--allow-op`).
+The user allows more by `allow_operators` (`--allow-op`).
 """
 
 import difflib
@@ -21,12 +21,12 @@ def check_known(names: Sequence[str], present: Collection[str] = ()) -> None:
     """Raises `ValueError` for a name that no operator has.
 
     Args:
-        names: What `allow_operators` says; of TensorFlow's operators also
-            with Flex before it, as LiteRT files have them.
-        present: Those of the artifact, which may be anybody's.
+        names: The user's `allow_operators`. TensorFlow's operators may begin
+            with Flex, as in LiteRT files.
+        present: The operators of the exported model.
     """
     if not names:
-        return  # and TensorFlow need not be imported
+        return  # without importing TensorFlow
     import tensorflow as tf
     from tensorflow.python.framework import op_def_registry
 
@@ -39,6 +39,6 @@ def check_known(names: Sequence[str], present: Collection[str] = ()) -> None:
         near = near or difflib.get_close_matches(name, sorted(known), n=1)
         raise ValueError(
             "`allow_operators` (--allow-op) must be names of operators. "
-            f"Received: '{name}', which TensorFlow does not have, nor this "
-            f"artifact{f'. Did you mean {near[0]!r}?' if near else ''}"
+            f"Received: '{name}', which neither TensorFlow nor the exported "
+            f"model has{f'. Did you mean {near[0]!r}?' if near else ''}"
         )

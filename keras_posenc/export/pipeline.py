@@ -1,7 +1,7 @@
-"""The one order of steps, for every export and for `verify`.
+"""The order of steps, for every export and for `verify`.
 
-A verification is an export that is not published. What a format has of its own
-is an object behind `Format`.
+A verification is an export that is not published. What differs between formats
+is in the subclasses of `Format`.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.publish import (
     check_unchanged,
     publish_file,
-    staging_beside,
+    staging_in,
     stamp,
 )
 from keras_posenc.export.record import make_record, record_path, try_to_record
-from keras_posenc.export.report import Artifact, VerificationReport
+from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
     Worker,
@@ -48,27 +48,27 @@ Step = Callable[[str], object]
 
 @dataclasses.dataclass(kw_only=True)
 class Format:
-    """What a format has of its own in an export, or in a verification.
+    """The steps of an export, or of a verification, that depend on the format.
 
-    One object is for one call of `export` or `verify`. What is defined here is
-    right for one file that a converter writes.
+    One object is for one call of `export` or `verify`. The defaults fit a
+    single file that a converter writes.
 
     Attributes:
         path: Where an exported file appears; None in a verification.
-        given: The `signatures` of the caller; further attributes are arguments
-            of `verify` and of the exports, too, up to `verbose`.
-        signatures: Those of the file, or those of them that are verified: this
-            and what follows is set by `resolve`.
+        given: The caller's `signatures`; further attributes up to `verbose` are
+            arguments of `verify` and of the exports.
+        signatures: The signatures to write or verify: this and what follows is
+            set by `resolve`.
         in_float32: Whether a model of mixed precision was set to float32.
         quantization: The file's mode of quantization, or None.
         fitted: Further samples, by the name of their signature.
-        extra: Probes whose outputs are known otherwise.
-        unverified: What of the file cannot be compared, in words.
-        writing: What progress says while the file is written.
+        extra: Probes whose outputs come from elsewhere.
+        unverified: Contents of the file that cannot be compared, in words.
+        writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before, and `verify` converts it again to compare
-            the contents. Else TensorFlow writes it first, and loads it while
-            the model is run.
+            the contents. Otherwise TensorFlow writes the file first, and loads
+            it while the model is run.
     """
 
     path: Path | None = None
@@ -78,7 +78,7 @@ class Format:
     tolerance: float | None = None
     agreement: float | None = None
     allow_operators: Sequence[str] = ()
-    other_writer: bool = False
+    allow_different_graph: bool = False
     verify: bool = True
     verbose: int = True
     signatures: Sequence[Signature] = ()
@@ -93,7 +93,7 @@ class Format:
     is_conversion: ClassVar[bool] = True
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
-        """Finds the signatures, and checks what depends on them.
+        """Finds the signatures, and checks arguments that depend on them.
 
         Args:
             model: The model, which is frozen.
@@ -112,7 +112,7 @@ class Format:
     def complete(
         self, path: Path, reference: Reference | None, found: Inspection
     ) -> Inspection:
-        """Adds what the reference outputs go into; returns the inspection."""
+        """Adds files made from the reference; returns the inspection."""
         return found
 
     def contents(self) -> Any:
@@ -122,16 +122,17 @@ class Format:
     def compare_contents(
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
-        """Compares weights and graph with what the model becomes.
+        """Compares weights and graph with the model's.
 
         Args:
             reference: The model's outputs.
             found: The file.
-            response: Of the worker that ran it.
+            response: The response of the worker that ran it.
             own: The model's `contents`.
 
         Returns:
-            `altered`, `rewritten` and `folded` of `VerificationReport`.
+            `different_values`, `different_graph` and `not_compared` of
+            `VerificationReport`.
         """
         raise NotImplementedError
 
@@ -155,8 +156,8 @@ class Format:
         reference: Reference | None,
         report: VerificationReport | None,
         step: Step,
-    ) -> Artifact:
-        """Makes the file appear in one step, with its record."""
+    ) -> ExportedModel:
+        """Publishes the file in one step, with its record."""
         assert self.path is not None
         record = None if report is None else make_record(report, staged)
         publish_file(staged, self.path)
@@ -164,13 +165,19 @@ class Format:
             record_path(self.path).unlink(missing_ok=True)
         else:
             report = try_to_record(report, record, self.path)
-        return Artifact.published(self.path, report)
+        return ExportedModel.published(self.path, report)
 
 
-def export(model: keras.Model, format: Format, folder: Path) -> Artifact:
+def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
     """Writes, runs, compares and publishes a file, or the folder of a version.
 
-    It appears in `folder`. Raises what the exports do.
+    Args:
+        model: The model.
+        format: The format, with the caller's arguments.
+        folder: The folder in which it appears.
+
+    Raises:
+        Exception: As the exports do.
     """
     check_verify(format.verify, format.samples)
     check_operators(format.allow_operators)
@@ -181,7 +188,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> Artifact:
         probes = _probes(format) if format.verify else None
         with (
             progress(format.verbose) as step,
-            staging_beside(folder) as staged,
+            staging_in(folder) as staged,
             _runtime(format) as runtime,
             ThreadPoolExecutor(1) as pool,
         ):
@@ -210,7 +217,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> Artifact:
 def verify(
     model: keras.Model, format: Format, path: Path
 ) -> VerificationReport:
-    """Compares a file with its model, as `export` compares what it wrote."""
+    """Compares a file with its model, as `export` does before it publishes."""
     check_operators(format.allow_operators)
     with FrozenModel(model, format.given), progress(format.verbose) as step:
         step(f"Reading {path}")
@@ -270,8 +277,7 @@ def _report(
     """Runs the file, and compares its outputs and contents with the model's.
 
     Raises:
-        ExportVerificationError: It cannot be run; or, in an export, it does not
-            pass.
+        ExportVerificationError: It cannot be run; or, in an export, it fails.
     """
     is_own = format.path is not None
     step("Verifying it in a fresh process")
@@ -299,16 +305,19 @@ def _report(
         found,
         response,
         format.allow_operators,
-        format.other_writer,
+        format.allow_different_graph,
     )
     if not format.is_conversion or (report.passed and not is_own):
         if format.is_conversion:
             step("Comparing it with a conversion of the model")
-        altered, rewritten, folded = format.compare_contents(
-            reference, found, response, own
+        different_values, different_graph, not_compared = (
+            format.compare_contents(reference, found, response, own)
         )
         report = dataclasses.replace(
-            report, altered=altered, rewritten=rewritten, folded=folded
+            report,
+            different_values=different_values,
+            different_graph=different_graph,
+            not_compared=not_compared,
         )
     if is_own:
         report.require_success()

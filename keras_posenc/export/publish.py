@@ -1,4 +1,4 @@
-"""Files and folders that appear in one step."""
+"""Files and folders that appear in one step, and versions."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ _LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.(partial|lock)")
 
 
 def as_path(name: str, value: Any) -> Path:
-    """Returns a path, from `~` on; raises `ValueError` for what is none."""
+    """Returns a path with `~` expanded; raises `ValueError` for other types."""
     if isinstance(value, str | os.PathLike):
         path = os.fspath(value)
         if isinstance(path, str):
@@ -32,28 +32,28 @@ def as_path(name: str, value: Any) -> Path:
 
 
 def check_file(value: Any, suffix: str) -> Path:
-    """Returns a path; raises `ValueError` where it has another ending."""
+    """Returns a path; raises `ValueError` if it has another ending."""
     path = as_path("path", value)
     if path.suffix != suffix:
         raise ValueError(
             f"`path` must end in '{suffix}'. Received: path='{path}'"
         )
-    if os.path.isdir(path):  # unlike Path's, for any name
+    if os.path.isdir(path):  # Path.is_dir raises for too long names
         raise ValueError(f"`path` must be a file, and '{path}' is a folder")
     return path
 
 
 @contextlib.contextmanager
-def staging_beside(folder: Path) -> Iterator[Path]:
-    """A path in `folder`, for what is to be renamed there once it is whole.
+def staging_in(folder: Path) -> Iterator[Path]:
+    """Yields a path in `folder` for a file that is renamed there when complete.
 
-    The name begins with a dot and is no integer, so that no server takes it
-    for a version. Whatever was not renamed is removed, and so are the folders
-    made for it. What a process left that was killed meanwhile is removed by
-    the next one to stage here: each holds a lock as long as it lives.
+    The name begins with a dot and is no integer, so that no server takes it for
+    a version. If it was not renamed, it is removed, and so are the folders made
+    for it. The next export removes what a killed process left: each process
+    holds a lock while it lives.
 
     Args:
-        folder: Where the artifact is to appear; made if need be.
+        folder: Where the exported model is to appear; made if missing.
 
     Yields:
         A path at which nothing exists yet.
@@ -68,7 +68,9 @@ def staging_beside(folder: Path) -> Iterator[Path]:
         with writing_to(folder):
             _make_folders(folder, made)
             _sweep(folder)
-            Path(lock.lock_file).touch()  # which fails where filelock waits
+            Path(
+                lock.lock_file
+            ).touch()  # fails at once where filelock would wait
             lock.acquire()
         yield staged
     finally:
@@ -83,16 +85,15 @@ def staging_beside(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def working_folder() -> Iterator[Path]:
-    """A folder of this process's own, that nobody else can read.
+    """Yields a private temporary folder, and removes it afterwards.
 
-    It is removed in the end: by the next process to make one, if this one is
-    killed.
+    If this process is killed, the next one that makes such a folder removes it.
 
     Raises:
         ExportError: It cannot be made.
     """
     parent = Path(tempfile.gettempdir())
-    with staging_beside(parent) as folder:
+    with staging_in(parent) as folder:
         with writing_to(parent):
             folder.mkdir(mode=0o700)
         yield folder
@@ -100,10 +101,12 @@ def working_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Names the folder where it cannot be written to, or the disk is full.
+    """Turns `OSError` into an `ExportError` that names the folder.
+
+    `FileExistsError` is not turned.
 
     Raises:
-        ExportError: Instead of `OSError`, but for `FileExistsError`.
+        ExportError: The folder cannot be written to, or the disk is full.
     """
     try:
         yield
@@ -116,17 +119,18 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 def publish(staged: Path, path: Path) -> None:
-    """Renames what is whole and on the disk; a file, over an earlier one.
+    """Flushes a complete file or folder to disk, and renames it.
 
-    After a failure of power there is then all of it or nothing.
+    A file replaces an earlier one. After a power failure either all of it or
+    nothing is there.
 
     Raises:
-        OSError: As renaming does, on a folder for one that exists.
+        OSError: As renaming does, such as for a folder that exists.
     """
     for file in (staged, *staged.rglob("*")):
         _sync(file)
     os.replace(staged, path)
-    with contextlib.suppress(OSError):  # it is published, come what may
+    with contextlib.suppress(OSError):  # it is published already
         _sync(path.parent)
 
 
@@ -138,37 +142,36 @@ def publish_file(staged: Path, path: Path) -> Path:
 
 
 def hidden(folder: Path) -> Path:
-    """A path in `folder` that no server reads, and the next export sweeps."""
+    """Returns a path in `folder` that servers skip and later exports remove."""
     return folder / f".{uuid.uuid4().hex}.partial"
 
 
 def _sweep(folder: Path) -> None:
-    """Removes what exporters left that were killed, and no living one's."""
+    """Removes what killed exports left. Those that still run hold a lock."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
             if not _LEFTOVER.fullmatch(path.name):
                 continue
             lock = path.with_suffix(".lock")
             with contextlib.suppress(Timeout, OSError):
-                # Whoever still works on it holds its lock.
+                # A process that still works on it holds its lock.
                 with FileLock(lock, blocking=False):
                     remove(path.with_suffix(".partial"))
-                    # A lock that is unlinked is no one's: filelock sees it.
+                    # Safe: filelock notices if its lock file was unlinked.
                     lock.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:
-    """Removes a file or a folder, as far as that goes."""
+    """Removes a file or a folder; ignores errors."""
     with contextlib.suppress(OSError):
-        if os.path.isdir(path):  # unlike Path's, for any name
+        if os.path.isdir(path):  # Path.is_dir raises for too long names
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
-    """Waits until a file's content, or a folder's names, are on the disk."""
-    if os.name == "nt":  # which has no way to open a folder
+    if os.name == "nt":  # Windows cannot open a folder
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -185,9 +188,9 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
         except FileExistsError as error:
             if not path.is_dir():
                 raise NotADirectoryError(
-                    error.errno, "a file stands in the way"
+                    error.errno, "a parent folder is a file"
                 ) from error
-            continue  # another exporter made it
+            continue  # another export made it
         made.append(path)
     if not folder.is_dir():
         raise NotADirectoryError(0, "it is not a folder")
@@ -209,10 +212,10 @@ def publish_version(
         staged: The folder, on the same file system.
         base_path: The folder of all versions.
         version: Its number, or None for the next free one.
-        keep: How many versions to keep, or None for all: the highest, this one
-            included. The one that was the highest until now stays too, since a
-            server answers from it until it has loaded the next.
-        step: Is told which versions go.
+        keep: Number of versions to keep, this one included, or None for all.
+            The one that was the highest until now stays too: a server uses it
+            until it has loaded the next.
+        step: Shows which versions are removed.
 
     Returns:
         The path of the version.
@@ -228,7 +231,7 @@ def publish_version(
             check_free(base_path, number)
             publish(staged, target)
         except OSError:
-            # Another exporter took the number since we looked.
+            # Another export has taken the number meanwhile.
             if not target.exists():
                 with writing_to(base_path):
                     raise
@@ -247,26 +250,26 @@ def publish_version(
 
 
 def _remove_version(base_path: Path, version: int) -> None:
-    """Takes a version away in one step, so that no server sees half of it."""
+    """Removes a version in one step, so that no server sees half of it."""
     for path in base_path.iterdir():
         if re.fullmatch("[0-9]+", path.name) and int(path.name) == version:
             unseen = hidden(base_path)
             try:
                 path.rename(unseen)
-            except OSError:  # another exporter removes it, or it is not ours
+            except OSError:  # another export removes it, or we may not
                 continue
             remove(unseen)
 
 
 def check_base(base_path: Path) -> None:
-    """Raises `ValueError` for what cannot be a folder of versions.
+    """Raises `ValueError` for a path that cannot be a folder of versions.
 
-    Such as a version's own folder, or one inside of it.
+    Such as a version's own folder, or one inside it.
     """
     check_no_pattern(base_path)
     path = base_path.absolute()
     for folder in (path, *path.parents):
-        # Here and below unlike Path's, for any name.
+        # Methods of Path raise for too long names.
         if os.path.exists(folder / "saved_model.pb"):
             within = "is" if folder == path else "is in"
             raise ValueError(
@@ -307,7 +310,7 @@ def check_keep(keep: Any) -> None:
 
 
 def next_version(base_path: Path) -> int:
-    """One more than the highest version there is.
+    """Returns one more than the highest version.
 
     Raises:
         ValueError: No version can be higher.
@@ -321,10 +324,10 @@ def next_version(base_path: Path) -> int:
 
 
 def versions(base_path: Path) -> list[int]:
-    """The numbers of the versions in a folder, sorted."""
+    """Returns the numbers of the versions in a folder, sorted."""
     if not os.path.isdir(base_path):
         return []
-    # As servers read them: in ASCII digits, as 64 bits.
+    # As servers read version numbers: ASCII digits, 64 bits.
     return sorted(
         {
             int(path.name)
@@ -347,32 +350,32 @@ def check_free(base_path: Path, version: int) -> None:
         )
 
 
-# More than `inspection/folders.py` lets an artifact have.
+# More than `inspect.py` allows.
 _MOST_DEPTH, _MOST_FILES = 128, 20_000
 
 Stamp = dict[str, tuple[int, ...]]
 
 
-def stamp(artifact: Path) -> Stamp:
-    """What the system notes of each file of an artifact, by its path.
+def stamp(exported: Path) -> Stamp:
+    """Returns the size, times and inode of each file of a model, by its path.
 
-    Of a folder all that is in it, and itself: as much of that as an artifact
-    may hold.
+    Of a folder also those of its subfolders, up to the number of files that an
+    exported model may have.
     """
-    paths = [str(artifact)]
-    depth = len(artifact.parts) + _MOST_DEPTH
-    for folder, folders, files in os.walk(artifact):
+    paths = [str(exported)]
+    depth = len(exported.parts) + _MOST_DEPTH
+    for folder, folders, files in os.walk(exported):
         if folder == paths[0]:
             for names in (folders, files):
                 names[:] = [each for each in names if not is_hidden(each)]
         paths += (os.path.join(folder, name) for name in (*folders, *files))
         if len(Path(folder).parts) > depth or len(paths) > _MOST_FILES:
-            folders.clear()  # it is refused: see `inspection/folders.py`
+            folders.clear()  # `inspect.py` refuses it
     found: Stamp = {}
     for path in paths:
         try:
             state = os.stat(path)
-        except OSError:  # it is gone, or a link to nothing
+        except OSError:  # it was removed, or is a broken link
             found[path] = ()
             continue
         found[path] = (
@@ -382,9 +385,9 @@ def stamp(artifact: Path) -> Stamp:
     return found
 
 
-def check_unchanged(artifact: Path, before: Stamp) -> None:
-    """Raises `ExportVerificationError` where its stamp is not `before`."""
-    now = stamp(artifact)
+def check_unchanged(exported: Path, before: Stamp) -> None:
+    """Raises `ExportVerificationError` if a model's stamp is not `before`."""
+    now = stamp(exported)
     changed = sorted(
         path
         for path in {*before, *now}
@@ -392,7 +395,7 @@ def check_unchanged(artifact: Path, before: Stamp) -> None:
     )
     if before != now:
         raise ExportVerificationError(
-            f"'{artifact}' was changed while it was verified"
+            f"'{exported}' was changed while it was verified"
             + f" ({', '.join(changed[:3])})" * bool(changed)
-            + ". Verify it again, when nobody writes to it"
+            + ". Verify it again while no process writes to it"
         )

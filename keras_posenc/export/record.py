@@ -1,9 +1,8 @@
-"""What a verification that passed leaves with an artifact.
+"""The record that a passed verification leaves next to an exported model.
 
-Whoever runs it later, without its model, sees by the digest of each file that
-it is the one that gave the model's outputs. A record holds what one
-verification compared: what an earlier record says came with the artifact, from
-whoever wrote that.
+It holds a digest of each file and the verified signatures. `Scorer` reads it
+before it runs the model without the Keras model. A verification replaces an
+earlier record: anyone could have written that.
 """
 
 import dataclasses
@@ -15,43 +14,44 @@ from typing import TYPE_CHECKING, Any
 
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import files
-from keras_posenc.export.publish import publish_file, staging_beside, writing_to
+from keras_posenc.export.publish import publish_file, staging_in, writing_to
 from keras_posenc.export.regular_files import open_regular, read_regular
 
-if TYPE_CHECKING:  # which needs Keras, and who reads a record does not
+if TYPE_CHECKING:  # imports Keras, which readers of a record do not need
     from keras_posenc.export.report import VerificationReport
 
-# What no answer depends on: the page, and how a server puts requests together.
+# Outputs do not depend on the card and on the parameters of batching.
 _NOT_RUN = {"MODEL_CARD.md", "batching_params.pbtxt"}
 
-# Of a record, which has some 100 bytes for each file: a folder has 10,000.
+# Largest record: about 100 bytes for each of at most 10,000 files.
 _MOST_BYTES = 4 * 1024**2
 
 
-def record_path(artifact: Path) -> Path:
-    """Where the record of an artifact stands: inside of a folder, or beside."""
-    if artifact.is_dir():
-        return artifact / "assets.extra" / "verification.json"
-    path = artifact.resolve()  # one, by whatever link it is found
+def record_path(exported: Path) -> Path:
+    """Returns the path of a record: inside a folder, or next to a file."""
+    if exported.is_dir():
+        return exported / "assets.extra" / "verification.json"
+    path = exported.resolve()  # the same record through any link
     return path.with_name(f"{path.name}.verified.json")
 
 
-def digests(artifact: Path) -> dict[str, str]:
-    """The SHA-256 of each file that an artifact's answers may depend on.
+def digests(exported: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each file that outputs may depend on.
 
     Returns:
-        Hexadecimal digests by path within the folder; of a file, by `""`, so
-        that it may be renamed.
+        Hexadecimal digests by path within the folder; of a single file, by
+        `""`, so that it may be renamed.
 
     Raises:
-        OSError: One cannot be read.
-        ValueError: One is no regular file, or no part of a SavedModel.
+        OSError: A file cannot be read.
+        ValueError: A file is no regular one, or does not belong to a
+            SavedModel.
     """
-    paths = {"": artifact}
-    if artifact.is_dir():
-        left_out = {record_path(artifact), *map(artifact.joinpath, _NOT_RUN)}
-        found = {Path(entry.path) for entry in files(artifact)} - left_out
-        paths = {path.relative_to(artifact).as_posix(): path for path in found}
+    paths = {"": exported}
+    if exported.is_dir():
+        left_out = {record_path(exported), *map(exported.joinpath, _NOT_RUN)}
+        found = {Path(entry.path) for entry in files(exported)} - left_out
+        paths = {path.relative_to(exported).as_posix(): path for path in found}
     sums = {}
     for name in sorted(paths):
         with open_regular(paths[name]) as file:
@@ -59,28 +59,28 @@ def digests(artifact: Path) -> dict[str, str]:
     return sums
 
 
-def make_record(report: "VerificationReport", artifact: Path) -> str:
-    """The record of a report, for the files that are there now.
+def make_record(report: "VerificationReport", exported: Path) -> str:
+    """Returns the record of a report as JSON, for the files as they are now.
 
-    Of the signatures that were compared in this verification, and no others.
+    It names the signatures that this verification compared.
     """
     import keras
     import tensorflow as tf
 
-    # Whose labels were not compared was not verified.
+    # A signature is not verified if its labels were not compared.
     partly = {each.partition("/")[0] for each in report.unverified}
     names = {case.signature for case in report.cases} - partly
     signatures = {}
     for name in sorted(names):
-        own = [case for case in report.judged if case.signature == name]
+        own = [case for case in report.required_cases if case.signature == name]
         signatures[name] = {
-            "worst_difference": max(
-                (float(case.worst_difference) for case in own), default=None
+            "largest_difference": max(
+                (float(case.largest_difference) for case in own), default=None
             ),
             "tolerance": float(report.tolerance),
         }
     record = {
-        "files": digests(artifact),
+        "files": digests(exported),
         "signatures": signatures,
         "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
     }
@@ -88,7 +88,7 @@ def make_record(report: "VerificationReport", artifact: Path) -> str:
 
 
 def add_record(record: str, staged: Path) -> None:
-    """Puts a record into a folder that nobody else knows yet.
+    """Writes a record into a folder that is not published yet.
 
     Raises:
         ExportError: It cannot be written.
@@ -99,105 +99,104 @@ def add_record(record: str, staged: Path) -> None:
         path.write_text(record, encoding="utf-8")
 
 
-def write_record(record: str, artifact: Path) -> None:
-    """Puts a record with its artifact, in one step.
+def write_record(record: str, exported: Path) -> None:
+    """Writes a record for a published model, in one step.
 
     Raises:
         ExportError: It cannot be written.
     """
-    path = record_path(artifact)
-    with staging_beside(path.parent) as staged:
+    path = record_path(exported)
+    with staging_in(path.parent) as staged:
         with writing_to(path.parent):
             staged.write_text(record, encoding="utf-8")
         publish_file(staged, path)
 
 
 def try_to_record(
-    report: "VerificationReport", record: str | None, artifact: Path
+    report: "VerificationReport", record: str | None, exported: Path
 ) -> "VerificationReport":
-    """`write_record`; the report, which says so if that cannot be.
+    """Writes a record, or removes an earlier one if there is none.
 
-    Without a record none is left: an earlier one does not hold any more, as
-    the report says.
+    Returns:
+        The report, with a note if a record was removed or cannot be written.
     """
     note = None
-    path = record_path(artifact)
+    path = record_path(exported)
     try:
         if record is not None:
-            write_record(record, artifact)
+            write_record(record, exported)
         elif path.exists():
-            with writing_to(artifact.parent):
+            with writing_to(exported.parent):
                 path.unlink(missing_ok=True)
-            note = f"the record of an earlier verification is removed: {path}"
+            note = f"removed the record of an earlier verification: {path}"
     except ExportError as error:
-        what = "no record of this is left"
+        what = "this verification could not be recorded"
         if record is None:
-            what = "an earlier record cannot be removed"
+            what = "an earlier record could not be removed"
         note = f"{what}: {error}"
     if note is None:
         return report
     return dataclasses.replace(report, notes=[*report.notes, note])
 
 
-def changes(artifact: Path, found: Mapping[str, str]) -> list[str] | None:
-    """Which files are not those that were verified.
+def changes(exported: Path, found: Mapping[str, str]) -> list[str] | None:
+    """Returns which files differ from those that were verified.
 
     Args:
-        artifact: Its file, or its version folder.
+        exported: The exported file, or version folder.
         found: Its `digests`.
 
     Returns:
-        Their names, sorted; or None where there is no record.
+        Their names, sorted; or None if there is no record.
 
     Raises:
-        ValueError: What there is cannot be used as a record.
+        ValueError: The record cannot be used.
     """
-    record = _read(record_path(artifact))
+    record = _read(record_path(exported))
     return None if record is None else _changed(record, found)
 
 
 def check_record(
-    artifact: Path, signature: str, found: Mapping[str, str]
+    exported: Path, signature: str, found: Mapping[str, str]
 ) -> None:
-    """Checks that an artifact is still the one that was verified.
+    """Checks that an exported model is still the one that was verified.
 
     Args:
-        artifact: Its file, or its version folder.
-        signature: The one that is to be asked.
+        exported: The exported file, or version folder.
+        signature: The signature that is to be run.
         found: Its `digests`.
 
     Raises:
-        ExportVerificationError: There is no record, or it is of other files,
-            or of other signatures.
+        ExportVerificationError: There is no record, or it is of other files or
+            other signatures.
     """
     remedy = (
-        "Verify it beside its model: keras-posenc verify MODEL.keras "
-        f"{artifact}. Or let it answer unverified: allow_unverified=True "
+        "Verify it with its model: keras-posenc verify MODEL.keras "
+        f"{exported}. Or run it unverified: allow_unverified=True "
         "(--allow-unverified)"
     )
     try:
-        record = _read(record_path(artifact))
+        record = _read(record_path(exported))
     except ValueError as error:
         raise ExportVerificationError(f"{error}. {remedy}") from error
     if record is None:
         raise ExportVerificationError(
-            f"'{artifact}' has no record that it gives its model's answers. "
-            f"{remedy}"
+            f"'{exported}' has no record of a verification. {remedy}"
         )
     if changed := _changed(record, found):
         what = ", ".join(filter(None, changed[:3]))
         raise ExportVerificationError(
-            f"'{artifact}' is not what was verified"
+            f"'{exported}' is not the file that was verified"
             + f": {what} changed since" * bool(what)
             + f". {remedy}"
         )
     if signature not in record["signatures"]:
         verified = ", ".join(map(_shown, record["signatures"])) or "none"
         raise ExportVerificationError(
-            f"Signature '{signature}' of '{artifact}' was not verified; "
-            f"verified: {verified}. Give all the signatures that are to be "
-            "used to one verification (`signatures`, --signature), and the "
-            f"labels of the export, if any (`labels`, --labels). {remedy}"
+            f"Signature '{signature}' of '{exported}' was not verified; "
+            f"verified: {verified}. Verify all signatures that you use at once "
+            "(`signatures`, --signature), with the export's labels, if any "
+            f"(`labels`, --labels). {remedy}"
         )
 
 
@@ -211,15 +210,15 @@ def _changed(record: Mapping[str, Any], found: Mapping[str, str]) -> list[str]:
 
 
 def _shown(name: str) -> str:
-    """A name that may be anybody's, without what would move a cursor."""
+    """Returns a name from a file without control characters."""
     return name if name.isprintable() else ascii(name)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A record, or None where there is no file.
+    """Returns a record, or None if there is no file.
 
     Raises:
-        ValueError: There is something else than a record.
+        ValueError: The file is no record.
     """
     try:
         record = json.loads(read_regular(path, _MOST_BYTES))

@@ -1,7 +1,7 @@
-"""Files that others may have written, opened without waiting for them.
+"""Opens files that others may have written, without waiting for them.
 
 Next to an exported file there may be a named pipe, a link to a device, or
-terabytes: the caller's process neither waits for those nor holds them.
+terabytes: the caller's process must not wait for them or read them whole.
 """
 
 import os
@@ -11,15 +11,15 @@ from pathlib import Path
 
 
 def is_hidden(name: str) -> bool:
-    """Whether nobody reads it at the top of a version folder.
+    """Returns whether no runtime reads a file at the top of a version folder.
 
-    What systems and synchronised folders put there: `.DS_Store`, `.git`.
+    Systems and synchronised folders put such files there: `.DS_Store`, `.git`.
     """
     return name.startswith(".")
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Opens a regular file, also by a link.
+    """Opens a regular file, also through a link.
 
     Raises:
         OSError: It cannot be opened.
@@ -38,15 +38,15 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """The content of a regular file.
+    """Reads a regular file.
 
     Args:
         path: The file.
-        most: How many bytes it may have.
+        most: Largest size in bytes.
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is no regular file, or has more bytes.
+        ValueError: It is no regular file, or is larger.
     """
     with open_regular(path) as file:
         content = file.read(most + 1)

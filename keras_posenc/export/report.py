@@ -1,4 +1,4 @@
-"""What the verification of an exported model found."""
+"""The report of a verification."""
 
 import dataclasses
 import math
@@ -17,35 +17,38 @@ from keras_posenc.export.signatures.signature import Signature
 
 @dataclasses.dataclass(frozen=True)
 class CaseReport:
-    """How one batch of inputs went.
+    """Result of one batch of inputs.
 
     Attributes:
         signature: Name of the signature.
-        inputs: What the batch was, in words.
-        worst_difference: Largest difference from the model, relative as for
-            `verify`; infinite on an error.
-        worst_output: Where it is: the output's name and index.
+        inputs: The inputs, in words.
+        largest_difference: Largest difference from the model's outputs,
+            relative as for `verify`; infinite on an error.
+        where: Name and index of the output with this difference.
         milliseconds: Median time of a call in the runtime.
         error: What the runtime raised, or None.
-        is_nan: Whether the model's answer has no finite number.
-        is_sample: Whether the batch was given, and not invented.
-        mean_difference: The mean of all differences.
-        agreeing: In how many rows of scores the largest is the model's,
-        rows: of how many.
-        kept: The same of the decided rows alone, in which the largest score
-        decided: leads by more than the report's `lead`.
-        near_ties: In how many rows something else was chosen, such as a token,
-            that the model holds for all but as good. What was chosen is
-            compared with what the model says of it.
-        is_extreme: Whether the inputs were zeros, large, tiny and the like.
-        examples: How many examples the batch has.
-        lost: Of a quantized file, what its logits and vectors have lost.
+        is_nan: Whether the model's outputs have no finite number.
+        is_sample: Whether the caller gave the batch as a sample.
+        mean_difference: Mean of all differences.
+        agreeing: Number of score vectors whose largest score is the model's.
+        rows: Number of all score vectors.
+        kept: Number of decided score vectors whose largest score is the
+            model's.
+        decided: Number of decided score vectors: the largest score of the model
+            leads the second by more than the report's `margin`.
+        near_ties: Number of examples with another choice, such as a token, that
+            the model rates equal within the tolerance. The choice is then
+            compared with the model's outputs for this choice.
+        is_extreme: Whether the inputs are extreme: zeros, very large or very
+            small numbers.
+        examples: Number of examples in the batch.
+        lost: Losses of a quantized file's logits and vectors, by kind.
     """
 
     signature: str
     inputs: str
-    worst_difference: float
-    worst_output: str
+    largest_difference: float
+    where: str
     milliseconds: float
     error: str | None = None
     is_nan: bool = False
@@ -63,7 +66,7 @@ class CaseReport:
     def __str__(self) -> str:
         text = f"{self.signature}, {self.inputs}: " + (
             self.error
-            or f"{self.worst_difference:.2g}, "
+            or f"{self.largest_difference:.2g}, "
             f"{units.time(self.milliseconds / 1e3)}"
         )
         if self.near_ties:
@@ -73,18 +76,18 @@ class CaseReport:
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """What a quantized file loses, on the samples that were given if any.
+    """Accuracy of a quantized file, on the samples if any were given.
 
     Attributes:
-        worst_difference: The largest difference from the model itself.
-        mean_difference: The mean of all differences.
-        agreement: The share of rows of scores or logits whose largest is the
-            model's, or None without such.
-        rows: How many of these rows there were.
+        largest_difference: Largest difference from the model's outputs.
+        mean_difference: Mean of all differences.
+        agreement: Share of score vectors whose largest score is the model's;
+            None if no output holds scores or logits.
+        rows: Number of these score vectors.
         on_samples: Whether samples were given.
     """
 
-    worst_difference: float
+    largest_difference: float
     mean_difference: float
     agreement: float | None
     rows: int
@@ -92,7 +95,7 @@ class Accuracy:
 
 
 def as_jsonable(record: Any) -> dict[str, Any]:
-    """A record as what JSON can hold."""
+    """Returns a dataclass as a dict that JSON can hold."""
     return {
         key: jsonable(value) if isinstance(value, float) else value
         for key, value in dataclasses.asdict(record).items()
@@ -100,66 +103,66 @@ def as_jsonable(record: Any) -> dict[str, Any]:
 
 
 def jsonable(number: float) -> float | None:
-    """A number, or None for one that JSON has not."""
+    """Returns a number, or None in place of NaN and infinity."""
     return number if math.isfinite(number) else None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class VerificationReport:
-    """What a fresh process found when it ran an artifact.
+    """Result of running an exported model in a fresh process.
 
-    `str(report)` is one line, and below it what needs attention;
-    `report.details()` lists every case. A report is true where it has
-    `passed`.
+    `str(report)` is one line, followed by lines for what needs attention;
+    `report.details()` lists every case. `bool(report)` is `report.passed`.
 
     Attributes:
-        path: The artifact.
+        path: The exported file or folder.
         kind: `"saved_model"`, `"litert"` or `"onnx"`.
-        size_bytes: Its size.
+        size_bytes: Size of the file or folder.
         load_seconds: Time to load it.
-        foreign_operators: Operators that the plain runtime does not have.
-        unverified: Signatures of the artifact that were not compared.
-        tolerance: The largest difference that passes.
+        foreign_operators: Operators that the plain runtime lacks.
+        unverified: Signatures that were not compared.
+        tolerance: Largest difference allowed.
         cases: One `CaseReport` for each batch of inputs.
-        refused: Batches, in words, that the model itself does not take, such
-            as sequences shorter than a convolution.
-        constant: Outputs that hardly depend on what came in, such as scores
-            of a saturated softmax: that they agree says little.
-        blurred: Outputs of a quantized file that differ, from input to input,
-            by no more than it may differ from the model.
-        unseen: Columns, in words, so small beside others of their output that
-            what passed there shows not two digits of them.
-        lead: By how much the largest score of a row must lead the others for
-            the row to be decided: by more than rounding usually moves both.
-        agreement: The share of decided rows whose largest score must be the
-            model's, in a quantized file.
-        kinds: What the outputs of a quantized file are judged as, and why, in
-            words: scores, logits or vectors.
-        allowed_losses: What a row of these may lose, by kind: of vectors, 1
-            less the cosine with the model's; of logits, the KL divergence from
-            the model's, in nats. Empty where `tolerance` was given.
-        in_float32: Whether a model of mixed precision was asked in float32, as
+        skipped: Batches that the model itself rejects, in words, such as
+            sequences shorter than a convolution.
+        constant_outputs: Outputs that hardly depend on the inputs, such as
+            scores of a saturated softmax. For these a small difference says
+            little.
+        low_variation: Outputs of a quantized file that vary from input to input
+            by no more than the difference allowed.
+        unchecked_columns: Columns, in words, whose numbers are so small
+            compared with other columns of the output that fewer than two digits
+            were checked.
+        margin: A score vector is decided if its largest score leads the second
+            by more than this. It is more than rounding usually moves both.
+        agreement: Share of decided score vectors whose largest score must be
+            the model's, in a quantized file.
+        kinds: By output of a quantized file, whether it holds scores, logits or
+            vectors, and why, in words.
+        allowed_losses: Largest loss allowed, by kind: of vectors, 1 minus the
+            cosine with the model's vector; of logits, the KL divergence from
+            the model's, in nats. Empty if `tolerance` was given.
+        in_float32: Whether a model of mixed precision was run in float32, as
             its LiteRT file computes.
-        quantization: The artifact's mode of quantization, or None.
-        warmup: How many warm-up requests of a SavedModel were replayed; None
-            if it has some, and tensorflow-serving-api, which reads them, is
+        quantization: The file's mode of quantization, or None.
+        warmup: Number of warm-up requests of a SavedModel that were replayed.
+            None if it has some and tensorflow-serving-api, which reads them, is
             not installed.
-        padding_matters: Whether zeros behind its ids change the model's answer
-            to a row, so that no server should batch rows of different lengths.
-        narrower: Inputs that the artifact takes in one shape only, and the
-            model in any, in words.
-        altered: Weights, tables and other numbers that are not the model's, in
-            words: an artifact that has any has not passed.
-        rewritten: What of its graph is not as it is written here, in words:
-            an artifact that has any has passed by `other_writer` alone.
-        folded: What could not be compared, in words.
-        other_writer: Whether its graph may be as others write it; see
-            `verify`.
-        notes: What else is to be known of it, in words: that quantization
-            changed nothing, strings that it does not take, operators that were
-            allowed and are not there.
-        mediapipe: Of how many texts MediaPipe itself gave the model's answers,
-            for a file of a task; None where it was not asked.
+        padding_matters: Whether zeros after an example's ids change its
+            outputs. A server must not batch examples of different lengths then.
+        fixed_shapes: Inputs that take one shape in the file and any shape in
+            the model, in words.
+        different_values: Weights, tables and constants that differ from the
+            model's, in words. If there are any, the verification fails.
+        different_graph: How the graph differs from the one that this version
+            writes, in words. If it does, the verification fails, unless
+            `allow_different_graph` is true.
+        not_compared: Contents that could not be compared, in words.
+        allow_different_graph: Whether the graph may differ; see `verify`.
+        notes: Further remarks, in words, such as that quantization changed
+            nothing.
+        mediapipe: Number of texts for which MediaPipe itself gave the model's
+            outputs, for a file of a task; None if MediaPipe was not run.
     """
 
     path: Path
@@ -170,34 +173,34 @@ class VerificationReport:
     unverified: list[str]
     tolerance: float
     cases: list[CaseReport]
-    refused: list[str] = dataclasses.field(default_factory=list)
-    constant: list[str] = dataclasses.field(default_factory=list)
+    skipped: list[str] = dataclasses.field(default_factory=list)
+    constant_outputs: list[str] = dataclasses.field(default_factory=list)
     in_float32: bool = False
     quantization: str | None = None
     warmup: int | None = 0
     padding_matters: bool = False
-    narrower: list[str] = dataclasses.field(default_factory=list)
-    blurred: list[str] = dataclasses.field(default_factory=list)
-    unseen: list[str] = dataclasses.field(default_factory=list)
-    lead: float = math.inf
+    fixed_shapes: list[str] = dataclasses.field(default_factory=list)
+    low_variation: list[str] = dataclasses.field(default_factory=list)
+    unchecked_columns: list[str] = dataclasses.field(default_factory=list)
+    margin: float = math.inf
     agreement: float = 0.99
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     allowed_losses: dict[str, float] = dataclasses.field(default_factory=dict)
-    altered: list[str] = dataclasses.field(default_factory=list)
-    folded: list[str] = dataclasses.field(default_factory=list)
+    different_values: list[str] = dataclasses.field(default_factory=list)
+    not_compared: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     mediapipe: int | None = None
-    rewritten: list[str] = dataclasses.field(default_factory=list)
-    other_writer: bool = False
+    different_graph: list[str] = dataclasses.field(default_factory=list)
+    allow_different_graph: bool = False
 
     @property
     def accuracy(self) -> Accuracy:
-        """How far the artifact is from the model: see `Accuracy`."""
+        """How far the file's outputs are from the model's."""
         cases = self._usual
         cases = [case for case in cases if case.is_sample] or cases
         rows = sum(case.rows for case in cases)
         return Accuracy(
-            worst_difference=max(case.worst_difference for case in cases),
+            largest_difference=max(case.largest_difference for case in cases),
             mean_difference=sum(case.mean_difference for case in cases)
             / len(cases),
             agreement=sum(case.agreeing for case in cases) / rows
@@ -208,18 +211,18 @@ class VerificationReport:
         )
 
     @property
-    def judged(self) -> list[CaseReport]:
+    def required_cases(self) -> list[CaseReport]:
         """The cases whose difference must be within the tolerance.
 
-        A quantized file is held to what it is for: to the samples, if there
-        are any. Elsewhere it must be finite, and no more.
+        Of a quantized file these are the samples, if there are any. For all
+        other inputs its outputs must only be finite.
         """
         if self.quantization is None:
             return self.cases
         return [
             case
             for case in self.cases
-            if case.is_sample or math.isinf(case.worst_difference)
+            if case.is_sample or math.isinf(case.largest_difference)
         ] or self._usual
 
     @property
@@ -228,50 +231,52 @@ class VerificationReport:
 
     @property
     def worst(self) -> CaseReport:
-        """The case with the largest difference, of those that are judged."""
-        return max(self.judged, key=lambda case: case.worst_difference)
+        """The required case with the largest difference."""
+        return max(
+            self.required_cases, key=lambda case: case.largest_difference
+        )
 
     @property
-    def worst_difference(self) -> float:
-        """The largest difference of all cases that are judged."""
-        return self.worst.worst_difference
+    def largest_difference(self) -> float:
+        """The largest difference of all required cases."""
+        return self.worst.largest_difference
 
     @property
     def decided(self) -> tuple[int, int]:
-        """In how many decided rows the largest score is kept, and of how many.
+        """Number of decided score vectors that agree, and of all decided ones.
 
-        Of the cases that are judged, for a quantized file; else none.
+        Both are 0 unless the file is quantized.
         """
         if self.quantization is None:
             return 0, 0
         return (
-            sum(case.kept for case in self.judged),
-            sum(case.decided for case in self.judged),
+            sum(case.kept for case in self.required_cases),
+            sum(case.decided for case in self.required_cases),
         )
 
     @property
-    def unvaried(self) -> list[str]:
-        """Signatures that were asked nothing but the samples."""
+    def samples_only(self) -> list[str]:
+        """Signatures that were run on nothing but the samples."""
         invented = {case.signature for case in self.cases if not case.is_sample}
-        asked = dict.fromkeys(case.signature for case in self.cases)
-        return [name for name in asked if name not in invented]
+        ran = dict.fromkeys(case.signature for case in self.cases)
+        return [name for name in ran if name not in invented]
 
     @property
     def passed(self) -> bool:
-        """Whether every difference is within the tolerance.
+        """Whether the exported model reproduces the model.
 
-        A quantized file's largest score must also be the model's as often as
-        `agreement` says, and its vectors and logits may lose no more than
-        `allowed_losses`. Answers that are NaN throughout, equal as they are,
-        prove nothing. Nor do answers prove what no question reached: see
-        `altered` and `rewritten`.
+        Every difference must be within the tolerance. A quantized file's
+        largest scores must agree as often as `agreement` requires, and its
+        vectors and logits may lose no more than `allowed_losses`. Outputs that
+        are NaN throughout fail: they prove nothing. Test inputs cannot reach
+        every weight, so `different_values` and `different_graph` count too.
         """
         return (
-            self.worst_difference <= self.tolerance
+            self.largest_difference <= self.tolerance
             and self.agrees
             and not self.lost_too_much
-            and not self.altered
-            and (self.other_writer or not self.rewritten)
+            and not self.different_values
+            and (self.allow_different_graph or not self.different_graph)
             and not all(case.is_nan for case in self.cases)
         )
 
@@ -280,22 +285,22 @@ class VerificationReport:
 
     @property
     def agrees(self) -> bool:
-        """Whether the largest scores are the model's as often as required."""
+        """Whether the largest scores agree as often as required."""
         kept, decided = self.decided
         return not decided or kept / decided >= self.agreement
 
     @property
     def lost(self) -> dict[str, Loss]:
-        """By kind, what logits and vectors have lost in the judged cases."""
+        """By kind, the losses of logits and vectors in the required cases."""
         lost: dict[str, Loss] = {}
-        for case in self.judged:
+        for case in self.required_cases:
             for kind, loss in case.lost.items():
                 lost[kind] = lost.get(kind, Loss()) + loss
         return lost
 
     @property
     def lost_too_much(self) -> list[str]:
-        """The kinds of which a row has lost more than is allowed."""
+        """The kinds with a loss above the allowed one."""
         return [
             kind
             for kind, loss in self.lost.items()
@@ -303,20 +308,20 @@ class VerificationReport:
         ]
 
     def require_success(self) -> None:
-        """Raises `ExportVerificationError` with the worst case, if any."""
+        """Raises `ExportVerificationError` with the worst case if it failed."""
         reason = failure(self)
         if reason is not None:
             raise ExportVerificationError(reason, self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as what JSON can hold."""
+        """Returns the report as a dict that JSON can hold."""
         return {
             **dataclasses.asdict(self),
             "path": str(self.path),
             "passed": self.passed,
-            "worst_difference": jsonable(self.worst_difference),
-            "lead": jsonable(self.lead),
-            "unvaried": self.unvaried,
+            "largest_difference": jsonable(self.largest_difference),
+            "margin": jsonable(self.margin),
+            "samples_only": self.samples_only,
             "accuracy": as_jsonable(self.accuracy),
             "cases": [as_jsonable(case) for case in self.cases],
         }
@@ -325,21 +330,20 @@ class VerificationReport:
         return f"<VerificationReport of {summary(self)}>"
 
     def __str__(self) -> str:
-        """One line, and below it what was not verified or needs attention."""
         return "\n".join([summary(self), *remarks(self)])
 
     def details(self) -> str:
-        """All of it: what `str` says, how it was asked, and each case."""
+        """Returns the report with all remarks and every case."""
         return details(self)
 
 
 @dataclasses.dataclass(frozen=True)
-class Artifact:
+class ExportedModel:
     """An exported model.
 
     Attributes:
         path: The version folder or file.
-        report: What its verification found, or None if it was not verified.
+        report: The report of its verification, or None if it was not verified.
     """
 
     path: Path
@@ -353,55 +357,60 @@ class Artifact:
     @classmethod
     def published(
         cls, path: Path, report: VerificationReport | None
-    ) -> "Artifact":
-        """An artifact that was verified elsewhere and now stands at `path`."""
+    ) -> "ExportedModel":
+        """Returns a model that was verified elsewhere and is now at `path`."""
         if report is not None:
             report = dataclasses.replace(report, path=path)
         return cls(path, report)
 
 
-_LINES = 8  # of samples of one signature, in a report
+_LINES = 8  # most lines of one signature's samples in a report
 _RUNTIMES = {"litert": "LiteRT", "onnx": "ONNX Runtime"}
 _LOST = {
-    VECTORS: "The file's vectors point elsewhere than the model's",
+    VECTORS: "The file's vectors have other directions than the model's",
     LOGITS: "The file's logits give other probabilities than the model's",
 }
-_OTHER_WRITER = (
-    "If other versions, or another converter, wrote it, export it anew, or let "
-    "its answers and the weights found in it suffice: other_writer=True "
-    "(--other-writer)"
+_ALLOW_DIFFERENT_GRAPH = (
+    "If another version or another converter wrote the file, export it again, "
+    "or compare only its outputs and weights: `allow_different_graph=True` "
+    "(--allow-different-graph)"
 )
 
 
 def failure(report: Any) -> str | None:
-    """Why a report has not passed, with the worst case; None if it has."""
+    """Returns why a verification failed, with the worst case, or None."""
     if report.passed:
         return None
-    is_within = report.worst_difference <= report.tolerance
-    if is_within and report.altered:
+    is_within = report.largest_difference <= report.tolerance
+    if is_within and report.different_values:
         return (
-            "The artifact gives the model's answers, but not from the "
-            f"model's numbers: {'; '.join(report.altered)}. If another version "
-            "of Keras, or of the model's code, wrote it, export it anew"
+            "The outputs match, but values in the file differ from the "
+            f"model's: {'; '.join(report.different_values)}. If another "
+            "version of Keras or of the model's code wrote the file, export it "
+            "again"
         )
-    if is_within and report.rewritten and not report.other_writer:
+    if (
+        is_within
+        and report.different_graph
+        and not report.allow_different_graph
+    ):
         return (
-            "The artifact gives the model's answers, but is not as "
-            f"written here: {'; '.join(report.rewritten)}. "
-            f"{_OTHER_WRITER}"
+            "The outputs match, but the graph differs from the one written "
+            f"here: {'; '.join(report.different_graph)}. "
+            f"{_ALLOW_DIFFERENT_GRAPH}"
         )
-    return _wrong_answers(report)
+    return _wrong_outputs(report)
 
 
-def _wrong_answers(report: Any) -> str | None:
-    """What is wrong with an artifact's answers, with the worst case."""
+def _wrong_outputs(report: Any) -> str | None:
+    """Returns what is wrong with the outputs, with the worst case, or None."""
     worst = report.worst
-    if worst.worst_difference <= report.tolerance:
+    if worst.largest_difference <= report.tolerance:
         if not report.agrees:
             return (
-                "The file's largest score is not the model's too often: "
-                f"{_decisions(report)}. If that is often enough for "
-                "you, allow it by `agreement` (--agreement)"
+                "The file's largest score differs from the model's too often: "
+                f"{_decisions(report)}. To allow that, give a smaller "
+                "`agreement` (--agreement)"
             )
         if report.lost_too_much:
             found = ". ".join(
@@ -409,71 +418,71 @@ def _wrong_answers(report: Any) -> str | None:
                 for kind in report.lost_too_much
             )
             return (
-                f"{found}. That is more than {report.quantization} should do "
-                "to this model; if it is little enough for you, allow it by "
-                "`tolerance` (--tolerance), which then decides alone"
+                f"{found}. That is more than {report.quantization} rounding "
+                "explains. To allow it, give a `tolerance` (--tolerance), "
+                "which is then the only limit"
             )
         if all(case.is_nan for case in report.cases):
-            return "The model answers nothing but NaN, which verifies nothing"
+            return "The model's outputs are all NaN, so nothing was verified"
         return None
     failed = sum(
-        not case.worst_difference <= report.tolerance for case in report.judged
+        not case.largest_difference <= report.tolerance
+        for case in report.required_cases
     )
     reason = worst.error or (
-        f"{worst.worst_output} differs by {worst.worst_difference:.3g} of the "
-        f"output's size, and {report.tolerance:.3g} is allowed"
+        f"largest difference {worst.largest_difference:.3g} (allowed "
+        f"{report.tolerance:.3g}), relative to the output's size, in "
+        f"{worst.where}"
     )
     if worst.error is None and worst.is_extreme and report.kind in _RUNTIMES:
         reason += (
             f". {_RUNTIMES[report.kind]} computes an operator of the model "
             "differently for such inputs. Use export_saved_model, which keeps "
-            "the model's own operators; or keep such numbers from it: "
-            "keras.ops.clip(x, -30, 30) ahead of it if they are large, "
+            "the model's own operators; or limit the operator's inputs: "
+            "keras.ops.clip(x, -30, 30) if they are large, "
             "keras.ops.maximum(x, 1e-6) if it divides by x"
         )
     elif worst.error is None and report.quantization:
         reason += (
-            f". That is more than {report.quantization} should do to this "
-            "model; if it is little enough for you, allow it by "
-            "`tolerance` (--tolerance)"
+            f". That is more than {report.quantization} rounding explains. To "
+            "allow it, give a larger `tolerance` (--tolerance)"
         )
-    elif worst.error is None and worst.worst_difference < 1e-3:
-        enough = 10.0 ** math.ceil(math.log10(worst.worst_difference))
+    elif worst.error is None and worst.largest_difference < 1e-3:
+        enough = 10.0 ** math.ceil(math.log10(worst.largest_difference))
         reason += (
-            ". If that is rounding, which grows with the length and where "
-            "many tokens are the same, allow it by "
-            f"`tolerance={enough:.0e}` (--tolerance {enough:.0e})"
+            ". If this is rounding, which grows with the length and with many "
+            f"equal tokens, give `tolerance={enough:.0e}` "
+            f"(--tolerance {enough:.0e})"
         )
     return (
-        f"The artifact does not give the model's answers in {failed:,} of "
-        f"{units.count(len(report.cases), 'case')}. The largest difference: "
-        "signature "
+        "The exported model does not reproduce the model's outputs in "
+        f"{failed:,} of {units.count(len(report.cases), 'case')}. Signature "
         f"'{worst.signature}', {worst.inputs}: {reason}"
     )
 
 
 def details(report: Any) -> str:
-    """All of it: what `str` says, how it was asked, and each case."""
+    """Returns a report with all remarks and every case."""
     lines = [str(report), f"loaded in {units.time(report.load_seconds)}"]
     if report.in_float32:
         lines.append(
-            "compared with the model in float32, as the file computes; "
+            "compared with the model in float32, in which the file computes: "
             "the model's mixed precision rounds differently"
         )
-    if report.refused:
+    if report.skipped:
         lines.append(
-            f"not tried, as the model does not take it: "
-            f"{'; '.join(report.refused)}"
+            f"skipped, because the model itself rejects them: "
+            f"{'; '.join(report.skipped)}"
         )
     if report.warmup:
         requests = units.count(report.warmup, "warm-up request")
         lines.append(f"replayed {requests}")
     if report.mediapipe is not None:
         lines.append(
-            "MediaPipe itself gave the model's answers to "
+            "MediaPipe gave the model's outputs for "
             f"{units.count(report.mediapipe, 'text')}"
         )
-    lines.append("signature, inputs: largest difference, time of a call")
+    lines.append("signature, inputs: largest difference, time of one call")
     for name in dict.fromkeys(case.signature for case in report.cases):
         samples = [
             case
@@ -482,10 +491,10 @@ def details(report: Any) -> str:
         ]
         lines += [f"  {case}" for case in samples[:_LINES]]
         if len(samples) > _LINES:
-            worst = max(samples, key=lambda case: case.worst_difference)
+            worst = max(samples, key=lambda case: case.largest_difference)
             more = units.count(len(samples) - _LINES, "more case")
             lines.append(
-                f"  {name}, {more} of samples; the largest difference of all: "
+                f"  {name}, {more} of samples; largest difference of all: "
                 f"{worst}"
             )
     lines += [f"  {case}" for case in report.cases if not case.is_sample]
@@ -493,86 +502,86 @@ def details(report: Any) -> str:
 
 
 def remarks(report: Any) -> list[str]:
-    """What needs attention, or was not verified."""
-    wrong = _wrong_answers(report)
-    lines = [*filter(None, [wrong]), *report.narrower, *report.notes]
-    lines += [f"not the model's own: {each}" for each in report.altered]
-    lines += [f"not as written here: {x}" for x in report.rewritten]
-    if report.rewritten and not report.other_writer:
-        lines.append(_OTHER_WRITER)
-    if report.folded:
-        lines.append(f"not compared: {'; '.join(report.folded)}")
+    """Returns what needs attention, or was not verified."""
+    wrong = _wrong_outputs(report)
+    lines = [*filter(None, [wrong]), *report.fixed_shapes, *report.notes]
+    lines += [f"different values: {each}" for each in report.different_values]
+    lines += [f"different graph: {x}" for x in report.different_graph]
+    if report.different_graph and not report.allow_different_graph:
+        lines.append(_ALLOW_DIFFERENT_GRAPH)
+    if report.not_compared:
+        lines.append(f"not compared: {'; '.join(report.not_compared)}")
     if ties := sum(case.near_ties for case in report.cases):
         lines.append(
-            f"near-ties: in {units.count(ties, 'example')} it chose otherwise "
-            "where the model's choice leads by no more than the tolerance; "
-            "what it chose has the scores that the model gives to it"
+            f"near-ties: {units.count(ties, 'example')} with another choice, "
+            "where the model's own leads by no more than the tolerance; scores "
+            "are those that the model computes for this choice"
         )
     if report.foreign_operators:
         lines.append(
-            f"needs operators beyond the plain runtime: "
+            f"needs operators that the plain runtime lacks: "
             f"{', '.join(report.foreign_operators)}"
         )
     if report.quantization:
         accuracy = report.accuracy
-        inputs = "the samples" if accuracy.on_samples else "invented inputs"
+        inputs = "the samples" if accuracy.on_samples else "generated inputs"
         lines.append(
             f"{report.quantization}, compared with the model on {inputs}: "
-            f"largest difference {accuracy.worst_difference:.2g} (allowed "
+            f"largest difference {accuracy.largest_difference:.2g} (allowed "
             f"{report.tolerance:.2g}), mean {accuracy.mean_difference:.2g}"
         )
-        lines += _judged(report)
+        lines += _by_kind(report)
     if report.quantization == "int8-static" and not report.accuracy.on_samples:
         lines.append(
-            "right only for inputs like those that it was calibrated with: "
-            "give some as `samples` (--samples) to verify it"
+            "correct only for inputs like those of its calibration: give some "
+            "as `samples` (--samples) to verify it"
         )
     hint = (
         ""
         if report.accuracy.on_samples
-        else ". Give inputs like those that it is for as `samples` (--samples)"
+        else ". Give real inputs as `samples` (--samples)"
     )
-    if report.constant:
+    if report.constant_outputs:
         lines.append(
-            "weak check: over these inputs the model's answers hardly vary "
-            f"in {', '.join(report.constant)}{hint}"
+            "weak check: over these inputs the model's outputs hardly vary: "
+            f"{', '.join(report.constant_outputs)}{hint}"
         )
-    elif report.blurred:
+    elif report.low_variation:
         lines.append(
-            "weak check: over these inputs the model's answers vary no "
-            "more than rounding may move them in "
-            f"{', '.join(report.blurred)}{hint}"
+            "weak check: over these inputs the model's outputs vary by no more "
+            "than rounding may change them: "
+            f"{', '.join(report.low_variation)}{hint}"
         )
-    if report.unseen:
+    if report.unchecked_columns:
         lines.append(
-            "columns too small to be seen beside the others: "
-            f"{', '.join(report.unseen)}"
+            "columns too small to be checked next to the others: "
+            f"{', '.join(report.unchecked_columns)}"
         )
-    if report.unvaried:
+    if report.samples_only:
         lines.append(
-            "lengths and batches were not varied beyond the samples: "
-            f"{', '.join(report.unvaried)}"
+            "run only on the samples, without other lengths and batch sizes: "
+            f"{', '.join(report.samples_only)}"
         )
     if report.padding_matters:
         lines.append(
-            "padding changes its answers: no server should batch rows of "
-            "different lengths"
+            "padding changes the outputs: do not let a server batch examples "
+            "of different lengths"
         )
     if report.warmup is None:
         lines.append(
-            "its warm-up requests were not replayed: pip install "
+            "warm-up requests were not replayed: pip install "
             "'keras-posenc[serving]'"
         )
     if report.unverified:
         line = f"not verified: {', '.join(report.unverified)}"
         if any("/" in each for each in report.unverified):
-            line += ". Give those of the export as `labels` (--labels)"
+            line += ". Give the export's `labels` (--labels)"
         lines.append(line)
     return lines
 
 
-def _judged(report: Any) -> Iterator[str]:
-    """What each kind of output was judged by, and what came of it."""
+def _by_kind(report: Any) -> Iterator[str]:
+    """Yields how each kind of output was compared, and the results."""
     for kind in dict.fromkeys(
         each.split()[0] for each in report.kinds.values()
     ):
@@ -587,49 +596,48 @@ def _judged(report: Any) -> Iterator[str]:
         if kind != VECTORS and report.agrees:
             measures.append(_decisions(report))
         yield ": ".join(
-            filter(None, [f"judged as {kind}: {names}", "; ".join(measures)])
+            filter(None, [f"compared as {kind}: {names}", "; ".join(measures)])
         )
 
 
 def _loss(report: Any, kind: str) -> str:
-    """What rows of a kind have lost, and what they may."""
     loss, allowed = report.lost[kind], report.allowed_losses.get(kind)
     mean = loss.total / max(loss.rows, 1)
     if kind == VECTORS:
         limit = "" if allowed is None else f" (required {_cosine(allowed)})"
         return (
-            f"cosine with the model's vector at least {_cosine(loss.most)}"
-            f"{limit}, {_cosine(mean)} on average, over "
+            f"least cosine with the model's vector {_cosine(loss.most)}"
+            f"{limit}, mean {_cosine(mean)}, over "
             f"{units.count(loss.rows, 'vector')}"
         )
     limit = "" if allowed is None else f" (allowed {allowed:.2g})"
     return (
-        f"KL divergence from the model's probabilities at most {loss.most:.2g}"
-        f"{limit}, {mean:.2g} on average"
+        "largest KL divergence from the model's probabilities "
+        f"{loss.most:.2g}{limit}, mean {mean:.2g}"
     )
 
 
 def _cosine(loss: float) -> str:
-    """1 less a loss, with two digits of the loss."""
-    if loss < 1e-7:  # which float32 cannot tell from 0
+    """Returns 1 minus a loss, with two digits of the loss."""
+    if loss < 1e-7:  # 0 to float32
         return "1"
     digits = max(1 - math.floor(math.log10(loss)), 2)
     return f"{1 - loss:.{digits}f}"
 
 
 def _decisions(report: Any) -> str:
-    """How often the largest score is kept, and how often it must be."""
+    """Returns how often the largest score is the model's, and must be."""
     kept, decided = report.decided
     agreeing, rows = (
-        sum(getattr(case, name) for case in report.judged)
+        sum(getattr(case, name) for case in report.required_cases)
         for name in ("agreeing", "rows")
     )
     text = (
-        f"the largest is the model's in {agreeing:,} of {rows:,}; where it "
-        f"leads by more than {report.lead:.2g}, "
+        f"largest score equal in {agreeing:,} of {rows:,}; where it leads by "
+        f"more than {report.margin:.2g}, "
     )
     if not decided:
-        return f"{text}which it never does, so this was not checked"
+        return f"{text}in none, so this was not checked"
     return (
         f"{text}in {kept:,} of {decided:,} ({100 * report.agreement:.4g}% "
         "required)"
@@ -637,19 +645,19 @@ def _decisions(report: Any) -> str:
 
 
 def summary(report: Any) -> str:
-    """What was verified, in one line."""
-    count, judged = len(report.cases), len(report.judged)
+    """Returns the result in one line."""
+    count, required = len(report.cases), len(report.required_cases)
     on_samples = ""
-    # All others must be finite, and no more.
-    if judged < count and report.judged[0].is_sample:
-        examples = sum(case.examples for case in report.judged)
+    # If only samples are compared, say so.
+    if required < count and report.required_cases[0].is_sample:
+        examples = sum(case.examples for case in report.required_cases)
         on_samples = f" on the {units.count(examples, 'sample')}"
-    verdict = "verified" if report.passed else "WRONG"
-    if report.passed and report.rewritten:
-        verdict += " by answers and weights alone, not its graph"
+    verdict = "verified" if report.passed else "FAILED"
+    if report.passed and report.different_graph:
+        verdict += " by outputs and weights only, not the graph"
     return (
         f"{report.path}: {verdict}: {units.count(count, 'case')}, largest "
-        f"difference {report.worst_difference:.2g} (allowed "
+        f"difference {report.largest_difference:.2g} (allowed "
         f"{report.tolerance:.2g}){on_samples}, {units.size(report.size_bytes)}"
     )
 
@@ -662,12 +670,12 @@ def notes(
     inspection: Inspection,
     allow_operators: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yields sentences for the report of an artifact.
+    """Yields sentences for the report.
 
     Args:
-        reference: What it was run with.
-        inspection: What it is.
-        allow_operators: Operators that the user allowed it.
+        reference: The model's outputs.
+        inspection: The exported model.
+        allow_operators: Operators that the user allowed.
     """
     if (
         reference.quantization in MODES
@@ -682,19 +690,19 @@ def notes(
     for signature in reference.signatures:
         for name, own in signature.own_names.items():
             yield (
-                f"the output {own} is called {name} in it: an input is called "
-                f"{own}, and ONNX has each name once"
+                f"output {own} is named {name} in the file: an input has the "
+                f"name {own}, and names in ONNX are unique"
             )
     absent = [n for n in allow_operators if n not in inspection.operators]
     if absent:
         yield (
-            f"allowed, but not in the artifact: {', '.join(absent)}. "
-            "They can be left out of `allow_operators` (--allow-op)"
+            "allowed operators that the file does not have: "
+            f"{', '.join(absent)}. Leave them out of `allow_operators` "
+            "(--allow-op)"
         )
 
 
 def _unquantized(reference: Reference) -> str:
-    """That a mode of quantization left every weight as it was."""
     sizes = [
         math.prod(weight.shape)
         for signature in reference.signatures
@@ -708,21 +716,20 @@ def _unquantized(reference: Reference) -> str:
         )
     return (
         f"{reference.quantization} quantized nothing: {reason}. Leave out "
-        "`quantization` (--quantization), or take float16, which has no such "
+        "`quantization` (--quantization), or use float16, which has no such "
         "limit"
     )
 
 
 def _cut(signature: Signature, kind: str) -> str:
-    """That a signature begins where its model's strings have become numbers."""
     assert signature.strings is not None
     whole = signature.strings.signature.specs
     texts = [name for name, spec in whole.items() if spec.dtype == "string"]
     numbers = [name for name in signature.specs if name not in whole]
-    # A name of strings may be that of the numbers as well.
+    # An input of numbers may have the name of the string that it replaces.
     numbers += [name for name in texts if name in signature.specs]
     return (
-        f"{signature.name} takes {', '.join(numbers)} in place of the strings "
-        f"{', '.join(texts)}: {kind} holds no strings, so the application must "
+        f"{signature.name} takes {', '.join(numbers)} instead of the strings "
+        f"{', '.join(texts)}: {kind} takes no strings, so the application must "
         "prepare them as the model's own layers do"
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.formats.savedmodel_card import tell_origin
+from keras_posenc.export.formats.savedmodel_card import note_origin
 from keras_posenc.export.inspect import check_operators, files, inspect_safe
 from keras_posenc.export.publish import (
     as_path,
@@ -14,13 +14,13 @@ from keras_posenc.export.publish import (
     check_unchanged,
     check_version,
     publish_version,
-    staging_beside,
+    staging_in,
     stamp,
     versions,
     writing_to,
 )
 from keras_posenc.export.regular_files import is_hidden
-from keras_posenc.export.report import Artifact
+from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.worker_client import (
     MEMORY,
     MIB,
@@ -29,7 +29,7 @@ from keras_posenc.export.worker_client import (
 )
 from keras_posenc.progress import progress
 
-_TIMEOUT = 600  # seconds by the clock, and of work
+_TIMEOUT = 600  # seconds by the clock, and of processor time
 
 
 def rollback(
@@ -39,29 +39,28 @@ def rollback(
     allow_operators: Sequence[str] = (),
     verify: bool = True,
     verbose: int = True,
-) -> Artifact:
-    """Publishes an older version of a model once more, as the newest.
+) -> ExportedModel:
+    """Publishes an older version of a model again, as the newest.
 
-    A server takes the highest number, so the older version is copied, and the
-    copy gets the next free one; its `MODEL_CARD.md` says what it is a copy of.
-    The versions between stay as they are. Nothing appears that a server could
-    not load: a fresh process loads the version first, with every weight,
-    and replays its warm-up.
+    A server takes the highest number, so the older version is copied to the
+    next free one; its `MODEL_CARD.md` says which version it is a copy of.
+    Versions in between stay. A fresh process first loads the version with every
+    weight, and replays its warm-up, so that a server can load what appears.
 
     Args:
         base_path: The folder of all versions of the model.
-        version: The number of the version to go back to.
+        version: The number of the version to return to.
         allow_operators: As for `export_saved_model`.
-        verify: Whether to load the version first. Its answers are not
-            compared, which needs the model: `kp.verify` does.
-        verbose: Whether to show progress; 2 also shows what native code logs.
+        verify: Whether to load the version first. Its outputs are not compared:
+            that needs the model, and `kp.verify`.
+        verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
-        An `Artifact`: its `path` is the new version folder, and its `report`
-        None, since no answers were compared.
+        An `ExportedModel`: its `path` is the new version folder, and its
+        `report` None, since no outputs were compared.
 
     Raises:
-        ValueError: There is no such version, or it is the newest, or it holds
+        ValueError: There is no such version, or it is the newest, or it has
             links.
         ExportError: The folder cannot be written to.
         ExportVerificationError: The version does not load any more.
@@ -83,7 +82,7 @@ def rollback(
     version = check_version(version)
     source = base_path / str(version)
     present = versions(base_path)
-    if not os.path.isdir(base_path):  # unlike Path's, for any name
+    if not os.path.isdir(base_path):  # Path.is_dir raises for too long names
         raise ValueError(
             "`base_path` must be the folder of a model's versions. "
             f"Received: base_path='{base_path}', which is no folder"
@@ -100,9 +99,9 @@ def rollback(
             "nothing to go back from"
         )
     before = stamp(source)
-    for _ in files(source):  # refuses links, and folders without end
+    for _ in files(source):  # raises for links and too many files
         pass
-    with progress(verbose) as step, staging_beside(base_path) as staged:
+    with progress(verbose) as step, staging_in(base_path) as staged:
         if verify:
             step(f"Loading version {version} in a fresh process")
             _check_loads(source, version, allow_operators)
@@ -118,12 +117,12 @@ def rollback(
                         if folder == str(source) and is_hidden(each)
                     },
                 )
-            except shutil.Error as error:  # of each file that it met
+            except shutil.Error as error:  # a list of one error for each file
                 raise OSError(error.args[0][0][-1]) from error
             if verify:
                 check_unchanged(source, before)
-            tell_origin(staged, version)
-        return Artifact(publish_version(staged, base_path, None), None)
+            note_origin(staged, version)
+        return ExportedModel(publish_version(staged, base_path, None), None)
 
 
 def _check_loads(
@@ -137,7 +136,7 @@ def _check_loads(
     try:
         inspection = inspect_safe(source, allow_operators)
         limits = Limits(
-            # What its warm-up needs is not known.
+            # The needs of its warm-up are not known.
             memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
             seconds=_TIMEOUT,
             timeout=_TIMEOUT,

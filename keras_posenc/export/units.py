@@ -1,21 +1,21 @@
-"""Sizes and times for people: three significant digits, whatever they are."""
+"""Sizes and times in words, with three significant digits."""
 
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def size(count: float) -> str:
-    """A number of bytes: `"1.23 MB"`, `"45.6 kB"`, `"789 bytes"`."""
+    """Returns a number of bytes: `"1.23 MB"`, `"45.6 kB"`, `"789 bytes"`."""
     return _scaled(count, _SIZES) or f"{count:.0f} bytes"
 
 
 def time(seconds: float) -> str:
-    """A number of seconds: `"1.23 s"`, `"45.6 ms"`, `"789 µs"`."""
+    """Returns a number of seconds: `"1.23 s"`, `"45.6 ms"`, `"789 µs"`."""
     return _scaled(seconds, _TIMES) or f"{seconds * 1e6:.2g} µs"
 
 
 def count(number: int, what: str) -> str:
-    """A number of things: `"1 example"`, `"1,541 examples"`."""
+    """Returns a number of things: `"1 example"`, `"1,541 examples"`."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 

@@ -1,4 +1,4 @@
-"""Compares an exported file with its model."""
+"""Compares an exported model with its Keras model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ from keras_posenc.export.signatures.resolve import check_model
 
 def verify(
     model: keras.Model,
-    artifact: str | Path,
+    path: str | Path,
     *,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
@@ -31,111 +31,110 @@ def verify(
     tolerance: float | None = None,
     agreement: float | None = None,
     allow_operators: Sequence[str] = (),
-    other_writer: bool = False,
+    allow_different_graph: bool = False,
     verbose: int = True,
 ) -> VerificationReport:
-    """Compares an artifact's answers with its model's.
+    """Compares an exported model's outputs and contents with its Keras model.
 
     A fresh process, in which neither keras nor keras_posenc can be imported
-    (nor TensorFlow, for a LiteRT file), loads the artifact and runs a grid of
-    batches: sizes of 1 and 3; lengths of 1, 2, 17 and `max_length`; rows that
-    are padded, and rows that are nothing but padding; the lowest and the
-    highest id that an input's `Embedding` takes; of what a lookup layer takes,
-    its vocabulary; of images of 8 bits, their whole range. Inputs of floats
-    are standard normal, and then, in a case of its own, extreme: zeros, one 1
-    among zeros, and 1e-20, 30, -30, 1e4 and -1e4 throughout (of more than 2**18
-    numbers zeros, 1e4 and -1e4 alone). Examples for which the model itself
-    gives no finite output are left out of it, and as much more is allowed as
-    the model's outputs move when these inputs do, at random, by 2**-20 of
-    themselves (times 4). A NaN equals a NaN. `model` is
-    not changed, and has the weights that it had at the call. What passes is
-    recorded with the artifact, by the digests of its files, so that `Scorer`
-    knows it: `assets.extra/verification.json` in a folder, `.verified.json`
-    behind the name of a file. Where it does not pass, an earlier record is
-    removed.
+    (nor TensorFlow, for a LiteRT file), loads the exported model and runs these
+    test inputs:
 
-    A SavedModel is asked as a server asks it, by a session of its
-    `signature_def`; `tf.saved_model.load` must give the same. The weights, the
-    tables and the constants of each signature are compared as well, bit for
-    bit, and so is the graph that computes with them, operator by operator:
-    `VerificationReport.altered` names what is not the model's.
+    - batches of 1 and 3, of lengths 1, 2, 17 and `max_length`; examples with
+      padding, and examples of nothing but padding;
+    - the lowest and the highest id that an input's `Embedding` takes; the
+      vocabulary of a lookup layer; all values of 8-bit images;
+    - standard normal floats, and in a separate case extreme ones: zeros, one 1
+      among zeros, and 1e-20, 30, -30, 1e4 and -1e4 throughout (for more than
+      2**18 numbers only zeros, 1e4 and -1e4). Examples without a finite output
+      of the model are left out. The tolerance of this case grows by 4 times as
+      much as the model's outputs move when its inputs do, at random, by 2**-20
+      of themselves.
 
-    A LiteRT file is compared with what the model becomes when it is converted
-    again, in the file's mode: operator by operator, each number of it bit for
-    bit, quantized ones with their scales. `VerificationReport.folded` names
-    what could not be: in `"int8-static"` the ranges that it was calibrated to,
-    and the last bits of what the converter computed on another processor. An
-    ONNX file is compared likewise.
+    A NaN equals a NaN. `model` is not changed; its weights are those at the
+    call. A passed verification is recorded with digests of all files, so that
+    `Scorer` accepts the model: in `assets.extra/verification.json` of a folder,
+    or next to a file, named after it with `.verified.json`. A failed one
+    deletes an earlier record.
 
-    What another version, or another converter, wrote is compared alike, since
-    a file can say of itself what it likes. If its graph is not the one that is
-    written here, `VerificationReport.rewritten` tells, and it has not passed,
-    unless `other_writer` allows it.
+    A SavedModel is run as servers run it, in a session of its `signature_def`;
+    `tf.saved_model.load` must give the same. Weights, tables and constants are
+    compared bit for bit with the model's, and the graph operator by operator:
+    `VerificationReport.different_values` and `different_graph` list what
+    differs.
+
+    A LiteRT or ONNX file is compared with a new conversion of the model in the
+    file's mode: operator by operator, and every constant bit for bit, quantized
+    ones with their scales. `VerificationReport.not_compared` lists the
+    exceptions: in `"int8-static"` the calibrated ranges, and the last bits of
+    what the converter computed on another processor.
+
+    A file of another version or another converter has another graph. It fails
+    unless `allow_different_graph` is true.
 
     Args:
         model: The model that was exported.
-        artifact: The LiteRT file, the SavedModel folder, or the folder of its
-            versions, of which the highest is taken.
-        signatures: Those given to the export, if any. Else those that the
-            export makes by itself are compared, as far as they are there.
-        labels: Those given to the export, if any, of a SavedModel or of a
-            file for MediaPipe's text classifier. Else the labels of an
-            artifact that has some are not compared, as the report says.
+        path: The LiteRT or ONNX file, the SavedModel folder, or the folder of
+            its versions, of which the highest is taken.
+        signatures: Those given to the export, if any. By default the signatures
+            that the export makes itself, as far as the file has them.
+        labels: Those given to the export, if any, of a SavedModel or of a file
+            for MediaPipe's text classifier. Without them an exported model's
+            labels are not compared; the report says so.
         compiled: That given to the export, if any, of a SavedModel.
         samples: Further inputs: an array, a dict of arrays by input name, a
-            text, or a list of these. They are required where the model takes
-            integers of more than 8 bits and has neither `Embedding` nor lookup
-            to say which.
-        max_length: The longest sequence. By default 512, or what the model's
-            tokenizer makes of a text at most, if that is less: its `max_length`
-            or `sequence_length`. Inputs with several dynamic axes besides the
-            batch (images, volumes) go as far along each of them, or until they
-            hold 2**23 numbers: 512 by 512 pixels of 3 channels, but 35 by 35 by
-            35 cells of 64.
-        tolerance: The largest difference that passes: relative to the model's
-            number where that is above 1, else to the largest number of that
-            output (or 1, or 0.01). Integers and strings must be equal, but
-            where a model that chooses, such as a `Generator`, would choose so
-            but for the tolerance: the report tells of near-ties. By default
-            1e-5, and for a quantized file also 6 (float16), 12 (int8) or 24
-            (int8-static) times as far as the model's answers usually move when
-            its weights do, at random, by up to half a step of that rounding. A
-            quantized file is held to the samples, if there are any: elsewhere
-            it must be finite. Of integers that are no choices the share that
-            differs is what counts then. Where none is given, vectors of a
+            text, or a list of these. Required if the model takes integers of
+            more than 8 bits and has neither an `Embedding` nor a lookup that
+            limits them.
+        max_length: The longest sequence. By default 512, or the tokenizer's
+            `max_length` or `sequence_length` if that is less. Inputs with
+            several dynamic axes besides the batch (images, volumes) have this
+            length along each of them, up to 2**23 numbers: 512 by 512 pixels of
+            3 channels, but 35 by 35 by 35 cells of 64.
+        tolerance: Largest difference allowed: relative to the model's number
+            where that is above 1, else to the largest number of that output (or
+            1, or 0.01). Integers and strings must be equal, except choices,
+            such as a `Generator`'s tokens, that the model rates equal within
+            the tolerance: the report counts these near-ties. By default 1e-5. A
+            quantized file may also differ by 6 (float16), 12 (int8) or 24
+            (int8-static) times as much as the model's outputs usually move when
+            its weights do, at random, by up to half a step of that rounding. It
+            is compared on the samples, if there are any; for other inputs its
+            outputs must be finite. Of its integers that are no choices the
+            share that differs counts. Without `tolerance`, vectors of a
             quantized file, such as embeddings, must also keep their direction,
-            and logits the probabilities that they stand for: the least cosine
-            and the largest KL divergence follow from the same movement of the
-            weights. The report says what each output is judged as, and why.
-        agreement: The least share of rows in which the largest of a quantized
-            file's scores or logits must be the model's, 0.99 by default. Rows
-            count where that one leads by more than the rounding usually moves
-            it and the second: a third of what `tolerance` adds by default.
+            and logits their probabilities: the least cosine and the largest KL
+            divergence follow from the same movement of the weights. The report
+            says how each output is compared, and why.
+        agreement: Least share of decided score vectors in which the largest of
+            a quantized file's scores or logits must be the model's, 0.99 by
+            default. A score vector is decided if its largest score leads the
+            second by more than rounding usually moves the two.
         allow_operators: As for `export_saved_model`.
-        other_writer: Whether the artifact's graph may be another one, as other
-            versions of TensorFlow, Keras or the model's code, or another
-            converter, write it. Only its answers, and those weights that are
-            in it as they are, prove it then, as the report says.
-        verbose: Whether to show progress; 2 also shows what native code logs.
+        allow_different_graph: Whether the graph may differ, as graphs do that
+            other versions of TensorFlow, Keras or the model's code, or another
+            converter, wrote. Then only the outputs, and the weights found
+            unchanged in the file, are compared; the report says so.
+        verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
-        A `VerificationReport`; print it, or ask `passed`.
+        A `VerificationReport`; print it, or read `passed`.
 
     Raises:
-        ValueError: No artifact at the path, a signature that it does not have,
-            or inputs that the model itself does not take.
-        ExportVerificationError: The artifact does not load, crashes or hangs,
-            does more than compute, or is one model for servers and another for
-            Python, or was changed meanwhile; or the model's own outputs change
-            by being run.
+        ValueError: There is no exported model at the path, it lacks a
+            signature, or the model itself rejects the inputs.
+        ExportVerificationError: The exported model does not load, crashes or
+            hangs, does more than compute, differs between servers and Python,
+            or was changed meanwhile; or the model's own outputs change from run
+            to run.
     """
     require_tensorflow_backend("verify")
     check_model(model)
-    path, kind = locate(artifact)
+    path, kind = locate(path)
     if kind != "saved_model" and resolve_compiled(compiled) is not None:
         raise ValueError(
             "`compiled` (--compiled) is of SavedModels. Received: "
-            f"artifact='{artifact}'"
+            f"path='{path}'"
         )
     arguments = {
         "given": signatures,
@@ -144,7 +143,7 @@ def verify(
         "tolerance": tolerance,
         "agreement": agreement,
         "allow_operators": allow_operators,
-        "other_writer": other_writer,
+        "allow_different_graph": allow_different_graph,
         "verbose": verbose,
     }
     format: pipeline.Format

@@ -1,6 +1,6 @@
-"""Runs functions in worker processes, with limits to their memory and time.
+"""Runs functions in worker processes, with limits of memory and time.
 
-A worker calls functions of one module, most often of `keras_posenc_worker`.
+A worker calls functions of one module, usually of `keras_posenc_worker`.
 `keras_posenc_worker.process` is the worker's side of this file.
 """
 
@@ -30,15 +30,15 @@ from keras_posenc_worker import codec, process, run
 from keras_posenc_worker.runtimes import op_libraries
 
 MIB = 2**20
-# TensorFlow, loaded, has 250 MiB of data, and 300 MiB of files in memory.
+# TensorFlow needs 250 MiB of data after loading, and 300 MiB of mapped files.
 MEMORY = 704 * MIB
 _OUTPUT = 64 * MIB
-_IDLE = 20  # seconds by the clock without any of the processor
-_TIMES = 5  # that a batch is run, to time it
+_IDLE = 20  # seconds by the clock without processor time
+_TIMES = 5  # timed runs of a batch
 
 
 def threads_environment(count: int) -> dict[str, str]:
-    """The variables by which libraries know how many threads may work."""
+    """Returns the environment variables that limit libraries' threads."""
     names = (
         *("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),
         *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
@@ -47,27 +47,27 @@ def threads_environment(count: int) -> dict[str, str]:
 
 
 _ENVIRONMENT = {
-    # Each thread's stack counts as data, 8 MiB of it, and by default there are
-    # several for each core: more than all the rest on a large machine.
+    # Each thread's stack counts as 8 MiB of data, and by default there are
+    # several threads for each core: on a large machine, more than all the rest.
     **threads_environment(min(os.cpu_count() or 1, 8)),
     "TF_CPP_MIN_LOG_LEVEL": "3",
-    # A GPU's memory is this process's already.
+    # This process already has the GPU's memory.
     "CUDA_VISIBLE_DEVICES": "-1",
-    # Else TensorFlow keeps what it is done with, as much as it ever had.
+    # Without this, oneDNN keeps all memory that it ever used.
     "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a worker may use, where its system knows such limits.
+    """Limits of a worker, where its system supports them.
 
     Attributes:
-        memory: Bytes of data; None for any number.
-        seconds: Seconds of the processor's work from then on: that a machine is
-            busy does not count. None for any number.
+        memory: Bytes of data; None for no limit.
+        seconds: Further seconds of processor time, so that a busy machine does
+            not count. None for no limit.
         file: Size of the largest file that it writes, in bytes.
-        timeout: Seconds by the clock, everywhere.
+        timeout: Seconds by the clock, on every system.
     """
 
     memory: int | None = MEMORY
@@ -76,7 +76,7 @@ class Limits:
     timeout: int = 60
 
     def by_name(self) -> dict[str, int]:
-        """The limits by the names that `resource` has."""
+        """Returns the limits by the names that `resource` has."""
         found = {"DATA": self.memory, "CPU": self.seconds, "FSIZE": self.file}
         return {name: most for name, most in found.items() if most is not None}
 
@@ -91,21 +91,21 @@ class WorkerError(Exception):
 class Worker:
     """A process that calls functions of a module.
 
-    It ends with its `with`, whatever it does then.
+    It ends with its `with` block, whatever it is doing.
 
     Args:
-        module: The module's name. It has a function `main`, and perhaps
+        module: The module's name. It has a function `main`, and optionally
             `prepare`, which loads what takes time.
         prepare: Arguments of `prepare`, none of which names an exported file.
             On Linux a fork server calls it, once for all workers with the same
-            arguments: from the second one on, they import nothing.
-        is_fork: Whether to fork this process, which has done nothing yet but
-            import (threads are not copied), on a system that can.
-        streams: Whether responses are read by `response`, as they come. Else
-            `run` reads one.
+            arguments: from the second worker on, nothing is imported again.
+        is_fork: Whether to fork this process, if the system can. It must have
+            done nothing but import: threads are not copied.
+        streams: Whether responses are read one by one with `response`.
+            Otherwise `run` reads one.
         passed: Descriptors that it inherits, unless it is a fork.
-        environment: Variables of its environment, beside this process's; by
-            default for a runtime on the processor.
+        environment: Environment variables to add to this process's; by default
+            those of a runtime on the CPU.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class Worker:
             if streams:
                 self._output, stdout = _pipe(own, given)
             else:
-                # A file, which has a limit: a pipe would fill this process's
-                # memory.
+                # A file, whose size is limited: output of a pipe would fill
+                # this process's memory.
                 stdout = own.enter_context(tempfile.TemporaryFile())
                 self._output = stdout
             files = [each.fileno() for each in (stdin, stdout, self._errors)]
@@ -152,40 +152,40 @@ class Worker:
         self.end()
 
     def prepare(self, *arguments: Any, limits: Limits | None = None) -> None:
-        """Lets it call the module's `prepare` in the meantime.
+        """Starts the module's `prepare`, without waiting for it.
 
         If that fails, `run` raises the error.
 
         Args:
             *arguments: Whatever JSON can hold.
-            limits: What it may use until `run`. None for no limits, where
-                nothing comes from an exported file.
+            limits: Limits until `run`; None for none, if no argument comes from
+                an exported file.
         """
         self.call("prepare", *arguments, limits=limits)
 
     def call(
         self, function: str, *arguments: Any, limits: Limits | None = None
     ) -> None:
-        """Lets it call a function of the module, in the meantime."""
+        """Starts a function of the module, without waiting for it."""
         by_name = {} if limits is None else limits.by_name()
         request = json.dumps([function, arguments, by_name])
         with contextlib.suppress(OSError, ValueError):  # it has ended
             self._input.write(request.encode() + b"\n")
 
     def run(self, *arguments: Any, limits: Limits) -> Any:
-        """Lets it call the module's `main`, its last call, and waits.
+        """Calls the module's `main`, the worker's last call, and waits for it.
 
         Args:
-            *arguments: Those of `main`: whatever JSON can hold.
-            limits: What it may use.
+            *arguments: Arguments of `main`: whatever JSON can hold.
+            limits: The worker's limits.
 
         Returns:
-            What `main` returned.
+            The return value of `main`.
 
         Raises:
             WorkerError: It failed, crashed, or met a limit.
         """
-        # By a thread, since a pipe that is not read takes no more.
+        # In a thread: writing blocks once the pipe is full.
         writer = threading.Thread(
             target=self.call,
             args=("main", *arguments),
@@ -204,7 +204,7 @@ class Worker:
         raise self._error(status, limits)
 
     def response(self) -> Any:
-        """Waits for its next response, if it `streams`.
+        """Waits for the next response of a worker that `streams`.
 
         Raises:
             WorkerError: It has ended.
@@ -215,17 +215,17 @@ class Worker:
         return json.loads(line)
 
     def kill(self) -> None:
-        """Ends it, whatever it does; from any thread."""
+        """Kills the worker; from any thread."""
         self._process.kill()
 
     def end(self) -> None:
-        """Ends it, once no thread waits for it, and closes its files."""
+        """Kills the worker, once no thread waits for it; closes its files."""
         with self._files:
             self.kill()
             self._process.wait()
 
     def _wait_within(self, limits: Limits) -> int:
-        """Waits for its exit status, for as long as it may take."""
+        """Waits for the exit status; raises `WorkerError` at a limit."""
         began = worked = time.monotonic()
         used: float | None = None
         while True:
@@ -234,7 +234,7 @@ class Worker:
                 return self._process.wait(max(0.001, min(1.0, left)))
             now = time.monotonic()
             if now - began >= limits.timeout:
-                raise WorkerError(f"did not answer within {limits.timeout} s")
+                raise WorkerError(f"did not respond within {limits.timeout} s")
             before, used = used, _processor_seconds(self._process.pid)
             if used is None or used != before:
                 worked = now
@@ -244,15 +244,17 @@ class Worker:
                 )
 
     def _error(self, status: int, limits: Limits) -> WorkerError:
-        """Why it has ended, by its exit status and what it wrote."""
+        """Returns why it has ended, by its exit status and what it wrote."""
         end = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, end - 65536))
         errors = self._errors.read()
         *_, last = ["", *errors.decode(errors="replace").strip().splitlines()]
         if status == -getattr(signal, "SIGXCPU", 0):
-            return WorkerError(f"worked for more than {limits.seconds} s")
+            return WorkerError(
+                f"used more than {limits.seconds} s of processor time"
+            )
         if (
-            b"bad_alloc" in errors  # what C++ says before it aborts
+            b"bad_alloc" in errors  # C++ writes this before it aborts
             if status < 0
             else last.startswith("MemoryError")
         ) and limits.memory is not None:
@@ -260,10 +262,10 @@ class Worker:
                 f"needed more than {limits.memory // MIB} MiB of memory"
             )
         if status < 0:
-            return WorkerError(f"was ended by {signal.Signals(-status).name}")
+            return WorkerError(f"was killed by {signal.Signals(-status).name}")
         if not status:  # it ended itself
-            return WorkerError("failed (without an answer)")
-        last = last or f"exit status {status}, without an answer"
+            return WorkerError("failed (without a response)")
+        last = last or f"exit status {status}, without a response"
         return WorkerError(f"failed ({last})")
 
 
@@ -273,7 +275,7 @@ def run_in_worker(
     limits: Limits,
     prepare: Sequence[Any] | None = None,
 ) -> Any:
-    """Runs a module's `main` in a worker, and returns what it returned.
+    """Runs a module's `main` in a worker, and returns its return value.
 
     See `Worker`, and `Worker.run`.
     """
@@ -284,7 +286,8 @@ def run_in_worker(
 def worker_path() -> dict[str, str]:
     """Returns the variable that lets Python find a worker not installed."""
     folder = str(Path(keras_posenc_worker.__file__).parents[1])
-    # Whose folder comes after the standard library's, and must stay there.
+    # Installed packages are found anyway, after the standard library; adding
+    # their folder would put them before it.
     if folder in (*site.getsitepackages(), site.getusersitepackages()):
         return {}
     paths = [folder, os.environ.get("PYTHONPATH", "")]
@@ -294,7 +297,7 @@ def worker_path() -> dict[str, str]:
 def _pipe(
     reader: contextlib.ExitStack, writer: contextlib.ExitStack
 ) -> tuple[IO[bytes], IO[bytes]]:
-    """Makes a pipe, and gives each of its ends to whom it belongs."""
+    """Returns the ends of a pipe, each to be closed by its stack."""
     ends = os.pipe()
     return (
         reader.enter_context(open(ends[0], "rb")),
@@ -304,14 +307,14 @@ def _pipe(
 
 
 def _processor_seconds(pid: int | None) -> float | None:
-    """Processor seconds that it has used; None while it waits for its turn.
+    """Returns the processor time used, or None while it waits for its turn.
 
-    Also where the system does not tell.
+    Also None where the system does not report it.
     """
     used = 0.0
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
-            # After the name, which may hold anything.
+            # The fields after the process's name, which may contain anything.
             state, *fields = (
                 task.joinpath("stat").read_text().rpartition(")")[2].split()
             )
@@ -332,7 +335,6 @@ def _spawn(
     files: Sequence[int],
     passed: Sequence[int],
 ) -> subprocess.Popen[bytes]:
-    """Starts a process with these standard files."""
     stdin, stdout, stderr = files
     return subprocess.Popen(
         [*(sys.executable, "-P", "-m", "keras_posenc_worker"), *arguments],
@@ -341,14 +343,12 @@ def _spawn(
         stderr=stderr,
         env={**os.environ, **worker_path(), **environment},
         pass_fds=passed,
-        # A terminal's signals are for this process, which ends it.
+        # A terminal's signals go only to this process, which kills the worker.
         start_new_session=True,
     )
 
 
 class _Fork:
-    """A worker that is a fork of this process."""
-
     def __init__(
         self,
         module: str,
@@ -389,7 +389,7 @@ def _become_worker(
 ) -> NoReturn:
     stdin.close()  # the caller's end
     process.begin(files)
-    # What the caller's own ones still hold is the caller's to write.
+    # New streams: the old ones may hold text that the caller will write.
     sys.stdin, sys.stderr = open(0), open(2, "w", buffering=1)
     os.environ.update(environment)
     process.limit({})
@@ -399,11 +399,11 @@ def _become_worker(
 class _ServerFork:
     """A worker that is a fork of a fork server.
 
-    The server sends its process id, and then its exit status, by a socket, and
-    ends it when this end of the socket is closed.
+    The server sends its process id and later its exit status by a socket, and
+    kills it when this end of the socket is closed.
     """
 
-    pid: int | None = None  # as long as the server prepares
+    pid: int | None = None  # None while the server prepares
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -416,7 +416,7 @@ class _ServerFork:
                 message = self._link.recv(16)
                 if message and self.pid is None:
                     self.pid = int(message)
-                else:  # nothing where the server itself was ended
+                else:  # an empty message if the server was killed
                     self._status = int(message or -signal.SIGKILL)
         except TimeoutError:
             raise subprocess.TimeoutExpired("fork", seconds or 0) from None
@@ -425,7 +425,7 @@ class _ServerFork:
     def kill(self) -> None:
         with contextlib.suppress(OSError):
             self._link.shutdown(socket.SHUT_WR)
-        if self.pid is None:  # it ends as soon as it has begun
+        if self.pid is None:  # the server will kill it right after the fork
             self._status = -signal.SIGKILL
 
     def close(self) -> None:
@@ -454,7 +454,7 @@ class _ForkServer:
             )
 
     def fork(self, files: Sequence[int], stdin: IO[bytes]) -> _ServerFork:
-        """Raises `ConnectionError` where the server has ended."""
+        """Returns a fork; raises `ConnectionError` if the server has ended."""
         link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
@@ -463,7 +463,7 @@ class _ForkServer:
         except OSError:
             link.close()
             raise
-        # As both are now, and not as they were when the server began.
+        # The fork needs today's folder and environment, not the server's.
         state = {
             "environment": {**os.environ, **self._environment},
             "folder": _folder(),
@@ -473,21 +473,21 @@ class _ForkServer:
         return _ServerFork(link)
 
     def leave(self) -> None:
-        """Lets go of the server, which ends once no process holds it."""
+        """Closes this process's end; without open ends the server ends."""
         self._control.close()
 
     def end(self) -> None:
         self.leave()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)  # it first ends its forks
+            self._process.wait(1)  # it kills its forks first
         self._process.kill()
         self._process.wait()
 
 
 _servers: dict[Any, _ForkServer] = {}
 _lock = threading.Lock()
-# Variables that are read once, as a library is loaded, and so when a server is
-# prepared, begin with these. The others each fork has as they are then.
+# Prefixes of variables that libraries read once, on loading: a change needs a
+# new server. Each fork gets the current values of all other variables.
 _READ_ONCE = (
     *("ABSL_", "BLIS_", "CUDA_", "DNNL_", "GLIBC_", "GLOG_", "GOMP_", "GRPC_"),
     *("KMP_", "LD_", "LIBC_", "MALLOC_", "MKL_", "NPY_", "NUMEXPR_", "NUMPY_"),
@@ -502,13 +502,13 @@ def _fork_prepared(
     files: Sequence[int],
     stdin: IO[bytes],
 ) -> _ServerFork:
-    """Forks the server that has called `prepare`, and starts it if need be."""
+    """Returns a fork of the server that called `prepare`, started if needed."""
     read_once = {
         name: value
         for name, value in os.environ.items()
         if name.startswith(_READ_ONCE)
     }
-    # A fork of this process has no children of its own.
+    # The process id, since a fork of this process does not own its servers.
     key = (
         *(os.getpid(), module, prepare),
         tuple(sorted({**read_once, **environment}.items())),
@@ -517,8 +517,8 @@ def _fork_prepared(
         if key in _servers:
             try:
                 return _servers[key].fork(files, stdin)
-            # It was not used for long, or somebody ended it. Anything else,
-            # such as too many open files, does not concern its other forks.
+            # The server ended after a long time without use, or was killed.
+            # Other errors, such as too many open files, do not end it.
             except ConnectionError:
                 _servers.pop(key).end()
         _servers[key] = _ForkServer(module, prepare, environment)
@@ -526,7 +526,7 @@ def _fork_prepared(
 
 
 def _folder() -> str | None:
-    """The working folder, or None where somebody has removed it."""
+    """Returns the working folder, or None if it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -534,9 +534,9 @@ def _folder() -> str | None:
 
 
 def _leave_all() -> None:
-    """Lets a fork of this process have no part in its servers.
+    """Detaches a fork of this process from its servers and their lock.
 
-    Nor in the lock, which another thread may have held then.
+    Another thread may have held the lock when the process was forked.
     """
     global _lock
     _lock = threading.Lock()
@@ -559,23 +559,23 @@ def _end_servers() -> None:
 
 
 def start_tensorflow() -> Worker:
-    """Starts a worker for SavedModels, which imports TensorFlow meanwhile."""
+    """Returns a worker for SavedModels, which imports TensorFlow meanwhile."""
     return Worker(run.__name__, prepare=["saved_model"])
 
 
 def load_ahead(
-    worker: Worker, artifact: Path, limits: Limits | None = None
+    worker: Worker, exported: Path, limits: Limits | None = None
 ) -> None:
     """Lets a worker load a SavedModel before it is run.
 
     Args:
         worker: From `start_tensorflow`.
-        artifact: The SavedModel.
+        exported: The SavedModel.
         limits: None if this process wrote it.
     """
     worker.prepare(
         "saved_model",
-        str(artifact.resolve()),
+        str(exported.resolve()),
         op_libraries(),
         limits=limits,
     )
@@ -583,7 +583,7 @@ def load_ahead(
 
 def run_model(
     kind: str,
-    artifact: Path,
+    exported: Path,
     cases: Sequence[tuple[str, Mapping[str, Any]]],
     limits: Limits,
     worker: Worker | None = None,
@@ -594,24 +594,24 @@ def run_model(
 
     Args:
         kind: As `Inspection.kind`, or `"litert_flex"`.
-        artifact: Its file or folder.
+        exported: Its file or folder.
         cases: For each batch the name of a signature, and the inputs by name.
-        limits: What the worker may use.
-        worker: From `start_tensorflow`; else one is started.
-        times: How often each batch is run, to time it.
+        limits: The worker's limits.
+        worker: From `start_tensorflow`; by default a new one.
+        times: Number of timed runs of each batch.
 
     Returns:
-        What `keras_posenc_worker.run` writes: `"cases"` has the outputs of each
-        batch as arrays by name, or the error.
+        The response of `keras_posenc_worker.run`: `"cases"` has the outputs of
+        each batch as arrays by name, or the error.
 
     Raises:
         ExportVerificationError: It does not load, crashes, meets a limit, or
-            is one model for servers and another for Python.
+            differs between servers and Python.
     """
     with working_folder() as folder, writing_to(folder.parent):
         request = {
             "kind": kind,
-            "artifact": str(artifact.resolve()),
+            "exported": str(exported.resolve()),
             "op_libraries": op_libraries(),
             "times": times,
             "cases": cases,
@@ -625,10 +625,10 @@ def run_model(
             else:
                 worker.run(str(folder), limits=limits)
             if not (folder / "response.json").exists():
-                raise WorkerError("failed (without an answer)")
+                raise WorkerError("failed (without a response)")
         except WorkerError as error:
             raise ExportVerificationError(
-                f"The runtime {error} while it ran '{artifact}'"
+                f"The runtime {error} while it ran '{exported}'"
             ) from error
         response: dict[str, Any] = codec.read(folder, "response")
     if "error" not in response:
@@ -636,16 +636,16 @@ def run_model(
     name, _, reason = response["error"].partition(": ")
     if name == "Disagreement":
         raise ExportVerificationError(
-            f"'{artifact}' is not the same to servers and to Python: {reason}"
+            f"'{exported}' differs between servers and Python: {reason}"
         )
     missing = re.search(r"Op type not registered '([^']+)'", reason)
     if missing and not op_libraries():
         raise ExportVerificationError(
-            f"'{artifact}' does not load: its operator {missing[1]} is "
+            f"'{exported}' does not load: its operator {missing[1]} is "
             "TensorFlow Text's or another package's, and TensorFlow Text is "
             "not installed: pip install tensorflow-text, of the same minor "
             "version as tensorflow"
         )
     raise ExportVerificationError(
-        f"'{artifact}' does not load: {in_words(response['error'])}"
+        f"'{exported}' does not load: {in_words(response['error'])}"
     )

@@ -23,11 +23,11 @@ class Cutter:
 
     Args:
         outputs: The outputs of the signature.
-        artifact: The file's name in errors.
+        exported: The file's name in errors.
     """
 
-    def __init__(self, outputs: Sequence[Output], artifact: str) -> None:
-        self._outputs, self._artifact = outputs, artifact
+    def __init__(self, outputs: Sequence[Output], exported: str) -> None:
+        self._outputs, self._exported = outputs, exported
         self._open = {
             (each.name, axis) for each in outputs for axis in each.open_axes
         }
@@ -100,7 +100,7 @@ class Cutter:
             shape = outputs[each.name].shape
             if not each.fits(shape[1:]):
                 raise ExportError(
-                    f"Output '{each.name}' of '{self._artifact}' is of shape "
+                    f"Output '{each.name}' of '{self._exported}' is of shape "
                     f"{shape}, and its signature says (None, "
                     f"{', '.join(map(str, each.sizes))})"
                 )

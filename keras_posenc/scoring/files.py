@@ -14,7 +14,7 @@ from filelock import lock_descriptor
 
 from keras_posenc.checks import check_positive_int
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.publish import as_path, staging_beside, writing_to
+from keras_posenc.export.publish import as_path, staging_in, writing_to
 from keras_posenc.export.worker_client import WorkerError
 from keras_posenc.progress import counting
 from keras_posenc.scoring.fragments import Fragment, find_fragments
@@ -214,10 +214,10 @@ def _changed(
     path = out / fragment.good
     for name, value in run_of(scorer).items():
         if record.get(name) != value:
-            was = "another one" if name == "artifact" else record.get(name)
+            was = "another one" if name == "model" else record.get(name)
             raise ValueError(
                 f"'{path}' was scored by another run: its {name} is {was}"
-                + f", not {value}" * (name != "artifact")
+                + f", not {value}" * (name != "model")
                 + ". Give another folder, or move the earlier outputs away"
             )
     try:
@@ -311,7 +311,7 @@ class _Run:
         # Partial files of processes that were killed, whose locks may outlive
         # them by a moment.
         for _ in range(20):
-            with contextlib.suppress(ExportError), staging_beside(self._out):
+            with contextlib.suppress(ExportError), staging_in(self._out):
                 pass
             if not any(self._out.glob(".*.partial")):
                 break

@@ -55,7 +55,7 @@ class Scorer:
     without the loaded file. Needs the extra `scoring`.
 
     Args:
-        artifact: A SavedModel folder, or the folder of its versions, of which
+        path: A SavedModel folder, or the folder of its versions, of which
             the highest is taken; a LiteRT or ONNX file.
         column: The column of texts (strings), ids (lists of integers, padded
             with 0 here) or vectors (lists of as many numbers as the signature
@@ -104,7 +104,7 @@ class Scorer:
 
     def __init__(
         self,
-        artifact: str | Path,
+        path: str | Path,
         *,
         column: str | None = None,
         signature: str | None = None,
@@ -125,7 +125,7 @@ class Scorer:
         self.threads = (
             None if threads is None else check_positive_int("threads", threads)
         )
-        path, _ = locate(artifact)
+        path, _ = locate(path)
         before = stamp(path)
         inspection = inspect_safe(path, allow_operators)
         known = inspection.signatures
@@ -521,6 +521,6 @@ def _check_keep(keep: Any) -> list[str]:
     for name in (POSITION, REASON):
         if name in keep:
             raise ValueError(
-                f"`keep` must not be '{name}', as a column of bad rows is"
+                f"`keep` must not be '{name}', a column of the bad rows"
             )
     return [*dict.fromkeys(keep)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.publish import publish, staging_beside, writing_to
+from keras_posenc.export.publish import publish, staging_in, writing_to
 from keras_posenc.scoring.arrow import require_pyarrow
 from keras_posenc.scoring.fragments import Fragment
 from keras_posenc.scoring.reading import read
@@ -25,7 +25,7 @@ class FragmentError(Exception):
 def run_of(scorer: Scorer) -> dict[str, Any]:
     """Returns what all files of a run have in common, ready for JSON."""
     return {
-        "artifact": scorer.digest,
+        "model": scorer.digest,
         "signature": scorer.signature,
         "columns": [each.column for each in scorer.inputs],
         "keep": scorer.keep,
@@ -86,7 +86,7 @@ def score_fragment(
     """
     pa = require_pyarrow()
     with (
-        staging_beside(out) as staged,
+        staging_in(out) as staged,
         writing_to(out),  # closing a file writes too, even after an error
         contextlib.ExitStack() as stack,
     ):

@@ -193,7 +193,7 @@ class DecodingModel(StackModel):
             if position is not None and position.uses_length:
                 raise ValueError(
                     f"{name_of(position)} cannot be cached: how it encodes a "
-                    "token depends on how long the row becomes, and a cache "
+                    "token depends on how long the text becomes, and a cache "
                     "keeps the keys of tokens as they were first computed"
                 )
 
@@ -254,7 +254,7 @@ class DecodingModel(StackModel):
         check_mask("mask", mask)
         if count == 0:
             raise ValueError(
-                "`token_ids` must hold at least one token for each row. "
+                "`token_ids` must hold at least one token per example. "
                 f"Received: token_ids of shape {tuple(token_ids.shape)}"
             )
         if count is None or length is None:

@@ -91,7 +91,7 @@ def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
     kind = f"{type(position).__name__} as `input_position`"
     if getattr(position, "normalize", False):
         raise ValueError(
-            f"{kind} with normalize=True divides by the length of a row, which "
+            f"{kind} with normalize=True divides by the length of a text, which "
             "is not known before its end: it cannot be cached"
         )
     if not isinstance(position, TokenEncoding) and not _takes(position):

@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
         example="keras-posenc bench judge.tflite --lengths 64 512 --threads 2",
     )
     add_options(
-        parser, "artifact", metavar="FILE.tflite", help="the LiteRT file"
+        parser, "exported", metavar="FILE.tflite", help="the LiteRT file"
     )
     parser.add_argument(
         "--signature",
@@ -59,11 +59,11 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    check_exists(options.artifact)
+    check_exists(options.exported)
     import keras_posenc as kp
 
     found = kp.benchmark_litert(
-        options.artifact,
+        options.exported,
         signatures=options.signatures,
         lengths=[*chain.from_iterable(options.lengths)],
         threads=options.threads and [*chain.from_iterable(options.threads)],

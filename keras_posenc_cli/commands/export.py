@@ -22,8 +22,8 @@ from keras_posenc_cli.options import (
 from keras_posenc_cli.process import EXIT_OK, UsageError
 
 _VERIFIED = (
-    "after a fresh process without Keras has run it and got the model's own "
-    "outputs."
+    "after a fresh process without Keras has run it and reproduced the "
+    "model's outputs."
 )
 
 
@@ -66,8 +66,8 @@ def _add_saved_model(kinds: Commands) -> None:
         "--keep",
         type=arguments.length,
         metavar="N",
-        help="how many versions to keep, with this one, beside the one that "
-        "is served until then (default: all)",
+        help="how many versions to keep, this one included; the previous "
+        "highest one stays too (default: all)",
     )
     add_options(
         parser,
@@ -232,7 +232,7 @@ def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
     import keras_posenc as kp
 
     try:
-        artifact = getattr(kp, function)(
+        exported = getattr(kp, function)(
             model,
             options.out,
             signatures=make_signatures(
@@ -249,10 +249,10 @@ def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
             print(json.dumps(error.report.to_dict(), indent=2))  # type: ignore
         raise
     if not options.json:
-        is_long = options.details and artifact.report is not None
-        print(artifact.report.details() if is_long else artifact)
-    elif artifact.report is None:
-        print(json.dumps({"path": str(artifact.path)}, indent=2))
+        is_long = options.details and exported.report is not None
+        print(exported.report.details() if is_long else exported)
+    elif exported.report is None:
+        print(json.dumps({"path": str(exported.path)}, indent=2))
     else:
-        print(json.dumps(artifact.report.to_dict(), indent=2))
+        print(json.dumps(exported.report.to_dict(), indent=2))
     return EXIT_OK

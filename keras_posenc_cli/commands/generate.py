@@ -34,12 +34,13 @@ def add(commands: Commands) -> None:
         description="Generates one line for each text; the n best, the best "
         "first, if the generator has n_best. An exported generator runs in a "
         "process with limits and without Keras.",
-        usage="ARTIFACT TEXT [TEXT ...] [option ...]",
+        usage="MODEL TEXT [TEXT ...] [option ...]",
         example='keras-posenc generate serving/dates "7 March 2024" 3/7/24',
     )
     add_options(
         parser,
-        "artifact",
+        "exported",
+        metavar="MODEL",
         help="SavedModel folder, folder of its versions, .tflite or .onnx "
         "file, or the .keras file of a Generator",
     )
@@ -95,7 +96,7 @@ seed.__name__ = "int"
 
 
 def run(options: argparse.Namespace) -> int:
-    check_exists(options.artifact)
+    check_exists(options.exported)
     if options.tokenizer is not None and options.ids:
         raise UsageError("--ids are given as they are: there is no --tokenizer")
     texts, names = _read(options.texts)
@@ -105,12 +106,12 @@ def run(options: argparse.Namespace) -> int:
     if options.stream:
         _tell_cut_off(_stream(options, given, names), len(given))
         return EXIT_OK
-    if options.artifact.suffix == ".keras":
+    if options.exported.suffix == ".keras":
         outputs = _of_model(options, given, names)
     else:
-        outputs = _of_artifact(options, given, names)
+        outputs = _of_exported(options, given, names)
     found = _listed(outputs)
-    _check_scores(found, names, options.artifact)
+    _check_scores(found, names, options.exported)
     if options.json:
         source = "ids" if options.ids else "text"
         pairs = zip(given, found, strict=True)
@@ -181,7 +182,7 @@ def _of_model(
 
     rows = given
     if not options.ids:
-        rows = _tokenize(generator, given, options.artifact)
+        rows = _tokenize(generator, given, options.exported)
     ids: Any = _padded(rows)
     generator.search.check_inputs(ids, lengths=False)
     model, checked = generator.from_ids, ids
@@ -195,7 +196,7 @@ def _of_model(
     except Exception as error:  # of any layer that does not take them
         longest = max(range(len(rows)), key=lambda index: len(rows[index]))
         raise UsageError(
-            f"'{options.artifact}' fails for these texts. The longest, "
+            f"'{options.exported}' fails for these texts. The longest, "
             f"{names[longest]}, has {len(rows[longest])} ids: {_said(error)}"
         ) from error
     return outputs if options.ids else _detokenized(generator, outputs)
@@ -211,20 +212,20 @@ def _stream(
     options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
 ) -> int:
     """Prints outputs as they are generated; returns how many were cut off."""
-    if options.artifact.suffix != ".keras":
+    if options.exported.suffix != ".keras":
         raise UsageError(
             "--stream is for .keras files: an exported file returns all at once"
         )
     generator = _load(options)
     if generator.search.beams > 1:
         raise UsageError(
-            f"--stream: '{options.artifact}' has beams: its text is known only "
+            f"--stream: '{options.exported}' has beams: its text is known only "
             "at the end. Make a generator of the same model with beams=1"
         )
     if options.ids and generator.source_tokenizer is not None:
-        raise UsageError(f"--stream: '{options.artifact}' takes texts, not ids")
+        raise UsageError(f"--stream: '{options.exported}' takes texts, not ids")
     if not options.ids:
-        _check_tokenizer(generator, options.artifact)
+        _check_tokenizer(generator, options.exported)
     from keras_posenc_cli.exported_generator import draw_noise
 
     noise: Any = [None] * len(given)
@@ -232,11 +233,11 @@ def _stream(
         noise = draw_noise(len(given), generator.max_length, options.seed)
     cut = 0
     for each, name, drawn in zip(given, names, noise, strict=True):
-        with _named(options.artifact, name):
+        with _named(options.exported, name):
             stream = generator.stream(each, noise=drawn)
         between = ""
         while True:
-            with _named(options.artifact, name):
+            with _named(options.exported, name):
                 piece = next(stream, None)
             if piece is None:
                 break
@@ -251,13 +252,13 @@ def _stream(
 
 
 @contextlib.contextmanager
-def _named(artifact: Path, name: str) -> Iterator[None]:
+def _named(exported: Path, name: str) -> Iterator[None]:
     """Names the text in an error."""
     try:
         yield
     except Exception as error:  # of any layer that does not take it
         raise UsageError(
-            f"'{artifact}' fails for {name}: {_said(error)}"
+            f"'{exported}' fails for {name}: {_said(error)}"
         ) from error
 
 
@@ -268,47 +269,47 @@ def _load(options: argparse.Namespace) -> Any:
             raise UsageError(
                 f"--{option} is for exported files, not .keras files"
             )
-    generator = load_generator(options.artifact, options.imports)
+    generator = load_generator(options.exported, options.imports)
     if options.seed is not None and generator.search.draw is None:
-        raise UsageError(f"--seed: '{options.artifact}' does not sample")
+        raise UsageError(f"--seed: '{options.exported}' does not sample")
     return generator
 
 
-def _of_artifact(
+def _of_exported(
     options: argparse.Namespace, given: Sequence[Any], names: Sequence[str]
 ) -> dict[str, Any]:
     """Returns the outputs of an exported file, from a separate process."""
     from keras_posenc.progress import progress
     from keras_posenc_cli.exported_generator import read_generator
 
-    artifact = read_generator(
-        options.artifact,
+    exported = read_generator(
+        options.exported,
         signature=options.signature,
         allow_operators=options.allow_operators,
     )
-    if artifact.noise_length is None and options.seed is not None:
-        raise UsageError(f"--seed: '{options.artifact}' does not sample")
+    if exported.noise_length is None and options.seed is not None:
+        raise UsageError(f"--seed: '{options.exported}' does not sample")
     generator, rows = None, given
-    if options.ids and artifact.takes_texts:
+    if options.ids and exported.takes_texts:
         raise UsageError(
-            f"--ids: signature '{artifact.signature}' takes texts. The "
-            f"signatures of '{options.artifact}': "
-            f"{', '.join(artifact.inspection.signatures)}"
+            f"--ids: signature '{exported.signature}' takes texts. The "
+            f"signatures of '{options.exported}': "
+            f"{', '.join(exported.inspection.signatures)}"
         )
-    if options.tokenizer is not None and artifact.takes_texts:
-        raise UsageError(f"--tokenizer: '{options.artifact}' has its own")
-    if not options.ids and not artifact.takes_texts:
+    if options.tokenizer is not None and exported.takes_texts:
+        raise UsageError(f"--tokenizer: '{options.exported}' has its own")
+    if not options.ids and not exported.takes_texts:
         if options.tokenizer is None:
             raise UsageError(
-                f"'{options.artifact}' takes ids, and has no tokenizer. Give "
+                f"'{options.exported}' takes ids, and has no tokenizer. Give "
                 "the .keras file of the generator that it was exported from: "
                 '--tokenizer FILE.keras. Or give ids: --ids "5 7 3"'
             )
         generator = load_generator(options.tokenizer, options.imports)
         rows = _tokenize(generator, given, options.tokenizer)
     with progress(True) as step:
-        step(f"Running {options.artifact} in a fresh process")
-        outputs = artifact.run(rows, names, seed=options.seed)
+        step(f"Running {options.exported} in a fresh process")
+        outputs = exported.run(rows, names, seed=options.seed)
     if generator is None:
         return outputs
     return _detokenized(generator, outputs)

@@ -92,9 +92,9 @@ def run(options: argparse.Namespace) -> int:
         dtype=options.dtype,
     )
     from keras_posenc.export import units
-    from keras_posenc.export.publish import staging_beside
+    from keras_posenc.export.publish import staging_in
 
-    with staging_beside(out.parent) as staged:
+    with staging_in(out.parent) as staged:
         staged.mkdir()
         whole = staged / out.name
         model.save(whole)

@@ -33,16 +33,17 @@ def add(commands: Commands) -> None:
         commands,
         "inspect",
         run,
-        summary="show what an artifact is, and whether it is safe to run",
+        summary="show what a file contains, and whether it is safe to run",
         description="Shows the signatures, operators and sizes of a SavedModel "
         "folder, LiteRT or ONNX file, or the layers of a .keras model or of a "
         "Hugging Face checkpoint, without running it.",
-        usage="ARTIFACT [option ...]",
+        usage="PATH [option ...]",
         example="keras-posenc inspect judge.tflite --json",
     )
     add_options(
         parser,
-        "artifact",
+        "exported",
+        metavar="PATH",
         help=".tflite, .onnx or .keras file, SavedModel folder, or folder of "
         "its versions, or of a checkpoint",
     )
@@ -51,24 +52,24 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.artifact.suffix == ".keras":
-        model = load_model(options.artifact, options.imports)
+    if options.exported.suffix == ".keras":
+        model = load_model(options.exported, options.imports)
         if options.json:
             print(json.dumps(json.loads(model.to_json()), indent=2))
         elif options.details:
             model.summary(expand_nested=True, print_fn=print)
         else:
-            print(_line(model, options.artifact))
+            print(_line(model, options.exported))
             if hasattr(model, "card"):  # a generator, for example
                 print(model.card["signature"])
         return EXIT_OK
-    if is_checkpoint(options.artifact):
+    if is_checkpoint(options.exported):
         return _of_checkpoint(options)
-    check_exists(options.artifact)
+    check_exists(options.exported)
     from keras_posenc.export.inspect import inspect
     from keras_posenc.export.record import changes, digests
 
-    inspection = inspect(options.artifact)
+    inspection = inspect(options.exported)
     changed, unusable = None, None
     try:
         changed = changes(inspection.path, digests(inspection.path))
@@ -117,7 +118,7 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
     """Describes the folder of a checkpoint, with any tokenizer."""
     from keras_posenc.checkpoints.folder import Folder
 
-    folder = options.artifact
+    folder = options.exported
     lacking = ""
     try:
         model = load_checkpoint(folder)

@@ -22,12 +22,12 @@ def add(commands: Commands) -> None:
         summary="run an exported file on files of rows",
         description="Runs a verified exported file on each row of Parquet, CSV,"
         " JSON lines or TFRecord files. Writes a Parquet file for each, and "
-        "one of its bad rows in _bad. Continues an interrupted run.",
-        usage="ARTIFACT --in PATH --out FOLDER [option ...]",
+        "its failed rows to _bad. Continues an interrupted run.",
+        usage="EXPORTED_MODEL --in PATH --out FOLDER [option ...]",
         example="keras-posenc score serving/judge --in data --column text "
         "--out scored",
     )
-    add_options(parser, "artifact")
+    add_options(parser, "exported")
     parser.add_argument(
         "--in",
         dest="inputs",
@@ -73,17 +73,17 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--allow-unverified",
         action="store_true",
-        help="run a file that is not known to be verified",
+        help="run a file without a record of its verification",
     )
     add_options(parser, "--allow-op", "--json")
 
 
 def run(options: argparse.Namespace) -> int:
-    check_exists(options.artifact)
-    if is_checkpoint(options.artifact):
+    check_exists(options.exported)
+    if is_checkpoint(options.exported):
         raise UsageError(
-            f"'{options.artifact}' is a checkpoint. Export it first: "
-            f"keras-posenc export saved-model {options.artifact} --out FOLDER"
+            f"'{options.exported}' is a checkpoint. Export it first: "
+            f"keras-posenc export saved-model {options.exported} --out FOLDER"
         )
     out = options.out
     if out.is_file():
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     from keras_posenc.scoring.scorer import Scorer
 
     scorer = Scorer(
-        options.artifact,
+        options.exported,
         column=options.column,
         signature=options.signature,
         keep=options.keep,

@@ -27,35 +27,35 @@ def add(commands: Commands) -> None:
         summary="compare an exported file with its .keras model",
         description="Runs an exported file in a fresh process without Keras "
         "and compares its outputs with those of its model.",
-        usage="MODEL.keras ARTIFACT [option ...]",
+        usage="MODEL.keras EXPORTED_MODEL [option ...]",
         example="keras-posenc verify judge.keras judge.tflite --samples "
         "texts.npz",
     )
-    add_options(parser, "model", "artifact")
+    add_options(parser, "model", "exported")
     add_verification(parser)
     add_options(parser, "--agreement", "--allow-op")
     parser.add_argument(
-        "--other-writer",
+        "--allow-different-graph",
         action="store_true",
-        help="accept a graph that other versions, or another converter, wrote",
+        help="accept a graph that another version or another converter wrote",
     )
     add_options(
-        parser, "--labels", help="those given to the export, to compare too"
+        parser, "--labels", help="those of the export, to compare them too"
     )
-    add_options(parser, "--compiled", help="that given to the export")
+    add_options(parser, "--compiled", help="that of the export")
     add_options(parser, "--import")
     add_details_or_json(parser, "every case")
 
 
 def run(options: argparse.Namespace) -> int:
-    check_exists(options.artifact)
+    check_exists(options.exported)
     samples = load_arrays("--samples", options.samples)
     model = load_model(options.model, options.imports, options.inputs)
     import keras_posenc as kp
 
     report = kp.verify(
         model,
-        options.artifact,
+        options.exported,
         signatures=make_signatures(model, options.signatures, options.inputs),
         labels=options.labels,
         compiled=options.compiled,
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         tolerance=options.tolerance,
         agreement=options.agreement,
         allow_operators=options.allow_operators,
-        other_writer=options.other_writer,
+        allow_different_graph=options.allow_different_graph,
     )
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))

@@ -67,7 +67,7 @@ def answers(core, folder, artifact, cases):
     np.savez(folder / "request.npz", **arrays)
     request = {
         "kind": "litert",
-        "artifact": str(artifact),
+        "exported": str(artifact),
         "times": 1,
         "cases": [
             {

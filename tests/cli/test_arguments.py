@@ -48,8 +48,8 @@ class TestBeforeTensorFlow:
             ("export", "required: KIND"),
             ("export litert", "required: MODEL.keras, --out"),
             ("export litert model.keras", "required: --out"),
-            ("verify model.keras", "required: ARTIFACT"),
-            ("inspect", "required: ARTIFACT"),
+            ("verify model.keras", "required: EXPORTED_MODEL"),
+            ("inspect", "required: PATH"),
             (
                 "export keras model.keras --out x",
                 "invalid choice: 'keras'",

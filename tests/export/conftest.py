@@ -109,6 +109,17 @@ def litert(model, tmp_path_factory):
     )
 
 
+@pytest.fixture(scope="session")
+def onnx(model, tmp_path_factory):
+    """The verified ONNX file of `model`, which has one signature."""
+    return kp.export_onnx(
+        model,
+        tmp_path_factory.mktemp("export") / "there" / "model.onnx",
+        max_length=MAX_LENGTH,
+        verbose=False,
+    )
+
+
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 LABELS = ["yes", "no", "vielleicht, später"]
 

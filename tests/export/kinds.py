@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import layers, ops
 
+import keras_posenc as kp
+
 
 def attention(make):
     inputs = make.ids()
@@ -58,3 +60,37 @@ def nan_rows(make):
 def static(make):
     inputs = keras.Input((5,), batch_size=2, dtype="int64", name="ids")
     return keras.Model(inputs, layers.Embedding(50, 4)(inputs))
+
+
+def masking(make):
+    inputs = keras.Input((None, 4), name="frames")
+    encoded = kp.PositionalEncoding()(layers.Masking()(inputs))
+    return keras.Model(inputs, kp.MaskedAveragePooling1D()(encoded))
+
+
+def integers(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    best = ops.argmax(vectors, axis=-1)
+    return keras.Model(inputs, {"best": best, "ids": inputs})
+
+
+def images(make):
+    inputs = keras.Input((None, None, 3), name="image")
+    features = layers.Conv2D(4, 3, padding="same")(inputs)
+    return keras.Model(inputs, layers.GlobalAveragePooling2D()(features))
+
+
+def halves(make):
+    inputs = make.ids()
+    vectors = layers.Embedding(50, 4)(inputs)
+    return keras.Model(inputs, ops.split(vectors, 2, axis=-1))
+
+
+MODELS = {
+    build.__name__: build
+    for build in (
+        *(attention, dicts, subclass, nested, nan_rows),
+        *(static, masking, integers, images, halves),
+    )
+}

@@ -190,7 +190,7 @@ CASES = {
 
 # The others take longer, by the same code.
 QUICK = {
-    "recurrent",
+    "name",
     "subclass of ids",
     "integers",
     "names in a dict",
@@ -243,7 +243,9 @@ def test_a_model_of_floats_has_the_shapes_that_it_was_called_with(
     make, name, shape, tmp_path
 ):
     keras.utils.clear_session()
-    path = kp.export_saved_model(make(), tmp_path, verbose=False).path
+    path = kp.export_saved_model(
+        make(), tmp_path, verify=False, verbose=False
+    ).path
     (spec,) = kp.inspect(path).signatures["serving_default"]["inputs"].items()
     assert spec[0] == name
     assert (spec[1].shape, spec[1].dtype) == (shape, "float32")
@@ -280,7 +282,8 @@ def test_signatures_that_verify_names(make, tmp_path):
     model = make.embedder()
     path = tmp_path / "m.tflite"
     signatures = {"short": (model, {"ids": (1, 4)})}
-    kp.export_litert(model, path, signatures=signatures, verbose=False)
+    options = {"verify": False, "verbose": False}
+    kp.export_litert(model, path, signatures=signatures, **options)
     with pytest.raises(ValueError, match="has no signature 'serv") as caught:
         kp.verify(model, path, verbose=False)
     (code,) = codes(str(caught.value))
@@ -292,9 +295,10 @@ def test_narrower_shapes_that_a_report_names(make, tmp_path):
     model = make.embedder()
     path = tmp_path / "m.tflite"
     signatures = {"serving_default": (model, {"ids": (1, 4)})}
-    kp.export_litert(model, path, signatures=signatures, verbose=False)
+    options = {"verify": False, "verbose": False}
+    kp.export_litert(model, path, signatures=signatures, **options)
     report = kp.verify(model, path, samples=np.ones((1, 4)), verbose=False)
-    (code,) = {each for text in report.narrower for each in codes(text)}
+    (code,) = {each for text in report.fixed_shapes for each in codes(text)}
     _, options = followed(code, model, {})
     assert kp.verify(model, path, verbose=False, **options).passed
 
@@ -305,19 +309,19 @@ def test_names_that_keras_numbers(tmp_path):
         inputs = keras.Input((4,), name=name)
         return keras.Model(inputs, layers.Dense(2, name=outputs)(inputs))
 
-    path = tmp_path / "m.tflite"
-    kp.export_litert(build(), path, verbose=False)
+    path, options = tmp_path / "m.tflite", {"verify": False, "verbose": False}
+    kp.export_litert(build(), path, **options)
     with pytest.raises(
         ValueError, match=r"takes input_layer\w*, and"
     ) as caught:
         kp.verify(build(), path, verbose=False)
     (code,) = codes(str(caught.value))
     named = eval(code, {"keras": keras})
-    kp.export_litert(build(named.name), path, verbose=False)
+    kp.export_litert(build(named.name), path, **options)
     assert kp.verify(build(named.name), path, verbose=False).passed
-    kp.export_litert(build("x", None), path, verbose=False)
+    kp.export_litert(build("x", None), path, **options)
     report = kp.verify(build("x", None), path, verbose=False)
-    assert "name those of the outputs, as in keras.layers" in str(report)
+    assert "name the output layers, as in keras.layers" in str(report)
 
 
 # ---- What is of no use to an export
@@ -329,7 +333,7 @@ def test_ragged_samples_are_to_be_padded(make, tmp_path):
     model = make.embedder()
     samples = tf.ragged.constant([[1, 2], [3]])
     with pytest.raises(
-        ValueError, match=r"a RaggedTensor\. Pad it by its \.to"
+        ValueError, match=r"a RaggedTensor\. Pad it with its \.to"
     ):
         kp.export_saved_model(model, tmp_path, samples=samples)
     samples = samples.to_tensor(0)

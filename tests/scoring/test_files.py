@@ -106,7 +106,18 @@ def test_a_folder_and_what_was_there_before(scorer, data, tmp_path):
 
 def test_another_run_is_refused(files, scorer, data, tmp_path):
     out = tmp_path / "out"
+    out.mkdir()
+    with (
+        FileLock(out / ".scoring.lock"),
+        pytest.raises(ValueError, match="another run writes to"),
+    ):
+        kp.score_files(scorer, data, out=out, verbose=False)
     kp.score_files(scorer, data, out=out, verbose=False)
+    check_outputs(out)
+    # An input is known by its path.
+    shutil.copytree(data, tmp_path / "other", copy_function=shutil.copy2)
+    with pytest.raises(ValueError, match=r"has the outputs for '.*data.a\.p"):
+        kp.score_files(scorer, tmp_path / "other", out=out, verbose=False)
     other = kp.Scorer(files.vectors, window=4)
     with pytest.raises(ValueError, match=r"its keep is \['id'\], not \[\]"):
         kp.score_files(other, data, out=out, verbose=False)
@@ -114,7 +125,7 @@ def test_another_run_is_refused(files, scorer, data, tmp_path):
     kp.export_litert(files.numbers, copy, verify=False, verbose=False)
     copy.write_bytes(copy.read_bytes() + b"\0")
     other = kp.Scorer(copy, keep=["id"], allow_unverified=True)
-    with pytest.raises(ValueError, match="its artifact is another one"):
+    with pytest.raises(ValueError, match="its model is another one"):
         kp.score_files(other, data, out=out, verbose=False)
     write(data / "a.parquet", rows=11)
     report = kp.score_files(scorer, data, out=out, verbose=False)
@@ -123,16 +134,6 @@ def test_another_run_is_refused(files, scorer, data, tmp_path):
     pq.write_table(pa.table({"id": [1]}), out / "a.parquet")
     with pytest.raises(ValueError, match="is not a file of outputs"):
         kp.score_files(scorer, data, out=out, verbose=False)
-
-
-def test_two_runs_at_once(scorer, data, tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    with FileLock(out / ".scoring.lock"):
-        with pytest.raises(ValueError, match="another run writes to"):
-            kp.score_files(scorer, data, out=out, verbose=False)
-    kp.score_files(scorer, data, out=out, verbose=False)
-    check_outputs(out)
 
 
 def test_broken_files_are_named_and_others_scored(scorer, data, tmp_path):
@@ -378,13 +379,11 @@ def test_lines_that_lack_a_column(scorer, tmp_path):
     # All rows of the second window lack one, or are too deep for any reader.
     lines = [f'{{"id": 1, {vector}}}'] * 4 + ['{"id": 2}'] * 3 + ["[" * 10**5]
     path.write_text("\n".join(lines))
-    report = kp.score_files(scorer, path, out=out, verbose=False)
-    assert (report.good, report.bad) == (4, 4)
+    one = Fragment(path, "x.jsonl", "jsonl")
+    assert writing.score_fragment(scorer, one, out) == (4, 4)
     path.write_text(f"{{{vector}}}\n")
     with pytest.raises(writing.FragmentError, match="'id' is not in it"):
-        writing.score_fragment(
-            scorer, Fragment(path, "x.jsonl", "jsonl"), tmp_path / "two"
-        )
+        writing.score_fragment(scorer, one, tmp_path / "two")
 
 
 def test_columns_are_looked_for_before_work_begins(scorer, data, tmp_path):
@@ -403,23 +402,12 @@ def test_columns_are_looked_for_before_work_begins(scorer, data, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_folder_is_read_as_one_table(scorer, data, tmp_path):
-    out = tmp_path / "out"
-    kp.score_files(scorer, data, out=out, verbose=False)
-    table = pq.read_table(out)
-    assert table.column_names == ["id", "out"]
-    assert table.num_rows == 27
-    # A name that bad rows would have had beside the good ones.
-    path = write(tmp_path / "a.bad.parquet", begin=500)
-    kp.score_files(scorer, path, out=out, verbose=False)
-    os.unlink(out / "a.parquet")
-    kp.score_files(scorer, data, out=out, verbose=False)
-    assert pq.read_table(out).num_rows == 36
-
-
 def test_bad_rows_that_are_gone_are_made_again(scorer, data, tmp_path):
     out = tmp_path / "out"
     kp.score_files(scorer, data, out=out, verbose=False)
+    table = pq.read_table(out)  # the folder is read as one table
+    assert table.column_names == ["id", "out"]
+    assert table.num_rows == 27
     os.unlink(out / "_bad" / "a.parquet")
     report = kp.score_files(scorer, data, out=out, verbose=False)
     assert (report.files, report.skipped) == (1, 2)
@@ -429,14 +417,12 @@ def test_bad_rows_that_are_gone_are_made_again(scorer, data, tmp_path):
     assert str(report) == (
         f"{out}: 3 files were scored before: nothing to do; 27 rows good, 3 bad"
     )
-
-
-def test_an_input_is_known_by_its_path(scorer, data, tmp_path):
-    out, other = tmp_path / "out", tmp_path / "other"
+    # A name that bad rows would have had beside the good ones.
+    path = write(tmp_path / "a.bad.parquet", begin=500)
+    kp.score_files(scorer, path, out=out, verbose=False)
+    os.unlink(out / "a.parquet")
     kp.score_files(scorer, data, out=out, verbose=False)
-    shutil.copytree(data, other, copy_function=shutil.copy2)
-    with pytest.raises(ValueError, match=r"has the outputs for '.*data.a\.p"):
-        kp.score_files(scorer, other, out=out, verbose=False)
+    assert pq.read_table(out).num_rows == 36
 
 
 def test_relative_paths(files, data, tmp_path, monkeypatch):
@@ -589,8 +575,10 @@ def test_blank_lines_of_one_column_are_rows(files, tmp_path):
 def test_a_json_file_that_is_no_json_lines(scorer, tmp_path):
     path = tmp_path / "x.json"
     path.write_text('[\n {"id": 1,\n  "vector": [1, 2, 3]}\n]\n')
-    report = kp.score_files(scorer, path, out=tmp_path / "out", verbose=False)
-    assert "it is not JSON lines" in str(report)
+    with pytest.raises(writing.FragmentError, match="it is not JSON lines"):
+        writing.score_fragment(
+            scorer, Fragment(path, "x.json", "jsonl"), tmp_path / "out"
+        )
 
 
 def test_a_file_of_which_no_row_is_good(scorer, data, tmp_path):

@@ -377,7 +377,7 @@ class TestRefusals:
             file.write(b"\0")
         with pytest.raises(
             kp.ExportVerificationError,
-            match=r"is not what was verified: variables/variables\.index",
+            match=r"that was verified: variables/variables\.index",
         ):
             kp.Scorer(path, column="text")
         table = pa.table({"text": ["a"]})
@@ -457,7 +457,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("arguments", "reason"),
         [
-            ({"artifact": "nowhere"}, "'nowhere' does not exist"),
+            ({"path": "nowhere"}, "'nowhere' does not exist"),
             ({"signature": "other"}, "no signature 'other'. Its signatures: "),
             ({"keep": "text"}, "`keep` must be names"),
             ({"keep": ["position"]}, "must not be 'position'"),
@@ -467,7 +467,7 @@ class TestRefusals:
     )
     def test_arguments(self, files, arguments, reason):
         with pytest.raises(ValueError, match=reason):
-            kp.Scorer(**{"artifact": files.texts, **arguments})
+            kp.Scorer(**{"path": files.texts, **arguments})
 
     def test_what_does_more_than_compute(self, tmp_path):
         import tensorflow as tf

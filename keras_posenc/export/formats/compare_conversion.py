@@ -1,4 +1,4 @@
-"""Compares a LiteRT or an ONNX file with what its model becomes again."""
+"""Compares a LiteRT or ONNX file with a new conversion of its model."""
 
 import dataclasses
 import filecmp
@@ -30,7 +30,7 @@ from keras_posenc.export.worker_client import (
 from keras_posenc.progress import progress
 from keras_posenc_worker import compare_files
 
-_NAMED = 3  # of what differs
+_NAMED = 3  # differences in one remark
 _RANGES = (
     "the ranges that it was calibrated to: they set the scales of activations, "
     "of biases, and of tables"
@@ -40,23 +40,22 @@ _RANGES = (
 def compare_with_conversion(
     outputs: Reference, inspection: Inspection
 ) -> tuple[list[str], list[str], list[str]]:
-    """Compares a file with what its signatures become when converted again.
+    """Compares a file with a new conversion of its signatures.
 
-    The same bytes are the same file. Else a worker compares what
-    both compute, since the file may come from anywhere.
+    Equal bytes need no further comparison. Otherwise a worker compares what
+    both compute, since the file may come from anyone.
 
     Args:
-        outputs: The model's outputs; it cannot be run any more then.
+        outputs: The model's outputs; the model cannot be run after this.
         inspection: The file.
 
     Returns:
-        What of the file is not the model's, what of its graph is not as it is
-        converted here, and what could not be compared, in words. Of another
-        graph only the weights that it keeps as they are, or rounded, are
-        compared.
+        `different_values`, `different_graph` and `not_compared` of
+        `VerificationReport`. If the graph differs, only weights that the file
+        keeps unchanged or rounded are compared.
 
     Raises:
-        ExportVerificationError: The file cannot be compared within limits.
+        ExportVerificationError: The comparison met a limit.
     """
     kind = inspection.kind
     if kind == "onnx":
@@ -74,7 +73,7 @@ def compare_with_conversion(
         }
     with working_folder() as folder, writing_to(folder.parent):
         reference, weights = folder / "reference", folder / "weights.npz"
-        # What the converter makes of one signature depends on the others.
+        # The conversion of one signature depends on the others in the file.
         with_others = [[*signatures, *others]] if others else []
         for converted in [*with_others, signatures]:
             try:
@@ -90,58 +89,60 @@ def compare_with_conversion(
             found = run_comparison(reference, inspection.path, weights, options)
             if found["graph"] is None:
                 break
-    altered, rewritten = [], []
+    different_values, different_graph = [], []
     if found["weights"]:
-        altered.append(
+        different_values.append(
             f"missing or different weights: {some(found['weights'])}"
         )
     if found["constants"]:
-        altered.append(f"different numbers: {some(found['constants'])}")
-    folded = [_RANGES] if is_static else []
+        different_values.append(
+            f"different numbers: {some(found['constants'])}"
+        )
+    not_compared = [_RANGES] if is_static else []
     if found["unsure"]:
-        folded.append(some(found["unsure"]))
+        not_compared.append(some(found["unsure"]))
     if found["folded"]:
-        folded.append(
+        not_compared.append(
             "weights that the converter folded into other numbers: "
             f"{some(found['folded'])}"
         )
     if found["graph"] is not None:
         words = f"another graph ({found['graph']})"
         if found["writer"]:
-            words += f" ({found['writer']} wrote it, it says)"
+            words += f" (the file names {found['writer']} as its writer)"
         if more := sorted({*inspection.signatures} - names):
             words += (
                 ". The cause may be that the file also has the signatures "
                 f"{', '.join(more)}: verify all of them at once"
             )
-        rewritten.append(words)
-    return altered, rewritten, folded
+        different_graph.append(words)
+    return different_values, different_graph, not_compared
 
 
 def run_comparison(
-    reference: Path, artifact: Path, weights: Path, options: Mapping[str, Any]
+    reference: Path, exported: Path, weights: Path, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Runs `keras_posenc_worker.compare_files` in a worker.
 
     Args:
-        reference: The file that the model becomes here.
-        artifact: The file to judge.
+        reference: The file of the new conversion.
+        exported: The file to compare with it.
         weights: The model's weights, as its `main` takes them.
         options: Its options.
 
     Returns:
-        What it returns.
+        The result of its `main`.
 
     Raises:
-        ExportVerificationError: The files cannot be compared within limits.
+        ExportVerificationError: The comparison met a limit.
     """
-    size = sum(path.stat().st_size for path in (reference, artifact))
+    size = sum(path.stat().st_size for path in (reference, exported))
     size += 4 * weights.stat().st_size
     try:
         found: dict[str, Any] = run_in_worker(
             compare_files.__name__,
             str(reference),
-            str(artifact.resolve()),
+            str(exported.resolve()),
             str(weights),
             options,
             limits=Limits(
@@ -152,7 +153,7 @@ def run_comparison(
         )
     except WorkerError as error:
         raise ExportVerificationError(
-            f"The comparison of '{artifact}' with its model {error}"
+            f"The comparison of '{exported}' with its model {error}"
         ) from error
     return found
 
@@ -163,10 +164,10 @@ def _convert(
     inspection: Inspection,
     path: Path,
 ) -> None:
-    """Writes the file that signatures become.
+    """Writes the file that signatures are converted to.
 
     Raises:
-        ExportError: They do not become one.
+        ExportError: They cannot be converted.
     """
     if inspection.kind == "onnx":
         (signature,) = signatures
@@ -190,11 +191,11 @@ def _convert(
 def _others(
     signatures: Sequence[Signature], inspection: Inspection
 ) -> list[Signature]:
-    """Returns the file's other signatures, as far as they take what these do.
+    """Returns signatures for the file's further ones, where inputs agree.
 
-    Whatever they are in the file: of one model the converter writes a signature
-    otherwise where another one shares its constants. Nothing is known to
-    calibrate them with.
+    The converter writes a signature differently if another one of the same
+    model shares its constants, so both are converted together. Nothing is known
+    to calibrate them with.
     """
     by_inputs = {frozenset(each.specs): each for each in signatures}
     names = {each.name for each in signatures}
@@ -217,7 +218,6 @@ def _others(
 
 
 def _weights(signatures: Sequence[Signature]) -> dict[str, Any]:
-    """Returns the models' weights, by their paths."""
     variables = {
         id(variable): variable
         for signature in signatures
@@ -233,6 +233,6 @@ def _weights(signatures: Sequence[Signature]) -> dict[str, Any]:
 
 
 def some(words: Sequence[str]) -> str:
-    """Returns the first few, and how many more there are."""
+    """Returns the first few names, and how many more there are."""
     more = len(words) - _NAMED
     return ", ".join(words[:_NAMED]) + f", and {more} more" * (more > 0)

@@ -37,7 +37,7 @@ from keras_posenc.keras_internals import layers_within
 
 @dataclasses.dataclass(kw_only=True)
 class LiteRT(Format):
-    """A LiteRT file, of any signatures of numbers, or for a MediaPipe task.
+    """A LiteRT file of numeric signatures, or for a MediaPipe task.
 
     The arguments are those of `export_litert`; a verification has `labels`.
     """
@@ -75,7 +75,6 @@ class LiteRT(Format):
         self.quantization = BY_KERAS if by_keras else self.mode
 
     def _check(self) -> None:
-        """Raises an error for what LiteRT cannot hold, or not be made of."""
         for signature in self.signatures:
             for layer in layers_within(signature.model):
                 if layer.variable_dtype == "float64" and layer.weights:
@@ -89,12 +88,12 @@ class LiteRT(Format):
             "LiteRT",
             "quantization='int8' divides them by 4, and export_saved_model "
             "keeps them in files of their own",
-            # The other modes begin with a file of float32.
+            # The other modes first write a float32 file.
             0.25 if self.mode == "int8" else 1.0,
         )
         if self.task is not None and self.representative is not None:
             self.representative = self.task.as_samples(self.representative)
-        # What it is calibrated with must be right, too.
+        # Calibration batches are also samples of the verification.
         self.fitted = check_quantization(
             self.mode, self.representative, self.signatures
         )
@@ -105,7 +104,7 @@ class LiteRT(Format):
             )
 
     def write(self, path: Path) -> None:
-        """Converts the model by TensorFlow's converter."""
+        """Converts the model with TensorFlow's converter."""
         content = convert(
             self.signatures, self.mode, self.fitted, self.allow_flex
         )
@@ -117,7 +116,7 @@ class LiteRT(Format):
     def compare_contents(
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
-        """Compares the file with what the model becomes when converted."""
+        """Compares the file with a new conversion of the model."""
         return compare_with_conversion(reference, found)
 
     def run_further(

@@ -1,4 +1,4 @@
-"""Converts signatures to LiteRT, by TensorFlow's converter."""
+"""Converts signatures to LiteRT with TensorFlow's converter."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.publish import working_folder
-from keras_posenc.export.signatures.from_model import of_one_row
+from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import unread_converter
 from keras_posenc_worker.formats import unpack
@@ -26,13 +26,13 @@ def convert(
     representative: Mapping[str, Sequence[Inputs]],
     allow_flex: bool,
 ) -> bytes:
-    """Signatures as the content of a LiteRT file.
+    """Converts signatures to the bytes of a LiteRT file.
 
     Args:
-        signatures: Of models whose layers of Keras's int8 compute in floats
-            from then on, until they are no longer frozen.
+        signatures: The signatures. Layers of Keras's int8 compute in floats
+            from then on, until the models are no longer frozen.
         quantization: The mode, or None.
-        representative: What to calibrate each signature with, by its name.
+        representative: Batches to calibrate each signature with, by its name.
         allow_flex: Whether operators of TensorFlow's own may remain.
 
     Raises:
@@ -40,8 +40,8 @@ def convert(
     """
     import tensorflow as tf
 
-    # The converter writes them in this order, whatever it is given, and shares
-    # their constants in another one.
+    # The converter writes signatures sorted, but shares their constants in the
+    # given order. Sorted input makes the bytes reproducible.
     signatures = sorted(signatures, key=lambda each: each.name)
     int8_in_floats(signatures)
     with working_folder() as folder:
@@ -67,10 +67,10 @@ def convert(
 
 
 def _is_compact(content: bytes) -> bool:
-    """Whether a large file has next to nothing twice.
+    """Returns whether a large file has almost no constant twice.
 
-    TensorFlow would pack it anew, so that equal constants are there once, and
-    have the file in memory four times meanwhile.
+    To merge equal constants, TensorFlow would pack the file again, and hold it
+    in memory four times.
     """
     if len(content) < _LARGE:
         return False
@@ -114,8 +114,9 @@ def _conversion_error(
     if "TensorList" in message:
         return ExportError(
             "The model has a loop over its sequence, as a recurrent layer has, "
-            "and LiteRT's needs a fixed batch: give "
-            f"{of_one_row(signatures)}. {_FLEX.format(what='the loop runs')}"
+            "and loops in LiteRT need a fixed batch: give "
+            f"{of_one_example(signatures)}. "
+            f"{_FLEX.format(what='the loop runs')}"
         )
     reason = message.splitlines()[0]
     if found := re.search(r"'tfl\.(\w+)' op ([^\n]+)", message):
@@ -124,11 +125,11 @@ def _conversion_error(
 
 
 def rewrite_operators(saved_model: Path) -> None:
-    """Replaces what LiteRT's converter or kernels would compute otherwise.
+    """Replaces operators that LiteRT or its converter compute differently.
 
     - Softplus: the converter writes log(1 + exp(x)), which overflows above 88.
-    - Rsqrt: XNNPACK's (ai-edge-litert 2.3.0) gives NaN at 0, where others give
-      infinity, which `keras.layers.UnitNormalization` goes on with.
+    - Rsqrt: XNNPACK (ai-edge-litert 2.3.0) gives NaN at 0 instead of infinity,
+      which `keras.layers.UnitNormalization` needs.
     - Pack of sizes: see `_join_by_concat`.
     """
     from tensorflow.core.protobuf import saved_model_pb2
@@ -156,7 +157,7 @@ def rewrite_operators(saved_model: Path) -> None:
 
 
 def _softplus_without_overflow(function: Any, node: Any) -> None:
-    """Softplus as max(x, 0) + log(1 + exp(-|x|)), whose exp is 1 at most."""
+    """Writes Softplus as max(x, 0) + log(1 + exp(-|x|)); exp is at most 1."""
     (x,) = node.input
     size = _add(function, node, "Abs", "size", x)
     negative = _add(function, node, "Neg", "negative", f"{size}:y:0")
@@ -170,14 +171,14 @@ def _softplus_without_overflow(function: Any, node: Any) -> None:
 
 
 def _rsqrt_by_sqrt(function: Any, node: Any) -> None:
-    """Rsqrt as 1 / sqrt(x), which is infinite at 0."""
+    """Writes Rsqrt as 1 / sqrt(x), which is infinite at 0."""
     root = _add(function, node, "Sqrt", "root", *node.input)
-    node.op = "Reciprocal"  # whose output is called as Rsqrt's is
+    node.op = "Reciprocal"  # its output has the name of Rsqrt's
     node.input[:] = [f"{root}:y:0"]
 
 
 def _is_above_zero(node: Any, nodes: dict[str, Any]) -> bool:
-    """Whether a constant is added ahead of it, as normalizations do."""
+    """Returns whether a constant is added before it, as in normalizations."""
     added = nodes.get(node.input[0].partition(":")[0])
     return (
         added is not None
@@ -190,14 +191,14 @@ def _is_above_zero(node: Any, nodes: dict[str, Any]) -> bool:
 
 
 def _join_by_concat(function: Any, node: Any) -> None:
-    """Has sizes joined by ConcatV2, not by Pack.
+    """Joins sizes by ConcatV2 instead of Pack.
 
     A LiteRT runtime computes what follows from its inputs' shapes as soon as it
-    has them, by every operator that a shape is made of except PACK. Where one
-    is left to the run, all that is behind it is prepared while the file runs.
-    XNNPACK's delegate (ai-edge-litert 2.3.0) then moves memory that its parts
-    share, but tells nothing to those that have run: asked once more, they read
-    and write where it was before.
+    has them, by every operator of shapes except PACK. If one is left to the
+    run, everything after it is prepared while the file runs. XNNPACK's delegate
+    (ai-edge-litert 2.3.0) then moves memory that its parts share, but parts
+    that have already run keep the old address: in the next run they read and
+    write there.
     """
     from tensorflow.core.framework import types_pb2
 
@@ -207,7 +208,7 @@ def _join_by_concat(function: Any, node: Any) -> None:
     axis = _constant(function, node, node.attr["axis"].i)
     count = node.attr["N"].i
     del node.attr["axis"]
-    # All three operators call their output the same.
+    # All three operators have the same name for their output.
     if count == 1:  # too few for ConcatV2
         node.op = "ExpandDims"
         node.input.insert(1, axis)

@@ -1,4 +1,4 @@
-"""Quantized LiteRT files: how they are made."""
+"""Quantization of LiteRT files."""
 
 import copy
 import itertools
@@ -12,7 +12,7 @@ from keras_posenc.export.errors import ExportError
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.probes.tolerance import MODES
-from keras_posenc.export.signatures.from_model import of_one_row
+from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature, trace
 from keras_posenc_worker.formats import (
     litert_schema,
@@ -20,8 +20,8 @@ from keras_posenc_worker.formats import (
     unpack,
 )
 
-# The operators that static quantization touches: those with weights. All others
-# compute in float32, since 8 bits are too few for positions, norms and scores.
+# Only operators with weights are quantized statically: 8 bits are too few for
+# positions, norms and scores.
 _WEIGHTED = (
     "CONV_2D",
     "CONV_3D",
@@ -36,11 +36,11 @@ _WEIGHTED = (
 def check_quantization(
     quantization: Any, representative: Any, signatures: Sequence[Signature]
 ) -> Mapping[str, list[Inputs]]:
-    """The batches to calibrate each signature with, for `int8-static` alone.
+    """Returns the batches that calibrate each signature, for `int8-static`.
 
     Raises:
-        ValueError: A mode that there is not, or batches that are not needed,
-            or lacking, or empty, or of another shape, or not finite.
+        ValueError: An unknown mode, or batches that are not needed, missing,
+            empty, of another shape, or not finite.
     """
     if quantization is not None and quantization not in MODES:
         raise ValueError(
@@ -75,7 +75,7 @@ def check_quantization(
             )
         for inputs in batches[signature.name]:
             for name, array in inputs.items():
-                # In whose range the calibrator ends this process.
+                # With NaN or infinity the calibrator crashes this process.
                 if not np.all(np.isfinite(array)):
                     raise ValueError(
                         "`representative` must be finite numbers. Received: "
@@ -86,7 +86,8 @@ def check_quantization(
             for inputs in batches[signature.name]
         }
         if len(signature.specs) > 1 and len(shapes_given) > 1:
-            # The calibrator resizes one input after another.
+            # The calibrator resizes inputs one by one, and fails if a batch
+            # has two new shapes.
             raise ValueError(
                 "`representative` must be of one shape for signature "
                 f"'{signature.name}', which has several inputs: pad the "
@@ -121,9 +122,9 @@ def calibration_of(reference: Reference) -> Mapping[str, list[Inputs]]:
 def refuse_loops(signatures: Sequence[Signature]) -> None:
     """Raises `ExportError` for a loop, in which LiteRT's calibrator crashes.
 
-    Not an error of its own, but the end of this process.
+    The crash would end this process.
     """
-    fixed = of_one_row(signatures)
+    fixed = of_one_example(signatures)
     for signature in signatures:
         graph = trace(signature).graph.as_graph_def()
         bodies = (function.node_def for function in graph.library.function)
@@ -162,8 +163,8 @@ def convert(
                 yield name, batch
 
     converter.representative_dataset = batches
-    # The converter quantizes every operator that it can, positions and norms
-    # with them. Its debugger is the public way to name those to leave alone.
+    # The converter quantizes every operator that it can, also positions and
+    # norms. Its debugger is the public way to exclude operators.
     options = tf.lite.experimental.QuantizationDebugOptions(
         denylisted_ops=[
             name
@@ -172,7 +173,7 @@ def convert(
         ]
     )
     with warnings.catch_warnings():
-        # Of the interpreter that it looks into its own work with.
+        # The debugger uses an interpreter that warns of its deprecation.
         warnings.filterwarnings("ignore", "(?s).*Interpreter is deprecated")
         debugger = tf.lite.experimental.QuantizationDebugger(
             converter=converter, debug_dataset=batches, debug_options=options
@@ -181,17 +182,17 @@ def convert(
 
 
 def _in_float16(content: bytes) -> bytes:
-    """The file with its weights in float16, made float32 as it is loaded.
+    """Returns the file with weights in float16, cast to float32 on loading.
 
-    The converter's own mode rounds every constant, and so an encoding that it
-    has folded to one.
+    The converter's own mode rounds every constant, also an encoding that it has
+    folded to one.
     """
     schema, model = litert_schema(), unpack(content)
     kinds, types = schema.BuiltinOperator, schema.TensorType
     weighted = {getattr(kinds, name) for name in (*_WEIGHTED, "BATCH_MATMUL")}
     code = schema.OperatorCodeT()
     code.builtinCode = code.deprecatedBuiltinCode = kinds.DEQUANTIZE
-    code.version = 3  # the first to take float16
+    code.version = 3  # the first version that takes float16
     model.operatorCodes.append(code)
     halves: dict[int, int] = {}
     for graph in model.subgraphs:
@@ -221,7 +222,7 @@ def _in_float16(content: bytes) -> bytes:
             half = copy.copy(tensor)
             half.name = b"float16/" + bytes(tensor.name)
             half.type, half.buffer = types.FLOAT16, halves[tensor.buffer]
-            tensor.buffer = 0  # the one that is always empty
+            tensor.buffer = 0  # buffer 0 is always empty
             graph.tensors.append(half)
             operator = schema.OperatorT()
             operator.opcodeIndex = len(model.operatorCodes) - 1
@@ -237,10 +238,10 @@ def _in_float16(content: bytes) -> bytes:
 
 
 def _without_detours(content: bytes) -> bytes:
-    """The file without a Quantize that a Dequantize follows at once.
+    """Returns the file without Quantize operators that Dequantize follows.
 
-    The quantizer leaves such pairs beside operators that it was told to leave
-    alone: they cost precision for nothing.
+    The quantizer leaves such pairs next to operators that it must not quantize;
+    they only cost precision.
     """
     schema, model = litert_schema(), unpack(content)
     kinds = schema.BuiltinOperator
@@ -272,7 +273,7 @@ def _without_detours(content: bytes) -> bytes:
                     entry.tensorIndex = source.get(
                         entry.tensorIndex, entry.tensorIndex
                     )
-        while True:  # what only led to what is gone goes, too
+        while True:  # removing an operator may make those before it unused
             used = {*graph.outputs}.union(
                 *(operator.inputs for operator in graph.operators)
             )

@@ -36,7 +36,7 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
-from keras_posenc.keras_internals import layer_behind
+from keras_posenc.keras_internals import layer_of
 from keras_posenc_worker import read_mediapipe, run_mediapipe
 from keras_posenc_worker.formats import (
     litert_schema,
@@ -73,7 +73,7 @@ def check_task(task: Any, labels: Any) -> None:
 
 
 def is_tokenizer(layer: Any) -> bool:
-    """Whether a layer cuts texts as a WordPiece tokenizer does."""
+    """Returns whether a layer is a WordPiece tokenizer, by its attributes."""
     return all(
         hasattr(layer, name)
         for name in ("get_vocabulary", "lowercase", "sequence_length")
@@ -81,7 +81,7 @@ def is_tokenizer(layer: Any) -> bool:
 
 
 def check_tokenizer(layer: Any) -> None:
-    """Raises `ValueError` where MediaPipe would give other ids."""
+    """Raises `ValueError` if MediaPipe would make other ids."""
     if getattr(layer, "num_separators", None) is not None:
         raise ValueError(
             f"MediaPipe's tasks take single texts, and '{layer.name}' pairs of "
@@ -116,7 +116,7 @@ def check_tokenizer(layer: Any) -> None:
 
 
 def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
-    """Raises `ValueError` where no [CLS] and [SEP] stand around a text."""
+    """Raises `ValueError` unless [CLS] and [SEP] are around a text."""
     vocabulary = list(layer.get_vocabulary())
     found = [vocabulary[index] for index in tokenize("")]
     if found != [_CLS, _SEP]:
@@ -127,40 +127,41 @@ def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
 
 
 def differing(layer: Any) -> list[str]:
-    """Which texts beyond ASCII have other ids in MediaPipe than here."""
+    """Returns which texts beyond ASCII get other ids in MediaPipe, in words."""
     keeps, others = " and keeps accents", "capitals or accents"
     if getattr(layer, "strip_accents", None) is False:  # as MediaPipe does
         keeps, others = "", "capitals"
     found = [
-        f"MediaPipe lowers letters of ASCII alone{keeps}: a text with other "
+        f"MediaPipe lowercases only ASCII letters{keeps}: a text with other "
         f"{others} gets other ids there, unless the application folds it first "
         "(docs/limits.md)"
     ]
     if getattr(layer, "split_on_cjk", None) is False:
         found.append(
             "MediaPipe makes a word of each Chinese character, and "
-            f"'{layer.name}' does not: a text with some gets other ids there"
+            f"'{layer.name}' does not: a text with such characters gets other "
+            "ids there"
         )
     return found
 
 
 def lengths(limit: int | None, length: int | None) -> list[str]:
-    """What is said of long texts.
+    """Returns remarks on long texts.
 
     Args:
-        limit: How many ids the model takes of a text; None for all.
-        length: How many the file takes; None for any.
+        limit: The most ids that the model takes of a text; None for all.
+        length: The most ids that the file takes; None for any.
     """
     if length is None and limit is None:
         return [
-            "it reads texts of any length, and attention takes the square of "
-            "it in memory: give the tokenizer `max_length`"
+            "it takes texts of any length, and the memory of attention grows "
+            "with the square of the length: give the tokenizer a `max_length`"
         ]
     if length is None or (limit is not None and limit <= length):
         return []
     return [
-        f"texts beyond {length} ids are cut; the model reads {limit or 'all'}, "
-        "and may answer otherwise"
+        f"texts are cut to {length} ids; the model itself takes "
+        f"{limit or 'all'}, so its outputs may differ"
     ]
 
 
@@ -186,17 +187,17 @@ IDS, MASK, SEGMENTS = "ids", "mask", "segment_ids"
 
 @dataclasses.dataclass(frozen=True)
 class TextTask:
-    """What a file for a MediaPipe task is made of.
+    """The parts of a file for a MediaPipe task.
 
     Attributes:
         name: One of `TASKS`.
-        signature: Of ids, mask and segments.
+        signature: The signature of ids, mask and segments.
         vocabulary: The WordPiece tokens in the order of their ids.
         labels: The names of the scores, or None.
         text: The signature of the model itself.
         tokenize: From a text to all of its ids.
-        limit: How many ids the model takes of a text; None for all.
-        notes: Which texts have other answers in MediaPipe, and what long ones
+        limit: The most ids that the model takes of a text; None for all.
+        notes: Which texts have other outputs in MediaPipe, and what long texts
             cost, in words.
     """
 
@@ -210,10 +211,10 @@ class TextTask:
     notes: list[str]
 
     def probes(self, samples: Any) -> tuple[list[Any], Iterator[Probe]]:
-        """Returns samples without their texts, and the probes of these.
+        """Returns samples without their texts, and the probes of these texts.
 
-        The model is run with texts as they are, and the file as MediaPipe
-        hands them over.
+        The model is run with the texts, and the file with MediaPipe's ids of
+        them.
         """
         texts, others = split_texts(samples)
         return others, self._probes(texts)
@@ -232,9 +233,9 @@ class TextTask:
                 )
 
     def as_samples(self, samples: Any) -> list[Any]:
-        """Samples with each text as MediaPipe hands it over.
+        """Returns samples with each text as MediaPipe's inputs.
 
-        All of one length, for calibration takes several inputs of no other.
+        All have one length: calibration with several inputs needs this.
         """
         texts, found = split_texts(samples)
         rows = [row for _, row, _ in self._rows(texts)]
@@ -250,10 +251,10 @@ class TextTask:
     def _rows(
         self, texts: Sequence[str]
     ) -> Iterator[tuple[str, Arrays, Arrays]]:
-        """Texts, as MediaPipe hands them over, and as the model takes them.
+        """Yields texts, with MediaPipe's inputs and the model's inputs of each.
 
-        A text that a signature of fixed length cuts, and the model does not,
-        is left out.
+        A text is left out if a signature of fixed length cuts it, and the model
+        does not.
         """
         (name,) = self.text.specs
         length = self.signature.specs[IDS].shape[1]
@@ -275,25 +276,25 @@ def resolve_task(
     labels: Sequence[str] | None = None,
     signatures: Mapping[str, Any] | None = None,
 ) -> TextTask:
-    """What a file for a MediaPipe task is made of.
+    """Returns the parts of a file for a MediaPipe task.
 
     Args:
-        model: Takes strings, and cuts them by one WordPiece tokenizer: a layer
-            with `get_vocabulary()`, `lowercase` and `sequence_length`.
+        model: Takes strings, and cuts them with one WordPiece tokenizer: a
+            layer with `get_vocabulary()`, `lowercase` and `sequence_length`.
         task: One of `TASKS`.
         labels: A name for each score.
         signatures: For one name the model, or a pair of it and a dict of the
             shape of `ids`. By default `(1, None)`.
 
     Raises:
-        ValueError: A model that is no such one, or whose vocabulary or labels
-            MediaPipe would misread.
+        ValueError: The model does not fit, or MediaPipe would misread its
+            vocabulary or labels.
     """
     whole, *_ = resolve_signatures(model)
     cut = from_ids(whole)
     tokenizer: Any = None
     if cut is not None and cut.cut_at is not None:
-        tokenizer = layer_behind(cut.cut_at)
+        tokenizer = layer_of(cut.cut_at)
     if cut is None or not is_tokenizer(tokenizer):
         raise ValueError(
             f"task='{task}' needs a model that takes strings and tokenizes "
@@ -302,7 +303,7 @@ def resolve_task(
         )
     check_tokenizer(tokenizer)
     check_output(task, whole, labels)
-    # MediaPipe cuts where its input ends, which need not be where ours does.
+    # MediaPipe cuts at its own input length, so compare with uncut ids.
     config = tokenizer.get_config()
     config |= {name: None for name in LIMITS if name in config}
     uncut = type(tokenizer).from_config(config)
@@ -337,7 +338,6 @@ def resolve_task(
 def _shape(
     name: str, given: keras.Model, shapes: Mapping[str, Any], model: keras.Model
 ) -> tuple[int | None, ...]:
-    """The shape of the ids of a signature."""
     if given is not model:
         raise ValueError(
             f"Signature '{name}': a task's signature must be its model, "
@@ -361,7 +361,7 @@ def _shape(
 def _of_bert(
     name: str, cut: Signature, shape: tuple[int | None, ...], tokenizer: Any
 ) -> Signature:
-    """The signature of ids, mask and segments, from that of ids."""
+    """Returns the signature of ids, mask and segments, from that of ids."""
     ((cut_name, cut_spec),) = cut.specs.items()
     limit, fixed = limit_of(tokenizer), tokenizer.sequence_length
     if fixed is not None and shape[1] not in (None, fixed):
@@ -379,7 +379,7 @@ def _of_bert(
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         ids = tensors[IDS] * tensors[MASK]
         if limit is not None and shape[1] is None:
-            # All that the model takes of a longer text, and its [SEP].
+            # A longer text is cut to the model's length, and keeps its [SEP].
             kept = keras.ops.minimum(keras.ops.shape(ids)[1], limit) - 1
             ids = keras.ops.concatenate([ids[:, :kept], ids[:, -1:]], axis=1)
         return cut.call({cut_name: ids})
@@ -419,11 +419,18 @@ def _as_bert(ids: np.ndarray) -> Arrays:
 _METADATA = "TFLITE_METADATA"
 _VOCABULARY, _LABELS = "vocab.txt", "labels.txt"
 _SCORES, _VECTOR = "probability", "embedding"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # lest the same export give other bytes
+_EPOCH = (
+    1980,
+    1,
+    1,
+    0,
+    0,
+    0,
+)  # a fixed date, so that the same export has the same bytes
 
 
 def require_schema() -> Any:
-    """MediaPipe's schema of the metadata.
+    """Returns MediaPipe's schema of the metadata.
 
     Raises:
         ImportError: MediaPipe is not installed.
@@ -439,10 +446,10 @@ def require_schema() -> Any:
 
 
 def with_metadata(content: bytes, task: TextTask) -> bytes:
-    """A LiteRT file that MediaPipe takes, from one without metadata.
+    """Returns a LiteRT file with MediaPipe's metadata.
 
     Raises:
-        ExportError: The file is of several graphs, as a loop makes it.
+        ExportError: The file has several graphs, as loops make them.
     """
     schema, model = litert_schema(), unpack(content)
     if len(model.subgraphs) > 1:
@@ -481,28 +488,27 @@ def packed_task(
     signatures: Mapping[str, Any] | None,
     labels: Any,
 ) -> tuple[TextTask | None, list[str]]:
-    """The task that a file is for, if any, as its model would make it.
+    """Returns the task that a file is for, if any, made from its model.
 
     Args:
         model: The model.
-        path: The file, which a process of its own reads.
+        path: The file, which a separate process reads.
         signatures: As for `resolve_task`.
         labels: Those that the file must have, or None.
 
     Returns:
-        The task, and the names of what the file has and nothing was compared
-        with.
+        The task, and the names of the file's contents that are not compared.
 
     Raises:
-        ValueError: The model is for no task, or `labels` are given and the
-            file is for none.
-        ExportVerificationError: The file's vocabulary is another than the
-            model's, or its labels than those given, or they cannot be read.
+        ValueError: The model is for no task, or `labels` are given and the file
+            is for none.
+        ExportVerificationError: The file's vocabulary is not the model's, or
+            its labels are not those given, or they cannot be read.
     """
     found = _read(path)
     if not found or "other" in found:
         check_no_labels(labels, path)
-        # It may cut texts, and name what comes out, as nobody here knows.
+        # Metadata of another task: how it prepares texts is not known here.
         return None, ["the metadata for MediaPipe"] * ("other" in found)
     if labels is not None:
         check_task("text_classifier", labels)
@@ -611,14 +617,14 @@ def verify_in_mediapipe(
 ) -> tuple[int, list[str]]:
     """Runs a file in MediaPipe from raw text.
 
-    Texts of ASCII, which are cut alike there and here; where ranges were fixed
-    by batches, what is far from these is only run, as it is in LiteRT.
+    Only texts of ASCII are used, which MediaPipe and the model cut alike. If
+    ranges were calibrated, outputs of invented texts are not compared.
 
     Returns:
-        How many texts it was run with, and what to note of its outputs.
+        The number of texts, and remarks on the outputs.
 
     Raises:
-        ExportVerificationError: MediaPipe does not take the file, or finds
+        ExportVerificationError: MediaPipe does not load the file, or finds
             other labels in it, or its outputs are not the model's.
     """
     probes = [
@@ -633,7 +639,7 @@ def verify_in_mediapipe(
             str(file.resolve()),
             task.name,
             [probe.text for probe in probes],
-            # It loads TensorFlow, too, where there is one.
+            # MediaPipe also loads TensorFlow if it is installed.
             limits=Limits(
                 memory=2 * MEMORY + 4 * file.stat().st_size,
                 seconds=60,
@@ -656,18 +662,18 @@ def verify_in_mediapipe(
         differs = difference(
             probe.outputs, {name: np.array([output], right.dtype)}, scales
         )
-        is_judged = probe.is_sample or not is_static
-        if is_judged and not differs.worst <= reference.tolerance:
+        is_compared = probe.is_sample or not is_static
+        if is_compared and not differs.worst <= reference.tolerance:
             raise ExportVerificationError(
-                f"MediaPipe's answers are not the model's: {differs.worst:.3g} "
-                f"in {differs.where} for {probe.text!r}, and "
-                f"{reference.tolerance:.3g} is allowed"
+                f"MediaPipe's outputs for {probe.text!r} differ from the "
+                f"model's: largest difference {differs.worst:.3g} (allowed "
+                f"{reference.tolerance:.3g}) in {differs.where}"
             )
     return len(probes), [*task.notes, *_scores(task, reference)]
 
 
 def _scores(task: TextTask, reference: Reference) -> list[str]:
-    """That a classifier's scores are no probabilities, if so."""
+    """Returns a remark if a classifier's scores are no probabilities."""
     if task.name != "text_classifier":
         return []
     rows = np.concatenate(
@@ -676,12 +682,12 @@ def _scores(task: TextTask, reference: Reference) -> list[str]:
     rows = rows[np.isfinite(rows).all(axis=-1)]
     if np.any((rows < -_ROUNDING) | (rows > 1 + _ROUNDING)):
         return [
-            "its scores go beyond 0 to 1, and an application takes them for "
-            "probabilities: let the model end in softmax"
+            "scores are not all from 0 to 1, but applications read them as "
+            "probabilities: end the model with softmax"
         ]
     if np.any(np.abs(rows.sum(axis=-1) - 1) > _ROUNDING):
         return [
-            "its scores do not add up to 1: right where several labels may "
-            "hold at once; else let the model end in softmax"
+            "scores do not add up to 1: correct if several labels can apply "
+            "at once; otherwise end the model with softmax"
         ]
     return []

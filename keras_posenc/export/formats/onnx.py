@@ -25,12 +25,12 @@ from keras_posenc.export.signatures.sizes import check_size
 
 @dataclasses.dataclass(kw_only=True)
 class Onnx(Format):
-    """An ONNX file, of one signature."""
+    """An ONNX file of one signature."""
 
     writing: ClassVar[str] = "Converting to ONNX"
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
-        """Finds the signature, whose outputs have no names of inputs."""
+        """Finds the signature, and renames outputs with names of inputs."""
         self.signatures = with_distinct_names(
             resolve_numeric_signatures(model, self.given)
         )
@@ -50,12 +50,12 @@ class Onnx(Format):
             self.quantization = BY_KERAS
 
     def write(self, path: Path) -> None:
-        """Converts the model by tf2onnx."""
+        """Converts the model with tf2onnx."""
         (signature,) = self.signatures
         convert(signature, path)
 
     def compare_contents(
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
-        """Compares the file with what the model becomes when converted."""
+        """Compares the file with a new conversion of the model."""
         return compare_with_conversion(reference, found)

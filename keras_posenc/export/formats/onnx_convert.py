@@ -1,4 +1,4 @@
-"""Converts a signature to ONNX, by tf2onnx."""
+"""Converts a signature to ONNX with tf2onnx."""
 
 import dataclasses
 import logging
@@ -27,10 +27,10 @@ from keras_posenc.export.signatures.signature import Signature
 
 
 def with_distinct_names(signatures: Sequence[Signature]) -> list[Signature]:
-    """Signatures whose outputs have no names of inputs.
+    """Returns signatures whose outputs have no names of inputs.
 
-    To ONNX these are one tensor. The output `ids` of a model that takes `ids`
-    is `output_ids`.
+    In ONNX they would be one tensor. The output `ids` of a model that takes
+    `ids` becomes `output_ids`.
     """
     return [*map(_with_distinct_names, signatures)]
 
@@ -39,7 +39,7 @@ def _with_distinct_names(signature: Signature) -> Signature:
     whole = signature.strings
     model = signature.model if whole is None else whole.signature.model
     if not getattr(model, "inputs", None):
-        return signature  # its outputs are known when it is called
+        return signature  # its outputs are known only at a call
     taken = {*signature.specs, *named_outputs(model, output_of(model))}
     renamed: dict[str, str] = {}
     for name in named_outputs(model, output_of(model)):
@@ -69,7 +69,7 @@ _OPSET = 18
 
 
 def require_onnx() -> None:
-    """Raises `ImportError` where the extra `onnx` is missing."""
+    """Raises `ImportError` if the extra `onnx` is missing."""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -85,15 +85,15 @@ def convert(signature: Signature, path: Path) -> list[str]:
     """Writes a signature as an ONNX file.
 
     The converter never sees the weights: they are arguments of the function
-    that it converts, and no optimizer can fold, merge or drop what it does not
-    know. They go into the file as they are, by their paths in the model.
+    that it converts, so no optimizer can fold, merge or drop them. They are
+    written to the file unchanged, by their paths in the model.
 
     Returns:
-        The names of the weights in it.
+        The names of the weights in the file.
 
     Raises:
-        ExportError: The model needs operators that ONNX lacks, or does not
-            take its inputs as a graph; or the file cannot be written.
+        ExportError: The model needs operators that ONNX lacks, or has other
+            inputs once converted; or the file cannot be written.
     """
     import onnx
     import tensorflow as tf
@@ -119,11 +119,11 @@ def convert(signature: Signature, path: Path) -> list[str]:
 
 
 def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
-    """The signature as a `ModelProto` that takes its weights as inputs.
+    """Returns the signature as a `ModelProto` that takes its weights as inputs.
 
     Returns:
-        It, and for each such input the path of the weight, or "" for another
-        constant, and its values.
+        The model, and for each such input the path of the weight, or "" for
+        another constant, and its values.
     """
     import tensorflow as tf
     import tf2onnx
@@ -152,7 +152,9 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
         }
 
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
-    logger = logging.getLogger("tensorflow")  # warns of resources, to no end
+    logger = logging.getLogger(
+        "tensorflow"
+    )  # its warnings of resources do not apply here
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -160,8 +162,8 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
         take_over(function)
         if same := {*function.structured_outputs} & {*signature.specs}:
             raise ValueError(
-                f"the output {', '.join(same)} is called as an input is, and "
-                "ONNX has each name once: give one of them another"
+                f"the output {', '.join(same)} has the name of an input, and "
+                "names in ONNX are unique: rename one of them"
             )
         model, _ = tf2onnx.convert.from_function(
             call,
@@ -181,7 +183,7 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
             name: (variable.path, variable)
             for name, variable in variables.items()
         },
-        # Tensors that a layer holds, and that are no weights of it.
+        # Tensors that a layer holds besides its weights.
         **{
             inner.name: ("", _array_of(outer))
             for outer, inner in _captured(function)
@@ -190,13 +192,12 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
 
 
 def _array_of(tensor: Any) -> np.ndarray:
-    """A tensor's values; of strings, too, which NumPy has as objects."""
     is_text = tensor.dtype == "string"
     return np.asarray(tensor.numpy(), object if is_text else None)
 
 
 def _captured(function: Any) -> Iterator[tuple[Any, Any]]:
-    """What a graph function takes from outside, and as which input."""
+    """Yields the tensors that a graph function captures, with their inputs."""
     outside = function.captured_inputs
     inside = function.inputs[len(function.inputs) - len(outside) :]
     for outer, inner in zip(outside, inside, strict=True):
@@ -205,7 +206,7 @@ def _captured(function: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _check(graph: Any, signature: Signature) -> None:
-    """Raises `ExportError` where the graph is not one for any ONNX runtime."""
+    """Raises `ExportError` if the graph does not run in any ONNX runtime."""
     import onnx
 
     unknown = sorted(
@@ -224,7 +225,7 @@ def _check(graph: Any, signature: Signature) -> None:
     names = [value.name for value in graph.input]
     if names != list(signature.specs):
         raise ExportError(
-            f"tf2onnx makes of model '{signature.model.name}' a graph that "
-            f"takes {', '.join(names) or 'nothing'}, where the model takes "
+            f"tf2onnx converts model '{signature.model.name}' to a graph that "
+            f"takes {', '.join(names) or 'nothing'}, but the model takes "
             f"{', '.join(signature.specs)}"
         )

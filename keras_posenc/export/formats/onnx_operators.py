@@ -1,4 +1,4 @@
-"""ONNX graphs that tf2onnx writes, repaired and saved."""
+"""Repairs and saves ONNX graphs that tf2onnx writes."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,24 +12,24 @@ from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
 from keras_posenc_worker.wire import head
 
-_MOST = 2**31 - 2**10  # bytes of a message that its readers take, and its head
+_MOST = 2**31 - 2**10  # bytes that readers of a message accept, with its head
 
 
 def write_model(model: Any, values: Mapping[str, Any], path: Path) -> None:
-    """Writes a model, and behind it the values of what has none.
+    """Writes a model, followed by the values of initializers that have none.
 
-    In protocol buffers a message is its fields, one after the other, and those
-    of one number keep their order: weights can go to the file one by one. A
-    message of all would hold them once more, and its bytes once more.
+    A message of protocol buffers is its fields one after the other, so weights
+    can be written one by one. A single message would hold them all once more,
+    and its bytes once more.
 
     Args:
         model: A `ModelProto`; its graph loses those initializers.
-        values: The values of initializers that have only name, shape and
-            dtype, by their names: variables or arrays.
+        values: The values of initializers that have only name, shape and dtype,
+            by their names: variables or arrays.
         path: The file.
 
     Raises:
-        ExportError: It is more than a file can hold; nothing is written.
+        ExportError: It is larger than a file can be; nothing is written.
     """
     import onnx
 
@@ -51,11 +51,11 @@ def write_model(model: Any, values: Mapping[str, Any], path: Path) -> None:
     around.CopyFrom(model)
     around.ClearField("graph")
     outside = around.SerializeToString()
-    # Besides the weights, of which `check_size` knows, a graph has constants.
+    # `check_size` has counted the weights, but not the other constants.
     if len(outside) + whole > _MOST:
         raise ExportError(
-            f"The model makes an ONNX file of {units.size(whole)}, and one "
-            f"holds {units.size(_MOST)} at most: use export_saved_model"
+            f"The ONNX file would have {units.size(whole)}, and ONNX files "
+            f"hold {units.size(_MOST)} at most: use export_saved_model"
         )
     with path.open("wb") as file:
         file.write(outside)
@@ -68,21 +68,21 @@ def write_model(model: Any, values: Mapping[str, Any], path: Path) -> None:
 
 
 def array_of(value: Any) -> np.ndarray:
-    """The numbers of a variable, or of what is an array."""
+    """Returns the numbers of a variable or an array."""
     if isinstance(value, np.ndarray):
         return value
     return np.asarray(keras.ops.convert_to_tensor(value))
 
 
 EINSUM = "EinsumAsItIs"  # a name that tf2onnx does not know
-_WHERE = ("float32", "float64", "int32", "int64")  # ONNX Runtime's
+_WHERE = ("float32", "float64", "int32", "int64")  # with a kernel for Where
 
 
 def _einsum(context: Any, node: Any, *_: Any) -> None:
-    """Einsum as a Transpose, as a product with a matrix, or as it is.
+    """Writes Einsum as Transpose, as MatMul, or unchanged.
 
-    tf2onnx would take it to pieces, whose shapes other importers cannot infer,
-    with an Unsqueeze by no axes, which OpenVINO does not read.
+    tf2onnx would split it into operators whose shapes other importers cannot
+    infer, with an Unsqueeze without axes, which OpenVINO does not read.
     """
     equation = node.get_attr_value("equation").decode().replace(" ", "")
     for name in list(node.attr):
@@ -113,16 +113,16 @@ def _einsum(context: Any, node: Any, *_: Any) -> None:
 def _product(
     context: Any, node: Any, rank: int, shape: list[int], count: int
 ) -> None:
-    """A MatMul with what is a matrix when axes are taken together.
+    """Writes Einsum as a MatMul of operands whose axes are merged.
 
-    As such ONNX Runtime lays weights out once, and not at every call.
+    ONNX Runtime then lays out weights once, and not at every call.
 
     Args:
         context: The graph.
         node: The node to replace.
-        rank: How many axes of the first operand stay.
+        rank: Number of axes of the first operand that stay.
         shape: The shape of the second operand.
-        count: How many of its axes, the first ones, are summed over.
+        count: Number of its first axes that are summed over.
     """
 
     def reshaped(tensor: str, sizes: list[int], **options: Any) -> str:
@@ -134,7 +134,7 @@ def _product(
         )
         return str(made.output[0])
 
-    kept = [0] * rank  # as they are
+    kept = [0] * rank  # 0 keeps an axis
     first, second = node.input
     if count > 1:
         first = reshaped(first, [*kept, -1])
@@ -155,7 +155,7 @@ def _product(
 
 
 def _erfc(context: Any, node: Any, *_: Any) -> None:
-    """Erfc, which ONNX lacks, as 1 - Erf."""
+    """Writes Erfc, which ONNX lacks, as 1 - Erf."""
     one = context.make_const(
         f"{node.name}_one", np.ones((), _dtype(context, node))
     )
@@ -171,7 +171,7 @@ def _erfc(context: Any, node: Any, *_: Any) -> None:
 
 
 def _select(context: Any, node: Any, *_: Any) -> None:
-    """A selection by Where: tf2onnx multiplies by 0 and 1, and NaN spreads."""
+    """Writes a selection as Where; a product with 0 and 1 would spread NaN."""
     from tf2onnx.onnx_opset.controlflow import Select
 
     if _dtype(context, node) in _WHERE:
@@ -181,7 +181,7 @@ def _select(context: Any, node: Any, *_: Any) -> None:
 
 
 def _floor_divide(context: Any, node: Any, *_: Any) -> None:
-    """Quotients rounded down: tf2onnx rounds those of integers towards 0."""
+    """Rounds quotients down; tf2onnx rounds those of integers towards 0."""
     from tf2onnx.onnx_opset.math import FloorDiv
 
     if _dtype(context, node).kind not in "iu":
@@ -197,7 +197,7 @@ def _floor_divide(context: Any, node: Any, *_: Any) -> None:
 
 
 def _floor_mod(context: Any, node: Any, *_: Any) -> None:
-    """What quotients that are rounded down leave."""
+    """Writes the remainder of quotients that are rounded down."""
     from tf2onnx.onnx_opset.math import FloorMod
 
     if _dtype(context, node).kind in "iu":
@@ -212,7 +212,7 @@ def _dtype(context: Any, node: Any) -> Any:
     return helper.tensor_dtype_to_np_dtype(context.get_dtype(node.output[0]))
 
 
-# As tf2onnx takes them: each with what else it is to be called with.
+# Each with further arguments of its calls, as tf2onnx takes handlers.
 HANDLERS: dict[str, tuple[Any, list[Any]]] = {
     "Einsum": (_einsum, []),
     "Erfc": (_erfc, []),
@@ -227,17 +227,17 @@ def with_values(
     values: Mapping[str, tuple[str, Any]],
     reserved: Iterable[str],
 ) -> tuple[list[str], dict[str, Any]]:
-    """Gives the graph values for some of its inputs, as constants of it.
+    """Gives the graph values for some of its inputs, as constants.
 
     Args:
         graph: A `GraphProto`.
-        values: For each such input a name, or "" for its own, and the value:
-            a variable or an array.
+        values: For each such input a name, or "" for its own, and the value: a
+            variable or an array.
         reserved: The names of the other inputs, in the order that they get.
 
     Returns:
-        The names of those constants that were given one, and are used; and
-        the values of constants, which the graph has without them.
+        The names of the named constants that are used; and the values of
+        constants, which the graph has without them.
     """
     from onnx import TensorProto, helper, numpy_helper
 
@@ -282,7 +282,7 @@ def with_values(
 
 
 def nodes(graph: Any) -> Iterator[Any]:
-    """Every node of a graph, and of those inside of it, however deep."""
+    """Yields every node of a graph, and of the graphs inside it."""
     for each in _graphs(graph):
         yield from each.node
 
@@ -296,7 +296,6 @@ def _graphs(graph: Any) -> Iterator[Any]:
 
 
 def _read(graph: Any) -> Iterator[str]:
-    """The names that nodes read, and those of outputs."""
     for each in _graphs(graph):
         for node in each.node:
             yield from node.input
@@ -304,9 +303,9 @@ def _read(graph: Any) -> Iterator[str]:
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Lets the nodes read other names, those of subgraphs too.
+    """Renames what nodes read, in graphs inside the graph too.
 
-    tf2onnx names every tensor once in all its graphs.
+    This is safe: tf2onnx names every tensor once in all graphs.
     """
     for each in _graphs(graph):
         for node in each.node:
@@ -318,15 +317,15 @@ def _rename(graph: Any, names: Mapping[str, str]) -> None:
 
 
 def with_float_tables(graph: Any, numbers: Mapping[str, Any]) -> None:
-    """Looks numbers up as floats where the graph does as their bit patterns.
+    """Looks up floats directly where the graph looks up their bit patterns.
 
-    ONNX cannot read integers as floats. Where it would read rows of a constant
-    so, the constant can be floats. Loops and branches read those of the graphs
-    around them.
+    ONNX cannot reinterpret integers as floats. If the rows of a constant are
+    used so, the constant itself can hold floats. Loops and branches read the
+    constants of the graphs around them.
 
     Args:
         graph: A `GraphProto`.
-        numbers: The values of those constants that it has without them.
+        numbers: The values of constants that the graph has without them.
     """
     from onnx import numpy_helper
 
@@ -354,7 +353,7 @@ def with_float_tables(graph: Any, numbers: Mapping[str, Any]) -> None:
             or source.op_type != "Gather"
             or source.input[0] not in {*constants, *floats.values()}
         ):
-            continue  # refused by name
+            continue  # `_check` refuses the operator by its name
         table = source.input[0]
         if table not in floats.values():
             if table not in floats:

@@ -1,8 +1,8 @@
 """One order and one set of names for ONNX graphs of the same content.
 
-tf2onnx names tensors by counters and orders nodes by sets, so that two
-conversions of one model differ in both. Here nodes follow from the outputs,
-and names from the nodes: the same model gives the same file.
+tf2onnx names tensors by counters and orders nodes by sets, so two conversions
+of one model differ in both. Here the order follows from the outputs, and names
+from the order: the same model gives the same file.
 """
 
 import collections
@@ -40,7 +40,7 @@ def sort_graph(
 
 
 def _inner(node: Any) -> list[tuple[str, Any]]:
-    """List the graphs inside a node, by the name of the attribute."""
+    """Returns the graphs inside a node, by the name of the attribute."""
     return sorted((x.name, x.g) for x in node.attribute if x.HasField("g"))
 
 

@@ -27,7 +27,7 @@ from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.publish import publish_version, writing_to
 from keras_posenc.export.record import add_record, make_record
-from keras_posenc.export.report import Artifact, VerificationReport
+from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
 
@@ -36,8 +36,8 @@ from keras_posenc.export.signatures.signature import Signature
 class SavedModel(Format):
     """The folder of a version, for TensorFlow Serving and for Python.
 
-    The arguments are those of `export_saved_model`; a verification has
-    `labels` and `compiled`.
+    The arguments are those of `export_saved_model`; a verification has `labels`
+    and `compiled`.
     """
 
     version: int | None = None
@@ -52,7 +52,7 @@ class SavedModel(Format):
     is_conversion: ClassVar[bool] = False
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
-        """Finds the signatures for a server, and what it reads with them."""
+        """Finds the signatures for a server, and its warm-up and batching."""
         self.signatures = resolve_serving_signatures(
             model, self.given, self.labels, self.compiled
         )
@@ -65,7 +65,7 @@ class SavedModel(Format):
             self.signatures = [*_present(self.signatures, found)]
 
     def write(self, path: Path) -> None:
-        """Traces the model, and has TensorFlow write its graph and weights."""
+        """Traces the model, and lets TensorFlow write its graph and weights."""
         self.functions = write_saved_model(
             self.signatures, path, has_serve=True
         )
@@ -85,14 +85,14 @@ class SavedModel(Format):
 
     @property
     def _name(self) -> str:
-        """What a server calls the model."""
+        """Returns the model's name on a server."""
         assert self.path is not None
         return self.path.resolve().name
 
     def contents(self) -> dict[str, dict[str, Any]]:
-        """Returns what the signatures must be made of, by name."""
+        """Returns the contents that the signatures must have, by name."""
         functions = self.functions
-        if functions is None:  # of an export those that it wrote
+        if functions is None:  # a verification; an export has written them
             functions = trace_all(self.signatures)
         return contents_of(self.signatures, functions)
 
@@ -103,18 +103,18 @@ class SavedModel(Format):
         import tensorflow as tf
 
         labels = unknown_labels(reference, found)
-        altered, rewritten, folded = compare_contents(
+        different_values, different_graph, not_compared = compare_contents(
             own,
             response["contents"],
             {each.partition("/")[0] for each in labels},
         )
-        if rewritten and response["version"] != tf.__version__:
-            rewritten[-1] += (
-                f" (it says that TensorFlow {response['version']} wrote it, "
-                f"and this is {tf.__version__})"
+        if different_graph and response["version"] != tf.__version__:
+            different_graph[-1] += (
+                f" (the file names TensorFlow {response['version']} as its "
+                f"writer, and this is {tf.__version__})"
             )
-        altered += _compare_serve(reference, labels, response)
-        return altered, rewritten, folded
+        different_values += _compare_serve(reference, labels, response)
+        return different_values, different_graph, not_compared
 
     def publish(
         self,
@@ -123,8 +123,8 @@ class SavedModel(Format):
         reference: Reference | None,
         report: VerificationReport | None,
         step: Step,
-    ) -> Artifact:
-        """Makes the version appear, with its model card and its record."""
+    ) -> ExportedModel:
+        """Publishes the version, with its model card and its record."""
         assert self.path is not None
         card = model_card(
             self._name,
@@ -142,15 +142,15 @@ class SavedModel(Format):
             add_record(make_record(report, staged), staged)
             report = dataclasses.replace(report, size_bytes=size_of(staged))
         path = publish_version(staged, self.path, self.version, self.keep, step)
-        return Artifact.published(path, report)
+        return ExportedModel.published(path, report)
 
 
 def _present(
     signatures: Collection[Signature], inspection: Inspection
 ) -> Iterator[Signature]:
-    """The default signatures, without derived ones that it lacks.
+    """Yields the default signatures that the exported model has.
 
-    It may have been exported with signatures of the caller's.
+    It may have been exported with the caller's signatures instead.
     """
     found = inspection.signatures
     for index, signature in enumerate(signatures):
@@ -166,9 +166,9 @@ def _compare_serve(
     labels: Collection[str],
     response: Mapping[str, Any],
 ) -> Iterator[str]:
-    """How `serve` takes or returns other structures than the model, in words.
+    """Yields how the structure of `serve`'s inputs or outputs differs.
 
-    That it computes what its signature does is known where it was loaded.
+    The loading has already checked that it computes its signature.
     """
     found = response.get("serve")
     for signature in reference.signatures:
@@ -191,5 +191,5 @@ def _compare_serve(
 
 
 def _as_json(structure: Any) -> Any:
-    """A structure of texts, as it comes from the worker."""
+    """Returns a structure of texts as the worker returns it."""
     return json.loads(json.dumps(structure))

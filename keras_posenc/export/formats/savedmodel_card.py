@@ -1,4 +1,4 @@
-"""MODEL_CARD.md, which says how to call a version."""
+"""MODEL_CARD.md, which describes a version and how to call it."""
 
 import json
 import stat
@@ -31,17 +31,16 @@ _MOST_BYTES = 16 * 1024**2  # of a card
 _SIGNATURES = {
     DEFAULT: "The model itself.",
     "from_ids": "The model from token ids.",
-    "encode": "The embeddings that the model computes on its way.",
+    "encode": "The embeddings that the model computes before its output.",
 }
 _INPUTS = {
-    IDS: "token ids; those at or past the row's length are taken as padding",
-    LENGTHS: "how many ids of each row are real, from 0 on; all of them where "
-    "it has fewer",
+    IDS: "token ids; ids at or after the example's length count as padding",
+    LENGTHS: "number of real ids of each example; at most all of them",
 }
 _OUTPUTS = {
-    CONTEXTUAL: "a vector for each token; of no meaning at padding",
-    MASK: "which tokens are real, and no padding",
-    POOLED: "a vector for the whole text",
+    CONTEXTUAL: "one vector for each token; meaningless at padded positions",
+    MASK: "true for tokens, false for padding",
+    POOLED: "one vector for the whole text",
 }
 
 
@@ -55,15 +54,15 @@ def model_card(
     batching: Mapping[str, Any] | None,
     warmup: int,
 ) -> str:
-    """The page, in Markdown.
+    """Returns the page in Markdown.
 
     Args:
-        name: What a server calls the model.
+        name: The model's name on a server.
         signatures: Its signatures.
-        inspection: What is in the version.
-        report: What verification found, if it was verified.
-        reference: What it was verified with; gives the examples, of what
-            was invented for it alone.
+        inspection: The contents of the version.
+        report: The report of its verification, or None.
+        reference: The outputs that it was verified with. Only invented inputs
+            are quoted as examples.
         labels: The names of the classes, if they were given.
         batching: The parameters of batching, if they were written.
         warmup: The number of warm-up requests.
@@ -89,13 +88,13 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def tell_origin(folder: Path, version: int) -> None:
+def note_origin(folder: Path, version: int) -> None:
     """Notes in the card of a copied version which version it was."""
     card = folder / CARD_FILE
     if card.is_file():
-        # It may be edited since, in any encoding, and read-only.
+        # The user may have edited it, in any encoding, or made it read-only.
         title, end, rest = read_regular(card, _MOST_BYTES).partition(b"\n")
-        origin = b"\n**Version %d once more.**\n" % version
+        origin = b"\n**A copy of version %d.**\n" % version
         mode = card.stat().st_mode
         card.chmod(mode | stat.S_IWUSR)
         card.write_bytes(title + end + origin + rest)
@@ -104,12 +103,12 @@ def tell_origin(folder: Path, version: int) -> None:
 
 def _operators(inspection: Inspection) -> str:
     if not inspection.foreign_operators:
-        return "TensorFlow's own operators are enough."
+        return "It needs only TensorFlow's own operators."
     return (
-        "Needs operators that TensorFlow Serving has built in, and TensorFlow "
-        f"alone has not: {', '.join(inspection.foreign_operators)}. In Python "
-        "`import tensorflow_text`, which registers them, comes before "
-        "`tf.saved_model.load`."
+        "It needs operators that TensorFlow Serving has built in, but "
+        f"TensorFlow lacks: {', '.join(inspection.foreign_operators)}. In "
+        "Python, `import tensorflow_text` before `tf.saved_model.load`: it "
+        "registers them."
     )
 
 
@@ -117,16 +116,16 @@ def _verification(report: VerificationReport | None) -> str:
     if report is None:
         return "Not verified: it was exported with `verify=False`."
     lines = [
-        "A fresh process without Keras gave the model's own answers before "
+        "A fresh process without Keras reproduced the model's outputs before "
         f"this version appeared: {len(report.cases):,} batches, largest "
-        f"difference {report.worst_difference:.2g} (allowed: "
+        f"difference {report.largest_difference:.2g} (allowed "
         f"{report.tolerance:.2g}).",
         *(
             [
-                "Says little, since the answers hardly depend on the inputs: "
-                f"{', '.join(report.constant)}."
+                "This says little about outputs that hardly vary: "
+                f"{', '.join(report.constant_outputs)}."
             ]
-            if report.constant
+            if report.constant_outputs
             else []
         ),
     ]
@@ -150,9 +149,8 @@ def _serving(
         lines.append(
             f"- Compiled by XLA, for texts of up to {lengths} in batches of up "
             f"to {batches}: TensorFlow Serving needs "
-            "`--xla_cpu_compilation_enabled`. Each size is compiled as it is "
-            "first asked for"
-            + ("." if warmup else ", since there is no warm-up.")
+            "`--xla_cpu_compilation_enabled`. Each size is compiled at its "
+            "first request" + ("." if warmup else ": there is no warm-up.")
         )
     if batching is None:
         lines.append(f"- Batching: no `{BATCHING_FILE}`.")
@@ -160,29 +158,29 @@ def _serving(
         lines.append(
             f"- Batching: `{BATCHING_FILE}`, read under `--enable_batching "
             "--enable_per_model_batching_parameters`. A request may have "
-            f"{batching['max_batch_size']} rows; more is a 400 "
-            "(INVALID_ARGUMENT). Raise it by "
-            '`batching={"max_batch_size": 256}`.'
+            f"{batching['max_batch_size']:,} examples; the server answers "
+            "larger ones with 400 (INVALID_ARGUMENT). To allow more, export "
+            'with `batching={"max_batch_size": 256}`.'
         )
     wrong = [s.name for s in signatures if is_padded_wrongly(s)]
     if wrong:
         from_ids = any(LENGTHS in s.specs for s in signatures)
         advice = "send `from_ids` with `lengths`" if from_ids else "send text"
         lines.append(
-            "- **With batching on, rows of different lengths are wrong in "
-            f"{_code(wrong)}**: the server pads a request's rows with its "
-            f"first element, and not with padding. Send rows of one length, or "
-            f"{advice}."
+            "- **With batching, examples of different lengths give wrong "
+            f"outputs in {_code(wrong)}**: the server pads each request with "
+            "its first element, not with padding. Send examples of one length, "
+            f"or {advice}."
         )
     if report is not None and report.padding_matters:
         lines.append(
-            "- **Padding changes this model's answers.** Batch rows of one "
-            "length only."
+            "- **Padding changes this model's outputs.** Batch only examples "
+            "of one length."
         )
     if any(LENGTHS in s.specs for s in signatures):
         lines.append(
-            "- A row of `from_ids` has at least one id, if of length 0: the "
-            "server does not pad what is empty."
+            "- Send `from_ids` at least one id per example, with length 0 for "
+            "an empty text: the server does not pad empty examples."
         )
     return "\n".join(lines)
 
@@ -219,20 +217,31 @@ def _signature(
             f"## `{signature.name}`",
             own.get("signature")
             or _SIGNATURES.get(
-                signature.name, "As it was given to the export."
+                signature.name, "A signature given to the export."
             ),
             "\n".join(rows),
-            "```sh\ncurl http://localhost:8501/v1/models/"
+            f"Python, in this folder:\n\n```python\n"
+            f"{_in_python(signature, example)}\n```",
+            *([_serve(signature)] if signature.has_serve else []),
+            "REST:\n\n```sh\ncurl http://localhost:8501/v1/models/"
             f"{name}:predict -d '{request}'\n```",
-            f"```python\n{_grpc(name, signature, example)}\n```",
-            *([_in_python(signature)] if signature.has_serve else []),
+            f"gRPC:\n\n```python\n{_grpc(name, signature, example)}\n```",
         ]
     )
 
 
-def _in_python(signature: Signature) -> str:
-    """How Python calls it, with tensors of the names of the inputs."""
+def _in_python(signature: Signature, example: Mapping[str, Any]) -> str:
+    inputs = ", ".join(
+        f'{tensor}=tf.constant({value!r}, "{signature.specs[tensor].dtype}")'
+        for tensor, value in example.items()
+    )
+    return (
+        'loaded = tf.saved_model.load(".")\n'
+        f'outputs = loaded.signatures["{signature.name}"]({inputs})'
+    )
 
+
+def _serve(signature: Signature) -> str:
     def code(structure: Any) -> str:
         if isinstance(structure, str):
             return structure
@@ -242,12 +251,9 @@ def _in_python(signature: Signature) -> str:
         return f"[{', '.join(map(code, structure))}]"
 
     given = ", ".join(map(code, signature.arguments))
-    named = ", ".join(f"{each}={each}" for each in signature.specs)
     return (
-        "In Python, with `loaded = tf.saved_model.load(...)` of this folder: "
-        f"`loaded.serve({given})` returns what the model does, as exports by "
-        f"Keras do, and `loaded.signatures['{signature.name}']({named})` a "
-        "dict of outputs."
+        f"`loaded.serve({given})` returns the outputs in the structure of the "
+        "model's own, as in Keras's exports."
     )
 
 
@@ -275,9 +281,9 @@ def _grpc(name: str, signature: Signature, example: Mapping[str, Any]) -> str:
 def _example(
     signature: Signature, probes: Sequence[Probe]
 ) -> dict[str, np.ndarray]:
-    """The smallest inputs that verification invented; else zeros.
+    """Returns the smallest inputs that verification invented; else zeros.
 
-    What somebody else thought of is not quoted: samples may be private.
+    Samples are not quoted: they may be private.
     """
     invented = [
         probe.inputs

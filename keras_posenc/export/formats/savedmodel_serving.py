@@ -29,11 +29,11 @@ _DEFAULT = {"max_batch_size": 32, "batch_timeout_micros": 1000}
 def resolve_batching(
     batching: Any, signatures: Sequence[Signature]
 ) -> dict[str, Any] | None:
-    """Complete parameters of batching, or None.
+    """Returns complete parameters of batching, or None.
 
     Args:
-        batching: True for parameters to begin with, or a dict of some.
-        signatures: Those of the artifact.
+        batching: True for defaults, or a dict of some parameters.
+        signatures: The signatures of the exported model.
 
     Raises:
         ValueError: An unknown parameter or one out of range, sizes that do not
@@ -105,8 +105,8 @@ def resolve_batching(
 def write_batching(parameters: Mapping[str, Any], folder: Path) -> None:
     """Writes parameters where `--enable_per_model_batching_parameters` looks.
 
-    They are a `tensorflow.serving.BatchingParameters` in text format, which no
-    Python package has.
+    They are a `tensorflow.serving.BatchingParameters` in text format, a message
+    that no Python package has.
     """
     lines = [
         f"{name} {{ value: {parameters[name]} }}"
@@ -122,7 +122,7 @@ def write_batching(parameters: Mapping[str, Any], folder: Path) -> None:
 
 
 def is_padded_wrongly(signature: Signature) -> bool:
-    """Whether rows padded with the first element would be taken as real."""
+    """Returns whether examples padded with the first element would be wrong."""
     return "lengths" not in signature.specs and any(
         None in spec.shape[1:] for spec in signature.specs.values()
     )
@@ -174,16 +174,16 @@ def warmup_probes(
     reference: Reference,
     batching: Mapping[str, Any] | None,
 ) -> list[Probe]:
-    """Returns those of the verified batches that are to be replayed.
+    """Returns the verified batches that a server replays.
 
-    The server puts what it replays in its queue of batches, which takes no
-    more rows at once than a batch has: they are replayed in parts then.
+    The server puts them into its queue of batches, which takes no more examples
+    at once than a batch has: larger ones are split.
 
     Args:
         warmup: See `export_saved_model`.
-        fitted: Where it is a list of samples, those of each signature.
+        fitted: If it is a list of samples, those of each signature.
         reference: The verified batches.
-        batching: The parameters of batching, if there is any.
+        batching: The parameters of batching, or None.
 
     Raises:
         ValueError: They are more than a server reads.
@@ -221,7 +221,7 @@ def warmup_probes(
 def fit_warmup(
     warmup: Any, signatures: Sequence[Signature]
 ) -> dict[str, list[Inputs]]:
-    """The samples to warm up with, by the signatures that take them."""
+    """Returns the warm-up samples by the signatures that take them."""
     given = warmup if isinstance(warmup, list | tuple) else None
     return fit_samples(signatures, given, "warmup")
 

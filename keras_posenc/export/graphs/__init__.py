@@ -1,1 +1,1 @@
-"""Copies of a model, traced as graphs and written."""
+"""Tracing and writing of models, and what their graphs are made of."""

@@ -1,7 +1,7 @@
-"""Compares what a SavedModel is made of with what its model is made of.
+"""Compares the contents of a SavedModel with its model's.
 
-Outputs for test inputs are samples: a weight that no test input reaches may
-have any value. So weights, constants and graphs are compared too, bit for bit.
+Test inputs are a sample: a weight that none of them reaches may have any value.
+So weights, constants and graphs are compared too, bit for bit.
 """
 
 import collections
@@ -20,7 +20,7 @@ _SHOWN = 3  # constants, or weights, of one signature
 
 
 def tables_of(signatures: Sequence[Signature]) -> list[Any]:
-    """Returns lookup tables and their like that are attributes of layers."""
+    """Returns lookup tables and similar resources of layers."""
     import tensorflow as tf
 
     resource = tf.saved_model.experimental.TrackableResource
@@ -77,31 +77,31 @@ def compare_contents(
     found: Mapping[str, Mapping[str, Any]],
     more_outputs: Collection[str] = (),
 ) -> tuple[list[str], list[str], list[str]]:
-    """Returns what of a SavedModel is not the model's.
+    """Compares the contents of a SavedModel with the model's.
 
     Args:
         wanted: The model's contents, by signature.
-        found: The file's.
-        more_outputs: Signatures with outputs that the model does not have, and
-            so with constants of which nothing is known.
+        found: The file's contents.
+        more_outputs: Signatures with outputs that the model does not have,
+            whose constants are not known.
 
     Returns:
-        The weights that are not the model's; what of the graph is not as this
-        TensorFlow traces it; and what could not be compared.
+        `different_values`, `different_graph` and `not_compared` of
+        `VerificationReport`.
     """
-    altered: list[str] = []
-    rewritten: list[str] = []
-    folded: list[str] = []
+    different_values: list[str] = []
+    different_graph: list[str] = []
+    not_compared: list[str] = []
     for name, own in wanted.items():
         others = found[name]
         wrong = _weights(own["weights"], others["weights"])
         if wrong is not None:
-            (rewritten if wrong == _ORDER else altered).append(
+            (different_graph if wrong == _ORDER else different_values).append(
                 f"{name}: {wrong}"
             )
         pairs = [*own["weights"], *others["weights"]]
         if any(value is None for _, value in pairs):
-            folded.append(f"{name}: resources other than lookup tables")
+            not_compared.append(f"{name}: resources other than lookup tables")
         wrong = None
         if name not in more_outputs:
             wrong = _constants({*own["constants"]}, {*others["constants"]})
@@ -113,8 +113,8 @@ def compare_contents(
         if wrong is None and (more := {*others["options"]} - {*own["options"]}):
             wrong = f"it calls functions with {', '.join(sorted(more))}"
         if wrong is not None:
-            rewritten.append(f"{name}: {wrong}")
-    return altered, rewritten, folded
+            different_graph.append(f"{name}: {wrong}")
+    return different_values, different_graph, not_compared
 
 
 _ORDER = "its weights are the model's, in another order"
@@ -124,7 +124,7 @@ def _weights(
     own: Sequence[tuple[str, str | None]],
     others: Sequence[Sequence[str | None]],
 ) -> str | None:
-    """How weights, in the order of their use, are not the model's."""
+    """Returns how weights, in the order of their use, differ, or None."""
     if len(own) != len(others):
         return f"it reads {len(others)} weights, and the model {len(own)}"
     pairs = [
@@ -143,7 +143,7 @@ def _weights(
 
 
 def _constants(own: set[str], others: set[str]) -> str | None:
-    """How constants are not the model's."""
+    """Returns how constants differ, or None."""
     if own == others:
         return None
     added, missing = (

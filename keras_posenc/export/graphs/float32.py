@@ -16,18 +16,18 @@ from keras_posenc.keras_internals import layers_within
 
 
 def to_float32(signatures: Sequence[Signature]) -> bool:
-    """Makes every layer run as LiteRT can, as long as the model is frozen.
+    """Sets layers of frozen models to run as LiteRT can.
 
-    LiteRT has no kernels for most operators of mixed precision: layers with
-    such a policy run in float32, the dtype in which their weights are stored.
-    Its fast kernels want every shape beforehand, and no loops: layers with an
-    attribute `data_dependent_shapes` have it False.
+    LiteRT lacks kernels for most operators of mixed precision: layers with such
+    a policy are set to float32, the dtype of their weights. Its fast kernels
+    need static shapes and no loops: layers with an attribute
+    `data_dependent_shapes` are set to False there.
 
     Returns:
-        Whether any layer had to change its policy.
+        Whether any layer changed its policy.
 
     Raises:
-        ExportError: A layer whose weights are of low precision.
+        ExportError: A layer has weights of low precision.
     """
     frozen = current()
     frozen.has_dynamic_shapes = False
@@ -38,7 +38,7 @@ def to_float32(signatures: Sequence[Signature]) -> bool:
             if isinstance(policy, DTypePolicyMap) and layer.path:
                 policy = policy[layer.path]
             mode = policy.quantization_mode
-            if mode not in (None, "int8"):  # refused: see keras_int8.py
+            if mode not in (None, "int8"):  # keras_int8.py refuses it
                 continue
             is_low = policy.variable_dtype in ("float16", "bfloat16")
             if is_low and layer.weights:

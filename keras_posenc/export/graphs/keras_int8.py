@@ -1,8 +1,8 @@
-"""Models that went through `quantize("int8")`, as a graph that converts.
+"""Models that went through `quantize("int8")`, as graphs that can be converted.
 
-LiteRT's converter has no kernels for the products of integers that Keras makes
-of such layers. In floats they are the same: integers of 8 bits, and the sums of
-their products, are exact there.
+LiteRT's converter lacks kernels for Keras's products of integers. In floats
+these products are the same: 8-bit integers, and the sums of their products, are
+exact there.
 """
 
 import functools
@@ -19,18 +19,18 @@ from keras_posenc.keras_internals import layers_within
 
 
 def is_quantized(signatures: Sequence[Signature]) -> bool:
-    """Whether some layer went through `quantize`."""
+    """Returns whether any layer went through `quantize`."""
     return any(map(_quantized_layers, signatures))
 
 
 def int8_in_floats(signatures: Sequence[Signature]) -> None:
     """Makes Keras's int8 layers compute the same in floats, while frozen.
 
-    Their weights stay integers, and so as small in a file as they are.
+    Their weights stay integers, and as small in a file.
 
     Raises:
-        ExportError: A layer that was quantized to something else, or that is
-            not known here.
+        ExportError: A layer was quantized to another type, or is of an unknown
+            class.
     """
     layers = {
         id(layer): layer
@@ -44,7 +44,7 @@ def int8_in_floats(signatures: Sequence[Signature]) -> None:
     }
     for layer in layers:
         mode = layer.quantization_mode
-        # Layers of this package know it themselves.
+        # Layers of this package have their own method.
         own = getattr(type(layer), "int8_in_floats", None)
         in_floats = calls.get(type(layer), own)
         if mode != "int8" or in_floats is None:
@@ -84,7 +84,7 @@ def _dense(layer: Any, inputs: Any, training: Any = None) -> Any:
 
 
 def _einsum_dense(layer: Any, inputs: Any, training: Any = None) -> Any:
-    # As "abc,cde->abde": what is summed over is in both, and not in the result.
+    # In "abc,cde->abde", c is summed over: it is in both, not in the result.
     sources, target = layer.equation.replace("...", ".").split("->")
     left, right = sources.split(",")
     axes = [
@@ -96,8 +96,7 @@ def _einsum_dense(layer: Any, inputs: Any, training: Any = None) -> Any:
     if layer.inputs_quantizer is not None:
         integers, inputs_scale = _integers(layer, x, tuple(axes))
         x = integers / inputs_scale
-    # The scale is laid out as the result, with one size of the result for all
-    # that are not the kernel's.
+    # The scale has the axes of the result, of size 1 where the kernel has none.
     sizes = dict(
         zip(reversed(target), reversed(layer.kernel_scale.shape), strict=False)
     )
@@ -122,7 +121,7 @@ def _embedding(layer: Any, inputs: Any, training: Any = None) -> Any:
 
 
 def _integers(layer: Any, inputs: Any, axis: Any) -> tuple[Any, Any]:
-    """Inputs rounded as Keras rounds them, in floats, and their scale."""
+    """Returns inputs rounded as Keras does, in floats, and their scale."""
     integers, scale = layer.inputs_quantizer(inputs, axis=axis)
     return ops.cast(integers, inputs.dtype), scale
 

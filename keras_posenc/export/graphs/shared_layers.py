@@ -1,4 +1,4 @@
-"""Layers of several signatures, as functions that each artifact has once."""
+"""Layers of several signatures, as functions stored once in a file."""
 
 import collections
 import contextlib
@@ -17,19 +17,19 @@ from keras_posenc.keras_internals import (
 
 
 def trace_all(signatures: Sequence[Signature]) -> dict[str, Any]:
-    """The graph function of each signature by name, with shared layers."""
+    """Returns the graph functions of signatures by name, with shared layers."""
     with shared_layers(signatures):
         return {each.name: trace(each) for each in signatures}
 
 
 @contextlib.contextmanager
 def shared_layers(signatures: Sequence[Signature]) -> Iterator[None]:
-    """Makes graph functions of what several signatures call, for a while.
+    """Turns layers that several signatures call into graph functions.
 
-    A server goes over every node of an artifact several times as it loads it,
-    so that three signatures of one encoder would cost it three encoders. As a
-    function that all of them call, a layer is there once. TensorFlow puts its
-    body in place of the call before it runs a signature: none computes more.
+    A server visits every node several times as it loads a model, so three
+    signatures of one encoder would cost three encoders. As a function that all
+    of them call, a layer is stored once. TensorFlow inlines it before it runs a
+    signature, so none computes more.
     """
     counts = collections.Counter(
         layer
@@ -49,7 +49,7 @@ def shared_layers(signatures: Sequence[Signature]) -> Iterator[None]:
 
 
 def _graph_layers(model: keras.Model) -> Iterator[keras.Layer]:
-    """The layers of a graph, and of the graphs in it; none of a subclass."""
+    """Yields the layers of a functional model, and of those inside it."""
     if getattr(model, "inputs", None):
         for layer in model.layers:
             if isinstance(layer, keras.Model):
@@ -59,9 +59,9 @@ def _graph_layers(model: keras.Model) -> Iterator[keras.Layer]:
 
 
 def _as_function(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's `call`, traced once for each kind of arguments.
+    """Returns a layer's `call`, traced once for each kind of arguments.
 
-    And once more where XLA compiles, for which layers may choose otherwise.
+    It is traced again under XLA, for which layers may compute differently.
     """
     import tensorflow as tf
 
@@ -83,7 +83,7 @@ def _as_function(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _masks(tensors: Any) -> list[Any]:
-    """Keras's masks, which are attributes, and no function would keep."""
+    """Returns Keras's masks: a function would not keep these attributes."""
     return [carried_mask(each) for each in keras.tree.flatten(tensors)]
 
 

@@ -1,4 +1,4 @@
-"""`TimeDistributed` over a length that the graph does not know."""
+"""`TimeDistributed` over a dynamic length."""
 
 import inspect
 from collections.abc import Callable
@@ -9,19 +9,19 @@ from keras import ops
 
 
 def over_any_length(layer: Any, frozen: Any) -> Callable[..., Any] | None:
-    """What a layer is called by instead, or None where its `call` is right.
+    """Returns a replacement of a layer's `call`, or None if that is correct.
 
     Keras's `TimeDistributed` counts its steps before it swaps batch and time.
-    Where the length is known it does not use that number. In a graph of dynamic
-    length it goes through as many steps as the batch has examples, and a
-    SavedModel of it gives one step of each sequence in a batch of one.
+    With a static length it does not use that number. In a graph of dynamic
+    length it runs as many steps as the batch has examples, so its SavedModel
+    returns one step of each sequence in a batch of one.
 
-    The steps are taken one by one, as Keras does where it knows them. Where
+    Here the steps are run one by one, as Keras does with a static length. If
     `frozen.has_dynamic_shapes` is False, as `to_float32` sets it for LiteRT and
     ONNX, which may not have the loop, the steps of all sequences are one batch,
     as in Keras 2. A layer whose outputs depend on the other examples of a batch
-    gives others by it. Verification shows that: the model is in float32 then,
-    so that the file is compared with its eager code.
+    then differs. Verification shows that: the file is compared with the model's
+    eager code in float32.
     """
     timed = keras.layers.TimeDistributed
     if not isinstance(layer, timed) or type(layer).call is not timed.call:
@@ -60,5 +60,5 @@ def over_any_length(layer: Any, frozen: Any) -> Callable[..., Any] | None:
 
 
 def _flat(tensor: Any) -> Any:
-    """From (batch, seq, ...) to (batch * seq, ...)."""
+    """Reshapes (batch, seq, ...) to (batch * seq, ...)."""
     return ops.reshape(tensor, (-1, *ops.shape(tensor)[2:]))

@@ -1,4 +1,4 @@
-"""From a model to the folder of a SavedModel, by TensorFlow."""
+"""Writes a model to a SavedModel folder with TensorFlow."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +15,10 @@ from keras_posenc.keras_internals import ordinary_traces
 
 
 def serve_of(signature: Signature, function: Any) -> Any:
-    """What Keras's own exports call `serve`: a signature for Python.
+    """Returns Keras's function `serve` for a signature.
 
-    It takes and returns what the model does, and computes nothing but the
-    signature's graph function.
+    It takes and returns what the model does, and computes only the signature's
+    graph function.
     """
     import tensorflow as tf
 
@@ -44,21 +44,21 @@ def write_saved_model(
     """Writes a SavedModel with the given signatures, each weight once.
 
     Args:
-        signatures: The entry points.
+        signatures: The signatures.
         folder: A path at which nothing exists.
-        has_serve: Whether Python is to find the function `serve`.
+        has_serve: Whether to add the function `serve` for Python.
 
     Returns:
         The graph function of each signature by name.
 
     Raises:
-        ExportError: TensorFlow refuses.
+        ExportError: TensorFlow cannot save the model.
     """
     import tensorflow as tf
 
     functions = trace_all(signatures)
-    # Only what the functions read: Keras's own export tracks every layer, and
-    # so writes each weight twice.
+    # Track only what the functions read: Keras's own export tracks every layer
+    # as well, and so writes each weight twice.
     module = tf.Module()
     module.weights = list(
         {

@@ -1,1 +1,1 @@
-"""Test inputs, the model's own outputs, and how far others may differ."""
+"""Test inputs, the model's outputs for them, and the comparison of outputs."""

@@ -1,4 +1,4 @@
-"""How far two sets of outputs are apart."""
+"""Differences between two sets of outputs."""
 
 import dataclasses
 import math
@@ -12,25 +12,26 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import layer_behind, tensors_behind
+from keras_posenc.keras_internals import layer_of, sources_of
 
 SCORES, LOGITS, VECTORS = "scores", "logits", "vectors"
-MOVED = (LOGITS, VECTORS)  # whose rows have `losses`
+MOVED = (LOGITS, VECTORS)  # kinds with `losses`
 
-# Of probabilities in float16, from 0, 1 or their sum.
+# Rounding of probabilities and of their sum in float16.
 _SLACK = 1e-2
 
-# Vectors shorter than this, of the longest one, have no direction to keep.
+# Vectors shorter than this share of the longest one are not compared: rounding
+# alone may turn them.
 SHORTEST = 0.05
 
-# What passes on what it is given.
+# Layers that pass on their input.
 _PASSING = (keras.layers.Dropout, keras.layers.Identity)
 _LINEAR = (keras.layers.Dense, keras.layers.EinsumDense)
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What an output is, and why it is taken for that, in words."""
+    """The kind of an output, and why, in words."""
 
     name: str
     why: str
@@ -42,14 +43,14 @@ class Kind:
 def kinds_of(
     signature: Signature, outputs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Kind]:
-    """The kind of each output that has one.
+    """Returns the kind of each output that has one.
 
-    Outputs of one number for each example have none, nor integers, strings and
-    those whose last axis varies.
+    Outputs of one number for each example, integers, strings, and outputs whose
+    last axis is dynamic have none.
 
     Args:
-        signature: Whose outputs they are.
-        outputs: Those of its model, by name.
+        signature: The signature.
+        outputs: The outputs of its model, by name.
     """
     kinds = {}
     for name in outputs[0] if outputs else ():
@@ -63,7 +64,7 @@ def kinds_of(
 
 
 def _kind(values: Sequence[np.ndarray], maker: Any) -> Kind:
-    """The kind of an output, by its values and the layer that makes it."""
+    """Returns the kind of an output by its values and its layer."""
     is_in_unit, sums_to_one, has_unit_length = (
         all(facts) for facts in zip(*map(_facts, values), strict=True)
     )
@@ -81,14 +82,14 @@ def _kind(values: Sequence[np.ndarray], maker: Any) -> Kind:
     ):
         return Kind(LOGITS, f"made by a {made} layer without activation")
     if maker is None:
-        return Kind(VECTORS, "nothing tells that they are scores")
+        return Kind(VECTORS, "not known to be scores")
     return Kind(VECTORS, f"made by {made}")
 
 
 def _facts(value: np.ndarray) -> tuple[bool, bool, bool]:
-    """Whether the rows are from 0 to 1, add up to 1, and have the length 1.
+    """Returns whether vectors are in 0 to 1, add up to 1, and have length 1.
 
-    Rows of zeros, as padding may have, have no length.
+    Vectors of zeros, as padded positions may have, are left out.
     """
     rows = value.astype("float64").reshape(-1, value.shape[-1])
     rows = rows[np.isfinite(rows).all(axis=-1)]
@@ -105,28 +106,28 @@ def _facts(value: np.ndarray) -> tuple[bool, bool, bool]:
 
 
 def _maker(signature: Signature, name: str) -> Any:
-    """The layer or operation that makes an output; None where nobody knows."""
+    """Returns the layer or operation that makes an output, or None."""
     model = signature.model
     own_name = signature.own_names.get(name, name)
     if not getattr(model, "inputs", None):
         return model.layers[-1] if getattr(model, "layers", None) else None
     tensor = named_outputs(model, output_of(model)).get(own_name)
     while tensor is not None:
-        maker = layer_behind(tensor)
+        maker = layer_of(tensor)
         if getattr(maker, "inputs", None) and len(maker.outputs) == 1:
-            tensor = maker.outputs[0]  # of a model within the model
+            tensor = maker.outputs[0]  # the layer is a model itself
         elif isinstance(maker, _PASSING) or (
             isinstance(maker, keras.layers.Activation)
             and maker.activation is keras.activations.linear
         ):
-            (tensor,) = tensors_behind(tensor)
+            (tensor,) = sources_of(tensor)
         else:
             return maker
     return None
 
 
 def losses(kind: str, wanted: np.ndarray, got: np.ndarray) -> np.ndarray:
-    """What each row of an output has lost.
+    """Returns the loss of each vector or score vector of an output.
 
     Args:
         kind: `LOGITS` or `VECTORS`.
@@ -134,9 +135,9 @@ def losses(kind: str, wanted: np.ndarray, got: np.ndarray) -> np.ndarray:
         got: Another one, of the same shape.
 
     Returns:
-        For each row that is compared, float64: of vectors 1 less the cosine,
-        of logits the KL divergence in nats. Both grow with the square of a
-        small movement: half of it, relative to the vector's length, or in
+        For each vector that is compared, float64: of vectors 1 minus the
+        cosine, of logits the KL divergence in nats. Both grow with the square
+        of a small movement: half of it, relative to the vector's length, or in
         units of the logits.
     """
     width = wanted.shape[-1]
@@ -156,10 +157,10 @@ def losses(kind: str, wanted: np.ndarray, got: np.ndarray) -> np.ndarray:
 
 
 def rounding(kind: str, wanted: np.ndarray, tolerance: float) -> float:
-    """How far float32 may move a row, in the unit of `movement`.
+    """Returns how far float32 may move a vector, in the unit of `movement`.
 
-    Each number may move by the tolerance, relative to itself or to 1: of a
-    vector that is `SHORTEST` of the longest, `sqrt(width)` of these.
+    Each number may move by the tolerance, relative to itself or to 1: in a
+    vector of `SHORTEST` times the longest length, by `sqrt(width)` of these.
     """
     if kind == VECTORS:
         return float(np.sqrt(wanted.shape[-1])) * tolerance / SHORTEST
@@ -168,7 +169,7 @@ def rounding(kind: str, wanted: np.ndarray, tolerance: float) -> float:
 
 
 def movement(loss: float) -> float:
-    """How far a row has moved that has lost so much: see `losses`."""
+    """Returns how far a vector with such a loss has moved: see `losses`."""
     return float(np.sqrt(2 * loss))
 
 
@@ -179,12 +180,12 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """What rows of one kind have lost: see `kinds.losses`.
+    """Losses of vectors or logits: see `losses`.
 
     Attributes:
-        most: The row that has lost most.
-        total: All of them together.
-        rows: How many there are.
+        most: The largest loss.
+        total: The sum of all losses.
+        rows: Number of vectors.
     """
 
     most: float = 0.0
@@ -193,7 +194,7 @@ class Loss:
 
     @classmethod
     def of(cls, found: np.ndarray) -> Self:
-        """That of some rows."""
+        """Returns the largest, the sum and the number of some losses."""
         return cls(
             float(np.max(found, initial=0.0)), float(np.sum(found)), found.size
         )
@@ -211,16 +212,18 @@ class Difference:
     """How far some outputs are from those wanted.
 
     Attributes:
-        worst: The largest difference, relative as for `verify`; infinite where
+        worst: The largest difference, relative as for `verify`; infinite if
             shapes differ.
-        where: Where it is: the output's name and index.
+        where: The name and index of the output with this difference.
         example: The first number of that index.
         mean: The mean of the differences of all numbers.
-        agreeing: How many rows have their largest entry at the wanted place,
-        rows: of how many rows of more than one entry.
-        kept: The same of those rows alone in which the wanted entry leads the
-        decided: others by more than the given lead.
-        lost: By kind, of logits and vectors: what their rows have lost.
+        agreeing: Number of score vectors with the largest entry at the wanted
+            place.
+        rows: Number of all score vectors.
+        kept: As `agreeing`, of decided score vectors only.
+        decided: Number of decided score vectors: the wanted entry leads the
+            others by more than the given margin.
+        lost: The losses of logits and vectors, by kind.
     """
 
     worst: float = 0.0
@@ -239,7 +242,7 @@ def difference(
     got: Mapping[str, np.ndarray],
     scales: Mapping[str, float],
     rounded: bool = False,
-    lead: float = 0.0,
+    margin: float = 0.0,
     kinds: Mapping[str, Kind] | None = None,
 ) -> Difference:
     """Compares outputs by their names.
@@ -248,11 +251,11 @@ def difference(
         wanted: The outputs as they should be.
         got: Others, under the same names.
         scales: The size of each output's numbers.
-        rounded: Whether integers may differ, as an arg-max does where two
-            scores are all but equal: what counts is the share that does.
-        lead: By how much the largest entry of a row must lead the others for
-            the row to be decided, relative as differences are.
-        kinds: What the outputs are that have a kind.
+        rounded: Whether integers may differ, as an arg-max does if two scores
+            are almost equal. Then the share that differs counts.
+        margin: A score vector is decided if its largest entry leads the others
+            by more than this, relative as differences are.
+        kinds: The kinds of the outputs that have one.
     """
     worst, where = 0.0, ""
     example: int | None = None
@@ -285,7 +288,7 @@ def difference(
             same = np.argmax(right, axis=-1) == np.argmax(found, axis=-1)
             agreeing += int(np.sum(same))
             rows += same.size
-            is_decided = _leads(right, scales[name]) > lead
+            is_decided = _leads(right, scales[name]) > margin
             kept += int(np.sum(same & is_decided))
             decided += int(np.sum(is_decided))
     mean = total / max(numbers, 1)
@@ -308,10 +311,10 @@ def scales_of(outputs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 class Columns:
-    """What of each output's columns no tolerance of the whole output shows.
+    """Columns of outputs that the tolerance of the whole output does not check.
 
-    A column is what has one index along the last axis. Beside one of 1, one of
-    1e-6 may be anything: its sign passes for rounding.
+    A column has one index along the last axis. Next to a column of size 1, one
+    of size 1e-6 could hold anything: even its sign is within the tolerance.
     """
 
     def __init__(self) -> None:
@@ -321,7 +324,7 @@ class Columns:
     def add(
         self, name: str, wanted: np.ndarray, got: np.ndarray, scale: float
     ) -> None:
-        """Takes one more batch of the output of that name and scale."""
+        """Adds one more batch of the output of that name and scale."""
         self._scales[name] = scale
         if not _is_float(wanted) or wanted.ndim < 2 or not wanted.size:
             return
@@ -335,16 +338,16 @@ class Columns:
             np.array([np.max(values, axis=0) for values in found])
         )
 
-    def unseen(self, tolerance: float) -> dict[str, list[int]]:
-        """By output, the columns of which not two digits were shown.
+    def unchecked(self, tolerance: float) -> dict[str, list[int]]:
+        """Returns by output the columns with fewer than two checked digits.
 
-        Those that pass, although they differ by more than a hundredth of their
-        own largest number: beside the others it is small enough.
+        These are the columns that pass although they differ by more than 1% of
+        their own largest number.
         """
         unseen = {}
         for name, found in self._found.items():
             if len({columns.shape for columns in found}) > 1:
-                continue  # along an axis of any length there are no columns
+                continue  # an axis of dynamic length has no columns
             sizes, differences = np.max(found, axis=0)
             passing = differences <= tolerance * self._scales[name]
             small = np.flatnonzero(passing & (differences > 0.01 * sizes))
@@ -354,7 +357,7 @@ class Columns:
 
 
 def _leads(values: np.ndarray, scale: float) -> np.ndarray:
-    """By how much the largest of each row leads the second."""
+    """Returns by how much the largest entry of each row leads the second."""
     second, first = np.moveaxis(
         np.sort(values.astype("float64"), axis=-1)[..., -2:], -1, 0
     )
@@ -369,7 +372,7 @@ def _is_float(values: Any) -> bool:
 def _distances(
     wanted: np.ndarray, got: np.ndarray, scale: float
 ) -> np.ndarray | None:
-    """Differences of two arrays, entry by entry; None for two shapes."""
+    """Returns the differences of two arrays, or None if shapes differ."""
     if wanted.shape != got.shape:
         return None
     if not _is_float(wanted):
@@ -379,7 +382,7 @@ def _distances(
         distances = np.abs(wanted - got) / np.maximum(scale, np.abs(wanted))
     same = (wanted == got) | (np.isnan(wanted) & np.isnan(got))
     distances = np.where(same, 0.0, distances)
-    # One NaN beside a number, or infinities that differ.
+    # NaN against a number, or infinities of different signs.
     return np.where(np.isnan(distances), np.inf, distances)
 
 
@@ -388,11 +391,11 @@ Outputs = Mapping[str, np.ndarray]
 # `retrace(inputs, outputs, tolerance)`: see `Offers.retrace`.
 Retrace = Callable[[Inputs, Outputs, float], dict[str, np.ndarray]]
 
-FORCED = 1e6  # a tolerance by which every choice falls so
+FORCED = 1e6  # a tolerance that forces every choice
 
 
 def retrace_of(signature: Signature) -> Retrace | None:
-    """Returns how a model that chooses is run again; else None.
+    """Returns how a model of choices is run again, or None.
 
     That is `Offers.retrace`, from arrays to arrays.
     """
@@ -440,13 +443,14 @@ def resolve_ties(
     retrace: Retrace | None,
     tolerance: float,
 ) -> tuple[Outputs, int]:
-    """Returns the outputs that some others are to be compared with.
+    """Returns the outputs to compare others with, and the number of near-ties.
 
-    Those wanted, except for rows that chose otherwise, and as the model could
-    have: there they are what the model computes for that choice.
+    They are the wanted outputs, except for examples with another choice that
+    the model rates equal: there they are the model's outputs for that choice.
 
     Returns:
-        Outputs, and in how many rows they are not the wanted ones.
+        Outputs, and the number of examples in which they are not the wanted
+        ones.
     """
     choices = [
         name
@@ -491,12 +495,10 @@ def resolve_ties(
 
 
 def _rows(values: np.ndarray) -> np.ndarray:
-    """Which rows have a True anywhere."""
     return np.any(values, axis=tuple(range(1, values.ndim)))
 
 
 def _bytes(values: np.ndarray) -> np.ndarray:
-    """Strings as bytes, whatever they were."""
     if values.dtype != object:
         return values
     return np.array(

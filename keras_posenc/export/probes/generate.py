@@ -1,4 +1,4 @@
-"""Test inputs made from what a signature takes."""
+"""Test inputs made from a signature's inputs."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from keras_posenc.export.signatures.cut_strings import (
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
-# Of a sequence, where nothing says what the model takes.
+# Longest test sequence if the model has no limit.
 LONGEST = 512
 
 
@@ -29,15 +29,14 @@ class Probe:
     Attributes:
         signature: Name of the signature.
         inputs: Arrays by the names of its inputs.
-        outputs: The model's own, as arrays by the names of its outputs.
-        is_required: Whether the model must take the inputs.
-        is_sample: Whether the inputs were given, and not invented.
-        text: What the inputs were made of, for a MediaPipe task.
-        extremes: What numbers each example has, in words, where they are
-            extreme ones; see `extreme_probes`.
-        rounding: For these, by the names of outputs, how far from the model's
-            outputs rounding may move others; infinite where it may choose
-            otherwise.
+        outputs: The model's outputs, as arrays by name.
+        is_required: Whether the model must accept the inputs.
+        is_sample: Whether the inputs were given as a sample.
+        text: The text that the inputs were made of, for a MediaPipe task.
+        extremes: The extreme numbers of each example, in words, if it has some;
+            see `extreme_probes`.
+        rounding: For extreme numbers, by the names of outputs, how far rounding
+            may move them; infinite where it may choose otherwise.
     """
 
     signature: str
@@ -57,12 +56,12 @@ class Probe:
 
     @property
     def examples(self) -> int:
-        """How many examples the batch has."""
+        """Number of examples in the batch."""
         first = next(iter(self.inputs.values()), np.zeros(()))
         return len(first) if first.ndim else 1
 
     def without_rounding(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns other outputs, with the model's where rounding explains them.
+        """Returns other outputs, with the model's where only rounding differs.
 
         Args:
             found: Arrays by the names of the outputs.
@@ -78,8 +77,8 @@ class Probe:
                     distances = np.abs(
                         value.astype("float64") - wanted.astype("float64")
                     )
-                # Moved however far, a number is one. What is none in the model
-                # says nothing.
+                # Only finite numbers are compared, and the file's must be
+                # finite wherever the model's is.
                 near = np.isfinite(distances) & (distances <= allowed)
                 near |= ~np.isfinite(wanted.astype("float64"))
             kept[name] = np.where(near, wanted, value)
@@ -88,17 +87,17 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True)
 class Probes:
-    """What a model is to be probed with, and how its outputs are compared.
+    """The test inputs of a model, and how its outputs are compared.
 
     Attributes:
-        signatures: Those that are probed.
-        given: The samples that are inputs of each, by its name.
+        signatures: The signatures to run.
+        given: The samples that fit each signature, by its name.
         max_length: The longest sequence.
-        tolerance: The largest difference that passes, or None.
-        agreement: In what share of decided rows a quantized file must have the
-            model's largest score, or None.
-        extra: Probes whose outputs are known otherwise; they are gone through
-            once, when the model is run.
+        tolerance: The largest difference allowed, or None.
+        agreement: The share of decided score vectors in which a quantized file
+            must have the model's largest score, or None.
+        extra: Probes whose outputs come from elsewhere; iterated once, when the
+            model is run.
     """
 
     signatures: list[Signature]
@@ -121,17 +120,18 @@ class Probes:
         are_default: bool = False,
         extra: Iterable[Probe] = (),
     ) -> Self:
-        """Checks what `verify` and the exports are given, and fits samples.
+        """Checks the arguments of `verify` and the exports, and fits samples.
 
         Args:
-            signatures: Those to probe.
+            signatures: The signatures to run.
             samples: See `verify`.
             max_length: See `verify`.
             tolerance: See `verify`.
             agreement: See `verify`.
             fitted: Further samples, by the signature that they were fitted to.
-            are_default: Whether nobody chose the signatures. Those after the
-                first are left out then where nothing says which ids they take.
+            are_default: Whether the signatures are the default ones. Then those
+                after the first are left out if the ids that they take are not
+                known.
             extra: See above.
 
         Raises:
@@ -181,8 +181,8 @@ def _one(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return values
 
 
-# Where float32, or an operator written otherwise, comes to its limits. Of large
-# inputs the first three are tried, for more would take long.
+# Numbers at which float32, or a rewritten operator, reaches its limits. Large
+# inputs get only the first three: all would take long.
 _KINDS: Mapping[
     str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 ] = {
@@ -196,7 +196,7 @@ _KINDS: Mapping[
     "-1e4 to 1e4": lambda rng, shape: rng.uniform(-1e4, 1e4, shape),
 }
 _FEWEST = 3
-_NUMBERS = 2**18  # of all examples
+_NUMBERS = 2**18  # in all examples together
 
 
 def extreme_probes(
@@ -207,16 +207,16 @@ def extreme_probes(
 ) -> Iterator[Probe]:
     """Yields batches whose examples hold one kind of extreme number each.
 
-    In each input of floats that is no mask; the others are as ever. Where the
-    model does not take that, each input has its own batches, of those kinds
-    that the model takes there: another one may be a position.
+    They fill each input of floats that is no mask; the other inputs are usual
+    ones. If the model rejects that, each input is filled alone, with those
+    kinds that the model accepts there: another input may be a position.
 
     Args:
-        signature: What to make inputs for.
-        lengths: Of its dynamic axes except the batch: the first that the
-            model takes.
-        invent: Makes its usual inputs, of these shapes by their names.
-        takes: Whether the model takes some inputs.
+        signature: The signature to make inputs for.
+        lengths: Lengths of its dynamic axes except the batch: the first that
+            the model accepts is used.
+        invent: Makes its usual inputs, of these shapes by name.
+        takes: Returns whether the model accepts some inputs.
     """
     floats = [
         name
@@ -253,7 +253,7 @@ def _batches(
     floats: Sequence[str],
     kinds: Sequence[str],
 ) -> Iterator[Probe]:
-    """Several where the signature's own batch is small."""
+    """Yields one batch, or several if the signature's own batch is small."""
     examples = signature.shapes(1, length)
     size = sum(math.prod(examples[name][1:]) for name in floats)
     if not size:
@@ -275,13 +275,13 @@ _BATCHES = (1, 3)
 
 _LENGTHS = (1, 2, 17)
 
-# The most numbers in an input of several dynamic axes, which the longest of
-# each would make too many: 32 MB of float32.
+# Most numbers of an input with several dynamic axes, 32 MB of float32: the
+# longest length along each axis would be far more.
 _GRID_NUMBERS = 2**23
 
 _WORDS = "one two three four five six seven eight nine ten "
 
-# The first is the batch of one; the batch of three is the others.
+# The first text is the batch of one; the others are the batch of three.
 _TEXTS = (
     "A short sentence, with punctuation.",
     "",
@@ -291,9 +291,9 @@ _TEXTS = (
 
 
 def texts_beyond(length: int | None) -> Sequence[str]:
-    """Texts, one of which has more words than a length.
+    """Returns texts, one of which has more words than a length.
 
-    It has 200 at least, and no more than `LONGEST` calls for.
+    It has at least 200 words, and at most as many as `LONGEST` needs.
     """
     repeats = min(length or 0, LONGEST) // 10 + 1
     return (*_TEXTS[:-1], _WORDS * max(repeats, 20))
@@ -309,29 +309,29 @@ def make_probes(
     """Yields batches of inputs to run a model with.
 
     Given samples come first. Then, if all inputs can be invented, a grid:
-    batches of 1 and 3 (or the signature's own), each length of 1, 2, an odd one
-    and the longest (or its own; `_longest` says what that is for a grid); rows
-    with padding at their end, and rows of nothing else; the lowest and the
-    highest id. What the model looks up is of its own vocabulary. Of texts one
-    is longer than its tokenizer leaves it.
-    Samples and the longest must be taken; a shorter length a model may refuse.
-    Integers that go to no embedding, and floats that are called a mask, are 1
-    where there is a token and 0 where there is padding, or count the tokens;
-    those of 8 bits that are images have all values that there are.
-    Last come other floats that are extreme: see `extreme_probes`.
+    batches of 1 and 3 (or the signature's own), each with lengths of 1, 2, an
+    odd one and the longest (or its own; see `_longest` for inputs of several
+    dynamic axes); examples with padding at their end, and examples of nothing
+    else; the lowest and the highest id. Looked-up values come from the lookup's
+    vocabulary. One text is longer than its tokenizer allows.
+
+    The model must accept samples and the longest length; it may reject shorter
+    ones. Integers that go to no embedding, and floats called a mask, are 1 for
+    tokens and 0 for padding, or count the tokens; 8-bit images have all their
+    values. Last come extreme floats: see `extreme_probes`.
 
     Args:
-        signature: What to make inputs for.
+        signature: The signature to make inputs for.
         given: The samples that are its inputs.
         max_length: The longest sequence.
-        takes: Whether the model takes some inputs. Called where it has
+        takes: Returns whether the model accepts some inputs. Called if it has
             embeddings of several sizes, or several integer inputs, to find
             which input goes to which.
         programs: Further batch sizes, with lengths.
 
     Raises:
-        ValueError: The signature takes integers, and neither an `Embedding`
-            nor a vocabulary nor samples say which.
+        ValueError: The signature takes integers, and neither an `Embedding` nor
+            a vocabulary nor samples limit them.
     """
     for inputs in given:
         yield Probe(signature.name, inputs, is_sample=True)
@@ -341,9 +341,9 @@ def make_probes(
         if given and not _can_be_probed(oracle.base):
             if _programs_of(signature):
                 raise ValueError(
-                    f"`compiled`: no Embedding layer says what ids signature "
-                    f"'{signature.name}' takes, so that not each of its "
-                    "programs can be verified. Export it without `compiled`"
+                    "`compiled`: no Embedding layer limits the ids of "
+                    f"signature '{signature.name}', so its programs cannot all "
+                    "be verified. Export it without `compiled`"
                 )
             return
         for probe in make_probes(
@@ -366,7 +366,7 @@ def make_probes(
         if not given:
             raise ValueError(
                 f"Signature '{signature.name}' takes integers, and no "
-                "Embedding layer says how large they may be: give some, as in "
+                "Embedding layer limits them: give some, as in "
                 f"`samples={_example(signature)}` (--samples FILE.npz)"
             )
         return
@@ -416,10 +416,10 @@ def _programs_of(signature: Signature) -> Sequence[tuple[int, int]]:
 
 
 def _longest(signature: Signature, max_length: int) -> int:
-    """The longest sequence, or what a grid can be along each of its axes.
+    """Returns the longest sequence, or the length of each axis of a grid.
 
-    A grid is an input with several dynamic axes besides the batch, in a
-    signature without a sequence to give them their lengths: images, volumes.
+    A grid is an input with several dynamic axes besides the batch, such as
+    images or volumes, in a signature without a sequence.
     """
     axes = [spec.shape[1:].count(None) for spec in signature.specs.values()]
     if 1 in axes:
@@ -437,7 +437,7 @@ def _longest(signature: Signature, max_length: int) -> int:
 def _choose(
     rng: np.random.Generator, shape: tuple[int, ...], values: np.ndarray
 ) -> np.ndarray:
-    """Some of a vocabulary, none twice until it has no more."""
+    """Returns values of a vocabulary, without repeats while there are more."""
     count = math.prod(shape)
     rounds = -(-count // len(values))
     shuffled = [rng.permutation(values) for _ in range(rounds)]
@@ -470,7 +470,7 @@ def _invent(
         if len(shape) > 2:  # (batch, seq, ...)
             _pad(values)
         return values
-    if limit is None:  # pairs of tokens, real or not
+    if limit is None:  # a mask of pairs of tokens
         limit = 2
     values = rng.integers(min(1, limit - 1), limit, shape).astype(dtype)
     flat = values.reshape(shape[0] if shape else 1, -1)  # a view
@@ -483,7 +483,7 @@ def _invent(
 
 
 def _count(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Which tokens are real (batch, seq), or how many: (batch,) or ()."""
+    """Returns which tokens are real, (batch, seq), or how many, (batch,)."""
     values = np.ones(shape, dtype)
     if len(shape) == 2:
         _pad(values)
@@ -491,13 +491,12 @@ def _count(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 def _pad(values: np.ndarray) -> None:
-    """Pads the second row from its middle on, and the third all through."""
+    """Pads the second example from its middle on, and all of the third."""
     values[1:2, (values.shape[1] + 1) // 2 :] = 0
     values[2:3] = 0
 
 
 def _example(signature: Signature) -> str:
-    """Samples as one would write them."""
     arrays = (
         f"'{name}': np.zeros({tuple(2 if n is None else n for n in spec.shape)}"
         f", '{spec.dtype}')"
@@ -507,7 +506,7 @@ def _example(signature: Signature) -> str:
 
 
 def _embedding_sizes(signature: Signature) -> list[int]:
-    """How many ids the model's embeddings take, the largest first."""
+    """Returns how many ids the model's embeddings take, the largest first."""
     return sorted(
         {
             layer.input_dim
@@ -519,7 +518,7 @@ def _embedding_sizes(signature: Signature) -> list[int]:
 
 
 def _can_be_probed(signature: Signature) -> bool:
-    """Whether the model says which integers the signature takes, if any."""
+    """Returns whether all integers that the signature takes are known."""
     sizes = _embedding_sizes(signature)
     known = _known_integers(signature, sizes)
     return bool(sizes or not _unknown_integers(signature, known))
@@ -528,10 +527,11 @@ def _can_be_probed(signature: Signature) -> bool:
 def _known_integers(
     signature: Signature, sizes: Sequence[int]
 ) -> dict[str, np.ndarray]:
-    """Values that integer inputs can take, whatever embeddings there are.
+    """Returns values for integer inputs that do not depend on embeddings.
 
-    Those of a vocabulary, and all that 8 bits hold where they can be no ids: an
-    image has more axes than a sequence, or there is no embedding.
+    These are the words of a vocabulary, and all values of 8 bits if the input
+    holds no ids: an image has more axes than a sequence, or there is no
+    embedding.
     """
     return {
         **{
@@ -549,7 +549,7 @@ def _known_integers(
 def _unknown_integers(
     signature: Signature, known: Mapping[str, np.ndarray]
 ) -> list[str]:
-    """Integer inputs of which no vocabulary says what ids they take."""
+    """Returns integer inputs whose values no vocabulary limits."""
     return [
         name
         for name, spec in signature.specs.items()
@@ -564,13 +564,11 @@ def _id_limits(
     max_length: int,
     takes: Callable[[Inputs], bool],
 ) -> dict[str, int | None]:
-    """The number of ids that each integer input takes; None for any number.
+    """Returns how many ids each integer input takes; None for any number.
 
-    Of those that are not known otherwise.
-
-    The embedding that an input goes to refuses an id too large for it, however
-    deep in the model it is; an input that takes one too large for all of them
-    goes to none.
+    Only of inputs whose values are not known otherwise. The embedding that an
+    input goes to rejects a larger id, however deep in the model it is. An input
+    that accepts an id too large for all embeddings goes to none.
     """
     integers = _unknown_integers(signature, known)
     if not sizes or not integers:

@@ -1,4 +1,4 @@
-"""Computes the model's own outputs for each probe."""
+"""The model's own outputs for each probe."""
 
 import contextlib
 import dataclasses
@@ -51,11 +51,10 @@ Call = Callable[[Inputs], dict[str, Any]]
 
 
 class Memory:
-    """Outputs of models: several signatures run one model on the same inputs.
+    """Cache of models' outputs, for signatures that run one model.
 
     Attributes:
-        seconds: How long the processor works for each output, also for those
-            that were known.
+        seconds: Processor time of all outputs, cached ones included.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class Memory:
         self._known: dict[Any, tuple[dict[str, Any], float]] = {}
 
     def run(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
-        """Returns the outputs of a model, called once for the same inputs."""
+        """Returns a model's outputs; runs it once for the same inputs."""
         model = id(signature)
         if model not in self._calls:
             self._calls[model] = _call_of(signature)
@@ -78,7 +77,7 @@ class Memory:
         return outputs
 
     def apart(self) -> "Memory":
-        """Returns the same models, of which no output is known."""
+        """Returns an empty cache for the same models."""
         other = Memory()
         other._calls = self._calls
         return other
@@ -91,7 +90,7 @@ class Memory:
 def runner_of(signature: Signature, memory: Memory) -> Call:
     """Returns a function that runs the model: its eager code, or its graph.
 
-    What a signature adds to its model is done in NumPy; see `Oracle`.
+    What a signature adds to its model is computed in NumPy; see `Oracle`.
     """
     oracle = signature.oracle
     if oracle is not None:
@@ -105,14 +104,14 @@ def _call_of(signature: Signature) -> Call:
         layer.compute_dtype in ("float16", "bfloat16")
         for layer in layers_within(signature.model)
     ):
-        # Graphs round to low precision at other places than eager code does,
-        # and `model.predict` runs the graph.
+        # Graphs round to low precision at other points than eager code does,
+        # and users see the graph: `model.predict` runs it.
         return graph_of(signature)
     return lambda inputs: _call(signature, signature.call, inputs)
 
 
 def graph_of(signature: Signature) -> Call:
-    """Returns the model's graph, which reads the weights as they are then."""
+    """Returns a call of the model's graph, which reads the current weights."""
     graph = trace(signature)
     return lambda inputs: _call(
         signature, lambda tensors: graph(**tensors), inputs
@@ -123,7 +122,7 @@ def _call(signature: Signature, call: Any, inputs: Inputs) -> dict[str, Any]:
     import tensorflow as tf
 
     try:
-        # Where the worker is, too: a GPU's products are another's.
+        # On the CPU, as the worker: products of a GPU are rounded differently.
         with tf.device("CPU:0"):
             outputs = call(
                 {name: tf.constant(value) for name, value in inputs.items()}
@@ -143,32 +142,33 @@ class Reference:
     """The model's outputs, which an exported model must reproduce.
 
     Attributes:
-        signatures: The signatures that are probed.
-        probes: The batches of inputs, with the model's own outputs.
-        refused: Batches, in words, that the model itself does not take.
-        tolerance: The largest difference that passes.
+        signatures: The signatures that were run.
+        probes: The batches of inputs, with the model's outputs.
+        skipped: Batches, in words, that the model itself rejects.
+        tolerance: The largest difference allowed.
         in_float32: Whether a model of mixed precision was run in float32.
         quantization: The exported model's mode of quantization, or None.
-        seconds: How long the processor worked for the outputs.
-        padding_matters: Whether zeros after the ids change the outputs of them.
-        lead: By how much the largest score of a row leads the others where a
-            quantized file must not choose another; infinite without one.
-        agreement: In what share of these rows it must not.
-        allowed_losses: What a row of a quantized file may lose, by the kind of
-            its output: see `compare.losses`.
-        retraces: How those models are run again whose outputs are choices, by
-            the names of their signatures.
+        seconds: Processor time that the outputs took.
+        padding_matters: Whether zeros after the ids change their outputs.
+        margin: A score vector is decided if its largest score leads the others
+            by more than this; infinite if the file is not quantized.
+        agreement: The share of decided score vectors in which a quantized file
+            must have the model's largest score.
+        allowed_losses: The largest loss of a quantized file's vectors or
+            logits, by kind: see `compare.losses`.
+        retraces: How models of choices are run again, by the names of their
+            signatures.
     """
 
     signatures: Sequence[Signature]
     probes: list[Probe]
-    refused: list[str]
+    skipped: list[str]
     tolerance: float
     in_float32: bool = False
     quantization: str | None = None
     seconds: float = 0.0
     padding_matters: bool = False
-    lead: float = math.inf
+    margin: float = math.inf
     agreement: float = AGREEMENT
     allowed_losses: Mapping[str, float] = dataclasses.field(
         default_factory=dict
@@ -177,9 +177,9 @@ class Reference:
 
     @property
     def usual(self) -> list[Probe]:
-        """The probes without those of extreme numbers.
+        """The probes without extreme numbers.
 
-        They alone say how large outputs are, and how far apart.
+        Only these define the size and the variation of outputs.
         """
         return [probe for probe in self.probes if not probe.extremes]
 
@@ -187,8 +187,8 @@ class Reference:
     def scales(self) -> dict[str, dict[str, float]]:
         """For each signature the size of each output's numbers.
 
-        It is not below what the model says in `output_scales`. Read once all
-        probes are there.
+        It is not below the model's `output_scales`. Read it once all probes are
+        there.
         """
         scales = {}
         for signature in self.signatures:
@@ -211,7 +211,7 @@ class Reference:
     def kinds(self) -> dict[str, dict[str, Kind]]:
         """For each signature the kinds of its outputs, in a quantized file.
 
-        Not of choices: of their scores the largest says nothing. Read once all
+        Not of choices, whose largest score says nothing. Read it once all
         probes are there.
         """
         return {
@@ -230,15 +230,14 @@ class Reference:
 
     @property
     def held(self) -> list[Probe]:
-        """The probes that a quantized file is held to: samples, if any."""
+        """The probes that a quantized file is compared on: samples, if any."""
         return [each for each in self.probes if each.is_sample] or self.usual
 
     @property
-    def constant(self) -> list[str]:
-        """Outputs whose rows hardly differ, whatever the inputs are.
+    def constant_outputs(self) -> list[str]:
+        """Outputs that hardly differ between examples.
 
-        Those that the model says are constant, in `constant_outputs`, are left
-        out.
+        Those in the model's own `constant_outputs` are left out.
         """
         tolerance = TOLERANCE if self.quantization else self.tolerance
         known = {
@@ -253,14 +252,14 @@ class Reference:
         ]
 
     @property
-    def blurred(self) -> list[str]:
-        """Outputs whose rows differ by no more than quantization may do."""
+    def low_variation(self) -> list[str]:
+        """Outputs that vary by no more than quantization may change them."""
         if self.quantization is None:
             return []
         return [n for n, most in self._spreads() if most <= self.tolerance]
 
     def _spreads(self) -> Iterator[tuple[str, float]]:
-        """Each output, and how far its rows are apart, as differences are."""
+        """Yields each output and the largest difference between examples."""
         rows: dict[tuple[str, str], list[np.ndarray]] = {}
         for probe in self.usual if self.quantization is None else self.held:
             for name, value in probe.outputs.items():
@@ -291,18 +290,18 @@ def compute_reference(
     """Runs the model itself; the exported model gets the same inputs later.
 
     Args:
-        probes: What to run it with.
+        probes: The test inputs.
         in_float32: Whether the model is in float32 instead of its own mixed
             precision.
         quantization: The exported model's mode of quantization, or None. It
-            adds to the tolerance, where none was given.
+            adds to the default tolerance.
 
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
-            that the model itself does not take.
-        ExportVerificationError: The model's outputs change by being run, or its
-            graph gives others than its code, or quantization may change them so
-            far that a comparison would say nothing.
+            that the model itself rejects.
+        ExportVerificationError: The model's outputs change from run to run, or
+            its graph and its code give different outputs, or quantization may
+            change them so far that a comparison would say nothing.
     """
     with restored(probes.signatures):
         return _compute(probes, in_float32, quantization)
@@ -311,7 +310,7 @@ def compute_reference(
 def _compute(
     probes: Probes, in_float32: bool, quantization: str | None
 ) -> Reference:
-    """`compute_reference`, which leaves the variables as the runs do."""
+    """Computes the reference; the runs may change variables."""
     signatures, tolerance = probes.signatures, probes.tolerance
     agreement = probes.agreement
     if agreement is not None and quantization is None:
@@ -343,7 +342,7 @@ def _compute(
         _padding_matters(signature, reference, memory)
         for signature in signatures
     )
-    allowed, lead, losses = reference.tolerance, math.inf, {}
+    allowed, margin, losses = reference.tolerance, math.inf, {}
     if quantization is not None:
         more, *moved = map(
             float,
@@ -358,15 +357,14 @@ def _compute(
                 )
             }
             _check_allowed(reference, allowed, losses)
-        # One score may fall as far as rounding usually moves it, and another
-        # rise as far.
-        lead = 2 * more / DEVIATIONS
+        # Rounding may lower one score and raise another by as much.
+        margin = 2 * more / DEVIATIONS
     return dataclasses.replace(
         reference,
         tolerance=allowed,
         seconds=seconds,
         padding_matters=matters,
-        lead=lead,
+        margin=margin,
         allowed_losses=losses,
         agreement=AGREEMENT if agreement is None else float(agreement),
     )
@@ -375,7 +373,6 @@ def _compute(
 def _run(
     signature: Signature, probes: Probes, reference: Reference, memory: Memory
 ) -> None:
-    """Adds a signature's probes and refusals to the reference."""
     call = runner_of(signature, memory)
     max_length = probes.max_length
 
@@ -410,7 +407,7 @@ def _run(
                     )
             if probe.is_required:
                 raise error from refusal
-            reference.refused.append(f"{signature.name}, {probe}")
+            reference.skipped.append(f"{signature.name}, {probe}")
         else:
             reference.probes.append(dataclasses.replace(probe, outputs=outputs))
             taken += 1
@@ -421,7 +418,7 @@ def _run(
 def _longest_taken(
     signature: Signature, most: int, takes: Callable[[Inputs], bool]
 ) -> int | None:
-    """The longest test input below one that the model refuses, by halving."""
+    """Returns the longest test input that the model accepts, by halving."""
 
     def takes_length(length: int) -> bool:
         usual = [
@@ -443,13 +440,13 @@ def _longest_taken(
     return taken or None
 
 
-_PADDING = 8  # zeros, to see whether they matter
+_PADDING = 8  # zeros added to see whether they change outputs
 
 
 def _padding_matters(
     signature: Signature, reference: Reference, memory: Memory
 ) -> bool:
-    """Whether rows of ids with lengths have other outputs if padded further."""
+    """Returns whether further padding changes outputs of a model of lengths."""
     if (
         not {IDS, LENGTHS} <= {*signature.specs}
         or signature.specs[IDS].shape[1]
@@ -462,30 +459,57 @@ def _padding_matters(
         if probe.signature == signature.name and len(probe.inputs[IDS]) == 1
     ]
     scales = reference.scales[signature.name]
-    # To the shortest the same padding matters most.
-    for probe in sorted(alone, key=lambda probe: probe.inputs[IDS].size)[:3]:
-        width = probe.inputs[IDS].shape[1]
-        ids = np.pad(probe.inputs[IDS], [(0, 0), (0, _PADDING)])
+    # The same padding changes short examples most.
+    alone = sorted(alone, key=lambda probe: probe.inputs[IDS].size)[:3]
+    while alone:
+        width = alone[-1].inputs[IDS].shape[1] + _PADDING
         try:
-            outputs = call({**probe.inputs, IDS: ids})
+            together = call(_in_one_batch(alone, width))
+            break
         except ValueError:  # it is too long for the model
-            continue
+            alone.pop()
+    for index, probe in enumerate(alone):
+        further = width - probe.inputs[IDS].shape[1]
         for name, output in probe.outputs.items():
             if "float" not in output.dtype.name:
                 continue
-            other = outputs[name]
-            # What there is for each token, or window or pair of tokens, counts
-            # for the real ones alone.
-            padded = width - min(max(int(probe.inputs[LENGTHS][0]), 0), width)
+            # An output without a batch differs in shape, which matters, too.
+            other = np.atleast_1d(together[name])[index : index + 1]
+            # Of outputs for each token, window or pair of tokens, compare only
+            # those of real tokens.
+            real = int(np.clip(probe.inputs[LENGTHS][0], 0, width - further))
             for axis in range(1, output.ndim):
-                if other.shape[axis] == output.shape[axis] + _PADDING:
-                    real = range(max(output.shape[axis] - padded, 0))
-                    output = np.take(output, real, axis)
-                    other = np.take(other, real, axis)
+                if other.shape[axis] == output.shape[axis] + further:
+                    padded = width - further - real
+                    counting = range(max(output.shape[axis] - padded, 0))
+                    output = np.take(output, counting, axis)
+                    other = np.take(other, counting, axis)
             found = difference({name: output}, {name: other}, scales)
             if found.worst > 10 * reference.tolerance:
                 return True
     return False
+
+
+def _in_one_batch(probes: Sequence[Probe], width: int) -> Inputs:
+    """The examples of several probes, with zeros after the ids up to a width.
+
+    Raises:
+        ValueError: Other inputs differ in shape.
+    """
+    padded = [
+        {
+            **probe.inputs,
+            IDS: np.pad(
+                probe.inputs[IDS],
+                [(0, 0), (0, width - probe.inputs[IDS].shape[1])],
+            ),
+        }
+        for probe in probes
+    ]
+    return {
+        name: np.concatenate([inputs[name] for inputs in padded])
+        for name in padded[0]
+    }
 
 
 _REMEDY = (
@@ -495,16 +519,16 @@ _REMEDY = (
     "input"
 )
 
-# To add to a variable, to see whether outputs depend on it. One in 8 bits too.
+# Added to a variable to see whether outputs depend on it; 1 in 8 bits.
 _FAR = 2**20 + 1
 
 
 @contextlib.contextmanager
 def restored(signatures: Sequence[Signature]) -> Iterator[None]:
-    """Gives variables their values back, once the models have been run.
+    """Restores variables after the models have been run.
 
-    Some of Keras's layers of augmentation count what they draw also where they
-    do not use it, and files hold what was there before.
+    Some of Keras's augmentation layers count draws that they do not use, and a
+    file holds the values from before.
     """
     variables = list(
         {
@@ -528,20 +552,20 @@ def check_repeatable(
     tolerance: float,
     memory: Memory,
 ) -> None:
-    """Runs each model once more, on the smallest of its probes.
+    """Runs each model again, on the smallest of its probes.
 
-    A model that counts its calls, keeps a state or draws random numbers gives
-    others then, and a file of it would be blamed for them.
+    The outputs of a model that counts its calls, keeps a state or draws random
+    numbers change, and its file would be blamed for that.
 
     Args:
-        signatures: Those of the models.
-        probes: What they were run with.
-        tolerance: The largest difference that passes.
-        memory: What has run the models.
+        signatures: The models' signatures.
+        probes: The probes that they were run with.
+        tolerance: The largest difference allowed.
+        memory: The cache that has run the models.
 
     Raises:
-        ExportVerificationError: Outputs differ, or a variable changed that
-            they depend on.
+        ExportVerificationError: Outputs differ, or a variable changed that they
+            depend on.
     """
     by_name = {each.name: each for each in signatures}
     smallest: dict[int, tuple[Signature, Inputs]] = {}
@@ -551,19 +575,19 @@ def check_repeatable(
             inputs = signature.oracle.to_base(inputs)
             signature = signature.oracle.base
         smallest.setdefault(id(signature), (signature, inputs))
-    # Several threads may add in another order: a tolerance of 0 is for the
-    # file alone.
+    # Several threads may add in another order, so even with a tolerance of 0
+    # two runs of the model may differ by rounding.
     tolerance = max(tolerance, TOLERANCE)
     layers = {key: _layers(each) for key, (each, _) in smallest.items()}
     checked: set[int] = set()
     for key in sorted(layers, key=lambda key: -len(layers[key])):
         if not layers[key] or not layers[key] <= checked:
-            checked |= layers[key]  # a part of a model is checked with it
+            checked |= layers[key]  # a part of a checked model needs no check
             _check_repeats(*smallest[key], memory, tolerance)
 
 
 def _layers(signature: Signature) -> set[int]:
-    """The ids of a model's layers, without models that are graphs of them."""
+    """Returns the ids of a model's layers, without functional models."""
     return {
         id(layer)
         for layer in layers_within(signature.model)
@@ -588,7 +612,7 @@ def _check_repeats(
     ]
     found = difference(first, second, scales_of([first, second]))
     if found.worst <= tolerance:
-        # Their outputs agree, whatever they have drawn.
+        # Outputs agree, so they do not depend on the seeds.
         seeds = _seeds(model)
         changed = [each for each in changed if id(each) not in seeds]
         if not changed:
@@ -598,11 +622,11 @@ def _check_repeats(
     outputs = (
         f"{found.where} differs by {found.worst:.3g}"
         if found.worst > tolerance
-        else "a variable that outputs depend on has another value"
+        else "a variable that outputs depend on has changed"
     )
     raise ExportVerificationError(
-        f"Model '{model.name}' changes by being run: on the same "
-        f"{describe(inputs)}, {outputs} the second time. "
+        f"Model '{model.name}' changes from run to run: for the same "
+        f"{describe(inputs)}, {outputs} in the second run. "
         f"{_cause(model, changed)}. {_REMEDY}"
     )
 
@@ -615,10 +639,10 @@ def _depends(
     variables: Sequence[Any],
     tolerance: float,
 ) -> bool:
-    """Whether other values of the variables give other outputs than these.
+    """Returns whether outputs depend on the values of the variables.
 
-    What a variable is by one more run moves outputs by little, or by nothing
-    until it has been counted far enough.
+    After one more run a variable may move outputs by little, or not at all
+    until it has counted further, so a large number is added.
     """
     kept = _values(variables)
     for variable, value in zip(variables, map(np.asarray, kept), strict=True):
@@ -634,12 +658,12 @@ def _depends(
 
 
 def _size(probe: Probe) -> float:
-    """How many numbers it has; one of none shows nothing, and comes last."""
+    """Returns how many numbers it has; infinity if none, to be the last."""
     return sum(array.size for array in probe.inputs.values()) or math.inf
 
 
 def _variables(model: Any) -> list[Any]:
-    """All variables of a model, once each; Keras's list has no metrics'."""
+    """Returns all variables of a model once, those of metrics included."""
     metrics = [
         variable
         for layer in layers_within(model)
@@ -649,23 +673,21 @@ def _variables(model: Any) -> list[Any]:
 
 
 def _seeds(model: Any) -> set[int]:
-    """The ids of the states of seed generators: variables, but no weights."""
+    """Returns the ids of seed generators' states: variables, but no weights."""
     return set(map(id, model.variables)) - set(map(id, model.weights))
 
 
 def _values(variables: Sequence[Any]) -> list[Any]:
-    """Variables as they are now; TensorFlow copies them when it writes."""
     return [variable.value.read_value() for variable in variables]
 
 
 def _same(old: Any, new: Any) -> bool:
     one, other = np.asarray(old), np.asarray(new)
-    # What nothing wrote to lies where it lay, and may be large.
+    # Shared memory shows that nothing was written, without a long comparison.
     return np.may_share_memory(one, other) or np.array_equal(one, other)
 
 
 def _cause(model: Any, changed: Sequence[Any]) -> str:
-    """Which layers changed their variables, innermost, in words."""
     # `model.variables` has no states of recurrent layers.
     stateful = [
         f"layer '{layer.name}' ({type(layer).__name__}) is stateful"
@@ -693,38 +715,37 @@ def _cause(model: Any, changed: Sequence[Any]) -> str:
     return text[0].upper() + text[1:]
 
 
-# Each operator of a model rounds by up to 2**-24 of its numbers, which grows
-# where large ones cancel. Inputs that are moved at random by 16 times as much
-# show how far: rounding may move the outputs four times as far as these do.
+# Each operator rounds by up to 2**-24 of its numbers, and the error grows where
+# large numbers cancel. To measure it, inputs are moved at random by 16 times as
+# much; rounding may move outputs four times as far as that does.
 _MOVED = 2.0**-20
 _ALLOWED = 4
 # A sum of n equal numbers, such as the mean of an image of one colour, may be
-# off by n roundings in one direction. Weights that are moved by as much show
-# how far these go, and what rounds where all inputs are zeros.
+# off by n roundings in one direction. Moving the weights by as much measures
+# this, and also rounding where all inputs are zeros.
 _ROUNDING = 2.0**-24
-# One draw may happen to move an output by next to nothing: see `allowance.py`.
+# A single draw may by chance hardly move an output.
 _DRAWS = 8
-# Of a prime length, so that no kernel has the same signs in each row.
+# The length is prime, so that no two rows of a kernel have the same signs.
 _SIGNS = np.random.default_rng(0).choice([-1.0, 1.0], 65_521)
 
 
 def _with_extremes(
     signature: Signature, probe: Probe, memory: Memory
 ) -> Probe | None:
-    """Returns a probe of extreme numbers with outputs, as far as they are any.
+    """Returns a probe of extreme numbers with the model's outputs.
 
-    Where no output of the model is finite, another example takes its place.
-    Large numbers that cancel, or a softmax of them near a tie, leave rounding:
-    how far that may move each output is measured by moving the inputs, and by
-    moving the weights.
+    An example without a finite output is replaced by another one. Large numbers
+    that cancel, or a softmax near a tie, leave only rounding. How far rounding
+    may move each output is measured by moving the inputs and the weights.
 
     Args:
         signature: The signature.
         probe: The inputs.
-        memory: What runs the models.
+        memory: The cache that runs the models.
 
     Returns:
-        The probe, or None where no example has a finite output.
+        The probe, or None if no example has a finite output.
     """
     kinds = np.array(probe.extremes)
     count = len(kinds)
@@ -789,7 +810,7 @@ def _moved_weights(
     try:
         for variable, value in kept:
             array = keras.ops.convert_to_numpy(value)
-            signs = np.roll(_SIGNS, 7_919 * draw)  # others in each draw
+            signs = np.roll(_SIGNS, 7_919 * draw)  # different in each draw
             factors = 1 + step * np.resize(signs, array.shape)
             variable.assign(array * factors.astype(array.dtype))
         yield
@@ -799,7 +820,7 @@ def _moved_weights(
 
 
 def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Floats a little larger or smaller, at random; all else as it is."""
+    """Returns floats moved slightly at random; other values unchanged."""
     if "float" not in value.dtype.name:
         return value
     factors = 1 + _MOVED * rng.choice([-1, 1], value.shape)
@@ -807,13 +828,12 @@ def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _usual(distances: Sequence[np.ndarray]) -> np.ndarray:
-    """The root of the mean square of what several draws have moved."""
+    """Returns the root mean square of the distances of several draws."""
     found: np.ndarray = np.sqrt(np.mean(np.square(distances), axis=0))
     return found
 
 
 def _finite(outputs: Mapping[str, Any], count: int) -> np.ndarray:
-    """Which examples have an output of finite numbers alone."""
     finite = np.zeros(count, bool)
     for value in outputs.values():
         found = np.ones(value.shape, bool)
@@ -826,7 +846,7 @@ def _finite(outputs: Mapping[str, Any], count: int) -> np.ndarray:
 
 
 def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
-    """How far each example's numbers have moved: one number for each."""
+    """Returns how far each example's numbers have moved at most."""
     if value.shape != moved.shape:
         return np.array(np.inf)
     if "float" in value.dtype.name:
@@ -834,7 +854,7 @@ def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
             distances = np.abs(
                 value.astype("float64") - moved.astype("float64")
             )
-        # Elsewhere the model has no number, and nothing is compared.
+        # Without a finite number of the model nothing is compared.
         distances = np.where(np.isfinite(distances), distances, 0.0)
     else:
         distances = np.where(value != moved, np.inf, 0.0)
@@ -844,7 +864,7 @@ def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
     return largest.reshape(-1, *[1] * (value.ndim - 1))
 
 
-# What to do where a mode rounds too much, by the mode.
+# What to do if a mode rounds too much.
 _REMEDIES = {
     "float16": "Leave out `quantization` (--quantization)",
     BY_KERAS: "Export the model as it was before `quantize()`",
@@ -859,7 +879,7 @@ _REMEDIES = {
 def _check_allowed(
     reference: Reference, allowed: float, losses: Mapping[str, float]
 ) -> None:
-    """Raises `ExportVerificationError` where any outputs would pass."""
+    """Raises `ExportVerificationError` if any outputs would pass."""
     for signature, kinds in reference.kinds.items():
         for name, kind in kinds.items():
             if kind.name == SCORES and allowed >= 1:
@@ -881,13 +901,13 @@ def _check_allowed(
                     ""
                     if any(probe.is_sample for probe in reference.probes)
                     else ". Outputs of real inputs may change less than those "
-                    "of invented ones: give some by `samples` (--samples)"
+                    "of generated ones: give some as `samples` (--samples)"
                 )
             )
 
 
 def _rounding(reference: Reference) -> list[float]:
-    """How far float32 may move a row of each kind of `MOVED`."""
+    """Returns how far float32 may move a vector of each kind of `MOVED`."""
     return [
         max(
             (
@@ -905,12 +925,12 @@ def _rounding(reference: Reference) -> list[float]:
 
 
 def _movement(reference: Reference) -> Callable[[], np.ndarray]:
-    """A function that measures how far the models' outputs have moved.
+    """Returns a function that measures how far the models' outputs have moved.
 
-    As the largest difference of a number, and as the movement of a row of each
-    kind of `MOVED`.
+    It returns the largest difference of a number, and the largest movement of a
+    vector of each kind of `MOVED`.
     """
-    # Run often: as graphs, which read the weights as they are then.
+    # They run often, so as graphs, which read the weights at each run.
     retraces = reference.retraces
     models = {
         each.name: graph_of(each)
@@ -922,17 +942,17 @@ def _movement(reference: Reference) -> Callable[[], np.ndarray]:
         retrace = retraces.get(probe.signature)
         if retrace is None:
             return models[probe.signature](probe.inputs)
-        # One other choice, and nothing that follows could be compared.
+        # Force the choices: after a different one nothing can be compared.
         return retrace(probe.inputs, probe.outputs, FORCED)
 
     scales = reference.scales
     kinds = reference.kinds
 
-    # From the graph's own: what else its outputs differ by is not the weights'.
+    # Compare with outputs of the same graph, so that only the weights differ.
     unmoved = [(probe, run(probe)) for probe in reference.held]
     for probe, found in unmoved:
-        # Where Keras rounds to int8 itself, a sum that rounds otherwise in the
-        # graph may fall to the other side of a half.
+        # If Keras itself rounds to int8, a sum near a half may be rounded
+        # up in the graph and down in eager code.
         if (
             probe.signature not in retraces
             and reference.quantization != BY_KERAS
@@ -960,21 +980,21 @@ def _movement(reference: Reference) -> Callable[[], np.ndarray]:
 def _check_graph(
     probe: Probe, found: Mapping[str, Any], reference: Reference
 ) -> None:
-    """Raises `ExportVerificationError` where a graph is not its model."""
+    """Raises `ExportVerificationError` if a graph differs from its model."""
     numbers = {
         name: value
         for name, value in probe.outputs.items()
-        if "float" in value.dtype.name  # of others, ties may fall otherwise
+        if "float" in value.dtype.name  # choices may be ties
     }
     worst = difference(numbers, found, reference.scales[probe.signature])
-    # Beyond what a deep model rounds otherwise in a graph. A tolerance of 0 is
-    # for the file alone.
+    # Graphs of deep models round differently: this much is allowed even if the
+    # tolerance for the file is 0.
     if worst.worst > max(reference.tolerance, 100 * TOLERANCE):
         raise ExportVerificationError(
             f"The graph of the model in signature '{probe.signature}' does not "
             f"give the model's outputs, before any quantization: {probe}: "
             f"{worst.where} differs by {worst.worst:.3g}. A layer computes "
-            "otherwise in a graph, or, within `TimeDistributed`, depends on "
-            "the other examples of its batch. If that is rounding, allow more "
-            "by `tolerance` (--tolerance)"
+            "differently in a graph, or, within `TimeDistributed`, depends on "
+            "the other examples of its batch. If this is rounding, give a "
+            "larger `tolerance` (--tolerance)"
         )

@@ -1,4 +1,4 @@
-"""Samples that callers give, as inputs of signatures."""
+"""Samples given by callers, as inputs of signatures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,14 +19,14 @@ def describe(inputs: Inputs) -> str:
 
 
 def as_list(samples: Any) -> Sequence[Any]:
-    """Samples as a list of arrays, or of dicts of them."""
+    """Returns samples as a list of arrays, or of dicts of them."""
     if samples is None:
         return []
     return samples if isinstance(samples, list | tuple) else [samples]
 
 
 def split_texts(samples: Any) -> tuple[list[str], list[Any]]:
-    """The texts among samples, one by one, and the other samples."""
+    """Returns the texts among samples one by one, and the other samples."""
     texts: list[str] = []
     others = []
     for sample in as_list(samples):
@@ -39,7 +39,6 @@ def split_texts(samples: Any) -> tuple[list[str], list[Any]]:
 
 
 def _as_texts(sample: Any) -> np.ndarray | None:
-    """A sample as an array of texts, if it is nothing else."""
     if isinstance(sample, Mapping):
         if len(sample) != 1:
             return None
@@ -62,10 +61,10 @@ def _as_texts(sample: Any) -> np.ndarray | None:
 
 
 def _own_samples(signature: Signature, samples: Any) -> list[Inputs]:
-    """Those of the given samples that are inputs of this very signature."""
+    """Returns the given samples that are inputs of this signature itself."""
     oracle = signature.oracle
     if oracle is not None and oracle.base.specs is signature.specs:
-        return []  # they are the older one's
+        return []  # samples of strings are those of the uncut signature
     return [
         inputs
         for sample in as_list(samples)
@@ -74,7 +73,7 @@ def _own_samples(signature: Signature, samples: Any) -> list[Inputs]:
 
 
 def fitting_samples(signature: Signature, samples: Any) -> list[Inputs]:
-    """Also those that are inputs of what the signature was made of."""
+    """Returns samples that fit the signature, or the one that it is made of."""
     fitting = _own_samples(signature, samples)
     if signature.oracle is not None:
         fitting += map(
@@ -87,16 +86,16 @@ def fitting_samples(signature: Signature, samples: Any) -> list[Inputs]:
 def fit_samples(
     signatures: Sequence[Signature], samples: Any, argument: str = "samples"
 ) -> dict[str, list[Inputs]]:
-    """Samples as inputs of each signature, by its name.
+    """Returns samples as inputs of each signature, by its name.
 
     Args:
-        signatures: What they may be inputs of.
+        signatures: The signatures.
         samples: None, an array, a dict of arrays by input name, a text, or a
             list of these.
-        argument: What messages call them.
+        argument: The name of the argument in messages.
 
     Raises:
-        ValueError: A sample that fits none of the signatures.
+        ValueError: A sample fits none of the signatures.
     """
     fitted: dict[str, list[Inputs]] = {each.name: [] for each in signatures}
     for sample in as_list(samples):
@@ -114,7 +113,7 @@ def fit_samples(
 def _fit(
     sample: Any, signature: Signature, argument: str = "samples"
 ) -> Inputs | str:
-    """A sample as inputs of a signature, or why it does not fit."""
+    """Returns a sample as inputs of a signature, or why it does not fit."""
     names = ", ".join(signature.specs)
     if signature.strings is not None:
         whole = _fit(sample, signature.strings.signature)
@@ -156,12 +155,12 @@ def _fit(
 
 
 def _as_array(value: Any, dtype: str) -> np.ndarray:
-    """A value as an array of a dtype; `TypeError` or `ValueError` if none."""
-    if hasattr(value, "row_splits"):  # else its rows were padded unseen
+    """Returns an array of a dtype; raises `TypeError` or `ValueError`."""
+    if hasattr(value, "row_splits"):  # NumPy would pad it silently
         raise ValueError(
-            "takes rows of one length. Received: a RaggedTensor. Pad it by its "
-            ".to_tensor(), ids with the id of padding, and give a mask if the "
-            "model takes one"
+            "takes examples of one length. Received: a RaggedTensor. Pad it "
+            "with its .to_tensor(), ids with the id of padding, and give a "
+            "mask if the model takes one"
         )
     if dtype == "string":
         value = value.numpy() if hasattr(value, "numpy") else value
@@ -179,7 +178,7 @@ def _as_array(value: Any, dtype: str) -> np.ndarray:
     try:
         array = np.asarray(keras.ops.convert_to_numpy(value))
         reason = ""
-    except Exception:  # each kind of value has its own
+    except Exception:  # any class may be given, and raises its own errors
         array = np.asarray(None)
         reason = ", which is no array of such"
     if array.dtype.kind in "OSU":
@@ -207,7 +206,7 @@ def _as_array(value: Any, dtype: str) -> np.ndarray:
 
 
 def _first_text(value: Any) -> str | bytes | None:
-    """The first string among what was given as numbers, if there is one."""
+    """Returns the first string among values that should be numbers, or None."""
     if isinstance(value, list | tuple):
         found = map(_first_text, value)
         return next((each for each in found if each is not None), None)

@@ -1,4 +1,4 @@
-"""How far a correct quantized file may differ from its model."""
+"""Largest allowed difference of a quantized file."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,21 +14,20 @@ TOLERANCE = 1e-5  # of files that compute in float32
 AGREEMENT = 0.99  # of a quantized file's largest scores
 
 MODES = ("float16", "int8", "int8-static")
-# Not a mode to choose: the model itself rounds, as Keras does. The file rounds
-# in the same way, but where float32 falls to the other side of a half.
+# No mode to choose: Keras has quantized the model itself. The file rounds in
+# the same way, except for sums that float32 moves across a half.
 BY_KERAS = "keras-int8"
 
-# How many times as far as its weights' rounding usually moves a model's outputs
-# a file usually is from them. One of float16 rounds weights and nothing else.
-# One of int8 also rounds what goes into each product, to 8 bits as well, which
-# about doubles it, but of the range that each row has (dynamic) or that all of
-# them have (static).
+# Usual difference of a file, as a multiple of the movement of the outputs by
+# rounded weights. A float16 file rounds only weights. An int8 file also rounds
+# the inputs of each product to 8 bits, which about doubles the difference: in
+# the range of each row (dynamic), or of all rows (static).
 _USUAL = {"float16": 1, "int8": 2, "int8-static": 4, BY_KERAS: 2}
 
-# How many times as far as usual it may be: six standard deviations.
+# Allowed multiple of the usual difference: six standard deviations.
 DEVIATIONS = 6
 
-# A draw may happen to move an output by next to nothing, and so may three.
+# A single draw, or even three, may by chance hardly move an output.
 _DRAWS = 16
 
 # Smaller constants stay float32 in a file of dynamic range.
@@ -40,18 +39,18 @@ def allowed_difference(
     quantization: str,
     differs: Callable[[], Any],
 ) -> Any:
-    """How far a correct file may differ, as measured on the model itself.
+    """Returns how far a correct file may differ, measured on the model itself.
 
-    Its weights are moved by up to half a step of the mode's rounding, at
-    random, and it is run again: a file whose numbers are right differs by a
-    few times of that. One with a wrong scale differs by far more.
+    The model's weights are moved at random by up to half a step of the mode's
+    rounding, and it is run again. A correct file differs by a few times as
+    much; one with a wrong scale by far more.
 
     Args:
-        signatures: Whose models, which are frozen, to move the weights of.
+        signatures: Signatures of frozen models, whose weights are moved.
         quantization: The mode.
-        differs: A function that runs the models again, and returns how far
-            their outputs are from the first ones: a number, or an array of
-            them, each of which grows with the movement of the weights.
+        differs: Runs the models again, and returns how far their outputs are
+            from the first ones: a number, or an array of numbers that grow with
+            the movement of the weights.
 
     Returns:
         A number, or an array, like those of `differs`.
@@ -72,7 +71,7 @@ def allowed_difference(
 def _rounded_weights(
     signatures: Sequence[Signature], quantization: str
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
-    """Each variable that a file rounds, its value, and half a step of that."""
+    """Yields each variable that a file rounds, its value, and half a step."""
     for variable, axis in _weights(signatures):
         value = keras.ops.convert_to_numpy(variable)
         if value.size < (_SMALLEST if quantization == "int8" else 1):
@@ -90,7 +89,7 @@ def _rounded_weights(
 def _weights(
     signatures: Sequence[Signature],
 ) -> Iterator[tuple[Any, tuple[int, ...] | None]]:
-    """Each float variable, and the axes that share one scale; None for all."""
+    """Yields each float variable, and the axes with one scale; None for all."""
     layers = {
         id(layer): layer
         for signature in signatures

@@ -1,1 +1,1 @@
-"""What a model offers, by name."""
+"""Signatures: what an export offers by name."""

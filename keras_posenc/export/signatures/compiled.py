@@ -1,8 +1,8 @@
 """Signatures that XLA compiles, for texts padded to one of a few lengths.
 
-XLA compiles a program for each shape. Inputs of unknown size are padded inside
-the signature, so that there are as many programs as known sizes; what is larger
-than these is answered by the graph as it is, uncompiled.
+XLA compiles one program for each shape. Inputs of unknown size are padded
+inside the signature to one of a few sizes, so that there is one program for
+each of them. Larger inputs run in the graph, uncompiled.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ from keras_posenc.export.signatures.lengths import padding_of
 from keras_posenc.export.signatures.signature import Oracle, Signature
 from keras_posenc.keras_internals import layers_within
 
-# Small graphs are bound by the start of each operator, which XLA spares. In
-# larger batches the products take the time, and padding is left out.
+# Small graphs spend their time on starting operators, which XLA avoids. Larger
+# batches spend it on products, which padding makes larger.
 _DEFAULT = {"batch_sizes": (1,), "lengths": (16, 32, 64, 128)}
 
-# A program for more pads more than it spares.
+# Longer programs would lose more by padding than they save.
 _MOST = 2**14
 
 _LOW = ("float16", "bfloat16")
@@ -35,7 +35,7 @@ Call = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What there are programs for: each of the batch sizes with each length."""
+    """Sizes of the programs: each batch size with each length."""
 
     batch_sizes: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -45,10 +45,10 @@ class Sizes:
 
 
 def resolve_compiled(compiled: Any) -> Sizes | None:
-    """The sizes to compile for, or None.
+    """Returns the sizes to compile for, or None.
 
     Args:
-        compiled: True for those to begin with, or a dict of `lengths` and
+        compiled: True for default sizes, or a dict of `lengths` and
             `batch_sizes`, or of one of them.
 
     Raises:
@@ -81,13 +81,13 @@ def resolve_compiled(compiled: Any) -> Sizes | None:
 def compile_signatures(
     signatures: Sequence[Signature], sizes: Sizes
 ) -> list[Signature]:
-    """The same signatures, compiled by XLA for these sizes.
+    """Returns the same signatures, compiled by XLA for these sizes.
 
-    Of one that takes strings, what follows them is compiled; where the model
-    is cut there for another signature, the same programs serve both.
+    In a signature that takes strings, the part after the strings is compiled.
+    If another signature begins there, both use the same programs.
 
     Raises:
-        ValueError: One that cannot be compiled, and why.
+        ValueError: A signature cannot be compiled; the message says why.
     """
     compiled = {
         each.name: _compiled(each, sizes)
@@ -95,9 +95,9 @@ def compile_signatures(
         if not takes_strings(each)
     }
     cut = next((each for each in signatures if each.cut_at is not None), None)
-    behind = None if cut is None else compiled[cut.name]
+    numeric = None if cut is None else compiled[cut.name]
     return [
-        _compiled_behind_strings(each, behind)
+        _compiled_after_strings(each, numeric)
         if takes_strings(each)
         else compiled[each.name]
         for each in signatures
@@ -105,28 +105,28 @@ def compile_signatures(
 
 
 def takes_strings(signature: Signature) -> bool:
-    """Whether any of its inputs is strings."""
+    """Returns whether any input is strings."""
     return any(spec.dtype == "string" for spec in signature.specs.values())
 
 
-def _compiled_behind_strings(
-    signature: Signature, behind: Signature | None
+def _compiled_after_strings(
+    signature: Signature, numeric: Signature | None
 ) -> Signature:
-    if behind is None:
+    if numeric is None:
         raise _refusal(
             signature,
-            "no other signature takes the ids that it makes of its strings, "
-            "by which each program is verified",
+            "no other signature takes its ids, which is needed to verify each "
+            "program",
         )
     try:
         cut = cut_strings(signature)
     except ValueError as error:
         raise _refusal(
-            signature, f"where its strings become numbers, {error}"
+            signature, f"it cannot be cut after its strings: {error}"
         ) from error
     assert cut.strings is not None
     to_numbers = cut.strings.to_numbers
-    call = behind.call
+    call = numeric.call
     return dataclasses.replace(
         signature,
         call=lambda tensors: call(to_numbers(tensors)),
@@ -137,7 +137,7 @@ def _compiled_behind_strings(
 def _compiled(signature: Signature, sizes: Sizes) -> Signature:
     model = signature.model
     if Offers.of(model).retrace is not None:
-        raise _refusal(signature, "its model chooses, as a generator does")
+        raise _refusal(signature, "its outputs are choices, as a generator's")
     if looked_up := [*lookups(signature)]:
         raise _refusal(
             signature, f"it looks up '{looked_up[0]}' in a vocabulary"
@@ -150,14 +150,14 @@ def _compiled(signature: Signature, sizes: Sizes) -> Signature:
             raise _refusal(
                 signature,
                 f"layer '{layer.name}' computes in {layer.compute_dtype}, "
-                "which programs round elsewhere than the graph",
+                "which compiled programs round differently",
             )
     for name, spec in signature.specs.items():
         if spec.shape[1:].count(None) > 1:
             raise _refusal(
                 signature,
                 f"its input '{name}', of shape {tuple(spec.shape)}, has more "
-                "than one unknown length",
+                "than one dynamic length",
             )
     return dataclasses.replace(
         signature,
@@ -174,9 +174,9 @@ def _refusal(signature: Signature, reason: str) -> ValueError:
 
 
 def _by_programs(signature: Signature, sizes: Sizes) -> Call:
-    """What pads inputs to the next sizes, and calls the program for these.
+    """Returns a call that pads inputs to the next sizes and runs their program.
 
-    Inputs that differ in length, and what is too large, go to the graph.
+    Inputs of different lengths, and larger ones, go to the graph.
     """
     import tensorflow as tf
 
@@ -191,7 +191,7 @@ def _by_programs(signature: Signature, sizes: Sizes) -> Call:
         ),
         default=None,
     )
-    # Axis 0 of any input is the batch; behind it one may be the length.
+    # Axis 0 of any input is the batch; one later axis may be the length.
     unknown = [
         (name, axis, min(axis, 1))
         for name, spec in specs.items()
@@ -201,8 +201,8 @@ def _by_programs(signature: Signature, sizes: Sizes) -> Call:
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         found: list[Any] = [None, None]  # the batch, and the length
-        # A program takes another row where a lookup lies beyond its table; the
-        # graph refuses it.
+        # For an id beyond its table a program would return another row without
+        # an error; the graph raises one.
         fits = [
             tf.reduce_all((tensors[name] >= 0) & (tensors[name] < ids))
             for name, spec in specs.items()
@@ -249,14 +249,14 @@ def _by_programs(signature: Signature, sizes: Sizes) -> Call:
 
 
 def _padding_value(name: str, spec: keras.InputSpec, pad_id: int) -> Any:
-    """What an input is padded with: a mask and numbers with 0."""
+    """Returns the value that pads an input: 0 for masks and numbers."""
     if spec.dtype == "bool":
         return False
     return pad_id if "int" in spec.dtype and "mask" not in name else 0
 
 
 def _without_padding(output: Any, size: Sequence[Any]) -> Any:
-    """The rows and places of an output that are those of the inputs."""
+    """Returns the examples and positions of an output that the inputs have."""
     import tensorflow as tf
 
     if None not in output.shape:
@@ -272,7 +272,7 @@ def _without_padding(output: Any, size: Sequence[Any]) -> Any:
 
 
 def _next(sizes: Sequence[int]) -> np.ndarray:
-    """For each size from 0 to the last of these the next of these."""
+    """Returns for each size from 0 on the next larger of the given sizes."""
     places = np.searchsorted(sizes, np.arange(sizes[-1] + 1))
     return np.take(np.array(sizes, "int32"), places)
 

@@ -17,16 +17,16 @@ from keras_posenc.export.signatures.from_model import (
 from keras_posenc.export.signatures.signature import Signature, StringModel
 from keras_posenc.keras_internals import (
     carried_mask,
-    layer_behind,
+    layer_of,
     layers_within,
-    tensors_behind,
+    sources_of,
 )
 
 LIMITS = ("sequence_length", "max_length")  # of a tokenizer
 
 
 def from_ids(signature: Signature) -> Signature | None:
-    """The signature cut at its first numeric tensor, if it takes a string."""
+    """Returns the signature cut after its strings, or None if it takes none."""
     if [spec.dtype for spec in signature.specs.values()] != ["string"]:
         return None
     try:
@@ -39,31 +39,31 @@ def from_ids(signature: Signature) -> Signature | None:
 
 
 def cut_strings(signature: Signature) -> Signature:
-    """The signature cut where its strings become numbers.
+    """Returns the signature cut where its strings become numbers.
 
-    Of a model of one string that becomes one tensor, this is `ids` if it is of
-    integers, else `features`. Elsewhere each tensor has the name of its string
-    input (the names, if it comes of several, joined by underscores), with that
-    of its layer behind it where there are several such tensors. Inputs that
-    are numbers already stay as they are.
+    If one string becomes one tensor, the input is named `ids` if it has
+    integers, else `features`. Otherwise each tensor has the name of its string
+    input (of several inputs, their names joined by underscores), followed by
+    the name of its layer if several tensors would have the same name. Numeric
+    inputs stay.
 
     Raises:
-        ValueError: The model cannot be cut, and why.
+        ValueError: The model cannot be cut; the message says why.
     """
     model = signature.model
     outputs = output_of(model)
     flat = keras.tree.flatten(outputs)
     cuts, rest = _first_numeric_tensors(flat)
     if any(tensor.dtype == "string" for tensor in flat):
-        raise ValueError("an output holds strings")
+        raise ValueError("an output is a string")
     if any(cut is output for cut in cuts for output in flat):
-        raise ValueError("an output is those numbers themselves")
+        raise ValueError("an output is the first numeric tensor itself")
     for cut in cuts:
-        layer = layer_behind(cut)
+        layer = layer_of(cut)
         if isinstance(layer, keras.Model):
             raise ValueError(
-                f"that is inside model '{layer.name}', which is a layer of "
-                f"'{model.name}'"
+                f"they become numbers inside model '{layer.name}', which is a "
+                f"layer of '{model.name}'"
             )
     inputs = input_names(model)
     sources = dict(zip(inputs, model.inputs, strict=True))
@@ -87,7 +87,7 @@ def cut_strings(signature: Signature) -> Signature:
     part.supports_masking = True  # else Keras warns of the masks given below
     # A tokenizer's mask is cut off with it.
     pad_ids = {
-        name: getattr(layer_behind(tensor), "pad_id", 0)
+        name: getattr(layer_of(tensor), "pad_id", 0)
         for name, tensor in tensors.items()
         if "int" in tensor.dtype and carried_mask(tensor) is not None
     }
@@ -120,9 +120,10 @@ def cut_strings(signature: Signature) -> Signature:
 
 
 def longest_text(signature: Signature) -> int | None:
-    """How many ids the tokenizers of a model make of a text at most.
+    """Returns the most ids that a model's tokenizers make of a text.
 
-    By their `sequence_length` or `max_length`; None where nothing says so.
+    They have it as `sequence_length` or `max_length`; None if there is no
+    limit.
     """
     if signature.strings is not None:
         signature = signature.strings.signature
@@ -130,12 +131,12 @@ def longest_text(signature: Signature) -> int | None:
     if signature.cut_at is None:
         outputs = getattr(signature.model, "outputs", None) or []
         cuts, _ = _first_numeric_tensors(keras.tree.flatten(outputs))
-    found = (limit_of(layer_behind(cut)) for cut in cuts)
+    found = (limit_of(layer_of(cut)) for cut in cuts)
     return min((limit for limit in found if limit is not None), default=None)
 
 
 def limit_of(tokenizer: Any) -> int | None:
-    """How many ids a tokenizer makes of a text at most; None for any."""
+    """Returns the most ids that a tokenizer makes of a text, or None."""
     found = (getattr(tokenizer, name, None) for name in LIMITS)
     return next((limit for limit in found if isinstance(limit, int)), None)
 
@@ -144,7 +145,7 @@ def _named(
     cuts: Sequence[keras.KerasTensor],
     sources: Mapping[str, keras.KerasTensor],
 ) -> list[tuple[str, keras.KerasTensor]]:
-    """Names for the first numeric tensors of a model; see `cut_strings`."""
+    """Returns the first numeric tensors with their names; see `cut_strings`."""
     if len(cuts) == len(sources) == 1:
         return [("ids" if "int" in cuts[0].dtype else "features", cuts[0])]
     names = [
@@ -157,9 +158,7 @@ def _named(
     ]
     return [
         (
-            f"{name}_{layer_behind(cut).name}"
-            if names.count(name) > 1
-            else name,
+            f"{name}_{layer_of(cut).name}" if names.count(name) > 1 else name,
             cut,
         )
         for name, cut in zip(names, cuts, strict=True)
@@ -169,7 +168,7 @@ def _named(
 def _roots(
     tensor: keras.KerasTensor, sources: Mapping[str, keras.KerasTensor]
 ) -> list[str]:
-    """The names of the inputs that a tensor is made of, in their order."""
+    """Returns the names of the inputs that a tensor depends on, in order."""
     found = {id(each) for each, _, _ in steps([tensor])}
     return [name for name, each in sources.items() if id(each) in found]
 
@@ -178,7 +177,7 @@ def _reader(
     tensors: Mapping[str, keras.KerasTensor],
     sources: Mapping[str, keras.KerasTensor],
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """From the inputs of a model of strings to those of it when it is cut."""
+    """Returns a function from inputs with strings to those of the cut model."""
     made = {
         name: tensor
         for name, tensor in tensors.items()
@@ -190,7 +189,7 @@ def _reader(
         if any(name in _roots(tensor, sources) for tensor in made.values())
     ]
 
-    @functools.cache  # made when it is needed, and once
+    @functools.cache  # made once, and only if needed
     def preprocessing() -> keras.Model:
         return keras.Model([sources[name] for name in needed], dict(made))
 
@@ -207,9 +206,9 @@ def _reader(
 def _first_numeric_tensors(
     outputs: Sequence[keras.KerasTensor],
 ) -> tuple[list[keras.KerasTensor], list[keras.KerasTensor]]:
-    """The numeric tensors of a graph that come straight from strings.
+    """Returns the numeric tensors of a graph that are made from strings.
 
-    And all tensors behind those.
+    Also returns all tensors after those.
     """
     cuts, rest = [], []
     for tensor, _, sources in steps(outputs, beyond_strings=False):
@@ -223,14 +222,14 @@ def _first_numeric_tensors(
 def steps(
     outputs: Sequence[keras.KerasTensor], beyond_strings: bool = True
 ) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
-    """Each tensor on the way to the outputs, what made it, and out of what.
+    """Yields each tensor before the outputs, its operation, and its inputs.
 
     Args:
         outputs: Where to begin.
-        beyond_strings: Whether to go on where something came from strings.
+        beyond_strings: Whether to go on before a tensor of strings.
     """
-    # By the history of the tensors, since a layer that several models share
-    # has several outputs.
+    # Follow the history of the tensors: a layer shared by several models has
+    # several outputs.
     seen = set()
     remaining = list(outputs)
     while remaining:
@@ -238,8 +237,8 @@ def steps(
         if id(tensor) in seen:
             continue
         seen.add(id(tensor))
-        sources = tensors_behind(tensor)
-        yield tensor, layer_behind(tensor), sources
+        sources = sources_of(tensor)
+        yield tensor, layer_of(tensor), sources
         if beyond_strings or all(each.dtype != "string" for each in sources):
             remaining.extend(sources)
 
@@ -254,10 +253,10 @@ _UNKNOWN = "an unknown one"
 
 
 def lookups(signature: Signature) -> dict[str, list[keras.Layer]]:
-    """The layers that make ids of each input, by the input's name.
+    """Returns the layers that make ids of each input, by the input's name.
 
-    None of an input that is ids already, for an `Embedding` too, or anything
-    else; nor of a model that is no graph.
+    An input of ids, or of anything but words and categories, has none, and
+    neither has a subclassed model.
     """
     model = signature.model
     inputs = getattr(model, "inputs", None) or []
@@ -273,7 +272,7 @@ def lookups(signature: Signature) -> dict[str, list[keras.Layer]]:
 
 
 def vocabularies(signature: Signature) -> dict[str, np.ndarray]:
-    """Values that each input of a lookup can take, an unknown one included."""
+    """Returns values for each input of a lookup, one unknown value included."""
     found = {
         name: _values(layers, signature.specs[name].dtype)
         for name, layers in lookups(signature).items()
@@ -283,7 +282,7 @@ def vocabularies(signature: Signature) -> dict[str, np.ndarray]:
 
 
 def _readers(model: keras.Model, tensor: keras.KerasTensor) -> Iterator[Any]:
-    """What a tensor goes to, through what leaves it integers or strings."""
+    """Yields what a tensor goes to, after integer and string operations."""
     for target, operation, sources in steps(
         keras.tree.flatten(output_of(model))
     ):
@@ -314,13 +313,13 @@ def _takes_ids(reader: Any) -> bool:
 def _values(layers: Sequence[keras.Layer], dtype: str) -> np.ndarray:
     is_text = dtype == "string"
     known = []
-    strict = []  # the vocabularies that hold whatever may come
+    strict = []  # vocabularies that have no unknown values
     for layer in layers:
         if hasattr(layer, "get_vocabulary"):
             known.append({*layer.get_vocabulary(include_special_tokens=False)})
             if layer.num_oov_indices == 0:
                 strict.append(known[-1])
-        else:  # it hashes anything
+        else:  # hashing takes any value
             known.append({*(map(str, range(99)) if is_text else range(99))})
     if strict:
         values = set.intersection(*strict)

@@ -17,20 +17,20 @@ Pair = tuple[keras.KerasTensor, keras.KerasTensor]
 
 
 def encode_signature(signature: Signature) -> Signature | None:
-    """The signature `encode`: a model's embeddings instead of its answer.
+    """Returns the signature `encode`, whose outputs are a model's embeddings.
 
-    They are found by structure: where, on the way from text or ids to the
-    outputs, one operation makes a tensor of `(batch, dim)` out of one of
-    `(batch, seq, dim)`, the two are the pooled and the contextual embeddings.
-    At padding, `contextual` holds whatever the model computes there. If it has
-    a Keras mask, that is the output `mask`, bool of `(batch, seq)`.
+    They are found by structure: if exactly one operation between text or ids
+    and the outputs makes `(batch, dim)` out of `(batch, seq, dim)`, its input
+    and output are the contextual and the pooled embeddings. At padded positions
+    `contextual` holds whatever the model computes there. If it has a Keras
+    mask, this is the output `mask`, bool of `(batch, seq)`.
 
     Args:
-        signature: That of the whole model.
+        signature: The signature of the whole model.
 
     Returns:
-        A signature of the same inputs; or None if the model is no graph, takes
-        neither text nor ids, or has no such operation, or several.
+        A signature of the same inputs; or None if the model is subclassed,
+        takes neither text nor ids, or has no such operation, or several.
     """
     model = signature.model
     if not getattr(model, "inputs", None) or not any(
@@ -57,18 +57,18 @@ def encode_signature(signature: Signature) -> Signature | None:
 
 
 def _with_mask(outputs: dict[str, Any]) -> dict[str, Any]:
-    # The mask that layers see, which the graph's own tensors may lack.
+    # Take the mask that layers see; symbolic tensors may lack it.
     mask = carried_mask(outputs[CONTEXTUAL])
     if mask is None or len(mask.shape) != 2:
         return outputs
-    # One may be of all rows, and of any dtype.
+    # A mask may be of shape (1, seq), and of any dtype.
     shape = (ops.shape(outputs[POOLED])[0], ops.shape(mask)[1])
     mask = ops.broadcast_to(ops.cast(mask, "bool"), shape)
     return {**outputs, MASK: mask}
 
 
 def _find(outputs: Sequence[keras.KerasTensor]) -> Pair | None:
-    """The contextual and the pooled embeddings, if they are unambiguous."""
+    """Returns the contextual and the pooled embeddings, if one pair fits."""
     found = {
         tuple(map(id, pair)): pair
         for target, operation, sources in steps(outputs)
@@ -91,7 +91,7 @@ def _find(outputs: Sequence[keras.KerasTensor]) -> Pair | None:
         if pair is not None:
             cut = keras.Model(model.inputs, pair)
             cut.supports_masking = True  # else Keras warns of the ids' mask
-            # What comes after the inputs is their masks.
+            # Sources after the inputs are their masks.
             pairs.append(tuple(cut(sources[: len(model.inputs)])))
     return pairs[0] if len(pairs) == 1 else None
 

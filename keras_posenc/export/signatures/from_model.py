@@ -1,4 +1,4 @@
-"""From one model to its signature: names, shapes and dtypes of its inputs."""
+"""The signature of one model: names, shapes and dtypes of its inputs."""
 
 import functools
 import inspect
@@ -13,7 +13,7 @@ import numpy as np
 from keras_posenc.checks import as_integer
 from keras_posenc.export.errors import in_words
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import layer_behind, layers_within
+from keras_posenc.keras_internals import layer_of, layers_within
 
 
 def signature_of(
@@ -22,7 +22,7 @@ def signature_of(
     """Returns a model's signature.
 
     Args:
-        name: The signature's.
+        name: Name of the signature.
         model: The model.
         shapes: Shapes, or `keras.InputSpec`s, of some inputs by name.
 
@@ -41,8 +41,8 @@ def signature_of(
         for input_name, tensor in zip(names, inputs, strict=True)
     }
     if _is_guess(model) and "int" not in inputs[0].dtype:
-        # It has the first data's batch for its own, and floats in the dtype
-        # that its first layer computes in.
+        # Its input has the batch size of the first data, and the compute dtype
+        # of the first layer.
         dtype = inputs[0].dtype
         specs[names[0]] = keras.InputSpec(
             shape=(None, *inputs[0].shape[1:]),
@@ -70,10 +70,10 @@ def signature_of(
 
 
 def _check_inputs(name: str, model: keras.Model) -> None:
-    """Raises `ValueError` for a `Sequential` that guessed that ids are floats.
+    """Raises `ValueError` for a `Sequential` built from data of ids.
 
-    Without `keras.Input` it takes the first data's very shape for its own, and
-    float32 for the dtype, of ids too.
+    Without `keras.Input` it takes the shape of its first data for its own, and
+    float32 for their dtype.
     """
     if not is_sequential(model) or not _is_guess(model):
         return
@@ -85,25 +85,25 @@ def _check_inputs(name: str, model: keras.Model) -> None:
     sizes = "x".join("?" if size is None else f"{size}" for size in shape)
     raise ValueError(
         f"Signature '{name}': model '{model.name}' takes only "
-        f"{tensor.dtype} of shape {tuple(tensor.shape)}, as one does that "
-        "was built from data. Begin it with what it is to take, which keeps "
-        f"the weights: `{begun_by(begin)}` (--input ids:int32:{sizes}){why}"
+        f"{tensor.dtype} of shape {tuple(tensor.shape)}, because it was built "
+        "from data. Add an input, which keeps the weights: "
+        f"`{begun_by(begin)}` (--input ids:int32:{sizes}){why}"
     )
 
 
 def _longest(
     model: keras.Model, shape: Sequence[int | None]
 ) -> tuple[tuple[int | None, ...], str]:
-    """Returns a shape of any batch, and of any length if all layers take it.
+    """Returns a shape of any batch, and of any length if all layers allow it.
 
-    Else which layer does not, in words, and what it raises.
+    Also returns which layer does not, and the error that it raises, in words.
     """
     x = keras.Input((None,), dtype="int32")
     longer = np.zeros((1, (shape[-1] or 1) + 1), "int32")
     for layer in model.layers:
         try:
             x, longer = layer(x), layer(longer)
-        except Exception as error:  # layers may be anyone's
+        except Exception as error:  # layers of users raise anything
             reason = next(iter(in_words(error).splitlines()), "")
             return (None, *shape[1:]), (
                 f". Its length is fixed, since layer '{layer.name}' takes no "
@@ -113,7 +113,7 @@ def _longest(
 
 
 def _is_guess(model: keras.Model) -> bool:
-    """Whether it is a `Sequential` whose input the first data made."""
+    """Returns whether a `Sequential`'s input was made from its first data."""
     return is_sequential(model) and bool(
         re.fullmatch(r"input_layer(_\d+)?", input_names(model)[0])
     )
@@ -131,7 +131,7 @@ _OPTIONS = ("mask", "training")
 
 
 def takes_ids(model: keras.Model, shape: Sequence[int | None]) -> bool:
-    """Whether an input may be ids, whatever dtype Keras took it for."""
+    """Returns whether an input may be ids, also if Keras assumed floats."""
     return len(shape) <= 2 and any(
         isinstance(layer, _INTEGERS) for layer in layers_within(model)
     )
@@ -143,7 +143,7 @@ def with_shapes(
     specs: Mapping[str, keras.InputSpec],
     shapes: Mapping[str, Any],
 ) -> dict[str, keras.InputSpec]:
-    """The specs of a signature's inputs, with some shapes that were given."""
+    """Returns the specs of a signature's inputs, narrowed to given shapes."""
     specs = dict(specs)
     for input_name, shape in shapes.items():
         if input_name not in specs:
@@ -158,19 +158,19 @@ def with_shapes(
 def signature_of_called(
     name: str, model: keras.Model, shapes: Mapping[str, Any]
 ) -> Signature:
-    """The signature of a model that is no graph, such as a subclass.
+    """Returns the signature of a subclassed model.
 
     Args:
-        name: The signature's.
+        name: Name of the signature.
         model: The model, which was called on data.
-        shapes: A `keras.InputSpec` for each of its inputs by name. Without
-            them the shapes that it was called with are its own, with any
-            batch, where these are of floats and `call` takes nothing else;
-            plain shapes narrow these.
+        shapes: A `keras.InputSpec` for each of its inputs by name. Not needed
+            if `call` takes only floats: then the inputs have the shapes that
+            the model was called with, with any batch, and plain shapes narrow
+            these.
 
     Raises:
-        ValueError: A model that was not called, or of which nothing says what
-            dtype its inputs have.
+        ValueError: The model was not called, or the dtypes of its inputs are
+            not known.
     """
     if not model.built:
         raise ValueError(
@@ -213,7 +213,7 @@ def signature_of_called(
         isinstance(structure, Mapping) and {*structure} == {*specs}
     ) and set(specs) <= set(inspect.signature(model.call).parameters)
 
-    returned: list[Any] = []  # the structure, which only a call shows
+    returned: list[Any] = []  # the output's structure, known after a call
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         tensors = {input_name: tensors[input_name] for input_name in specs}
@@ -244,7 +244,7 @@ def signature_of_called(
 
 
 def _arguments(model: keras.Model) -> list[str]:
-    """What the model's `call` takes, besides what every layer may."""
+    """Returns the model's own arguments of `call`."""
     return [
         name
         for name in inspect.signature(model.call).parameters
@@ -253,14 +253,15 @@ def _arguments(model: keras.Model) -> list[str]:
 
 
 def _recorded(model: keras.Model) -> dict[str, tuple[int | None, ...]]:
-    """The shapes of the first argument of the model's first call, by name.
+    """Returns the input shapes of the model's first call, by name.
 
-    Keras keeps no others, but where the model has a `build` that takes them.
+    Keras keeps only those of the first argument, unless the model has a `build`
+    that takes more.
     """
     config = model.get_build_config() or {}
     structure = config.get("input_shape")
     name = next(iter(_arguments(model)), "inputs")
-    if "shapes_dict" in config:  # those of the arguments of its own `build`
+    if "shapes_dict" in config:  # shapes of the arguments of its own `build`
         found: Mapping[str, Any] = {
             each.removesuffix("_shape"): shape
             for each, shape in config["shapes_dict"].items()
@@ -289,7 +290,7 @@ def _remedy(
     model: keras.Model,
     recorded: Mapping[str, tuple[int | None, ...]],
 ) -> str:
-    """The signatures to give, by what is known of the model's inputs."""
+    """Returns the `signatures` argument to suggest, by what is known."""
     shapes, dtypes = {}, {}
     for each, shape in (recorded or {"ids": (None, None)}).items():
         are_ids = takes_ids(model, shape) or not recorded
@@ -298,8 +299,8 @@ def _remedy(
     return in_code({name: shapes}, dtypes)
 
 
-def of_one_row(signatures: Sequence[Signature]) -> str:
-    """The `signatures` to give for a batch of one, in Python and as options."""
+def of_one_example(signatures: Sequence[Signature]) -> str:
+    """Returns the `signatures` of a batch of one, as Python and as options."""
     shapes = {
         signature.name: {
             name: (1, *spec.shape[1:]) for name, spec in signature.specs.items()
@@ -316,8 +317,8 @@ def of_one_row(signatures: Sequence[Signature]) -> str:
 
 
 def input_names(model: keras.Model) -> list[str]:
-    """The names of the input layers, which loading does not change."""
-    return [layer_behind(tensor).name for tensor in model.inputs]
+    """Returns the names of the input layers, which loading keeps."""
+    return [layer_of(tensor).name for tensor in model.inputs]
 
 
 def check_outputs(model: keras.Model, outputs: Any) -> None:
@@ -341,7 +342,7 @@ _FLATTENED = (
 
 
 def named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
-    """Outputs by name: dict keys, else the names of the output layers."""
+    """Returns outputs by dict key, else by the names of the output layers."""
     check_outputs(model, outputs)
     if not isinstance(outputs, Mapping | Sequence):
         outputs = [outputs]
@@ -357,12 +358,12 @@ def named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
 
 
 def output_of(model: keras.Model) -> Any:
-    """The symbolic output of a model that is a graph."""
+    """Returns the symbolic output of a functional or sequential model."""
     return model.outputs[0] if is_sequential(model) else model.output
 
 
 def as_served(structure: Any, outputs: dict[str, Any]) -> Any:
-    """Outputs by name in the structure in which their model returns them.
+    """Returns named outputs in the structure that their model returns.
 
     Args:
         structure: The model's symbolic output.
@@ -376,19 +377,19 @@ def as_served(structure: Any, outputs: dict[str, Any]) -> Any:
 
 
 def is_sequential(model: keras.Model) -> bool:
-    """Whether a model is a chain of layers, which keeps no output names."""
+    """Returns whether a model is `Sequential`, which keeps no output names."""
     return isinstance(model, keras.Sequential)
 
 
 def check_names(
     signature: str, names: list[str], model: keras.Model | None = None
 ) -> None:
-    """Raises `ValueError` for names that an artifact cannot have as inputs.
+    """Raises `ValueError` for names that exported inputs cannot have.
 
     Args:
         signature: The name of the signature.
         names: The names.
-        model: Whose inputs have these names, if they are its own.
+        model: The model whose inputs have these names, if there is one.
     """
     if all(_is_plain(name) and names.count(name) == 1 for name in names):
         return
@@ -413,7 +414,7 @@ def check_names(
 
 
 def _is_plain(name: str) -> bool:
-    """Whether TensorFlow can make node names and Python arguments of it."""
+    """Returns whether a name can name a TensorFlow node and an argument."""
     return (
         re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) is not None
         and not keyword.iskeyword(name)
@@ -422,7 +423,6 @@ def _is_plain(name: str) -> bool:
 
 
 def _renamed(model: keras.Model, names: Sequence[str]) -> str:
-    """Python that makes `model` one with other names of its inputs."""
     made = [
         input_code(tensor.shape, tensor.dtype, name)
         for tensor, name in zip(model.inputs, names, strict=True)
@@ -432,18 +432,18 @@ def _renamed(model: keras.Model, names: Sequence[str]) -> str:
     if not keras.tree.is_nested(model.input):
         return f"keras.Model(x := {made[0]}, model(x))"
     packed = keras.tree.pack_sequence_as(model.input, made)
-    inputs = str(packed).replace('"', "")  # of the code, which is no string
-    # Keras warns of dicts whose keys are not the names.
+    inputs = str(packed).replace('"', "")  # they are code, not strings
+    # Flat, since Keras warns of dicts whose keys are not the input names.
     return f"keras.Model(keras.tree.flatten(x := {inputs}), model(x))"
 
 
 def begun_by(inputs: str) -> str:
-    """Python that gives a `Sequential` called `model` an input, by its code."""
+    """Returns Python code that gives a `Sequential` called `model` an input."""
     return f"keras.Sequential([{inputs}, *model.layers])"
 
 
 def input_code(shape: Sequence[int | None], dtype: str, name: str) -> str:
-    """Python of a `keras.Input`, batch first in the shape."""
+    """Returns the code of a `keras.Input`; `shape` begins with the batch."""
     batch, *rest = shape
     first = f"{(*rest,)}" if batch is None else f"batch_shape={(*shape,)}"
     return f"keras.Input({first}, dtype='{dtype}', name='{name}')"
@@ -453,11 +453,11 @@ def in_code(
     shapes: Mapping[str, Mapping[str, Any]],
     dtypes: Mapping[str, str] | None = None,
 ) -> str:
-    """The `signatures` of a model called `model`, and the command's options.
+    """Returns the `signatures` of a model called `model`, and as options.
 
     Args:
-        shapes: Shapes by the name of the input, by that of the signature.
-        dtypes: Those of the inputs, of a model that does not know its own.
+        shapes: Shapes by the name of the input, by the name of the signature.
+        dtypes: Dtypes of the inputs, for a model that does not know them.
     """
 
     def spec(name: str, shape: Sequence[int | None]) -> str:
@@ -492,7 +492,7 @@ def in_code(
 def narrowed(
     signature: str, name: str, spec: keras.InputSpec, shape: Any
 ) -> keras.InputSpec:
-    """The spec with the given shape, if the model's own admits it."""
+    """Returns the spec with the given shape, if the model's own admits it."""
     if isinstance(shape, keras.InputSpec):
         if shape.dtype not in (None, spec.dtype):
             raise ValueError(

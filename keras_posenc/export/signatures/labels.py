@@ -1,4 +1,4 @@
-"""The names of a classifier's classes, as outputs with its scores."""
+"""The names of a classifier's classes, as outputs next to its scores."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,37 +18,36 @@ from keras_posenc.export.signatures.signature import (
 CLASSES = "classes"
 LABEL = "label"
 
-# Scores so near one another are the same to rounding, and either may win.
+# Scores that differ by less may be ordered either way by rounding.
 _NEAR = 1e-4
 
 
 def is_labels(output: str) -> bool:
-    """Whether an output has the name of one that holds labels."""
+    """Returns whether an output's name is one of labels."""
     return output.rpartition("_")[2] in (CLASSES, LABEL)
 
 
 def with_labels(
     signatures: Sequence[Signature], labels: Any
 ) -> list[Signature]:
-    """Signatures that also say which class each of their scores is of.
+    """Returns signatures with outputs that name the classes of their scores.
 
-    Beside the scores `(batch, classes)`, or `(batch, seq, classes)` of tokens,
-    stand two outputs of strings: `classes`, as in TensorFlow's own Classify
-    signatures of the same shape and in the order of the scores; and `label`,
-    without the last dimension: the class of the highest score, the first of
-    several. Where `labels` is a dict they are `<output>_classes` and
-    `<output>_label`.
+    Scores `(batch, classes)`, or `(batch, seq, classes)` for tokens, get two
+    outputs of strings: `classes`, of the scores' shape and order, as in
+    TensorFlow's Classify signatures; and `label`, without the last dimension:
+    the class of the highest score, the first of several equal ones. If `labels`
+    is a dict they are `<output>_classes` and `<output>_label`.
 
     Args:
-        signatures: Those of one artifact.
+        signatures: The signatures of one exported model.
         labels: The names, or a dict of names by output.
 
     Returns:
-        The signatures, in their order; those without scores as they were.
+        The signatures, in order; those without scores unchanged.
 
     Raises:
-        ValueError: Labels that are no distinct strings, or that no signature
-            has scores for.
+        ValueError: Labels that are no distinct strings, or that fit no
+            signature's scores.
     """
     check_labels(labels)
     outputs = [outputs_of(signature) for signature in signatures]
@@ -94,7 +93,7 @@ def with_labels(
 
 
 def meaning_of(labels: Any, output: str) -> str | None:
-    """What an output of a labelled signature says, if it is of labels."""
+    """Returns what an output of labels means, in words, or None."""
     scores, _, kind = output.rpartition("_")
     if isinstance(labels, Mapping):
         labels = labels.get(scores)
@@ -140,7 +139,7 @@ def check_labels(labels: Any) -> None:
 
 
 def outputs_of(signature: Signature) -> dict[str, tuple[int | None, ...]]:
-    """The shapes of a signature's outputs by name."""
+    """Returns the shapes of a signature's outputs by name."""
     model = signature.model
     if getattr(model, "inputs", None):
         tensors = named_outputs(model, output_of(model))
@@ -161,7 +160,6 @@ def _describe(outputs: Sequence[Mapping[str, tuple[int | None, ...]]]) -> str:
 def _advice(
     outputs: Sequence[Mapping[str, tuple[int | None, ...]]], labels: Any
 ) -> str:
-    """What to do about labels that fit no output."""
     if all(len(names) > 1 for names in outputs):
         fitting = {
             name: [*labels]
@@ -199,7 +197,7 @@ def _has_scores(shape: Sequence[int | None] | None, labels: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Labels:
-    """The labels of one output: its name, a prefix of theirs, the labels."""
+    """The labels of one output: its name, the new outputs' prefix, labels."""
 
     scores: str
     prefix: str
@@ -218,15 +216,15 @@ class _Labels:
         winners = tf.gather(labels, tf.argmax(scores, axis=-1))
         return dict(zip(self.outputs, (classes, winners), strict=True))
 
-    def in_numpy(self, answers: Arrays) -> Arrays:
-        scores = answers[self.scores]
+    def in_numpy(self, outputs: Arrays) -> Arrays:
+        scores = outputs[self.scores]
         labels = np.array([label.encode() for label in self.labels], object)
         classes = np.empty(scores.shape, object)
         classes[...] = labels
         scores = scores.astype("float64")
         winners = labels[np.argmax(scores, axis=-1)]
         best = np.max(scores, axis=-1, keepdims=True)
-        # True for NaN, too, of which nobody can say that it is less.
+        # Negated, so that NaN is near too: it is not less than any score.
         near = ~(best - scores > _NEAR * np.maximum(1, np.abs(best)))
         for index in zip(*np.nonzero(np.sum(near, -1) > 1), strict=True):
             winners[index] = _Winner(winners[index], labels[near[index]])
@@ -236,8 +234,8 @@ class _Labels:
 class _Winner(bytes):
     """The label of the highest score, or of one equal to rounding.
 
-    It equals each of them: which of them is the highest, the model says in
-    its rounding, and the artifact in its own.
+    It equals the label of each score that rounding could make the highest: the
+    model and the exported model may round differently.
     """
 
     def __new__(cls, label: bytes, near: Iterable[bytes]) -> Self:

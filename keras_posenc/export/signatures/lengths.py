@@ -1,8 +1,8 @@
 """Ids with their lengths, for servers that pad with any value.
 
-TensorFlow Serving pads the rows of a batch with the first element of each
-request's tensor, not with the id of padding, so that neither `ids != pad_id`
-nor a mask sent along says which ids are real. A length for each row does.
+TensorFlow Serving pads the examples of a batch with the first element of each
+request's tensor, not with the id of padding. So neither `ids != pad_id` nor a
+mask in the request says which ids are real. A length for each example does.
 """
 
 import dataclasses
@@ -13,23 +13,23 @@ import keras
 import numpy as np
 
 from keras_posenc.export.signatures.signature import Arrays, Oracle, Signature
-from keras_posenc.keras_internals import layer_behind, layers_within
+from keras_posenc.keras_internals import layer_of, layers_within
 
 IDS, LENGTHS = "ids", "lengths"
-_RULE = "from_ids: `lengths` must hold one number for each row of `ids`"
+_RULE = "from_ids: `lengths` must hold one number for each example of `ids`"
 
 
 def with_lengths(signature: Signature) -> Signature | None:
-    """The same from ids and lengths: ids at or past its length become padding.
+    """Returns the signature `from_ids`: ids at or past a length become padding.
 
-    A length below 0 is 0, and one beyond the row is the row's own.
+    A length below 0 counts as 0, and a longer one as the length of `ids`.
 
     Args:
         signature: One of a single input.
 
     Returns:
-        The signature `from_ids`, of `ids`, as `(batch, seq)`, and `lengths`,
-        as int32 `(batch,)`; or None if the input is no sequence of integers.
+        A signature of `ids`, `(batch, seq)`, and `lengths`, int32 `(batch,)`;
+        or None if the input is no sequence of integers.
     """
     ((name, spec),) = signature.specs.items()
     if "int" not in spec.dtype or len(spec.shape) != 2:
@@ -41,13 +41,13 @@ def with_lengths(signature: Signature) -> Signature | None:
 
         ops = keras.ops
         ids = tensors[IDS]
-        # One length for several rows would be each row's.
+        # Without this check, one length would be broadcast to all examples.
         lengths = tf.ensure_shape(tensors[LENGTHS], spec.shape[:1])
         check = tf.debugging.assert_equal(
             tf.size(lengths), tf.shape(ids)[0], _RULE
         )
-        # None where it was checked already. Else what follows waits, or it
-        # would fail first, by a message of shapes.
+        # None if the check passed while tracing. Otherwise later operators wait
+        # for it: they would fail first, with a message about shapes.
         with tf.control_dependencies([] if check is None else [check]):
             lengths = tf.identity(lengths)
         places = ops.arange(ops.shape(ids)[1], dtype="int32")
@@ -60,16 +60,16 @@ def with_lengths(signature: Signature) -> Signature | None:
         if len(inputs[LENGTHS]) != len(ids):
             raise ValueError(
                 f"{_RULE}. Received: {len(inputs[LENGTHS])} lengths and "
-                f"{len(ids)} rows"
+                f"{len(ids)} examples"
             )
         for row, length in zip(ids, inputs[LENGTHS], strict=True):
             row[max(length, 0) :] = padding
         return {name: ids}
 
     def widen(inputs: Arrays) -> Arrays:
-        """Inputs as a server pads rows that differ in length."""
+        """Returns inputs as a server pads examples of different lengths."""
         ids = inputs[name].copy()
-        # Neither padding nor the 0 that invented rows end with.
+        # Real ids are neither padding nor the 0 at the end of test inputs.
         is_real = (ids != padding) & (ids != 0)
         lengths = [
             np.max(np.flatnonzero(row), initial=-1) + 1 for row in is_real
@@ -92,9 +92,9 @@ def with_lengths(signature: Signature) -> Signature | None:
 
 
 def padding_of(signature: Signature) -> int:
-    """The id of padding: the tokenizer's, else that of all embeddings, or 0."""
+    """Returns the id of padding: the tokenizer's, all embeddings', or 0."""
     if signature.cut_at is not None:
-        tokenizer = layer_behind(signature.cut_at)
+        tokenizer = layer_of(signature.cut_at)
         if isinstance(pad_id := getattr(tokenizer, "pad_id", None), int):
             return pad_id
     found = {

@@ -1,4 +1,4 @@
-"""From a model, and what its caller says, to the signatures of an export."""
+"""The signatures of an export, from a model and the caller's arguments."""
 
 import dataclasses
 import re
@@ -25,14 +25,14 @@ from keras_posenc.export.signatures.labels import with_labels
 from keras_posenc.export.signatures.lengths import with_lengths
 from keras_posenc.export.signatures.signature import DEFAULT, Signature
 
-# What is told of a model that has signatures of its own.
+# Advice for a model that offers signatures.
 _OFFERED = (
     "Leave `signatures` out, or give one of generator.offered_signatures()"
 )
 
 
 def check_model(model: Any) -> None:
-    """Raises `ValueError` for what is no model, such as the path of one."""
+    """Raises `ValueError` for anything but a model, such as its path."""
     if isinstance(model, keras.Model):
         return
     hint = _of_keras_2(model)
@@ -44,12 +44,12 @@ def check_model(model: Any) -> None:
 
 
 def _of_keras_2(value: Any) -> str:
-    """What to do with a model of `tf_keras`, which is another package."""
+    """Returns what to do with a model of `tf_keras`, which is Keras 2."""
     if not any("tf_keras" in kind.__module__ for kind in type(value).__mro__):
         return ""
     return (
         ", of tf_keras, which is Keras 2. Build it with layers of Keras 3, or "
-        "save it by model.save('model.keras') and load it with Keras 3: "
+        "save it with model.save('model.keras') and load it with Keras 3: "
         "keras.saving.load_model('model.keras')"
     )
 
@@ -57,15 +57,15 @@ def _of_keras_2(value: Any) -> str:
 def resolve_signatures(
     model: keras.Model, signatures: Mapping[str, Any] | None = None
 ) -> list[Signature]:
-    """The signatures that an artifact of `model` has.
+    """Returns the signatures of an export of `model`.
 
     Args:
         model: The model to export.
         signatures: For each name a model, or a pair of a model and a dict of
-            the shapes (or `keras.InputSpec`s) of its inputs by name. By
-            default those that the model offers (see `offered`), else
-            `serving_default`, and `from_ids` where the model takes strings:
-            the model cut at its first numeric tensor.
+            the shapes (or `keras.InputSpec`s) of its inputs by name. By default
+            those that the model offers (see `offered`), else `serving_default`,
+            and `from_ids` if the model takes strings: the model cut at its
+            first numeric tensor.
 
     Returns:
         One `Signature` for each name.
@@ -85,10 +85,10 @@ def resolve_signatures(
 def as_given(
     signatures: Any,
 ) -> Iterator[tuple[str, keras.Model, Mapping[str, Any]]]:
-    """The name, the model and the shapes by input name of each signature.
+    """Yields name, model and shapes by input name of each signature.
 
     Raises:
-        ValueError: What was given is no dict of these.
+        ValueError: The argument is no dict of these.
     """
     if not isinstance(signatures, Mapping) or not signatures:
         raise ValueError(
@@ -125,7 +125,6 @@ def as_given(
 
 
 def _hint(given: Any) -> str:
-    """What is to be given in place of a model's method."""
     if given and (hint := _of_keras_2(given[0])):
         return hint
     model = getattr(given[0], "__self__", None) if given else None
@@ -142,10 +141,10 @@ def _hint(given: Any) -> str:
 def resolve_numeric_signatures(
     model: keras.Model, signatures: Mapping[str, Any] | None = None
 ) -> list[Signature]:
-    """Signatures without strings, for runtimes that cannot tokenize.
+    """Returns signatures without strings, for runtimes that cannot tokenize.
 
-    Like `resolve_signatures`, but a model that takes strings is exported from
-    what they become: see `cut_strings`. Shapes are of these inputs.
+    Like `resolve_signatures`, but a model that takes strings is cut after them:
+    see `cut_strings`. Shapes are those of the cut model's inputs.
 
     Raises:
         ValueError: Also for a signature that cannot be cut.
@@ -161,7 +160,7 @@ def resolve_numeric_signatures(
                 raise ValueError(
                     "LiteRT and ONNX take no strings. Received: signature "
                     f"'{signature.name}' with the string input '{name}'; give "
-                    "a model that begins with numbers"
+                    "a model that starts with numbers"
                 )
             if spec.dtype == "bfloat16":
                 raise ValueError(
@@ -184,7 +183,7 @@ def _numeric_signature(
             hint = f". {_OFFERED}, such as 'from_ids'" if offered(model) else ""
             raise ValueError(
                 f"LiteRT and ONNX take no strings, and signature '{name}' "
-                f"cannot begin where its strings become numbers: {error}{hint}"
+                f"cannot be cut after its strings: {error}{hint}"
             ) from error
         specs = with_shapes(name, model, cut.specs, shapes)
         return dataclasses.replace(cut, specs=specs)
@@ -210,7 +209,7 @@ def offered(model: keras.Model) -> dict[str, keras.Model]:
 
 
 def offered_in_numbers(model: keras.Model) -> dict[str, keras.Model]:
-    """The first of these without strings, for runtimes that have none."""
+    """Returns the first offered signature without strings."""
     for each in offered(model).values():
         tensors = [*each.inputs, *keras.tree.flatten(each.output)]
         if all(tensor.dtype != "string" for tensor in tensors):
@@ -224,23 +223,23 @@ def resolve_serving_signatures(
     labels: Any = None,
     compiled: Any = None,
 ) -> list[Signature]:
-    """The signatures of an artifact of `model` for a server.
+    """Returns the signatures of a server's export of `model`.
 
     Args:
         model: The model to export.
-        signatures: As for `resolve_signatures`, if given. By default those
-            that the model offers, `from_ids` with `lengths`; else
-            `serving_default`, the model itself; `from_ids`, from `ids` and
-            `lengths`, where the model takes strings or nothing but a sequence
-            of ids; and `encode`, the embeddings, where it has some. Numbers
-            that it looks up in a vocabulary are no ids, and a category, looked
-            up likewise, is no text: there, neither is made.
+        signatures: As for `resolve_signatures`, if given. By default those that
+            the model offers, `from_ids` with `lengths`; else `serving_default`,
+            the model itself; `from_ids`, from `ids` and `lengths`, if the model
+            takes strings or only a sequence of ids; and `encode`, the
+            embeddings, if it has some. Numbers that a vocabulary looks up are
+            no ids, and looked-up categories no texts: for those, neither is
+            made.
         labels: The names of a classifier's classes; see `with_labels`.
-        compiled: What XLA is to compile; see `resolve_compiled`.
+        compiled: What XLA compiles; see `resolve_compiled`.
 
     Raises:
-        ValueError: As `resolve_signatures`, `with_labels`,
-            `resolve_compiled` and `compile_signatures` do.
+        ValueError: As `resolve_signatures`, `with_labels`, `resolve_compiled`
+            and `compile_signatures` do.
     """
     sizes = resolve_compiled(compiled)
     resolved = resolve_signatures(model, signatures)
@@ -275,7 +274,7 @@ def resolve_serving_signatures(
         resolved = with_labels(resolved, labels)
     if encode is None:
         return resolved
-    # Of strings it has programs that no signature of ids would verify.
+    # With strings, its programs could not be verified through ids.
     if sizes is not None and not takes_strings(encode):
         (encode,) = compile_signatures([encode], sizes)
     return [*resolved, encode]

@@ -26,20 +26,18 @@ class Signature:
         model: The model that it runs.
         specs: Shape and dtype of each input by name, batch dimension first.
         call: The function from a dict of tensors to a dict of tensors.
-        oracle: How its outputs follow from those of another signature, if it
+        oracle: How its outputs follow from those of a simpler signature, if it
             does more than call the model.
-        cut_at: The tensor of its model that is its input, where it is not the
-            model's own.
-        strings: The model of strings whose part after the strings it is, if it
-            is one.
-        add: What it adds to the model's outputs, of what they carry.
-        own_names: The model's names of outputs that are called otherwise, by
-            what they are called.
-        arguments: How Keras's own function `serve` takes the inputs: for each
-            argument the name of an input, or a list or dict of such.
+        cut_at: The tensor of the model that is its input, if not the model's
+            own input.
+        strings: The model of strings that it is cut from, if any.
+        add: Adds outputs, such as masks, to the model's own.
+        own_names: The model's names of renamed outputs, by their new names.
+        arguments: How Keras's function `serve` takes the inputs: for each
+            argument the name of an input, or a list or dict of names.
         pack: From a dict of its outputs to what `serve` returns.
-        programs: Batch sizes, with lengths, for which XLA compiles it, and for
-            which it has to be verified.
+        programs: Batch sizes and lengths for which XLA compiles it; each is
+            verified.
     """
 
     name: str
@@ -62,7 +60,7 @@ class Signature:
         return self.name == DEFAULT and sorted(names) == sorted(self.specs)
 
     def shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
-        """Each input's shape by name, with these for its dynamic axes."""
+        """Returns the inputs' shapes by name, with sizes for dynamic axes."""
         return {
             name: tuple(
                 (batch if axis == 0 else length) if size is None else size
@@ -74,18 +72,18 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True)
 class StringModel:
-    """A model of strings, of which a signature is the part after the strings.
+    """A model of strings from which a signature is cut.
 
     Attributes:
-        signature: That of the strings.
-        to_numbers: From its inputs to those of the part, as tensors.
+        signature: The signature of the whole model.
+        to_numbers: From its inputs to those of the cut signature, as tensors.
     """
 
     signature: Signature
     to_numbers: Callable[[Mapping[str, Any]], dict[str, Any]]
 
     def cut(self, arrays: Arrays) -> Arrays:
-        """From its inputs to those of the part."""
+        """Returns the inputs of the cut signature, as arrays."""
         import tensorflow as tf
 
         found = self.to_numbers(
@@ -103,11 +101,10 @@ def _same(arrays: Arrays) -> Arrays:
 
 @dataclasses.dataclass(frozen=True)
 class Oracle:
-    """How outputs of a signature follow from those of a simpler one.
+    """How a signature's outputs follow from those of a simpler one.
 
-    Of a signature that does more than call its model. The reference outputs
-    come from the simpler signature, and what is added is computed in NumPy:
-    not by the code that is exported.
+    For a signature that does more than call its model. The simpler signature is
+    run, and the rest computed in NumPy: not by the code that is exported.
 
     Attributes:
         base: The simpler signature.
@@ -123,17 +120,17 @@ class Oracle:
 
 
 def trace(signature: Signature) -> Any:
-    """The signature as a TensorFlow graph function of dynamic shapes.
+    """Returns the signature as a TensorFlow graph function of dynamic shapes.
 
     Raises:
-        ExportError: The model runs on numbers alone.
+        ExportError: The model's code cannot be traced.
     """
     import tensorflow as tf
 
     def call(**inputs: Any) -> dict[str, Any]:
         for name, spec in signature.specs.items():
-            # Servers feed what clients send, and TF-Text's operators end the
-            # whole process where that is of another rank.
+            # Clients may send strings of another rank, at which TF-Text's
+            # operators abort the whole server.
             if spec.dtype == "string":
                 inputs[name] = tf.ensure_shape(inputs[name], spec.shape)
         return signature.call(inputs)
@@ -147,7 +144,7 @@ def trace(signature: Signature) -> Any:
         )
     except ExportError:
         raise
-    except Exception as error:  # of the model's code, which may be anyone's
+    except Exception as error:  # of the user's code
         raise ExportError(
             f"Model '{signature.model.name}' cannot be traced as a graph of "
             f"signature '{signature.name}': {error}"

@@ -1,4 +1,4 @@
-"""How large a model's weights are, for formats that cannot hold any."""
+"""Sizes of a model's weights, for formats with a limit."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.signatures.signature import Signature
 
-# Protocol buffers and flatbuffers count bytes in 31 bits, and the graph stands
-# beside the weights.
+# Protocol buffers and flatbuffers count bytes in 31 bits; some are left for the
+# graph.
 MOST = 2**31 - 2**22
 
 
@@ -20,15 +20,15 @@ def check_size(
     advice: str,
     share: float = 1.0,
 ) -> None:
-    """Raises `ExportError` where one file cannot hold the weights.
+    """Raises `ExportError` if one file cannot hold the weights.
 
-    That is before the model is asked and converted, which takes long.
+    Before the model is run and converted, which takes long.
 
     Args:
-        signatures: Those of the file.
-        format_name: Of the file.
+        signatures: The signatures of the file.
+        format_name: Name of the format.
         advice: What to do instead, in words.
-        share: How many bytes the file has for each of the weights, at least.
+        share: Bytes of the file for each byte of weights, at least.
     """
     variables = {
         id(variable): variable

@@ -174,7 +174,7 @@ class TestInspect:
         [
             ("missing", "'missing' does not exist"),
             ("nothing", "no numbered version that has one"),
-            ("samples.npz", "'samples.npz' is no LiteRT file"),
+            ("samples.npz", "'samples.npz' is neither a LiteRT"),
         ],
     )
     def test_no_artifact(self, cli, tmp_path, monkeypatch, artifact, reason):

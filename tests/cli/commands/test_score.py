@@ -26,7 +26,7 @@ def test_answers_beside_the_rows(cli, data):
     score = ("score", MODEL, "--in", f"{data}/*.parquet", "--out", data / "out")
     result = cli(*score)
     assert result.code == 1
-    assert "has no record that it gives its model's answers" in result.err
+    assert "has no record of a verification" in result.err
     score = (*score, "--allow-unverified", "--keep", "name")
     result = cli(*score)
     assert result.code == 0, result.err

@@ -1,10 +1,14 @@
 """`keras-posenc verify`."""
 
+import inspect
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+import keras_posenc as kp
 
 pytestmark = pytest.mark.tensorflow
 
@@ -35,52 +39,59 @@ class TestVerify:
         assert result.code == 1
         first, why, *others = result.out.splitlines()
         assert (
-            ": WRONG: 6 cases, largest difference 0.00024 (allowed 1e-05), "
+            ": FAILED: 6 cases, largest difference 0.00024 (allowed 1e-05), "
             in first
         )
-        assert "does not give the model's answers in 6 of 6 cases" in why
+        assert "does not reproduce the model's outputs in 6 of 6" in why
         assert sum("  serving_default, ids of " in line for line in others) == 6
 
         result = cli(*arguments, "--json")
         assert result.code == 1
         report = json.loads(result.out)
         assert report["passed"] is False
-        assert report["worst_difference"] == pytest.approx(2**-12, rel=1e-2)
-        worst = max(report["cases"], key=lambda case: case["worst_difference"])
-        assert worst["worst_output"] in [f"scores[{i}, 1]" for i in range(3)]
+        assert report["largest_difference"] == pytest.approx(2**-12, rel=1e-2)
+        worst = max(
+            report["cases"], key=lambda case: case["largest_difference"]
+        )
+        assert worst["where"] in [f"scores[{i}, 1]" for i in range(3)]
 
         result = cli(*arguments, "--tolerance", 3e-4)
         assert result.code == 1  # a changed weight is no rounding
         first, second, *_ = result.out.splitlines()
         assert (
-            ": WRONG: 6 cases, largest difference 0.00024 (allowed 0.0003), "
+            ": FAILED: 6 cases, largest difference 0.00024 (allowed 0.0003), "
             in first
         )
-        assert second.startswith("not the model's own: missing or diff")
+        assert second.startswith("different values: missing or diff")
 
-    def test_another_writers_graph(self, cli, folder, tmp_path):
-        """The same answers and weights, by other operators."""
-        import keras
+    def test_every_option_gets_there(self, cli, monkeypatch):
+        asked = {}
 
-        import keras_posenc as kp
+        def verify(model, path, **options):
+            asked.update(options)
+            return SimpleNamespace(passed=True, to_dict=dict)
 
-        model = keras.saving.load_model(folder / "model.keras")
-        scores = model.outputs[0]
-        other = {"scores": keras.ops.maximum(scores, scores - 1.0)}
-        kp.export_litert(
-            keras.Model(model.inputs, other),
-            tmp_path / "other.tflite",
-            verify=False,
-            verbose=False,
+        _, _, *taken = inspect.signature(kp.verify).parameters
+        monkeypatch.setattr(kp, "verify", verify, raising=False)
+        line = (
+            "verify model.keras model.tflite --labels a,b --compiled lengths=4 "
+            "--max-length 9 --tolerance 0.5 --agreement 0.9 --allow-op Abc "
+            "--allow-different-graph --json"
         )
-        arguments = ("verify", "model.keras", tmp_path / "other.tflite")
-        arguments += ("--max-length", 4)
-        result = cli(*arguments)
-        assert result.code == 1
-        assert "--other-writer" in result.out
-        result = cli(*arguments, "--other-writer")
+        result = cli(*line.split())
         assert result.code == 0, result.err
-        assert "verified by answers and weights alone" in result.out
+        assert asked == {
+            "signatures": None,
+            "labels": ["a", "b"],
+            "compiled": {"lengths": [4]},
+            "samples": None,
+            "max_length": 9,
+            "tolerance": 0.5,
+            "agreement": 0.9,
+            "allow_operators": ["Abc"],
+            "allow_different_graph": True,
+        }
+        assert {*asked, "verbose"} == {*taken}
 
     def test_highest_version_and_a_tampered_one(
         self, cli, folder, tmp_path, bias
@@ -123,7 +134,7 @@ class TestVerify:
         [
             ("missing.tflite", "'missing.tflite' does not exist"),
             ("nothing", "'nothing' is no SavedModel"),
-            ("model.keras", "'model.keras' is no LiteRT file"),
+            ("model.keras", "'model.keras' is neither a LiteRT"),
         ],
     )
     def test_no_artifact(self, cli, folder, artifact, reason):

@@ -12,7 +12,7 @@ from keras_posenc.export.publish import (
     as_path,
     publish,
     publish_file,
-    staging_beside,
+    staging_in,
     writing_to,
 )
 
@@ -37,7 +37,7 @@ def test_path_from_home(monkeypatch, tmp_path):
 
 
 def test_staged_path_is_hidden_in_the_folder_and_no_version(tmp_path):
-    with staging_beside(tmp_path) as staged:
+    with staging_in(tmp_path) as staged:
         assert not staged.exists()
         assert staged.parent == tmp_path  # so that renaming is one step
         assert staged.name.startswith(".")
@@ -46,14 +46,14 @@ def test_staged_path_is_hidden_in_the_folder_and_no_version(tmp_path):
 
 
 def test_two_exporters_stage_apart(tmp_path):
-    with staging_beside(tmp_path) as one, staging_beside(tmp_path) as other:
+    with staging_in(tmp_path) as one, staging_in(tmp_path) as other:
         assert one != other
 
 
 @pytest.mark.parametrize("as_file", [True, False])
 def test_what_was_not_renamed_is_removed(tmp_path, contents, as_file):
     (tmp_path / "earlier").write_text("kept")
-    with staging_beside(tmp_path) as staged:
+    with staging_in(tmp_path) as staged:
         if as_file:
             staged.write_text("half")
         else:
@@ -67,7 +67,7 @@ def test_what_was_not_renamed_is_removed(tmp_path, contents, as_file):
 )
 def test_any_failure_passes_and_leaves_nothing(tmp_path, contents, error):
     def fail():
-        with staging_beside(tmp_path / "a" / "b") as staged:
+        with staging_in(tmp_path / "a" / "b") as staged:
             stage(staged)
             raise error
 
@@ -77,7 +77,7 @@ def test_any_failure_passes_and_leaves_nothing(tmp_path, contents, error):
 
 
 def test_folders_made_for_a_success_stay(tmp_path, contents):
-    with staging_beside(tmp_path / "a" / "b") as staged:
+    with staging_in(tmp_path / "a" / "b") as staged:
         staged.write_text("whole")
         publish_file(staged, staged.parent / "model")
     assert contents(tmp_path) == ["a", "a/b", "a/b/model"]
@@ -85,7 +85,7 @@ def test_folders_made_for_a_success_stay(tmp_path, contents):
 
 def test_folders_that_others_use_stay(tmp_path, contents):
     def fail():
-        with staging_beside(tmp_path / "a" / "b") as staged:
+        with staging_in(tmp_path / "a" / "b") as staged:
             (staged.parent.parent / "theirs").write_text("kept")
             raise ValueError("no")
 
@@ -98,7 +98,7 @@ def test_empty_folders_from_before_stay(tmp_path, contents):
     (tmp_path / "a").mkdir()
 
     def fail():
-        with staging_beside(tmp_path / "a"):
+        with staging_in(tmp_path / "a"):
             raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
@@ -125,7 +125,7 @@ def test_folder_that_cannot_be_made(tmp_path, contents, folder, reason):
     folder = tmp_path / folder
     with (
         pytest.raises(ExportError) as caught,
-        staging_beside(folder) as staged,
+        staging_in(folder) as staged,
     ):
         pytest.fail(f"staged at {staged}")
     assert str(caught.value) == f"Cannot write to '{folder}': {reason}"
@@ -135,7 +135,7 @@ def test_folder_that_cannot_be_made(tmp_path, contents, folder, reason):
 def test_full_disk(tmp_path, contents):
     def fail():
         folder = tmp_path / "new"
-        with staging_beside(folder) as staged, writing_to(folder):
+        with staging_in(folder) as staged, writing_to(folder):
             staged.write_text("half")
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -146,7 +146,7 @@ def test_full_disk(tmp_path, contents):
 
 def test_folder_is_not_blamed_for_what_is_not_its_fault(tmp_path, contents):
     def fail():
-        with staging_beside(tmp_path / "new") as staged:
+        with staging_in(tmp_path / "new") as staged:
             staged.write_text("half")
             raise OSError(errno.ENOENT, "No vocabulary")
 
@@ -161,7 +161,7 @@ def test_folder_is_not_blamed_for_what_is_not_its_fault(tmp_path, contents):
 def test_published_file_replaces_an_earlier_one(tmp_path, contents):
     path = tmp_path / "model.tflite"
     path.write_text("earlier")
-    with staging_beside(tmp_path) as staged:
+    with staging_in(tmp_path) as staged:
         staged.write_text("later")
         assert publish_file(staged, path) == path
     assert path.read_text() == "later"
@@ -172,7 +172,7 @@ def test_folder_in_place_of_the_file(tmp_path, contents):
     (tmp_path / "model.tflite").mkdir()
 
     def publish():
-        with staging_beside(tmp_path) as staged:
+        with staging_in(tmp_path) as staged:
             staged.write_text("later")
             publish_file(staged, tmp_path / "model.tflite")
 
@@ -186,10 +186,10 @@ def test_folder_in_place_of_the_file(tmp_path, contents):
 
 KILLED = """
 import os, pathlib, signal, sys
-from keras_posenc.export.publish import staging_beside
+from keras_posenc.export.publish import staging_in
 
 folder = pathlib.Path(sys.argv[1])
-with staging_beside(folder) as staged:
+with staging_in(folder) as staged:
     staged.mkdir()
     (staged / "half").write_text("half")
     print(staged.name, flush=True)
@@ -227,7 +227,7 @@ def test_leftovers_of_the_killed_are_swept_and_no_living_ones(
         (tmp_path / name).write_text("")
     (tmp_path / ".mine.partial").write_text("kept")
     try:
-        with staging_beside(tmp_path) as own:
+        with staging_in(tmp_path) as own:
             assert set(contents(tmp_path)) == {
                 ".mine.partial",
                 own.with_suffix(".lock").name,
@@ -256,7 +256,7 @@ def test_what_is_published_is_on_the_disk_before_it_has_its_name(
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(os, "replace", note_replace)
-    with staging_beside(tmp_path) as staged:
+    with staging_in(tmp_path) as staged:
         stage(staged)
         (staged / "variables").mkdir()
         (staged / "variables" / "data").write_text("weights")

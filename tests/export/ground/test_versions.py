@@ -15,7 +15,7 @@ from keras_posenc.export.publish import (
     check_free,
     next_version,
     publish_version,
-    staging_beside,
+    staging_in,
     versions,
 )
 
@@ -94,7 +94,7 @@ def test_number_may_be_taken_by_another_spelling(tmp_path):
 
 
 def test_published_version_is_what_was_staged(tmp_path, contents):
-    with staging_beside(tmp_path) as staged:
+    with staging_in(tmp_path) as staged:
         stage(staged)
         assert publish_version(staged, tmp_path, None) == tmp_path / "1"
     assert contents(tmp_path) == ["1", "1/saved_model.pb"]
@@ -102,7 +102,7 @@ def test_published_version_is_what_was_staged(tmp_path, contents):
 
 def test_published_version_with_a_number(tmp_path):
     make_version(tmp_path, 9)
-    with staging_beside(tmp_path) as staged:
+    with staging_in(tmp_path) as staged:
         stage(staged)
         assert publish_version(staged, tmp_path, 4) == tmp_path / "4"
     assert versions(tmp_path) == [4, 9]
@@ -112,7 +112,7 @@ def test_existing_version_is_never_touched(tmp_path, contents):
     folder = make_version(tmp_path, 2)
 
     def publish():
-        with staging_beside(tmp_path) as staged:
+        with staging_in(tmp_path) as staged:
             stage(staged)
             publish_version(staged, tmp_path, 2)
 
@@ -180,7 +180,7 @@ def test_disk_that_fails_to_rename_is_no_race(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", fail)
 
     def publish():
-        with staging_beside(tmp_path) as staged:
+        with staging_in(tmp_path) as staged:
             stage(staged)
             publish_version(staged, tmp_path, None)
 
@@ -197,7 +197,7 @@ def test_many_exporters_at_once_get_versions_of_their_own(tmp_path, contents):
         for index in range(rounds):
             barrier.wait()
             try:
-                with staging_beside(tmp_path) as staged:
+                with staging_in(tmp_path) as staged:
                     stage(staged, f"{name}/{index}")
                     path = publish_version(staged, tmp_path, None)
                 published.append((path, f"{name}/{index}"))
@@ -241,7 +241,7 @@ def test_many_exporters_at_once_get_versions_of_their_own(tmp_path, contents):
 def test_versions_that_are_kept(tmp_path, contents, names, version, keep, left):
     for name in names:
         make_version(tmp_path, name)
-    with staging_beside(tmp_path) as staged:
+    with staging_in(tmp_path) as staged:
         stage(staged)
         publish_version(staged, tmp_path, version, keep)
     assert versions(tmp_path) == left
@@ -273,7 +273,7 @@ def test_removed_version_goes_in_one_step_and_after_the_new_is_there(
 
     for name in ("rename", "replace", "unlink", "rmdir"):
         monkeypatch.setattr(os, name, watched(getattr(os, name)))
-    with staging_beside(tmp_path) as staged:
+    with staging_in(tmp_path) as staged:
         stage(staged)
         publish_version(staged, tmp_path, None, keep=1)
     monkeypatch.undo()
@@ -284,7 +284,7 @@ def test_removed_version_goes_in_one_step_and_after_the_new_is_there(
 def test_version_by_another_spelling_is_removed_too(tmp_path):
     for name in ("007", "8"):
         make_version(tmp_path, name)
-    with staging_beside(tmp_path) as staged:
+    with staging_in(tmp_path) as staged:
         stage(staged)
         told = []
         publish_version(staged, tmp_path, None, keep=2, step=told.append)

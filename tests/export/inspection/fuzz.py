@@ -395,11 +395,15 @@ def judge(kind, path, expected, contents, unseen):
         )
         report = check(expected, found, response)
         if kind == "saved_model":
-            altered, rewritten, _ = SavedModel().compare_contents(
-                expected, found, response, contents[kind]
+            different_values, different_graph, _ = (
+                SavedModel().compare_contents(
+                    expected, found, response, contents[kind]
+                )
             )
             report = dataclasses.replace(
-                report, altered=altered, rewritten=rewritten
+                report,
+                different_values=different_values,
+                different_graph=different_graph,
             )
         if kind == "litert" and report.passed:  # with the file that it was
             names = [each.name for each in expected.signatures]
@@ -414,9 +418,11 @@ def judge(kind, path, expected, contents, unseen):
                     "is_static": False,
                 },
             )
-            altered = [*differs["weights"], *differs["constants"]]
-            altered += [differs["graph"]] if differs["graph"] else []
-            report = dataclasses.replace(report, altered=altered)
+            different_values = [*differs["weights"], *differs["constants"]]
+            different_values += [differs["graph"]] if differs["graph"] else []
+            report = dataclasses.replace(
+                report, different_values=different_values
+            )
     except (kp.ExportVerificationError, ValueError) as error:
         return "clear error" if str(error) else "other error: no message"
     seen = dataclasses.replace(report, cases=report.cases[:count])

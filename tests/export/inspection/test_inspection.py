@@ -158,7 +158,7 @@ def test_inspection_as_text(saved_model):
     assert ", UNSAFE, signatures: " in first
     assert warnings == [
         "operators that may do more than compute: PyFunc, SaveV2",
-        "operators beyond the plain runtime: Rare",
+        "operators that the plain runtime lacks: Rare",
     ]
 
 
@@ -234,9 +234,9 @@ def test_file_that_is_none(tmp_path, content):
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     message = (
-        f"'{path}' is no LiteRT file, by its first bytes, and no ONNX "
-        "file. An artifact is a .tflite or .onnx file, a SavedModel folder, or "
-        "the folder of a SavedModel's versions; a .keras file is a model to "
+        f"'{path}' is neither a LiteRT nor an ONNX file, by its first bytes. "
+        "An exported model is a .tflite or .onnx file, a SavedModel folder, or "
+        "the folder of its versions; export a .keras file "
         "export"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
@@ -270,7 +270,7 @@ def test_folder_that_is_none(tmp_path, folder):
         kp.inspect(path)
 
 
-@pytest.mark.parametrize("part", [8, 0.001, 0.1, 0.5, 0.9, 0.99, -8, -1])
+@pytest.mark.parametrize("part", [8, 0.1, 0.9, -1])
 def test_truncated_litert_file(litert, tmp_path, part):
     content = litert.path.read_bytes()
     end = part if isinstance(part, int) else int(part * len(content))
@@ -284,7 +284,7 @@ def test_truncated_litert_file(litert, tmp_path, part):
         kp.inspect(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"not a model"])
+@pytest.mark.parametrize("content", [b"\xff" * 100, b"not a model"])
 def test_saved_model_of_other_content(tmp_path, content):
     (tmp_path / "saved_model.pb").write_bytes(content)
     message = f"'{tmp_path}' is no readable SavedModel: "

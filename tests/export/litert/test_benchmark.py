@@ -9,6 +9,7 @@ import pytest
 from keras import layers, ops
 
 import keras_posenc as kp
+from keras_posenc_worker.formats import pack, unpack
 
 pytestmark = pytest.mark.tensorflow
 
@@ -89,17 +90,10 @@ def test_shape_that_the_model_does_not_take_is_named(litert, tmp_path):
 
 
 def test_file_without_signatures_is_not_timed(litert, tmp_path):
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
-
-    model = schema.ModelT.InitFromObj(
-        schema.Model.GetRootAs(litert.path.read_bytes(), 0)
-    )
+    model = unpack(litert.path.read_bytes())
     model.signatureDefs = None
-    builder = flatbuffers.Builder()
-    builder.Finish(model.Pack(builder), b"TFL3")
     path = tmp_path / "m.tflite"
-    path.write_bytes(builder.Output())
+    path.write_bytes(pack(model))
     with pytest.raises(ValueError, match="must be a LiteRT file with signat"):
         kp.benchmark_litert(path, verbose=False)
 

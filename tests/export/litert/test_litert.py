@@ -19,15 +19,9 @@ from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.signatures.resolve import resolve_signatures
 from keras_posenc.keras_internals import layers_within
+from keras_posenc_worker.formats import litert_schema, unpack
 from tests import reference
-from tests.export.kinds import (
-    attention,
-    dicts,
-    nan_rows,
-    nested,
-    static,
-    subclass,
-)
+from tests.export.kinds import MODELS
 
 pytestmark = pytest.mark.tensorflow
 
@@ -39,107 +33,7 @@ def export(model, path, **options):
     ).path
 
 
-# ---- The model of the README, in one file for every length
-
-
-@pytest.fixture(scope="module")
-def readme():
-    keras.utils.set_random_seed(0)
-    return keras.Sequential(
-        [
-            keras.Input((None,), dtype="int32", name="ids"),
-            layers.Embedding(8000, 256, mask_zero=True),
-            kp.PositionalEncoding(dropout=0.1),
-            kp.TransformerEncoder(4, num_heads=4, intermediate_dim=1024),
-            kp.MaskedAveragePooling1D(),
-            layers.Dense(2, activation="softmax", name="probabilities"),
-        ]
-    )
-
-
-@pytest.fixture(scope="module")
-def readme_file(readme, tmp_path_factory):
-    """One signature, unverified."""
-    folder = tmp_path_factory.mktemp("readme")
-    return export(readme, folder / "one.tflite")
-
-
-@pytest.fixture(scope="module")
-def readme_of_three(readme, tmp_path_factory):
-    """Three signatures, verified at up to 512 tokens."""
-    return kp.export_litert(
-        readme,
-        tmp_path_factory.mktemp("readme") / "three.tflite",
-        signatures={
-            "serving_default": readme,
-            "short": (readme, {"ids": (1, 128)}),
-            "long": (readme, {"ids": (1, 512)}),
-        },
-        verbose=False,
-    )
-
-
-@pytest.mark.slow
-def test_readme_model_needs_builtin_operators_alone(readme_of_three):
-    three = readme_of_three
-    assert three.report.foreign_operators == []
-    found = kp.inspect(three.path)
-    assert found.foreign_operators == []
-    assert not any(name.startswith("Flex") for name in found.operators)
-    assert {
-        name: str(sides["inputs"]["ids"])
-        for name, sides in found.signatures.items()
-    } == {
-        "serving_default": "int32 (None, None)",
-        "short": "int32 (1, 128)",
-        "long": "int32 (1, 512)",
-    }
-
-
-@pytest.mark.slow
-def test_readme_model_is_verified_up_to_512_tokens(readme_of_three):
-    three = readme_of_three
-    assert three.report.passed
-    assert {(case.signature, case.inputs) for case in three.report.cases} == {
-        *(
-            ("serving_default", f"ids of shape ({batch}, {length})")
-            for batch in (1, 3)
-            for length in (1, 2, 17, 512)
-        ),
-        ("short", "ids of shape (1, 128)"),
-        ("long", "ids of shape (1, 512)"),
-    }
-
-
-# What a smaller model is asked with each change: `test_any_length`.
-@pytest.mark.slow
-def test_readme_model_runs_at_any_length(readme, readme_file, run_litert):
-    check_any_length(readme, run_litert(readme_file), "probabilities", 8000)
-
-
-def check_any_length(model, run, output, vocabulary):
-    """Texts of which one is half of padding, through longer and shorter."""
-    rng = np.random.default_rng(0)
-    blocks = [64 * k + step for k in (1, 2) for step in (-1, 0, 1)]
-    for length in [*range(1, 7), 17, 31, *blocks, 257, 512, 5, 1]:
-        ids = rng.integers(1, vocabulary, (2, length)).astype("int32")
-        ids[1, (length + 1) // 2 :] = 0
-        actual = run(ids=ids)[output]
-        expected = model(ids).numpy()
-        np.testing.assert_allclose(
-            actual, expected, rtol=0, atol=1e-5, err_msg=f"length {length}"
-        )
-
-
-@pytest.mark.slow
-def test_weights_are_shared_by_three_signatures(
-    readme, readme_file, readme_of_three
-):
-    size = readme_file.stat().st_size
-    weights = 4 * readme.count_params()
-    assert weights <= size <= 1.1 * weights
-    encodings = 4 * 256 * (128 + 512)  # each static length has its own
-    assert readme_of_three.path.stat().st_size - encodings <= 1.1 * size
+# ---- Size
 
 
 @pytest.mark.parametrize("large", [conversion._LARGE, 0])
@@ -193,11 +87,9 @@ def test_a_large_file_is_in_memory_once(make, tmp_path, monkeypatch):
 )
 def test_no_vectors_are_copied_number_by_number(tmp_path, layer):
     """As these operators do in LiteRT, where one pass costs a block's time."""
-    from ai_edge_litert import schema_py_generated as schema
-
     model = keras.Sequential([keras.Input((None, 6), name="x"), layer])
-    content = export(model, tmp_path / "m.tflite").read_bytes()
-    file = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    file = unpack(export(model, tmp_path / "m.tflite").read_bytes())
+    schema = litert_schema()
     kinds, types = schema.BuiltinOperator, schema.TensorType
     slow = (kinds.STRIDED_SLICE, kinds.BROADCAST_TO, kinds.TILE)
     copied = [
@@ -242,31 +134,6 @@ def test_sizes_are_known_before_a_run(tmp_path):
             interpreter.get_tensor(index)  # which fails without memory
 
 
-def test_any_length(litert, model, run_litert):
-    check_any_length(model, run_litert(litert.path), "scores", 50)
-
-
-def test_signature_of_static_shape(litert, model, run_litert):
-    run = run_litert(litert.path, "short")
-    ids = np.array([[5, 6, 0, 0]], "int32")
-    actual = run(ids=ids)["scores"]
-    np.testing.assert_allclose(actual, model(ids), rtol=0, atol=1e-6)
-
-
-def test_padding_changes_nothing(litert, run_litert):
-    run = run_litert(litert.path)
-    ids = np.array([[5, 6, 7]], "int32")
-    padded = np.array([[5, 6, 7, 0, 0]], "int32")
-    np.testing.assert_allclose(
-        run(ids=ids)["scores"], run(ids=padded)["scores"], rtol=0, atol=1e-6
-    )
-
-
-def test_only_padding_is_finite(litert, run_litert):
-    scores = run_litert(litert.path)(ids=np.zeros((2, 5), "int32"))["scores"]
-    assert np.all(np.isfinite(scores))
-
-
 RUN = """
 import json, sys
 
@@ -298,48 +165,9 @@ def test_file_runs_where_there_is_no_tensorflow(litert, model):
 # ---- Models of any kind
 
 
-def masking(make):
-    inputs = keras.Input((None, 4), name="frames")
-    encoded = kp.PositionalEncoding()(layers.Masking()(inputs))
-    return keras.Model(inputs, kp.MaskedAveragePooling1D()(encoded))
-
-
-def integers(make):
-    inputs = make.ids()
-    vectors = layers.Embedding(50, 4)(inputs)
-    best = layers.Lambda(lambda x: tf.argmax(x, axis=-1))(vectors)
-    return keras.Model(inputs, {"best": best, "ids": inputs})
-
-
-def images(make):
-    inputs = keras.Input((None, None, 3), name="image")
-    features = layers.Conv2D(4, 3, padding="same")(inputs)
-    return keras.Model(inputs, layers.GlobalAveragePooling2D()(features))
-
-
-def halves(make):
-    inputs = make.ids()
-    vectors = layers.Embedding(50, 4)(inputs)
-    return keras.Model(inputs, ops.split(vectors, 2, axis=-1))
-
-
-MODELS = (
-    attention,
-    dicts,
-    subclass,
-    nested,
-    masking,
-    nan_rows,
-    integers,
-    static,
-    images,
-    halves,
-)
-
-
 def test_models_of_any_kind(make, tmp_path):
     """Each as a signature of one file."""
-    signatures = {build.__name__: build(make) for build in MODELS}
+    signatures = {name: build(make) for name, build in MODELS.items()}
     report = kp.export_litert(
         signatures["attention"],
         tmp_path / "models.tflite",
@@ -363,7 +191,7 @@ def test_model_of_strings_goes_out_from_its_ids(tmp_path, run_litert):
     assert str(signature["inputs"]["ids"]) == "int64 (None, 4)"
     (note,) = artifact.report.notes
     assert note.startswith(
-        "serving_default takes ids in place of the strings text: LiteRT holds"
+        "serving_default takes ids instead of the strings text: LiteRT takes"
     )
     texts = tf.constant(["one two", "", "nine"])
     ids = tokens(texts).numpy()
@@ -653,20 +481,9 @@ def test_file_and_report(tmp_path, make, contents):
     assert not report  # of other weights
     assert contents(tmp_path) == ["model.tflite"]
     assert (
-        f"the record of an earlier verification is removed: {path}.verified"
+        f"removed the record of an earlier verification: {path}.verified"
         in str(report)
     )
-
-
-def test_unverified_export_has_no_report(tmp_path, make):
-    artifact = kp.export_litert(
-        make.embedder(),
-        str(tmp_path / "a.b.tflite"),
-        verify=False,
-        verbose=False,
-    )
-    assert artifact.path == tmp_path / "a.b.tflite"
-    assert artifact.report is None
 
 
 @pytest.mark.parametrize(
@@ -678,26 +495,6 @@ def test_path_that_is_no_litert_file(tmp_path, make, contents, name):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         export(make.embedder(), path)
     assert contents(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("folder", "reason"),
-    [
-        ("file", "it is not a folder"),
-        ("file/below", "Not a directory"),
-        ("/proc/keras_posenc", "No such file or directory"),
-        ("/proc", "No such file or directory"),
-    ],
-)
-def test_folder_that_cannot_be_written_to(
-    tmp_path, make, contents, folder, reason
-):
-    (tmp_path / "file").write_text("kept")
-    folder = tmp_path / folder
-    with pytest.raises(kp.ExportError) as caught:
-        export(make.embedder(), folder / "model.tflite")
-    assert str(caught.value) == f"Cannot write to '{folder}': {reason}"
-    assert contents(tmp_path) == ["file"]
 
 
 def test_model_that_is_not_built(tmp_path, contents):
@@ -836,23 +633,6 @@ def run(litert, run_litert):
     return run_litert(litert.path)
 
 
-@pytest.mark.parametrize("unknown", [50, 51, 2**31 - 1, -51, -(2**31)])
-def test_id_beyond_the_vocabulary_is_an_error(run, unknown):
-    with pytest.raises(RuntimeError, match="gather index out of bounds"):
-        run(ids=np.array([[4, unknown, 5]], "int32"))
-
-
-@pytest.mark.parametrize("back", [-1, -50])
-def test_negative_id_counts_from_the_end(run, back):
-    actual = run(ids=np.array([[4, back, 5]], "int32"))["scores"]
-    expected = run(ids=np.array([[4, 50 + back, 5]], "int32"))["scores"]
-    if back == -50:
-        # It is the vector of id 0, yet no padding: only id 0 is masked.
-        assert np.max(np.abs(actual - expected)) > 1e-4
-    else:
-        np.testing.assert_array_equal(actual, expected)
-
-
 def test_no_tokens_are_an_error_to_the_attention(run):
     with pytest.raises(RuntimeError, match="failed to prepare"):
         run(ids=np.zeros((1, 0), "int32"))
@@ -868,12 +648,6 @@ def test_no_tokens_are_as_good_as_padding_without_attention(
     path = export(keras.Model(inputs, {"mean": mean}), tmp_path / "m.tflite")
     actual = run_litert(path)(ids=np.zeros((2, 0), "int32"))["mean"]
     np.testing.assert_array_equal(actual, np.zeros((2, 4)))
-
-
-def test_no_rows_have_no_answers(run, litert, run_litert):
-    assert run(ids=np.zeros((0, 3), "int32"))["scores"].shape == (0, 3)
-    with pytest.raises(RuntimeError, match="failed to prepare"):
-        run_litert(litert.path)(ids=np.zeros((0, 0), "int32"))
 
 
 def test_dtype_of_ids_is_the_models(run):

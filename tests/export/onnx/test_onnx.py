@@ -18,65 +18,6 @@ def onnxruntime():
     return pytest.importorskip("onnxruntime")
 
 
-@pytest.fixture(scope="module")
-def artifact(onnxruntime, model, tmp_path_factory):
-    return kp.export_onnx(
-        model,
-        tmp_path_factory.mktemp("onnx") / "there" / "m.onnx",
-        max_length=40,
-        verbose=False,
-    )
-
-
-def test_report_and_names(artifact):
-    assert artifact.report.passed
-    assert artifact.report.kind == "onnx"
-    found = kp.inspect(artifact.path)
-    assert found.foreign_operators == []
-    ((name, sides),) = found.signatures.items()
-    assert name == "serving_default"
-    assert str(sides["inputs"]["ids"]) == "int32 (None, None)"
-    assert str(sides["outputs"]["scores"]) == "float32 (None, 3)"
-
-
-def test_any_batch_and_length(artifact, model, onnxruntime):
-    session = onnxruntime.InferenceSession(artifact.path)
-    rng = np.random.default_rng(0)
-    for batch, length in [(1, 1), (2, 3), (7, 64), (1, 65), (1, 300), (1, 1)]:
-        ids = rng.integers(0, 50, (batch, length), "int32")
-        (actual,) = session.run(["scores"], {"ids": ids})
-        np.testing.assert_allclose(actual, model(ids), rtol=0, atol=1e-6)
-
-
-def test_padding_changes_nothing(artifact, onnxruntime):
-    session = onnxruntime.InferenceSession(artifact.path)
-    rows = [[5, 6, 7]], [[5, 6, 7, 0, 0]]
-    (plain,), (padded,) = (
-        session.run(None, {"ids": np.array(row, "int32")}) for row in rows
-    )
-    np.testing.assert_allclose(plain, padded, rtol=0, atol=1e-6)
-
-
-def test_verify_finds_another_model(artifact, make):
-    keras.utils.set_random_seed(1)
-    assert not kp.verify(make.classifier(), artifact.path, max_length=4).passed
-
-
-def test_positions_inside_attention(onnxruntime, tmp_path, make):
-    ids = make.ids()
-    x = layers.Embedding(50, 16, mask_zero=True)(ids)
-    x = kp.TransformerEncoder(
-        1,
-        num_heads=2,
-        intermediate_dim=32,
-        attention_position=kp.RotaryEmbedding(),
-    )(x)
-    report = kp.export_onnx(
-        keras.Model(ids, x), tmp_path / "m.onnx", max_length=9, verbose=False
-    ).report
-    assert report.passed
-
-
 def looped(x):
     def body(count, y):
         y = ops.gelu(ops.einsum("ab,ac->ab", y, y), approximate=False)
@@ -268,7 +209,7 @@ def test_what_the_answers_do_not_tell(weighed, tmp_path, which, change, match):
     onnx.save(message, path)
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
-    (words,) = report.altered
+    (words,) = report.different_values
     assert re.search(match, words)
 
 
@@ -292,7 +233,7 @@ def test_output_of_another_kind(onnxruntime, tmp_path, dtype, kind):
     )
     output.type.tensor_type.elem_type = dtype
     onnx.save(message, path)
-    report = kp.verify(model, path, other_writer=True, verbose=False)
+    report = kp.verify(model, path, allow_different_graph=True, verbose=False)
     assert not report.passed
     assert {case.error for case in report.cases} == {
         f"y is of {kind}, the model's of floats"
@@ -317,16 +258,18 @@ def test_graph_of_another_converter(weighed, tmp_path):
     )
     path = tmp_path / "m.onnx"
     onnx.save(message, path)
-    (own,) = kp.verify(model, path, max_length=4).rewritten
+    (own,) = kp.verify(model, path, max_length=4).different_graph
     message.producer_version = "another"
     onnx.save(message, path)
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
     name = message.producer_name
-    assert report.rewritten == [f"{own} ({name} another wrote it, it says)"]
-    report = kp.verify(model, path, max_length=4, other_writer=True)
+    assert report.different_graph == [
+        f"{own} (the file names {name} another as its writer)"
+    ]
+    report = kp.verify(model, path, max_length=4, allow_different_graph=True)
     assert report.passed
-    assert "answers and weights alone" in str(report).splitlines()[0]
+    assert "outputs and weights only" in str(report).splitlines()[0]
     # Nor is a weight found that nothing comes from.
     for node in message.graph.node:
         for index, source in enumerate(node.input):
@@ -343,9 +286,9 @@ def test_graph_of_another_converter(weighed, tmp_path):
         onnx.numpy_helper.from_array(values, "mine")
     )
     onnx.save(message, path)
-    report = kp.verify(model, path, max_length=4, other_writer=True)
+    report = kp.verify(model, path, max_length=4, allow_different_graph=True)
     assert not report.passed
-    (words,) = report.altered
+    (words,) = report.different_values
     assert "rows/embeddings" in words
 
 

@@ -23,7 +23,7 @@ def model():
             keras.Input((None,), dtype="int32", name="ids"),
             keras.layers.Embedding(50, 16, mask_zero=True),
             kp.PositionalEncoding(),
-            kp.TransformerEncoder(2, num_heads=2, intermediate_dim=32),
+            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
             kp.MaskedAveragePooling1D(),
             keras.layers.Dense(3, activation="softmax", name="scores"),
         ]

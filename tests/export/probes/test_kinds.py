@@ -126,7 +126,7 @@ def test_losses(kind):
 
 def test_vectors_that_point_elsewhere_are_refused(tmp_path):
     ids = np.random.default_rng(0).integers(1, 300, (12, 9)).astype("int32")
-    model = encoder(blocks=3)
+    model = encoder()
     exported = kp.export_litert(
         model,
         tmp_path / "vectors.tflite",
@@ -143,12 +143,12 @@ def test_vectors_that_point_elsewhere_are_refused(tmp_path):
         weight for weight in model.weights if weight.path.endswith("beta")
     ][-1:]
     signs = np.random.default_rng(1).choice([-1, 1], shift.shape)
-    shift.assign(shift + 0.15 * signs)
+    shift.assign(shift + 0.12 * signs)
     report = kp.verify(
         model, exported.path, samples=ids, max_length=9, verbose=False
     )
     # Each number is within what rounding may do to one.
-    assert report.worst_difference <= report.tolerance
+    assert report.largest_difference <= report.tolerance
     with pytest.raises(
         kp.ExportVerificationError,
         match=r"vectors point elsewhere .+ at least 0\.9\d+ \(required 0\.99\d+"

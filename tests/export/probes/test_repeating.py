@@ -63,7 +63,7 @@ CAUSES = {
     ),
     "drifting": (
         lambda: Counting(1e-9),
-        "a variable that outputs depend on has another value",
+        "a variable that outputs depend on has changed",
     ),
     "metric": (Averaging, "'averaging' (Averaging) changes its variable"),
     "noisy": (Noisy, "Layer 'noisy' (Noisy) changes its variable"),
@@ -80,7 +80,9 @@ def refused(run, cause):
     with pytest.raises(kp.ExportVerificationError) as caught:
         run()
     message = str(caught.value)
-    assert message.startswith("Model 'm' changes by being run: on the same x ")
+    assert message.startswith(
+        "Model 'm' changes from run to run: for the same x "
+    )
     assert cause in message
     assert "stateful=False" in message
 

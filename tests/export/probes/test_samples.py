@@ -79,7 +79,7 @@ def sizes_of_grid(*shape):
         ((None, None, None, 64), 35),
         ((None, None, None, 512), 17),
         ((None, 40, None, 64), 33),
-        ((None, None, 2**24), 1),
+        ((None, None, 3_000_000), 1),
     ],
 )
 def test_axes_of_a_grid_share_the_memory(shape, longest):
@@ -400,7 +400,7 @@ def test_integers_without_an_embedding_need_samples(make):
     for samples in (None, []):
         message = (
             "Signature 'serving_default' takes integers, and no Embedding "
-            "layer says how large they may be: give some, as in "
+            "layer limits them: give some, as in "
             "`samples={'ids': np.zeros((2, 2), 'int32')}` (--samples FILE.npz)"
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

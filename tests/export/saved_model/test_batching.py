@@ -14,6 +14,10 @@ from google.protobuf import (
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.export.formats.savedmodel_serving import (
+    resolve_batching,
+    write_batching,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -69,11 +73,15 @@ def parse():
     return lambda text: text_format.Parse(text, kind())
 
 
-def export(model, base, batching, **options):
-    path = kp.export_saved_model(
-        model, base, batching=batching, verify=False, verbose=False, **options
-    ).path
-    return (path / "batching_params.pbtxt").read_text()
+@pytest.fixture
+def written(parse, tmp_path):
+    """Writes parameters and reads them as a server does."""
+
+    def write(batching):
+        write_batching(resolve_batching(batching, []), tmp_path)
+        return parse((tmp_path / "batching_params.pbtxt").read_text())
+
+    return write
 
 
 @pytest.mark.parametrize(
@@ -88,10 +96,8 @@ def export(model, base, batching, **options):
         ({"max_execution_batch_size": 4}, 32, [1, 2, 4]),
     ],
 )
-def test_sizes_end_at_the_largest_batch(
-    make, tmp_path, parse, batching, largest, sizes
-):
-    message = parse(export(make.embedder(), tmp_path, batching))
+def test_sizes_end_at_the_largest_batch(written, batching, largest, sizes):
+    message = written(batching)
     assert message.max_batch_size.value == largest
     assert list(message.allowed_batch_sizes) == sizes
     assert message.pad_variable_length_inputs
@@ -102,20 +108,22 @@ def test_sizes_end_at_the_largest_batch(
     assert message.enable_large_batch_splitting.value == (sizes[-1] < largest)
 
 
-def test_every_parameter(make, tmp_path, parse):
+def test_every_parameter(written):
     batching = {
         "max_batch_size": 64,
         "batch_timeout_micros": 0,
         "max_enqueued_batches": 100,
         "max_execution_batch_size": 16,
     }
-    message = parse(export(make.embedder(), tmp_path, batching))
+    message = written(batching)
     for name, value in batching.items():
         assert message.HasField(name)
         assert getattr(message, name).value == value
 
 
-def test_nothing_is_written_by_default(saved_model):
+def test_a_version_has_them_if_they_are_given(served, saved_model, parse):
+    text = (served.path / "batching_params.pbtxt").read_text()
+    assert parse(text).max_batch_size.value == 32
     assert not (saved_model.path / "batching_params.pbtxt").exists()
 
 
@@ -150,14 +158,14 @@ def test_nothing_is_written_by_default(saved_model):
         ),
     ],
 )
-def test_batching_that_is_none(make, tmp_path, batching, message):
+def test_batching_that_is_none(batching, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        export(make.embedder(), tmp_path / "base", batching)
-    assert list(tmp_path.iterdir()) == []
+        resolve_batching(batching, [])
 
 
-def test_signature_of_one_batch_size_cannot_be_batched(make, tmp_path):
+def test_signature_of_one_batch_size_cannot_be_batched(tmp_path):
     inputs = keras.Input((None,), batch_size=2, dtype="int32", name="ids")
     model = keras.Model(inputs, layers.Embedding(9, 4)(inputs))
     with pytest.raises(ValueError, match="needs inputs of any batch size"):
-        export(model, tmp_path / "base", True)
+        kp.export_saved_model(model, tmp_path / "base", batching=True)
+    assert list(tmp_path.iterdir()) == []

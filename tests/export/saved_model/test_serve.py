@@ -12,7 +12,7 @@ import keras_posenc as kp
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from tensorflow.core.protobuf import saved_model_pb2  # noqa: E402
+from tests.export.edits import graph_of  # noqa: E402
 
 # Both copy the same graph: float32 sums of 4 products, in whatever order.
 TOLERANCE = 4 * 2.0**-22
@@ -104,7 +104,7 @@ def test_as_keras_has_it(make, tmp_path):
         "dicts": "loaded.serve({'b': b, 'a': a})",
     }.get(make.__name__, "loaded.serve(a)")
     card = (exported.path / "MODEL_CARD.md").read_text()
-    assert f"`{call}` returns what the model does" in card
+    assert f"`{call}` returns the outputs in the structure" in card
     loaded = tf.saved_model.load(str(exported.path))
     by_keras = tf.saved_model.load(str(tmp_path / "keras"))
     own, others = loaded.serve(x), by_keras.serve(x)
@@ -204,17 +204,14 @@ def forge_function(graph, serve):
 def test_forged(lists_exported, tmp_path, forge):
     model, path = lists_exported
     shutil.copytree(path, tmp_path / "1")
-    file = tmp_path / "1" / "saved_model.pb"
-    message = saved_model_pb2.SavedModel.FromString(file.read_bytes())
-    (graph,) = message.meta_graphs
-    objects = graph.object_graph_def.nodes
-    (serve,) = (
-        name
-        for child in objects[0].children
-        if child.local_name == "serve"
-        for name in objects[child.node_id].function.concrete_functions
-    )
-    forge(graph, serve)
-    file.write_bytes(message.SerializeToString())
+    with graph_of(tmp_path / "1") as graph:
+        objects = graph.object_graph_def.nodes
+        (serve,) = (
+            name
+            for child in objects[0].children
+            if child.local_name == "serve"
+            for name in objects[child.node_id].function.concrete_functions
+        )
+        forge(graph, serve)
     with pytest.raises(kp.ExportVerificationError, match="'serve'"):
         kp.verify(model, tmp_path / "1", verbose=False).require_success()

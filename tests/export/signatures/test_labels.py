@@ -60,16 +60,14 @@ def test_verification_compares_labels(text_model, served):
         for output in ("classes", "label")
     ]
     assert "not compared" not in str(report)
-    assert str(report).endswith(
-        "Give those of the export as `labels` (--labels)"
-    )
+    assert str(report).endswith("Give the export's `labels` (--labels)")
     assert served.report.passed  # with them
     assert served.report.unverified == []
     report = kp.verify(
         text_model, served.path, labels=LABELS[::-1], max_length=2
     )
     assert not report.passed
-    assert "classes[0, 0]" in {case.worst_output for case in report.cases}
+    assert "classes[0, 0]" in {case.where for case in report.cases}
     assert f"is 'yes', the model's '{LABELS[-1]}'" in report.details()
 
 

@@ -97,7 +97,7 @@ def test_lengths_of_other_rows(make, lengths):
         for name in given
     }
     run = graph.get_concrete_function(of_any_shape)
-    reason = "lengths.* must hold one number for each row|Shape of tensor"
+    reason = "lengths.* must hold one number for each example|Shape of tensor"
     with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
         run({k: tf.constant(v, "int32") for k, v in given.items()})
     if given["lengths"].ndim == 1:  # else it is no sample of the signature
@@ -249,24 +249,9 @@ def assert_same(together, alone):
                 np.testing.assert_allclose(one[name], value, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("allowed", [[7], [8], [1, 2, 4, 8, 16], [100]])
-@pytest.mark.parametrize("order", [1, -1])
-def test_batching_changes_no_answer_to_text(
-    served, run_saved_model, allowed, order
-):
-    run = run_saved_model(served.path)
-    requests = [{"text": np.array(t, object)} for t in TEXTS[::order]]
-    together = served_together(run, requests, allowed)
-    assert_same(together, [run(request) for request in requests])
-
-
-@pytest.mark.parametrize("allowed", [[7], [8], [1, 2, 4, 8, 16], [100]])
-@pytest.mark.parametrize("order", [1, -1])
-def test_batching_changes_no_answer_to_ids_with_lengths(
-    served, run_saved_model, allowed, order
-):
-    run = run_saved_model(served.path, "from_ids")
-    requests = [
+REQUESTS = {
+    "serving_default": [{"text": np.array(texts, object)} for texts in TEXTS],
+    "from_ids": [
         {"ids": np.array(ids), "lengths": np.array(lengths, "int32")}
         for ids, lengths in (
             ([[2, 4, 5, 6, 7, 8, 9, 10, 3]], [9]),
@@ -274,9 +259,18 @@ def test_batching_changes_no_answer_to_ids_with_lengths(
             ([[10]], [0]),
             ([[2, 10, 10, 3], [9, 9, 9, 9], [2, 1, 3, 0]], [4, 0, 3]),
         )
-    ][::order]
-    together = served_together(run, requests, allowed)
-    assert_same(together, [run(request) for request in requests])
+    ],
+}
+
+
+@pytest.mark.parametrize("signature", REQUESTS)
+def test_batching_changes_no_answer(served, run_saved_model, signature):
+    run = run_saved_model(served.path, signature)
+    for order in (1, -1):
+        requests = REQUESTS[signature][::order]
+        alone = [run(request) for request in requests]
+        for allowed in ([7], [8], [1, 2, 4, 8, 16], [100]):
+            assert_same(served_together(run, requests, allowed), alone)
 
 
 def test_batching_would_change_answers_to_ids_alone(make, run_saved_model):

@@ -66,7 +66,7 @@ def test_record_that_came_with_a_file_adds_nothing(numbers, exported, tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "1"
     shutil.copytree(exported / "numbers" / "1", path)
-    allowed = {"worst_difference": 0.0, "tolerance": 1e-5}
+    allowed = {"largest_difference": 0.0, "tolerance": 1e-5}
     record_path(path).parent.mkdir(exist_ok=True)
     record_path(path).write_text(
         json.dumps({"files": digests(path), "signatures": {"other": allowed}})

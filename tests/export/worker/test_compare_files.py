@@ -6,7 +6,6 @@ import dataclasses
 import re
 import struct
 
-import flatbuffers
 import keras
 import numpy as np
 import pytest
@@ -103,17 +102,11 @@ def compare(weights):
 @pytest.fixture
 def edited(tmp_path):
     def edit(path, *changes):
-        from ai_edge_litert import schema_py_generated as schema
-
-        file = schema.ModelT.InitFromObj(
-            schema.Model.GetRootAs(path.read_bytes(), 0)
-        )
+        file = unpack(path.read_bytes())
         for change in changes:
             change(file)
-        builder = flatbuffers.Builder(1024)
-        builder.Finish(file.Pack(builder), b"TFL3")
         target = tmp_path / "edited.tflite"
-        target.write_bytes(bytes(builder.Output()))
+        target.write_bytes(pack(file))
         return target
 
     return edit
@@ -343,16 +336,15 @@ def test_verify_converts_anew(model, files, mode):
     samples = calibration()[:2] if mode == "int8-static" else None
     report = kp.verify(model, files[mode], max_length=4, samples=samples)
     assert report.passed
-    assert report.altered == []
-    assert [each[: len(RANGES)] for each in report.folded] == (
+    assert report.different_values == []
+    assert [each[: len(RANGES)] for each in report.not_compared] == (
         [RANGES] if mode == "int8-static" else []
     )
 
 
 def noted(name):
     def change(file):
-        from ai_edge_litert import schema_py_generated as schema
-
+        schema = litert_schema()
         buffer, entry = schema.BufferT(), schema.MetadataT()
         buffer.data = list(b"fp16accfp16")
         file.buffers.append(buffer)
@@ -454,10 +446,11 @@ def test_verify_refuses_another_graph(model, files, edited):
     path = edited(files[None], other_operators)
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
-    assert "not as written here: another graph" in str(report)
-    report = kp.verify(model, path, max_length=4, other_writer=True)
+    assert "different graph: another graph" in str(report)
+    assert "--allow-different-graph" in str(report)
+    report = kp.verify(model, path, max_length=4, allow_different_graph=True)
     assert report.passed
-    assert "answers and weights alone" in str(report).splitlines()[0]
+    assert "outputs and weights only" in str(report).splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -467,8 +460,10 @@ def test_verify_finds_what_no_answer_tells(model, files, edited, mode):
     report = kp.verify(
         model, edited(files[mode], low_bits, another_row), max_length=4
     )
-    assert dataclasses.replace(report, altered=[]).passed  # as it would be
-    (words,) = report.altered
+    assert dataclasses.replace(
+        report, different_values=[]
+    ).passed  # as it would be
+    (words,) = report.different_values
     assert "query_key_value/kernel" in words
     assert "embeddings" in words
     with pytest.raises(kp.ExportVerificationError, match="embeddings"):

@@ -59,7 +59,7 @@ def write_request(folder, kind, artifact, cases):
     folder.mkdir()
     request = {
         "kind": kind,
-        "artifact": str(artifact),
+        "exported": str(artifact),
         "op_libraries": [],
         "times": 2,
         "cases": cases,
@@ -162,8 +162,14 @@ def test_case_after_one_that_failed_is_the_models(tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda y: y + 1, "second output has other numbers in y"),
-        (lambda y: y[:, :1], "second output has other numbers in y"),
+        (
+            lambda y: y + 1,
+            "second run of a fresh interpreter gives other numbers in y",
+        ),
+        (
+            lambda y: y[:, :1],
+            "second run of a fresh interpreter gives other numbers in y",
+        ),
         (lambda y: {}[0], "in a fresh interpreter KeyError: 0"),
     ],
 )

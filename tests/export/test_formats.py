@@ -1,0 +1,172 @@
+"""What exported models of every format do alike."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_posenc as kp
+
+pytestmark = pytest.mark.tensorflow
+
+EXPORTS = {
+    "saved_model": (kp.export_saved_model, "model"),
+    "litert": (kp.export_litert, "model.tflite"),
+    "onnx": (kp.export_onnx, "model.onnx"),
+}
+# What each runtime says of an id that the embedding does not have.
+UNKNOWN_ID = {
+    "saved_model": (tf.errors.InvalidArgumentError, r"is not in \[0, 5"),
+    "litert": (RuntimeError, "gather index out of bounds"),
+    "onnx": (Exception, "indices element out of data bounds"),
+}
+
+
+@pytest.fixture(scope="module", params=EXPORTS)
+def exported(request):
+    """The format, and the verified export of `model` in it."""
+    if request.param == "onnx":
+        pytest.importorskip("tf2onnx")
+        pytest.importorskip("onnxruntime")
+    return request.param, request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def load(exported, run_saved_model, run_litert):
+    """Returns a function from ids to scores, of one loaded signature."""
+    kind, artifact = exported
+    load_saved_model = functools.cache(run_saved_model)  # it takes a second
+
+    def load(signature="serving_default"):
+        if kind == "saved_model":
+            run = load_saved_model(artifact.path, signature)
+            return lambda ids: run({"ids": np.array(ids)})["scores"]
+        if kind == "litert":
+            run = run_litert(artifact.path, signature)
+            return lambda ids: run(ids=np.array(ids, "int32"))["scores"]
+        import onnxruntime
+
+        run = onnxruntime.InferenceSession(artifact.path).run
+        return lambda ids: run(["scores"], {"ids": np.array(ids, "int32")})[0]
+
+    return load
+
+
+def test_report_and_names(exported):
+    kind, artifact = exported
+    assert artifact.report.passed
+    assert artifact.report.kind == kind
+    found = kp.inspect(artifact.path)
+    assert found.foreign_operators == []
+    sides = found.signatures["serving_default"]
+    assert str(sides["inputs"]["ids"]) == "int32 (None, None)"
+    assert str(sides["outputs"]["scores"]) == "float32 (None, 3)"
+
+
+@pytest.fixture(scope="module")
+def batches(model):
+    """Ids and scores of many lengths, with one row half of padding."""
+    rng, found = np.random.default_rng(0), []
+    blocks = [64 * k + step for k in (1, 2) for step in (-1, 0, 1)]
+    for length in [*range(1, 7), 17, 31, *blocks, 257, 512, 5, 1]:
+        ids = rng.integers(1, 50, (2, length), "int32")
+        ids[1, (length + 1) // 2 :] = 0
+        found.append((ids, model(ids).numpy()))
+    nothing = np.zeros((7, 5), "int32")
+    return [*found, (nothing, model(nothing).numpy())]
+
+
+def test_any_batch_and_any_length(exported, load, batches):
+    """Through longer and shorter ones, and one of nothing but padding."""
+    kind, _ = exported
+    run, tolerance = load(), 1e-5 if kind == "litert" else 1e-6
+    for ids, expected in batches:
+        np.testing.assert_allclose(
+            run(ids), expected, rtol=0, atol=tolerance, err_msg=str(ids.shape)
+        )
+
+
+def test_signature_of_static_shape(exported, load, model):
+    kind, artifact = exported
+    if kind == "onnx":  # which has one signature
+        assert list(kp.inspect(artifact.path).signatures) == ["serving_default"]
+        return
+    ids = [[5, 6, 0, 0]]
+    expected = model(np.array(ids, "int32"))
+    np.testing.assert_allclose(load("short")(ids), expected, rtol=0, atol=1e-6)
+
+
+def test_id_beyond_the_vocabulary_is_an_error(exported, load):
+    kind, _ = exported
+    error, words = UNKNOWN_ID[kind]
+    # An ONNX file counts from the end twice.
+    below = -101 if kind == "onnx" else -51
+    for unknown in (50, 51, 2**31 - 1, below, -(2**31)):
+        with pytest.raises(error, match=words):
+            load()([[4, unknown, 5]])
+        load()([[4, 5]])  # and nothing is broken
+
+
+def test_negative_id_counts_from_the_end(load):
+    run = load()
+    np.testing.assert_array_equal(run([[4, -1, 5]]), run([[4, 49, 5]]))
+    # -50 is the vector of id 0, yet no padding: only id 0 is masked.
+    difference = run([[4, -50, 5]]) - run([[4, 0, 5]])
+    assert np.max(np.abs(difference)) > 1e-4
+
+
+def test_no_rows_have_no_outputs(load):
+    assert load()(np.zeros((0, 3), "int32")).shape == (0, 3)
+
+
+@pytest.fixture(params=EXPORTS)
+def export(request, tmp_path):
+    """Exports a model below a folder of `tmp_path`."""
+    if request.param == "onnx":
+        pytest.importorskip("tf2onnx")
+    function, name = EXPORTS[request.param]
+
+    def export(model, folder=".", **options):
+        path = tmp_path / folder / name
+        return function(model, path, max_length=2, verbose=False, **options)
+
+    return export
+
+
+def test_unverified_export_has_no_report(make, export):
+    artifact = export(make.embedder(), verify=False)
+    assert artifact.path.exists()
+    assert artifact.report is None
+
+
+def test_failed_export_leaves_what_was_there(make, export, tmp_path, contents):
+    version = tmp_path / "model" / "1"
+    version.mkdir(parents=True)
+    for path in (
+        tmp_path / "model.tflite",
+        tmp_path / "model.onnx",
+        version / "saved_model.pb",
+    ):
+        path.write_bytes(b"earlier")
+    before = contents(tmp_path)
+    with pytest.raises(
+        kp.ExportVerificationError, match=r"signature '\w+', ids "
+    ) as caught:
+        export(make.restless())
+    assert "restless[" in str(caught.value)
+    assert not caught.value.report.passed
+    assert contents(tmp_path) == before
+    assert (tmp_path / "model.tflite").read_bytes() == b"earlier"
+    assert (tmp_path / "model.onnx").read_bytes() == b"earlier"
+    assert (version / "saved_model.pb").read_bytes() == b"earlier"
+
+
+def test_folder_that_cannot_be_written_to(make, export, tmp_path, contents):
+    """All reasons are in ground/test_staging.py."""
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(
+        kp.ExportError, match=r"^Cannot write to '.*file.*': \w.* directory$"
+    ):
+        export(make.embedder(), "file/below", verify=False)
+    assert contents(tmp_path) == ["file"]
