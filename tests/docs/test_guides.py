@@ -40,8 +40,8 @@ def test_lines_of_the_report_are_printed():
     assert len(lines) > 15
     printed = "\n".join(strings())
     for line in lines:
-        # Names, numbers and the kind of a number are the page's examples.
-        names = r"serving_default|\w*ids|\d+|\btext\b|the samples"
+        # Names, numbers and kinds of outputs are the page's examples.
+        names = r"serving_default|\b\w*ids\b|\d+|text \.|scores:|logits:|vectors:"
         parts = re.split(names, line)
         longest = max(parts, key=len).removesuffix("...").strip(" :,")
         assert longest in printed, line
