@@ -4,6 +4,7 @@ Its sources are the Markdown files of the whole repository, where they stand, so
 that their links lead to the same places here and in the repository.
 """
 
+import importlib.metadata
 import os
 import sys
 from pathlib import Path
@@ -16,24 +17,29 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 project = "keras_posenc"
 author = "The keras_posenc authors"
 copyright = author
-# What the published folder is called: a tag, or `latest`.
-release = version = os.environ.get("DOCS_VERSION", "")
+release = version = importlib.metadata.version("keras-posenc")
+# The name of the published folder, a tag or `latest`; empty for a local build.
+published = os.environ.get("DOCS_VERSION", "")
+# Where pages are edited, such as https://github.com/OWNER/NAME; or empty.
+repository = os.environ.get("REPOSITORY", "")
 
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "docstrings",
     "errors",
-    "files",
     "languages",
     "mathml",
+    "notebooks",
     "pictures",
 ]
 root_doc = "docs/index"
 include_patterns = [
     "*.md",
+    "benchmarks/NOTES.md",
     "benchmarks/RESULTS.md",
     "docs/**",
     "examples/README.md",
@@ -72,12 +78,16 @@ toc_object_entries_show_parents = "hide"
 
 # Look
 html_theme = "furo"
-html_title = f"keras_posenc {release}".strip()
+html_title = f"keras_posenc {release}"
+html_favicon = "_static/favicon.svg"
 html_extra_path = ["_root"]
 html_static_path = ["_static"]
 templates_path = ["_templates"]
 html_css_files = ["site.css"]
-html_js_files = [("versions.js", {"defer": "defer"})] if release else []
+html_js_files = [("tables.js", {"defer": "defer"})]
+if published:
+    html_js_files.append(("versions.js", {"defer": "defer"}))
+html_context = {"published": published}
 html_sidebars = {
     "**": [
         "sidebar/brand.html",
@@ -89,8 +99,12 @@ html_sidebars = {
     ]
 }
 html_math_renderer = "mathml"
-html_copy_source = False
-html_show_sourcelink = False
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
+if repository:
+    html_theme_options |= {
+        "source_repository": repository,
+        "source_branch": "main" if published == "latest" else published,
+        "source_directory": "",
+    }
 copybutton_exclude = ".linenos, .gp, .go"

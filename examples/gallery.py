@@ -56,33 +56,32 @@ def main() -> None:
         f"<p>{options.length} positions; encodings of width {options.dim}, "
         f"attention of 8 heads of width {options.dim}, all tokens the same. "
         "Schemes that learn are shown as they begin.</p>"
-        + geometry()
+        + f"<h2>The sinusoid</h2>{row(geometry())}"
         + "".join(sections)
     )
     options.out.write_text(page + "</html>\n", encoding="utf-8")
     print(f"Wrote {options.out} ({options.out.stat().st_size / 1e6:.1f} MB)")
 
 
-def geometry() -> str:
-    """What the sinusoid looks like in two and in three dimensions."""
+def geometry() -> list[tuple[Any, str]]:
+    """Returns pictures of the sinusoid, each with its caption."""
     import keras_posenc as kp
     from keras_posenc import analysis
 
     encoding = kp.PositionalEncoding()
-    pictures = [
+    return [
         (analysis.plot_circle(encoding), "32 positions in 2 dimensions"),
         (analysis.plot_winding(encoding), "500 positions in 3 dimensions"),
         (analysis.plot_waves(encoding), "values over position"),
         (analysis.plot_wavelengths(), "wavelengths of 64 dimensions"),
     ]
-    return "<h2>The sinusoid</h2>" + row(pictures)
 
 
-def section(name: str, length: int, dim: int) -> str:
+def pictures_of(scheme: Any, length: int, dim: int) -> list[tuple[Any, str]]:
+    """Returns pictures of a positional encoding, each with its caption."""
     import keras_posenc as kp
     from keras_posenc import analysis
 
-    scheme = analysis.make_scheme(name, length)
     if isinstance(scheme, kp.AttentionPosition):
         pictures = [
             (
@@ -96,23 +95,35 @@ def section(name: str, length: int, dim: int) -> str:
     pictures.append(
         (analysis.plot_similarity(scheme, length, dim), "similarity")
     )
+    return pictures
+
+
+def section(name: str, length: int, dim: int) -> str:
+    from keras_posenc import analysis
+
+    scheme = analysis.make_scheme(name, length)
     kind = type(scheme)
     summary = (kind.__doc__ or "").splitlines()[0]
     return (
         f"<section><h2>{html.escape(name)}: <code>{kind.__name__}</code></h2>"
-        f"<p>{html.escape(summary)}</p>{row(pictures)}"
+        f"<p>{html.escape(summary)}</p>"
+        f"{row(pictures_of(scheme, length, dim))}"
         f"{table(analysis.properties(scheme, length, dim))}</section>"
     )
+
+
+def png(ax: Any) -> bytes:
+    buffer = io.BytesIO()
+    ax.figure.set_size_inches(4.4, 3.4)
+    # Tight, lest long numbers push a label off the edge.
+    ax.figure.savefig(buffer, format="png", dpi=65, bbox_inches="tight")
+    return buffer.getvalue()
 
 
 def row(pictures: list[tuple[Any, str]]) -> str:
     figures = []
     for ax, caption in pictures:
-        buffer = io.BytesIO()
-        ax.figure.set_size_inches(4.4, 3.4)
-        # Tight, lest long numbers push a label off the edge.
-        ax.figure.savefig(buffer, format="png", dpi=65, bbox_inches="tight")
-        data = base64.b64encode(buffer.getvalue()).decode()
+        data = base64.b64encode(png(ax)).decode()
         figures.append(
             f"<figure><img src='data:image/png;base64,{data}' "
             f"alt='{html.escape(caption)}'>"

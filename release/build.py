@@ -1,14 +1,17 @@
 """Builds the sdist and the wheel of the last commit, the same bytes each time.
 
     python release/build.py dist
+    REPOSITORY=https://github.com/OWNER/NAME python release/build.py dist
 
 What is not committed is left out. The time of all that is in them is the
-commit's. Needs git, and `build` and setuptools beside it.
+commit's. With `REPOSITORY`, as in a release, the package's page shows the
+address and its links lead there. Needs git, and `build` and setuptools.
 """
 
 import argparse
 import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +26,37 @@ def git(*arguments):
     """What git answers in the checkout."""
     command = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(command, check=True, capture_output=True).stdout
+
+
+def fill_in(folder, repository):
+    """Writes the address of the repository into the files that show it.
+
+    A checkout has its own files to link to and to install. A released package
+    has not: README.md gets links to the release's tag and the package's name,
+    pyproject.toml and CITATION.cff the address.
+    """
+    source = (folder / "keras_posenc" / "__init__.py").read_text("utf-8")
+    (version,) = re.findall(r'__version__ = "(.+)"', source)
+    readme = (folder / "README.md").read_text("utf-8")
+    for old, new in (
+        (
+            r"pip install \. +# in a checkout, with",
+            "pip install keras-posenc   #",
+        ),
+        (r"pip install '\.\[", "pip install 'keras-posenc["),
+        (r"\]\((?![a-z]+:)", f"]({repository}/blob/v{version}/"),
+    ):
+        readme, count = re.subn(old, new, readme)
+        assert count, f"README.md has no {old}"
+    (folder / "README.md").write_text(readme, "utf-8")
+    with open(folder / "pyproject.toml", "a", encoding="utf-8") as file:
+        print("\n[project.urls]", file=file)
+        print(f'Repository = "{repository}"', file=file)
+        print(f'Issues = "{repository}/issues"', file=file)
+        changes = f"{repository}/blob/v{version}/CHANGELOG.md"
+        print(f'Changelog = "{changes}"', file=file)
+    with open(folder / "CITATION.cff", "a", encoding="utf-8") as file:
+        print(f"repository-code: {repository}", file=file)
 
 
 def build(kind, source, folder):
@@ -77,6 +111,8 @@ def main():
         archive.write_bytes(git("archive", "HEAD"))
         with tarfile.open(archive) as members:
             members.extractall(commit, filter="data")
+        if repository := os.environ.get("REPOSITORY"):
+            fill_in(commit, repository)
         sdist = build("sdist", commit, made)
         settled = folder / sdist.name
         settle(sdist, settled, epoch)

@@ -22,7 +22,7 @@ LINK = re.compile(r"\]\(([^)\s]+)")
 NAME = re.compile(r"\{py:\w+\}`~?([\w.]+)`")
 HANGUL = re.compile("[가-힣]")
 # Neither of names, such as "int8" and "bfloat16", nor of links.
-NUMBER = re.compile(r"(?<![\w.])[−-]?\d+(?:\.\d+)?(?:e-?\d+)?")
+NUMBER = re.compile(r"(?<![\w.])[−-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?")
 
 
 def read(page):

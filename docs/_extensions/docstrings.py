@@ -1,9 +1,13 @@
-"""Docstrings, whose prose is Markdown, as the reStructuredText of autodoc."""
+"""Docstrings, whose prose is Markdown, as the reStructuredText of autodoc.
+
+Formulas, which are code there, are set as formulas here.
+"""
 
 import inspect
 import re
 from typing import Any
 
+from formulas import LATEX
 from sphinx.application import Sphinx
 from sphinx.util.inspect import stringify_signature
 
@@ -18,10 +22,14 @@ NAME = re.compile(r"([A-Z]\w*|\w+_\w+|keras_posenc)(\.\w+)*")
 
 
 def _code(found: re.Match[str]) -> str:
-    text = found[1]
-    # Names are links, where something is called so. A letter may follow here.
-    marked = f":py:obj:`{text}`" if NAME.fullmatch(text) else f"``{text}``"
-    return marked + "\\ " * found[2].isalnum()
+    text = " ".join(found[1].split())
+    if text in LATEX:
+        marked = f":math:`{LATEX[text]}`"
+    elif NAME.fullmatch(text):  # a link, where something has this name
+        marked = f":py:obj:`{text}`"
+    else:
+        marked = f"``{text}``"
+    return marked + "\\ " * found[2].isalnum()  # a letter may follow
 
 
 def to_rest(text: str) -> str:
@@ -55,11 +63,11 @@ def _sign(
     returns: str | None,
 ) -> tuple[str, str | None] | None:
     """What a layer takes, which Keras hides behind a `__new__` of its own."""
-    if signature == "(*args, **kwargs)" and what == "class":
+    if what == "class" and (signature or "").startswith("(*args"):
         own = inspect.signature(value.__init__)
         _, *parameters = own.parameters.values()  # but for `self`
         own = own.replace(parameters=parameters, return_annotation=own.empty)
-        return stringify_signature(own), returns
+        return stringify_signature(own, unqualified_typehints=True), returns
     return None
 
 

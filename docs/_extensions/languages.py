@@ -1,13 +1,14 @@
 """What a page owes its language, and its pictures a text in it.
 
-Korean pages say that they are Korean, and so do the theme's words on them; no
-page leads on to one in the other language, and a notebook's picture is named by
-the paragraph before its cell.
+On a Korean page the theme's words and the menu are Korean. No page leads on to
+one in the other language. A notebook's picture is named by the paragraph before
+its cell.
 """
 
 import re
 from typing import Any
 
+from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx.application import Sphinx
 
@@ -19,6 +20,7 @@ KOREAN = {
     "Back to top": "맨 위로",
     "Contents": "차례",
     "Dark mode": "어두운 화면",
+    "Edit this page": "이 페이지 고치기",
     "Expand": "펼치기",
     "Home": "처음",
     "Index": "색인",
@@ -38,6 +40,7 @@ KOREAN = {
     "Toggle site navigation sidebar": "사이트 메뉴 여닫기",
     "Toggle table of contents sidebar": "차례 여닫기",
     "Version": "버전",
+    "View this page": "이 페이지의 원본 보기",
 }
 
 
@@ -57,6 +60,17 @@ def _in_korean(html: str) -> str:
         '"Toggle navigation of ([^"]*)"', r'"하위 메뉴 여닫기: \1"', html
     )
     return html.replace("Copyright &#169;", "저작권 &#169;")
+
+
+def _korean_menu(menu: str, english: str) -> str:
+    """The menu's Korean part, and a link to the English pages."""
+    tree = BeautifulSoup(menu, "html.parser")
+    for caption in tree.select("p.caption"):
+        if not re.search("[가-힣]", caption.get_text()):
+            caption.find_next_sibling("ul").decompose()
+            caption.decompose()
+    link = f'<a class="reference internal" href="{english}">영어 문서</a>'
+    return f'{tree}<ul><li class="toctree-l1">{link}</li></ul>'
 
 
 def _name_pictures(app: Sphinx, doctree: nodes.document) -> None:
@@ -80,10 +94,13 @@ def _say_language(
         return None
     app.add_js_file("korean.js", priority=900)  # on this page alone
     context["in_korean"] = _in_korean
+    english = context["pathto"](app.config.root_doc)
+    menu = context["furo_navigation_tree"]
+    context["furo_navigation_tree"] = _korean_menu(menu, english)
     return "korean.html"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-read", _name_pictures)
-    app.connect("html-page-context", _say_language)
+    app.connect("html-page-context", _say_language, priority=900)  # after Furo
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -32,10 +32,10 @@ const slider = (max, value) =>
 const choice = (options) =>
   make("select", {}, ...options.map((text) => make("option", {}, text)));
 
-/** Blue below zero, red above, white at zero: [r, g, b] of a number in [-1, 1]. */
+/** Red below zero, blue above, white at zero, as in the package's own pictures. */
 function colour(x) {
   const a = Math.min(1, Math.abs(x));
-  const [r, g, b] = x < 0 ? [33, 102, 172] : [178, 24, 43];
+  const [r, g, b] = x > 0 ? [33, 102, 172] : [178, 24, 43];
   return [r, g, b].map((c) => 247 + (c - 247) * a);
 }
 
@@ -113,7 +113,7 @@ function sinusoid(place) {
   const says = make("p", { class: "says", "aria-live": "polite" });
   place.append(
     controls, says, canvas,
-    make("p", { class: "about" }, "All values: a row for each position, a column for each dimension; red is above 0, blue below."),
+    make("p", { class: "about" }, "All values: a row for each position, a column for each dimension; blue is above 0, red below."),
     wave, make("p", { class: "about" }, "The chosen dimension over the positions."),
     near, make("p", { class: "about" }, "How alike the chosen position is to each other one: the scalar product, by its largest value."),
   );
@@ -158,7 +158,7 @@ function sinusoid(place) {
 function attention(place) {
   const { length, scores } = SCORES;
   const controls = make("div", { class: "controls" });
-  const scheme = control(controls, "scheme", choice(["none", ...Object.keys(scores)]));
+  const scheme = control(controls, "position", choice(["none", ...Object.keys(scores)]));
   const query = control(controls, "query", slider(length - 1, 24));
   const head = control(controls, "head", slider(7, 0));
   const causal = control(controls, "causal", make("input", { type: "checkbox" }));
@@ -187,15 +187,16 @@ function attention(place) {
     heat(canvas, length, length, (i, j) => all[i][j] / most, [q, -1]);
     canvas.setAttribute("aria-label", `The attention of ${length} queries to ${length} keys`);
     const near = all[q].reduce((sum, x, k) => sum + (Math.abs(k - q) <= 4 ? x : 0), 0);
-    says.textContent = `${scheme.value}: query ${q} gives ${(100 * near).toFixed(0)} % of its attention to the keys at most 4 away.`;
+    says.textContent = `${scheme.value}: query ${q} gives ${(100 * near).toFixed(0)}% of its attention to the keys at most 4 away.`;
   };
   for (const input of [scheme, query, head, causal]) input.addEventListener("input", draw);
   draw();
 }
 
-/** Lines of the first table of the page: a row for each, lengths as columns. */
+/** Lines of the page's table by the number of words: a row for each, lengths as columns. */
 function extrapolation(place) {
-  const table = document.querySelector("table");
+  const table = [...document.querySelectorAll("table")].find((each) =>
+    [...each.tHead.rows[0].cells].some((cell) => /words$/.test(cell.textContent.trim())));
   const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
   const columns = heads.map((_, i) => i).filter((i) => /words$/.test(heads[i]));
   const lines = [...table.tBodies[0].rows].map((row) => ({

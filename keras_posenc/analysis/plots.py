@@ -207,7 +207,7 @@ def plot_similarity(
         vectors = encoding_vectors(encoding, length, dim)
         similarity, label = vectors @ vectors.T, "scalar product"
     ax = _axes(ax)
-    image = ax.imshow(similarity, cmap="viridis", interpolation="nearest")
+    image = ax.imshow(similarity, cmap="Blues", interpolation="nearest")
     ax.set(xlabel=_POSITION, ylabel=_POSITION)
     ax.figure.colorbar(image, ax=ax, label=label)
     return ax
@@ -245,7 +245,7 @@ def plot_bias(
             f"`head` must be from 0 to {num_heads - 1}. Received: head={head}"
         )
     ax = _axes(ax)
-    image = ax.imshow(scores[head], cmap="magma", interpolation="nearest")
+    image = ax.imshow(scores[head], cmap="Blues", interpolation="nearest")
     ax.set(
         xlabel="key's position (tokens)",
         ylabel="query's position (tokens)",

@@ -42,7 +42,6 @@ class Transformer(DecodingModel):
     """The encoder and the decoder of the paper, with embeddings and logits.
 
     A Functional model of two inputs, `source` and `target`, ids of shape
-    A Functional model of two inputs, `source` and `target`, ids of shape
     `(batch, source)` and `(batch, target)`, int32, in a dict. Id 0 is padding,
     and its mask reaches every layer and the loss. Target token `t` attends to
     the whole source, and to the target up to itself; its logits are those of

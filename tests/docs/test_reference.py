@@ -1,5 +1,6 @@
 """The reference of the site has every public name, once."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 import keras_posenc as kp
 from keras_posenc import analysis, training
 
-REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "docs" / "reference"
 
 
 def shown():
@@ -57,3 +59,21 @@ def test_every_page_is_in_the_index():
     index = (REFERENCE / "index.md").read_text("utf-8")
     pages = {page.stem for page in REFERENCE.glob("*.md")} - {"index"}
     assert pages <= {*re.findall(r"(?m)^(\w+)$", index)}
+
+
+def test_every_formula_is_in_a_docstring(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "_extensions")
+    from formulas import LATEX
+
+    docstrings = (
+        ast.get_docstring(node) or ""
+        for path in (ROOT / "keras_posenc").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    )
+    code = {
+        " ".join(span.split())
+        for text in docstrings
+        for span in re.findall("`([^`]+)`", text)
+    }
+    assert not LATEX.keys() - code

@@ -29,7 +29,6 @@ def shown(tmp_path_factory):
         path.relative_to(SITE).as_posix()
         for path in SITE.rglob("*.html")
         if "_static" not in path.parts
-        and path.name != "gallery.html"
         and path != SITE / "index.html"  # which only leads on
     )
     published = tmp_path_factory.mktemp("published")
@@ -56,7 +55,7 @@ def at(request, shown):
 
 
 def test_every_page_is_whole(at):
-    """Without errors or requests elsewhere, pictures shown, not too wide."""
+    """No errors, no requests elsewhere, no missing picture, nothing cut off."""
     pages = at["visited"]["pages"]
     assert at["visited"]["wrong"] == []
     assert len(pages) > 30
@@ -64,6 +63,7 @@ def test_every_page_is_whole(at):
         assert page["broken"] == [], path
         assert page["unnamed"] == [], path
         assert page["tooWide"] <= 0, path
+        assert page["cut"] == [], path
         assert "keras_posenc" in page["title"], path
         assert page["words"] > 40 or path in EMPTY, path
         assert page["bytes"] < MOST_BYTES, (path, page["bytes"])
@@ -120,6 +120,33 @@ def test_what_surrounds_a_korean_page_is_korean(page):
     assert english <= {"keras_posenc", "Furo", "latest"}
 
 
+@pytest.mark.parametrize("page", ["docs/ko/03-sinusoid", "README.ko"])
+def test_menu_of_a_korean_page_is_korean(page):
+    path = SITE / f"{page}.html"
+    if not path.is_file():
+        pytest.skip("build/site is missing: make docs")
+    html = path.read_text(encoding="utf-8")
+    menu = re.search(r'(?s)<div class="sidebar-tree">.*?</aside>', html)[0]
+    entries = re.findall(r'<a class="[^"]*reference[^>]*>([^<]+)</a>', menu)
+    assert len(entries) > 10
+    assert all(re.search("[가-힣]", entry) for entry in entries), entries
+
+
+def test_reference_has_arguments_formulas_and_sources():
+    folder = SITE / "docs" / "reference"
+    if not folder.is_dir():
+        pytest.skip("build/site is missing: make docs")
+    html = (folder / "positional.html").read_text(encoding="utf-8")
+    assert "(*args" not in re.sub("<[^>]*>", "", html)
+    assert html.count("<math") > 10
+    assert "max_wavelength **" not in html
+    sources = re.findall(r'href="([^"#]*_modules/[^"#]+)', html)
+    assert len(sources) > 10
+    assert all((folder / source).resolve().is_file() for source in sources)
+    icon = re.search('<link rel="shortcut icon" href="([^"]*favicon.svg)', html)
+    assert (folder / icon[1]).resolve().is_file()
+
+
 def test_navigation_by_keyboard(at):
     tabs = at["used"]["tabs"]
     places = [tab["what"] for tab in tabs]
@@ -131,7 +158,7 @@ def test_navigation_by_keyboard(at):
     else:
         assert any("sidebar-toggle" in place for place in places)
         assert at["used"]["opened"]
-    assert at["used"]["title"].startswith("Choosing a position")
+    assert at["used"]["title"].startswith("Which position?")
 
 
 def test_search_finds_a_name(shown):

@@ -2,15 +2,19 @@
 
 import hashlib
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("build")
 ROOT = Path(__file__).parents[2]
@@ -51,6 +55,28 @@ def build(checkout, target, umask, **environment):
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in target.iterdir()
     }
+
+
+def test_a_release_leads_to_its_repository(tmp_path):
+    """Every link and address; and there is no checkout to install."""
+    for name in ("README.md", "pyproject.toml", "CITATION.cff"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "keras_posenc").mkdir()
+    (tmp_path / "keras_posenc" / "__init__.py").write_text(
+        '__version__ = "1.2.3"\n'
+    )
+    fill_in = runpy.run_path(str(ROOT / "release" / "build.py"))["fill_in"]
+    fill_in(tmp_path, "https://example.org/a")
+    readme = (tmp_path / "README.md").read_text("utf-8")
+    assert "](https://example.org/a/blob/v1.2.3/docs/faq.md)" in readme
+    links = re.findall(r"\]\((.+?)\)", readme)
+    assert all(link.startswith("https://") for link in links)
+    assert "\npip install keras-posenc   # Python 3.11" in readme
+    assert "pip install 'keras-posenc[checkpoints," in readme
+    settings = tomllib.loads((tmp_path / "pyproject.toml").read_text())
+    assert settings["project"]["urls"]["Repository"] == "https://example.org/a"
+    citation = yaml.safe_load((tmp_path / "CITATION.cff").read_text())
+    assert citation["repository-code"] == "https://example.org/a"
 
 
 @pytest.mark.slow

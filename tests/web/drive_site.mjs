@@ -64,6 +64,10 @@ async function visit(width) {
         broken: [...document.images].filter((image) => !image.naturalWidth).map((image) => image.src),
         unnamed: [...document.images].filter((image) => !image.alt).map((image) => image.src),
         tooWide: document.documentElement.scrollWidth - innerWidth,
+        // Commands and tables of which a part is out of sight.
+        cut: [...main.querySelectorAll(":is(.highlight-default, .highlight-sh, .highlight-console) pre, .table-wrapper")]
+          .filter((place) => place.scrollWidth > place.clientWidth + 1)
+          .map((place) => place.innerText.slice(0, 60)),
         title: document.title,
         words: main.innerText.split(/\s+/).length,
       };
@@ -153,8 +157,8 @@ async function use(width) {
     opened = closed && (await drawer());
     await shoot(page, `menu-${width}`);
   }
-  if (narrow) await page.click(".sidebar-drawer .sidebar-tree a >> text=Choosing a position");
-  else await page.click(".sidebar-tree a >> text=Choosing a position");
+  if (narrow) await page.click(".sidebar-drawer .sidebar-tree a >> text=Which position?");
+  else await page.click(".sidebar-tree a >> text=Which position?");
   await page.waitForURL("**/choosing.html");
   const title = await page.title();
   const found = narrow ? null : await search(page, "RotaryEmbedding");
@@ -174,19 +178,19 @@ async function use(width) {
 
   const slide = (place) => place.locator("input[type=range]").first().press("ArrowRight");
   const pictures = {
-    sinusoid: await turned(page, "docs/pictures.html", "sinusoid", slide),
-    attention: await turned(page, "docs/pictures.html", "attention", slide),
-    extrapolation: await turned(page, "docs/extrapolation.html", "extrapolation", (place) =>
+    sinusoid: await turned(page, "docs/positional_encodings.html", "sinusoid", slide),
+    attention: await turned(page, "docs/positional_encodings.html", "attention", slide),
+    extrapolation: await turned(page, "docs/positional_encodings.html", "extrapolation", (place) =>
       place.getByLabel("kerple").press("Space")),
   };
   await page.evaluate(() => localStorage.clear());
-  for (const name of ["start", "choosing", "pictures", "errors", "extrapolation", "reference/positional"]) {
+  for (const name of ["choosing", "exporting", "positional_encodings", "errors", "faq", "reference/positional"]) {
     await page.goto(`${site}/docs/${name}.html`);
-    await page.screenshot({ path: join(settings.out, `${name.replace("/", "-")}-${width}.png`), fullPage: name === "pictures" });
+    await page.screenshot({ path: join(settings.out, `${name.replace("/", "-")}-${width}.png`), fullPage: name === "positional_encodings" });
   }
   await close();
   const night = await open(width, "dark");
-  await night.page.goto(`${site}/docs/pictures.html`);
+  await night.page.goto(`${site}/docs/positional_encodings.html`);
   const asked = await background(night.page);
   await night.page.screenshot({ path: join(settings.out, `pictures-${width}-dark.png`), fullPage: true });
   await night.close();

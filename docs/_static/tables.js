@@ -1,0 +1,22 @@
+// Shows each row of a table that is wider than its place as a list, so that
+// nothing of it is out of sight on a narrow screen.
+"use strict";
+
+const tables = document.querySelectorAll("article .table-wrapper > table");
+for (const table of tables) {
+  const heads = [...table.querySelectorAll("thead th")].map((head) => head.innerText.trim());
+  for (const row of table.tBodies[0]?.rows ?? [])
+    [...row.cells].forEach((cell, i) => (cell.dataset.head = heads[i] ?? ""));
+}
+
+function fit() {
+  for (const table of tables) {
+    table.classList.remove("stacked");
+    const place = table.parentElement;
+    table.classList.toggle("stacked", place.scrollWidth > place.clientWidth);
+  }
+}
+
+fit();
+addEventListener("resize", fit);
+document.fonts.ready.then(fit);

@@ -1,0 +1,64 @@
+"""What the guides quote and count is what is there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_readme import blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+
+def strings():
+    """Every string of the exports, the parts of f-strings joined."""
+    for package in ("keras_posenc/export", "keras_posenc_worker"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Constant | ast.JoinedStr):
+                    parts = getattr(node, "values", [node])
+                    yield "".join(
+                        part.value
+                        if isinstance(part, ast.Constant)
+                        and isinstance(part.value, str)
+                        else "#"
+                        for part in parts
+                    )
+
+
+def test_lines_of_the_report_are_printed():
+    """`docs/report.md` explains lines that the exports can print."""
+    page = (DOCS / "report.md").read_text("utf-8")
+    (table,) = re.findall(r"\| line \| .*\n\|.*\n((?:\|.*\n)+)", page)
+    lines = [
+        line
+        for row in table.splitlines()
+        for line in re.findall("`([^`]+)`", row.split("|")[1])
+    ]
+    assert len(lines) > 15
+    printed = "\n".join(strings())
+    for line in lines:
+        # Names, numbers and kinds of outputs are the page's examples.
+        names = r"serving_default|\b\w*ids\b|\d+|text \.|the samples:|scores:|logits:|vectors:"
+        parts = re.split(names, line)
+        longest = max(parts, key=len).removesuffix("...").strip(" :,")
+        assert longest in printed, line
+
+
+@pytest.mark.parametrize(
+    ("page", "functions"),
+    [("from_tutorials", {"before", "after"})],
+)
+def test_lines_are_counted(page, functions):
+    """Of models and the classes that they need, without blank lines."""
+    text = (DOCS / f"{page}.md").read_text("utf-8")
+    counted = [
+        (len([line for line in block.code.splitlines() if line]))
+        for block in blocks(text)
+        if block.language == "python"
+        and any(f"def {name}" in block.code for name in functions)
+    ]
+    stated = [int(n) for n in re.findall(r"\*\*(\d+) lines\*\*", text)]
+    assert counted == stated
