@@ -193,9 +193,11 @@ function attention(place) {
   draw();
 }
 
-/** Lines of the first table of the page: a row for each, lengths as columns. */
+/** Lines of the table whose columns are numbers of words: one for each row. */
 function extrapolation(place) {
-  const table = document.querySelector("table");
+  const table = [...document.querySelectorAll("table")].find((each) =>
+    each.tHead.textContent.includes(" words"),
+  );
   const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
   const columns = heads.map((_, i) => i).filter((i) => /words$/.test(heads[i]));
   const lines = [...table.tBodies[0].rows].map((row) => ({
