@@ -14,7 +14,7 @@ CONTESTS = {
     "pretrained": (
         "Pretrained encoders",
         [
-            "all-MiniLM-L6-v2 from the files that it is exported to, beside",
+            "all-MiniLM-L6-v2 from its exported files, compared with",
             "sentence-transformers. Written by `benchmarks/pretrained.py`.",
         ],
     ),
@@ -98,18 +98,18 @@ def report(
 
 def markdown(results: dict[str, Any]) -> str:
     lines = [
-        "# Speed, beside peers and limits",
+        "# Speed compared with other libraries",
         "",
-        "Written by `make bench`. Medians, the contestants taking turns.",
-        "Blocks are 512 wide, with 8 heads and a feed-forward part of 2048,",
-        "unless it is said otherwise.",
+        "Written by `make bench`: medians, measured in turns. Blocks are 512",
+        "wide, with 8 heads and a feed-forward part of 2048, unless stated",
+        "otherwise. Ratios are times: below 1, the first one is faster.",
     ]
     if speed := results.get("speed"):
         contests = speed["contests"]
         lines += [
-            *("", "## What is aimed at", "", _facts(speed["machine"]), ""),
+            *("", "## Targets", "", _facts(speed["machine"]), ""),
             *_table(GOALS, goal_rows(contests)),
-            *("", "## What it takes", ""),
+            *("", "## Times", ""),
             *_table(TIMES, time_rows(contests)),
         ]
     for part, (heading, text) in CONTESTS.items():
@@ -131,7 +131,7 @@ def markdown(results: dict[str, Any]) -> str:
             "",
             "Powers are fitted to the upper half of the sizes, those of memory",
             "to what is held beyond the libraries. A difference in time below",
-            "3 % counts for none.",
+            "3% counts for none.",
             "",
             *_table(GROWTH, growth_rows(growth["sweeps"])),
         ]
@@ -165,7 +165,7 @@ def markdown(results: dict[str, Any]) -> str:
             *("", "## Scoring", "", _facts(scoring["machine"]), ""),
             "Of a SavedModel of words, two blocks of width 128; docstrings of",
             "the standard library. Each worker has one thread, the bare",
-            "artifact is one process of as many threads, and all are held to",
+            "model is one process of as many threads, and all are held to",
             "as many cores. What starting takes is not counted.",
             "",
             *_table(GOALS, goal_rows(contests)),

@@ -42,7 +42,7 @@ def encodings(torch: Peer | None, folder: Path) -> Iterator[Contest]:
             {
                 US: graph(kp.PositionalEncoding()),
                 "plain add": graph(lambda x: x + other),
-                "slice of a 5 000-row table": graph(
+                "slice of a 5,000-row table": graph(
                     lambda x: x + table[:, : tf.shape(x)[1]]
                 ),
                 "keras-hub": graph(lambda x: x + hub(x)),

@@ -2,7 +2,7 @@
 
 Docstrings of Python's standard library are answered by a `Scorer`, beside the
 bare artifact on the same batches and on batches as the rows come; and from
-files by `score_files` and by Spark, beside the bare artifact on the same cores.
+files by `score_files` and by Spark, beside the bare model on the same cores.
 Starting them is not counted: their times are those beyond a run of few rows.
 Short rows, up to ten million, show how time and memory grow.
 
@@ -41,7 +41,7 @@ ROWS, LONGEST = 12_000, 2000  # docstrings, and the bytes of the longest
 BATCH = 32  # as `Model.predict` makes them
 FILES, TIMES = 8, 5
 SIZES = [a * 10**b for b in range(4, 8) for a in (1, 3)]
-SAME, COMES = "the bare artifact", f"the same, {BATCH} rows as they come"
+SAME, COMES = "the bare model", f"the same, {BATCH} rows as they come"
 SPARK = "Spark"
 SUBMIT = Path(__file__).parents[1] / "export" / "spark" / "score.py"
 SCORE = """
@@ -200,7 +200,7 @@ def table(
     given = pa.table({"text": texts})
     come = [texts[i : i + BATCH] for i in range(0, len(texts), BATCH)]
     contest = Contest(
-        "1 000 docstrings of a table, one core",
+        "1,000 docstrings of a table, one core",
         {
             US: functools.partial(scorer, given),
             SAME: bare(scorer, packed(scorer, texts)),
@@ -229,7 +229,7 @@ def files(
         if spark:
             commands[SPARK] = spark_command(spark, artifact, cores)
         contest = Contest(
-            f"1 000 docstrings of files, {cores} of {THREADS} cores",
+            f"1,000 docstrings of files, {cores} of {THREADS} cores",
             {
                 name: beyond_start(command, few, many)
                 for name, command in commands.items()

@@ -35,9 +35,9 @@ LITERATURE = {
     "index": "– (values never seen)",
     "index-normalized": "– (steps shrink with the length)",
     "sinusoidal": "degrades soon (Press et al. 2022, figure 1)",
-    "learned": "– (rows never trained)",
+    "learned": "– (vectors never trained)",
     "time": "– (a sinusoid of other periods)",
-    "randomized": "12.0 % better than counted (Ruoss et al. 2023)",
+    "randomized": "12.0% better than counted (Ruoss et al. 2023)",
     "rotary": "degrades, later than the sinusoid (Press et al. 2022, 2.2)",
     "alibi": "does not degrade (Press et al. 2022, figure 1)",
     "t5": "degrades, later than rotary (Press et al. 2022, 2.2)",
@@ -252,7 +252,7 @@ def show(
     from rich.table import Column, Table
 
     bins = list(next(iter(found.values()))[0])
-    heading = ["scheme", *(f"{bin_} words" for bin_ in bins), "the literature"]
+    heading = ["position", *(f"{bin_} words" for bin_ in bins), "literature"]
     table = Table(
         Column(heading[0], no_wrap=True),
         *(Column(name, justify="right") for name in heading[1:-1]),

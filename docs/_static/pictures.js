@@ -158,7 +158,7 @@ function sinusoid(place) {
 function attention(place) {
   const { length, scores } = SCORES;
   const controls = make("div", { class: "controls" });
-  const scheme = control(controls, "scheme", choice(["none", ...Object.keys(scores)]));
+  const scheme = control(controls, "position", choice(["none", ...Object.keys(scores)]));
   const query = control(controls, "query", slider(length - 1, 24));
   const head = control(controls, "head", slider(7, 0));
   const causal = control(controls, "causal", make("input", { type: "checkbox" }));
@@ -193,11 +193,10 @@ function attention(place) {
   draw();
 }
 
-/** Lines of the table whose columns are numbers of words: one for each row. */
+/** Lines of the page's table by the number of words: a row for each, lengths as columns. */
 function extrapolation(place) {
   const table = [...document.querySelectorAll("table")].find((each) =>
-    each.tHead.textContent.includes(" words"),
-  );
+    [...each.tHead.rows[0].cells].some((cell) => /words$/.test(cell.textContent.trim())));
   const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
   const columns = heads.map((_, i) => i).filter((i) => /words$/.test(heads[i]));
   const lines = [...table.tBodies[0].rows].map((row) => ({
