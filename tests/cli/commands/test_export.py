@@ -191,8 +191,6 @@ class TestExport:
         assert result.code == 0, result.err
         assert ": verified: " in result.out
         assert "  serving_default, ids of shape (1, 4): " in result.out
-        result = cli("verify", "model.keras", path, "--max-length", 3)
-        assert result.code == 0, result.err
         assert json.loads(cli("inspect", path, "--json").out)["kind"] == "onnx"
 
     @pytest.mark.parametrize("command", ["inspect", "verify model.keras"])
