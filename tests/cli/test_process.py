@@ -96,7 +96,10 @@ class TestStreams:
             "inspect model.tflite",
             "inspect model.tflite --json",
             "inspect model.keras",
-            "verify model.keras model.tflite --max-length 4",
+            pytest.param(
+                "verify model.keras model.tflite --max-length 4",
+                marks=pytest.mark.slow,
+            ),
         ],
     )
     def test_reader_that_went_away(self, cli, monkeypatch, arguments):

@@ -5,11 +5,15 @@ import contextlib
 from tensorflow.core.protobuf import saved_model_pb2
 
 
+def message_of(folder):
+    content = (folder / "saved_model.pb").read_bytes()
+    return saved_model_pb2.SavedModel.FromString(content)
+
+
 @contextlib.contextmanager
 def graph_of(folder):
     """The graph of a SavedModel, written again after it was changed."""
-    path = folder / "saved_model.pb"
-    message = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    message = message_of(folder)
     (graph,) = message.meta_graphs
     yield graph
-    path.write_bytes(message.SerializeToString())
+    (folder / "saved_model.pb").write_bytes(message.SerializeToString())

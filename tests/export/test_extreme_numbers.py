@@ -275,7 +275,13 @@ def test_they_neither_loosen_nor_tighten_what_others_allow(
         assert getattr(with_them, name) == getattr(without, name)
 
 
-@pytest.mark.parametrize("samples", [None, [np.ones((5, 8), "float32")]])
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param(None, marks=pytest.mark.slow),
+        [np.ones((5, 8), "float32")],
+    ],
+)
 def test_a_quantized_file_must_be_finite_there_and_no_more(tmp_path, samples):
     keras.utils.set_random_seed(0)
     artifact = kp.export_litert(

@@ -436,7 +436,11 @@ def test_the_caller_has_what_it_had(name, tmp_path, monkeypatch):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("format", ["saved_model", "litert", "onnx"])
+# Files of LiteRT are tried with int8 layers, below.
+@pytest.mark.parametrize(
+    "format",
+    ["saved_model", pytest.param("litert", marks=pytest.mark.slow), "onnx"],
+)
 def test_all_exports_and_verify(format, tmp_path):
     model = held("traced method")
     keras_model = keras.Sequential([model, Strict(3)])

@@ -45,16 +45,6 @@ class TestVerify:
         assert "does not reproduce the model's outputs in 6 of 6" in why
         assert sum("  serving_default, ids of " in line for line in others) == 6
 
-        result = cli(*arguments, "--json")
-        assert result.code == 1
-        report = json.loads(result.out)
-        assert report["passed"] is False
-        assert report["largest_difference"] == pytest.approx(2**-12, rel=1e-2)
-        worst = max(
-            report["cases"], key=lambda case: case["largest_difference"]
-        )
-        assert worst["where"] in [f"scores[{i}, 1]" for i in range(3)]
-
         result = cli(*arguments, "--tolerance", 3e-4)
         assert result.code == 1  # a changed weight is no rounding
         first, second, *_ = result.out.splitlines()
@@ -93,25 +83,14 @@ class TestVerify:
         }
         assert {*asked, "verbose"} == {*taken}
 
-    def test_highest_version_and_a_tampered_one(
-        self, cli, folder, tmp_path, bias
-    ):
-        base = tmp_path / "versions"
-        shutil.copytree(folder / "versions", base)
-        # The highest number is that of the right one.
-        (variables,) = (base / "2").rglob("variables.data-*")
-        content = variables.read_bytes()
-        assert content.count(bias.tobytes()) == 1
-        variables.write_bytes(content.replace(bias.tobytes(), bytes(8)))
+    def test_highest_version(self, cli, folder, tmp_path):
+        base = shutil.copytree(folder / "versions", tmp_path / "versions")
+        (base / "2" / "saved_model.pb").write_bytes(b"")
         arguments = ("verify", "model.keras", "--max-length", 4)
         result = cli(*arguments, base, "--details")
         assert result.code == 0, result.out
         assert result.out.startswith(f"{base / '10'}: verified")
         assert "  serving_default, ids of shape (1, 4): " in result.out
-        # TensorFlow finds the checksum of the other one wrong.
-        result = cli(*arguments, base / "2")
-        assert result.code == 1
-        assert "' does not load: " in result.err
 
     @pytest.mark.parametrize("kept", [400, -4])
     def test_torn_litert(self, cli, folder, tmp_path, kept):

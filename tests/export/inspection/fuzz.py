@@ -391,7 +391,7 @@ def judge(kind, path, expected, contents, unseen):
             path,
             [(each.signature, each.inputs) for each in expected.probes],
             limits_of(expected, found),
-            by_python=True,
+            times=1,
         )
         report = check(expected, found, response)
         if kind == "saved_model":
@@ -513,7 +513,6 @@ def main():
         from keras_posenc.export import worker_client
         from keras_posenc.export.formats import compare_conversion
 
-        worker_client._TIMES = 1
         gc.freeze()
         for module in (inspection, worker_client, compare_conversion):
             module.run_in_worker = run_here

@@ -454,6 +454,8 @@ def test_agreement_is_of_quantized_files(make, tmp_path):
 def test_many_samples_are_a_line_in_the_report(model, files):
     samples = [{"ids": np.full((1, 3), n, "int32")} for n in range(1, 13)]
     report = kp.verify(model, files["int8"].path, samples=samples, max_length=4)
+    assert report.passed
+    assert report.altered == []
     assert sum(case.is_sample for case in report.cases) == 12
     worst = max(case.largest_difference for case in report.cases[:12])
     (line,) = [

@@ -167,7 +167,7 @@ def test_what_mediapipe_does_not_take(
     [
         pytest.param({"sequence_length": 8}, None, marks=pytest.mark.slow),
         ({"sequence_length": 8}, (1, 8)),
-        ({"max_length": 8}, None),
+        pytest.param({"max_length": 8}, None, marks=pytest.mark.slow),
         pytest.param({"max_length": 8}, (1, 8), marks=pytest.mark.slow),
         pytest.param({}, (1, 2048), marks=pytest.mark.slow),
     ],

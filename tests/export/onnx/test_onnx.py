@@ -180,37 +180,34 @@ def ten_times(values):
     values *= 10
 
 
-@pytest.mark.parametrize(
-    ("which", "change", "match"),
-    [
-        ("lstm_cell/recurrent_kernel", low_bits, "lstm_cell/recurrent_kernel"),
-        ("rows/embeddings", last_but_one_row, "rows/embeddings"),
-        ("1e-12", ten_times, r"is 9.99\d*e-12, not 9.99\d*e-13"),
-    ],
-)
-def test_what_the_answers_do_not_tell(weighed, tmp_path, which, change, match):
+def test_what_no_output_tells(weighed, tmp_path):
     import onnx
 
     model, original = weighed
     message = onnx.ModelProto.FromString(original.SerializeToString())
-    (tensor,) = (
-        each
-        for each in message.graph.initializer
-        if each.data_type == 1
-        and (
-            each.name.endswith(which)
-            or f"{onnx.numpy_helper.to_array(each).flat[0]:.0e}" == which
-        )
-    )
-    values = onnx.numpy_helper.to_array(tensor).copy()
-    change(values)
-    tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    changes = {
+        "lstm_cell/recurrent_kernel": low_bits,
+        "rows/embeddings": last_but_one_row,
+        "1e-12": ten_times,
+    }
+    for tensor in message.graph.initializer:
+        if tensor.data_type != 1:
+            continue
+        values = onnx.numpy_helper.to_array(tensor).copy()
+        for which in [*changes]:
+            number = f"{values.flat[0]:.0e}"
+            if tensor.name.endswith(which) or number == which:
+                changes.pop(which)(values)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    assert not changes
     path = tmp_path / "m.onnx"
     onnx.save(message, path)
     report = kp.verify(model, path, max_length=4)
     assert not report.passed
-    (words,) = report.different_values
-    assert re.search(match, words)
+    weights, constant = report.different_values
+    assert "lstm_cell/recurrent_kernel" in weights
+    assert "rows/embeddings" in weights
+    assert re.search(r"is 9.99\d*e-12, not 9.99\d*e-13", constant)
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [(8, "texts"), (6, "integers")])

@@ -95,7 +95,9 @@ def test_each_weight_is_stored_once(tmp_path, make):
     assert sorted(stored_shapes(path)) == [[64], [64, 64], [3000, 64]]
 
 
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    "nested", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_each_layer_is_stored_once(tmp_path, make, nested):
     model = make.classifier()
     if nested:

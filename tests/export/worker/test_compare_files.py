@@ -327,8 +327,8 @@ def test_scales_of_what_was_measured(files, compare, edited):
 
 @pytest.mark.parametrize(
     "mode",
-    # The one of floats is in test_verification.py, too.
-    [*(pytest.param(m, marks=pytest.mark.slow) for m in MODES[:2]), *MODES[2:]],
+    # Others are in test_verification.py and test_quantization.py, too.
+    [*(pytest.param(m, marks=pytest.mark.slow) for m in MODES[:3]), MODES[3]],
 )
 def test_verify_converts_anew(model, files, mode):
     """Then nothing differs, in any mode's file."""

@@ -31,7 +31,7 @@ from keras_posenc.export.signatures.resolve import (  # noqa: E402
 )
 from keras_posenc_worker import read_saved_model, session  # noqa: E402
 from keras_posenc_worker.saved_model_contents import Disagreement  # noqa: E402
-from tests.export.edits import graph_of  # noqa: E402
+from tests.export.edits import graph_of, message_of  # noqa: E402
 
 DEFAULT, OTHER = "serving_default", "other"
 INPUTS = {
@@ -725,8 +725,8 @@ def change_weight(folder, name, change):
 
 def named_by(folder, key):
     """The name of the variable that a key of the checkpoint is of."""
-    with graph_of(folder) as graph:
-        objects = graph.object_graph_def.nodes
+    (graph,) = message_of(folder).meta_graphs
+    objects = graph.object_graph_def.nodes
     node = objects[0]
     for name in key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE").split("/"):
         (child,) = (c for c in node.children if c.local_name == name)

@@ -37,32 +37,41 @@ def _path(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
+SPAWNED, FORKED = [None], [None, []]  # how a worker is prepared
+
+
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("source", "message", "prepare"),
     [
-        ("while True: pass", "used more than 1 s"),
-        ("x = bytearray(10**9)", "needed more than 704 MiB of memory"),
-        (
-            "return 'x' * 10**6",
-            r"failed \(OSError: \[Errno 27\] File too large\)",
-        ),
-        ("import time; time.sleep(99)", "did not respond within 1 s"),
-        ("import ctypes; ctypes.string_at(0)", "was killed by SIGSEGV"),
-        ("import os; os.abort()", "was killed by SIGABRT"),
-        (
-            "import os; os._exit(3)",
-            r"failed \(exit status 3, without a response\)",
-        ),
-        ("import os; os._exit(0)", r"failed \(without a response\)"),
-        # What is printed is no reason.
-        (
-            "print('done'); raise SystemExit(3)",
-            r"failed \(SystemExit: 3\)",
-        ),
-        ("1 / 0", r"failed \(ZeroDivisionError: division by zero\)"),
+        pytest.param(source, message, prepare, id=f"{source}-{prepare}")
+        for kinds, source, message in [
+            (SPAWNED, "while True: pass", "used more than 1 s"),
+            (FORKED, "x = bytearray(10**9)", "needed more than 704 MiB of"),
+            (FORKED, "return 'x' * 10**6", r"OSError: \[Errno 27\] File too"),
+            (FORKED, "import time; time.sleep(99)", "did not respond within 1"),
+            (FORKED, "import ctypes; ctypes.string_at(0)", "killed by SIGSEGV"),
+            (FORKED, "import os; os.abort()", "was killed by SIGABRT"),
+            (
+                FORKED,
+                "import os; os._exit(3)",
+                r"failed \(exit status 3, without a response\)",
+            ),
+            (
+                SPAWNED,
+                "import os; os._exit(0)",
+                r"failed \(without a response\)",
+            ),
+            # What is printed is no reason.
+            (
+                SPAWNED,
+                "print('done'); raise SystemExit(3)",
+                r"failed \(SystemExit: 3\)",
+            ),
+            (FORKED, "1 / 0", r"\(ZeroDivisionError: division by zero\)"),
+        ]
+        for prepare in kinds
     ],
 )
-@pytest.mark.parametrize("prepare", [None, []], ids=["spawned", "forked"])
 def test_limit(tmp_path, source, message, prepare):
     script = tmp_path / "script.py"
     script.write_text(f"def prepare(): pass\ndef main():\n    {source}\n")
