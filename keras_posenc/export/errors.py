@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from keras_posenc.progress import printable_lines
+
 # Of a device and an operator, which are not the user's, and colours.
 _INTERNALS = re.compile(
     r"\x1b\[\d*m|\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]"
@@ -12,7 +14,14 @@ _INTERNALS = re.compile(
 
 
 class ExportError(RuntimeError):
-    """A model could not be exported; nothing was left behind."""
+    """A model could not be exported; nothing was left behind.
+
+    The message may quote a file, or a runtime that quotes one, so control
+    characters in it are escaped.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable_lines(message))
 
 
 class ExportVerificationError(ExportError):

@@ -13,6 +13,7 @@ from keras_posenc.export.probes.compare import LOGITS, VECTORS, Loss
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.progress import printable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,7 @@ class CaseReport:
         )
         if self.near_ties:
             text += f", near-ties in {units.count(self.near_ties, 'example')}"
-        return text
+        return printable(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -326,7 +327,7 @@ class VerificationReport:
 
     def __str__(self) -> str:
         """One line, and below it what was not verified or needs attention."""
-        return "\n".join([summary(self), *remarks(self)])
+        return "\n".join(map(printable, [summary(self), *remarks(self)]))
 
     def details(self) -> str:
         """All of it: what `str` says, how it was asked, and each case."""
