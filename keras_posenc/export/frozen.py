@@ -26,6 +26,8 @@ from keras_posenc.keras_internals import (
 
 # Settings are changed and restored: by one export at a time.
 _TURN = threading.RLock()
+# For `take_over`: signatures are traced deep inside of what does not know of
+# exports, such as the labels of a signature, or the graph of a reference.
 _local = threading.local()
 
 
@@ -163,6 +165,10 @@ class FrozenModel:
         function.set_external_captures(captures)
         function.graph.variables = variables
 
+    def reading(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
+        """A scope in which some Keras variables have the values given."""
+        return _Reading(self, {id(each): value for each, value in pairs})
+
     def replace(self, layer: Any, name: str, function: Any) -> None:
         """Gives a layer another method in this thread, until the end."""
         self._settings.enter_context(replaced(layer, name, function))
@@ -213,21 +219,11 @@ class _Reading(keras.StatelessScope):
             self._frozen.own(variable).assign(value)
 
 
-def current() -> FrozenModel:
-    """The models that are frozen in this thread."""
-    frozen: FrozenModel = _local.frozen
-    return frozen
-
-
 def take_over(function: Any) -> None:
     """Has a graph function read nothing but what is frozen, if anything is."""
-    if getattr(_local, "frozen", None) is not None:
-        current().take_over(function)
-
-
-def reading(pairs: Iterable[tuple[Any, Any]]) -> Any:
-    """A scope in which some Keras variables have the values given."""
-    return _Reading(current(), {id(each): value for each, value in pairs})
+    frozen = getattr(_local, "frozen", None)
+    if frozen is not None:
+        frozen.take_over(function)
 
 
 @contextlib.contextmanager

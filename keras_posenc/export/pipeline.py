@@ -57,6 +57,7 @@ class Format:
         path: Where an exported file appears; None in a verification.
         given: The `signatures` of the caller; further attributes are arguments
             of `verify` and of the exports, too, up to `verbose`.
+        frozen: The models, while they are exported or verified.
         signatures: Those of the file, or those of them that are verified: this
             and what follows is set by `resolve`.
         in_float32: Whether a model of mixed precision was set to float32.
@@ -81,6 +82,7 @@ class Format:
     other_writer: bool = False
     verify: bool = True
     verbose: int = True
+    frozen: FrozenModel = dataclasses.field(init=False)
     signatures: Sequence[Signature] = ()
     in_float32: bool = False
     quantization: str | None = None
@@ -176,7 +178,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> Artifact:
     check_operators(format.allow_operators)
     check_known(format.allow_operators)
     reference = report = writing = None
-    with FrozenModel(model, format.given):
+    with FrozenModel(model, format.given) as format.frozen:
         format.resolve(model, None)
         probes = _probes(format) if format.verify else None
         with (
@@ -212,7 +214,10 @@ def verify(
 ) -> VerificationReport:
     """Compares a file with its model, as `export` compares what it wrote."""
     check_operators(format.allow_operators)
-    with FrozenModel(model, format.given), progress(format.verbose) as step:
+    with (
+        FrozenModel(model, format.given) as format.frozen,
+        progress(format.verbose) as step,
+    ):
         step(f"Reading {path}")
         before = stamp(path)
         found = inspect_safe(path, format.allow_operators)

@@ -15,6 +15,7 @@ from keras_posenc.export.formats.litert_quantize import (
     calibration_of,
     refuse_loops,
 )
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS
@@ -38,7 +39,7 @@ _RANGES = (
 
 
 def compare_with_conversion(
-    outputs: Reference, inspection: Inspection
+    outputs: Reference, inspection: Inspection, frozen: FrozenModel
 ) -> tuple[list[str], list[str], list[str]]:
     """Compares a file with what its signatures become when converted again.
 
@@ -48,6 +49,7 @@ def compare_with_conversion(
     Args:
         outputs: The model's outputs; it cannot be run any more then.
         inspection: The file.
+        frozen: The models.
 
     Returns:
         What of the file is not the model's, what of its graph is not as it is
@@ -78,7 +80,7 @@ def compare_with_conversion(
         with_others = [[*signatures, *others]] if others else []
         for converted in [*with_others, signatures]:
             try:
-                _convert(outputs, converted, inspection, reference)
+                _convert(outputs, converted, inspection, reference, frozen)
             except ExportError as error:
                 if converted is not signatures:
                     continue
@@ -162,6 +164,7 @@ def _convert(
     signatures: Sequence[Signature],
     inspection: Inspection,
     path: Path,
+    frozen: FrozenModel,
 ) -> None:
     """Writes the file that signatures become.
 
@@ -170,7 +173,7 @@ def _convert(
     """
     if inspection.kind == "onnx":
         (signature,) = signatures
-        onnx_convert.convert(signature, path)
+        onnx_convert.convert(signature, path, frozen)
         return
     mode = outputs.quantization
     batches: Mapping[str, Any] = {}
@@ -183,6 +186,7 @@ def _convert(
             None if mode == BY_KERAS else mode,
             batches,
             allow_flex=bool(inspection.foreign_operators),
+            frozen=frozen,
         )
     path.write_bytes(content)
 
