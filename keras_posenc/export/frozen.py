@@ -130,12 +130,14 @@ class FrozenModel:
     def _copy(self, variable: Any) -> Any:
         """The copy of a `tf.Variable`: a weight that two hold has one."""
         import tensorflow as tf
+        from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
         with tf.init_scope():
             handle = id(variable.handle)
             if handle not in self._by_handle:
-                # The memory is shared until either is written to.
-                copied = tf.Variable(
+                # The memory is shared until either is written to. It is no
+                # `tf.Variable`, of which a strategy would make several.
+                copied = ResourceVariable(
                     variable.read_value(),
                     trainable=variable.trainable,
                     name=variable.name.partition(":")[0],

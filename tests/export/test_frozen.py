@@ -466,6 +466,20 @@ def test_all_exports_and_verify(format, tmp_path):
     np.testing.assert_allclose(traced(tf.constant(FLOATS)), wanted, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["concrete", "traced"])
+def test_functions_of_the_user_in_onnx(name, tmp_path):
+    pytest.importorskip("tf2onnx")
+    model = held(name)
+    models = {"serving_default": model}
+    expected, before = outputs_of(models), state_of(models)
+    path = kp.export_onnx(model, tmp_path / "m.onnx", verbose=False).path
+    assert state_of(models) == before
+    same(outputs_of(models)["serving_default"], expected["serving_default"])
+    assert kp.verify(model, path, verbose=False).passed
+    train(models)
+    assert not kp.verify(model, path, verbose=False).passed
+
+
 def test_the_caller_saves_its_functions_afterwards(tmp_path):
     model = held("traced method")
     kp.export_saved_model(model, tmp_path / "m", verbose=False)
@@ -653,6 +667,14 @@ for export, name in [
     path = f"{sys.argv[1]}/{name}"
     artifact = export(model, path, verify=name == "m", verbose=False)
     assert artifact.report is None or artifact.report.passed
+with strategy.scope():
+    for export, name in [
+        (kp.export_saved_model, "scope"),
+        (kp.export_litert, "scope.tflite"),
+        (kp.export_onnx, "scope.onnx"),
+    ]:
+        export(model, f"{sys.argv[1]}/{name}", verbose=False)
+    assert kp.verify(model, f"{sys.argv[1]}/scope.onnx", verbose=False).passed
 for one, other in zip(before, model.variables, strict=True):
     np.testing.assert_array_equal(one, other)
 model.fit(x, x[:, :3], verbose=0)
