@@ -22,7 +22,7 @@ from keras_posenc.export.inspect import (
     inspect_safe,
 )
 from keras_posenc.export.operators import check_known
-from keras_posenc.export.probes.generate import Probe, Probes
+from keras_posenc.export.probes.generate import Probe, Probes, needs_samples
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.publish import (
@@ -65,6 +65,8 @@ class Format:
         fitted: Further samples, by the name of their signature.
         extra: Probes whose outputs are known otherwise.
         unverified: What of the file cannot be compared, in words.
+        left_out: Default signatures that an export leaves out because nothing
+            says how to verify them, in words.
         writing: What progress says while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before, and `verify` converts it again to compare
@@ -91,6 +93,7 @@ class Format:
     )
     extra: Iterable[Probe] = ()
     unverified: Sequence[str] = ()
+    left_out: Sequence[str] = ()
     writing: ClassVar[str]
     is_conversion: ClassVar[bool] = True
 
@@ -252,11 +255,14 @@ def _probes(format: Format) -> Probes:
         format.tolerance,
         format.agreement,
         fitted=format.fitted,
-        # Of a conversion, what cannot be verified is an error.
-        are_default=format.given is None and not format.is_conversion,
+        are_default=format.given is None,
         extra=format.extra,
     )
     format.signatures = probes.signatures
+    format.left_out = [
+        f"the file has no signature '{each.name}', which {needs_samples(each)}"
+        for each in probes.left_out
+    ]
     return probes
 
 
@@ -317,6 +323,9 @@ def _report(
         )
     if is_own:
         report.require_success()
+        report = dataclasses.replace(
+            report, notes=[*report.notes, *format.left_out]
+        )
     if report.passed:
         count, notes = format.run_further(found.path, reference, step)
         report = dataclasses.replace(
