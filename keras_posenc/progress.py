@@ -28,6 +28,11 @@ def printable(text: str) -> str:
     )
 
 
+def printable_lines(text: str) -> str:
+    """Returns a text of several lines as `printable` returns each of them."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 @contextlib.contextmanager
 def printable_errors() -> Iterator[None]:
     """Makes messages about files printable and short: see `printable`."""

@@ -135,9 +135,9 @@ def _report_error(
         plain,
     )
     if not plain.replace("\n", "").isprintable():
-        from keras_posenc.progress import printable
+        from keras_posenc.progress import printable_lines
 
         # It may contain text from a file, and so commands to the terminal.
-        plain = "\n".join(map(printable, plain.split("\n")))
+        plain = printable_lines(plain)
     print(f"keras-posenc: {plain}", file=sys.stderr)
     return code

@@ -120,8 +120,6 @@ def _compare(
     if not isinstance(one, Constant):
         if repr(one) == repr(other):
             return None
-        if place.startswith("customOptions of"):  # with names in them
-            return "unsure", place
         return "constants", f"{place} is {other}, not {one}"
     is_scaled_alike = (one.scale, one.zero, one.axis) == (
         (other.scale, other.zero, other.axis)

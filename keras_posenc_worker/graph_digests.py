@@ -18,7 +18,7 @@ from keras_posenc_worker.nodes import (
 
 # Attributes that TensorFlow notes for itself, and not alike in every graph.
 # Others that begin with "_" say how a node is run.
-_NOTES = (
+NOTES = (
     *("_class", "_collective_manager_ids", "_construction_context"),
     *("_gradient_op_type", "_has_manual_control_dependencies"),
     *("_input_shapes", "_num_original_outputs", "_output_shapes"),
@@ -264,7 +264,7 @@ class GraphDigests:
         digests = []
         for name, value in sorted(attributes.items()):
             kind = value.WhichOneof("value")
-            if name in _NOTES or value == usual.get(name):
+            if name in NOTES or value == usual.get(name):
                 continue
             if kind == "tensor":  # there are several ways to write one
                 array = tf.make_ndarray(value.tensor)
@@ -329,7 +329,7 @@ def _options(call: Any) -> set[str]:
     found = {
         f"{key} {value}"
         for key, value in call.attr.items()
-        if key not in ("Tin", "Tout", "f", "config_proto", *_NOTES)
+        if key not in ("Tin", "Tout", "f", "config_proto", *NOTES)
         and (value.s or value.WhichOneof("value") != "s")
     }
     if call.device:

@@ -8,6 +8,8 @@ from typing import Any
 
 from keras_posenc_worker.fingerprint import Constant, Node, Part, Tensor
 from keras_posenc_worker.formats import by_value, litert_schema, unpack
+from keras_posenc_worker.graph_digests import NOTES
+from keras_posenc_worker.read_litert import flex_node
 
 # Metadata that no runtime uses: versions, and MediaPipe's, which is read
 # separately. Other metadata may allow half precision or reordered operators.
@@ -216,6 +218,16 @@ class _File:
                     node.parts[f"{prefix}{key}"] = self._graphs[each]
                 else:
                     node.settings[f"{prefix}{key}"] = _plain(each)
+        if node.kind.startswith("Flex") and (called := flex_node(operator)):
+            # The bytes also hold names, and have attributes in any order.
+            node.settings["customOptions"] = {
+                "device": called.device,
+                **{
+                    key: " ".join(str(value).split())
+                    for key, value in sorted(called.attr.items())
+                    if key not in NOTES
+                },
+            }
         return node
 
     def _tensor(self, tensor: Any, kind: str) -> Tensor:

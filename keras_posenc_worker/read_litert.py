@@ -111,14 +111,14 @@ def _by_other_names(model: Any, codes: list[str]) -> Iterator[str]:
             name = codes[operator.opcodeIndex]
             if not name.startswith("Flex"):
                 continue
-            node = _node_of(operator)
+            node = flex_node(operator)
             if node is None or f"Flex{node.op}" != name:
                 yield "Flex" if node is None else f"Flex{node.op}"
             elif names_a_file(node):
                 yield name
 
 
-def _node_of(operator: Any) -> Any:
+def flex_node(operator: Any) -> Any:
     """Returns TensorFlow's node in an operator's options, or None."""
     without_its_init("tensorflow")
     from flatbuffers import flexbuffers

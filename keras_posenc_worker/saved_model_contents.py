@@ -5,6 +5,7 @@ the object graph. `Reader` describes both, and the functions that a model was
 traced to, in the same way, so that one comparison shows whether they are equal.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from keras_posenc_worker.graph_digests import (
     hash_of,
 )
 from keras_posenc_worker.nodes import (
+    CALLS,
     INIT,
     functions_called,
     makes_resource,
@@ -29,6 +31,14 @@ _PREDICT = "tensorflow/serving/predict"
 
 # What Python calls as it loads a table or its like.
 _LOADING = ("_create_resource", "_initialize", "_destroy_resource")
+
+# What the path of an asset may go into while a file is loaded: operators that
+# pass it on, and operators that read the asset.
+_PASS = ("AssignVariableOp", "Identity", "ReadVariableOp", "VarIsInitializedOp")
+_READ = (
+    *("InitializeTableFromTextFile", "InitializeTableFromTextFileV2"),
+    "ReadFile",
+)
 
 # Attributes that say where a state is kept: Python's reader changes them.
 _SHARING = ("container", "shared_name", "use_node_name_sharing")
@@ -361,7 +371,6 @@ def check_loading(meta: Any) -> None:
             "servers read or change variables as they initialize it, and so "
             "after their values were restored"
         )
-    names.append(meta.saver_def.restore_op_name)
     handles = [
         (node.attr["container"].s, node.attr["shared_name"].s or node.name)
         for node in meta.graph_def.node
@@ -381,11 +390,83 @@ def check_loading(meta: Any) -> None:
         if child.local_name in _LOADING
         for function in objects[child.node_id].function.concrete_functions
     ]
-    if Reader().draws(meta.graph_def, names, by_python):
+    loading = [*names, meta.saver_def.restore_op_name]
+    if Reader().draws(meta.graph_def, loading, by_python):
         raise Disagreement(
             "random numbers are drawn as it is loaded, so that it may be "
             "another model each time"
         )
+    if operator := _computes_with_paths(meta, names, by_python):
+        raise Disagreement(
+            f"as it is loaded, {operator} computes with the path of an asset, "
+            "so that it may be another model in another folder"
+        )
+
+
+def _computes_with_paths(
+    meta: Any, names: Iterable[str], by_python: Iterable[str]
+) -> str | None:
+    """Returns an operator that does more with an asset's path than to read it.
+
+    Args:
+        meta: A SavedModel's `MetaGraphDef`.
+        names: What servers run to initialize it.
+        by_python: The functions that Python calls.
+    """
+    import tensorflow as tf
+
+    library = {x.signature.name: x for x in meta.graph_def.library.function}
+    nodes = {node.name: node for node in meta.graph_def.node}
+    main = [*reachable(nodes, names)]
+    # A loader feeds the paths, and variables of strings hold them.
+    fed = {node_name(each.tensor_info.name) for each in meta.asset_file_def}
+    remaining = [
+        ("", node.name)
+        for node in main
+        if node.name in fed
+        or (
+            node.op == "VarHandleOp"
+            and node.attr["dtype"].type == tf.string.as_datatype_enum
+        )
+    ]
+    objects = meta.object_graph_def
+    for name in by_python:
+        arguments = library[name].signature.input_arg
+        bound = objects.concrete_functions[name].bound_inputs
+        first = len(arguments) - len(bound)  # the last arguments are bound
+        remaining += [
+            (name, argument.name)
+            for argument, index in zip(arguments[first:], bound, strict=True)
+            if objects.nodes[index].WhichOneof("kind") == "asset"
+        ]
+    bodies = [("", main), *((x, f.node_def) for x, f in library.items())]
+    readers = collections.defaultdict(list)
+    callers = collections.defaultdict(list)
+    for scope, body in bodies:
+        for node in body:
+            if node.op in CALLS:
+                callers[node.attr["f"].func.name].append((scope, node.name))
+            for place, tensor in enumerate(node.input):
+                if not tensor.startswith("^"):
+                    readers[scope, node_name(tensor)].append((node, place))
+    seen = set()
+    while remaining:
+        scope, name = remaining.pop()
+        if (scope, name) in seen:
+            continue
+        seen.add((scope, name))
+        if scope and name in map(node_name, library[scope].ret.values()):
+            remaining += callers[scope]
+        for node, place in readers[scope, name]:
+            if node.op in CALLS:
+                called = node.attr["f"].func.name
+                argument = library[called].signature.input_arg[place]
+                remaining.append((called, argument.name))
+            elif node.op in _PASS:
+                remaining.append((scope, node.name))
+            elif node.op not in _READ:
+                return str(node.op)
+    return None
 
 
 def tables_of(module: Any) -> dict[int, Weight]:

@@ -15,7 +15,7 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
-from keras_posenc.progress import progress
+from keras_posenc.progress import printable, progress
 from keras_posenc_worker import benchmark
 
 # No limits: the needs of runs of any length are not known.
@@ -81,6 +81,7 @@ class Benchmark:
     def __str__(self) -> str:
         from rich.console import Console
         from rich.table import Column, Table
+        from rich.text import Text
 
         def table(*headings: str) -> Table:
             first, *numbers = headings
@@ -92,7 +93,7 @@ class Benchmark:
         times = table("signature", "shape", "threads", "median, ms", "95%, ms")
         for timing in self.timings:
             times.add_row(
-                timing.signature,
+                Text(printable(timing.signature)),  # from a file: no markup
                 str(tuple(next(iter(timing.shapes.values()), ()))),
                 str(timing.threads),
                 f"{timing.median_milliseconds:.3g}",
@@ -101,7 +102,7 @@ class Benchmark:
         loads = table("signature", "threads", "load, ms", "peak memory, MB")
         for loading in self.loadings:
             loads.add_row(
-                loading.signature,
+                Text(printable(loading.signature)),
                 str(loading.threads),
                 f"{loading.load_seconds * 1e3:.3g}",
                 f"{loading.peak_bytes / 1e6:.1f}",

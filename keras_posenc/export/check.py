@@ -21,6 +21,7 @@ from keras_posenc.export.signatures.from_model import in_code, input_code
 from keras_posenc.export.signatures.labels import is_labels
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import MEMORY, MIB, Limits
+from keras_posenc.progress import printable_errors
 from keras_posenc_worker.codec import to_bytes
 
 
@@ -264,6 +265,7 @@ def unknown_labels(reference: Reference, inspection: Inspection) -> set[str]:
     }
 
 
+@printable_errors()
 def check_signatures(
     signatures: Sequence[Signature], inspection: Inspection
 ) -> None:

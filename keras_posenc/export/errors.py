@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from keras_posenc.progress import printable_lines
+
 # Devices, operators and colours in TensorFlow's messages.
 _INTERNALS = re.compile(
     r"\x1b\[\d*m|\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]"
@@ -12,7 +14,13 @@ _INTERNALS = re.compile(
 
 
 class ExportError(RuntimeError):
-    """A model could not be exported. No file was written."""
+    """A model could not be exported. No file was written.
+
+    Control characters that the message quotes from a file are escaped.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable_lines(message))
 
 
 class ExportVerificationError(ExportError):

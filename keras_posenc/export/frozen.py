@@ -26,6 +26,8 @@ from keras_posenc.keras_internals import (
 
 # Only one export at a time may change settings and restore them.
 _TURN = threading.RLock()
+# For `take_over`: signatures are traced deep inside of what does not know of
+# exports, such as the labels of a signature, or the graph of a reference.
 _local = threading.local()
 
 
@@ -128,12 +130,14 @@ class FrozenModel:
     def _copy(self, variable: Any) -> Any:
         """Returns the copy of a `tf.Variable`; shared weights have one copy."""
         import tensorflow as tf
+        from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
         with tf.init_scope():
             handle = id(variable.handle)
             if handle not in self._by_handle:
-                # The memory is shared until either is written to.
-                copied = tf.Variable(
+                # The memory is shared until either is written to. It is no
+                # `tf.Variable`, of which a strategy would make several.
+                copied = ResourceVariable(
                     variable.read_value(),
                     trainable=variable.trainable,
                     name=variable.name.partition(":")[0],
@@ -162,6 +166,10 @@ class FrozenModel:
                 captures[index] = variables[-1].handle
         function.set_external_captures(captures)
         function.graph.variables = variables
+
+    def reading(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
+        """A scope in which some Keras variables have the values given."""
+        return _Reading(self, {id(each): value for each, value in pairs})
 
     def replace(self, layer: Any, name: str, function: Any) -> None:
         """Replaces a layer's method in this thread, until the context ends."""
@@ -213,21 +221,11 @@ class _Reading(keras.StatelessScope):
             self._frozen.own(variable).assign(value)
 
 
-def current() -> FrozenModel:
-    """Returns the models that are frozen in this thread."""
-    frozen: FrozenModel = _local.frozen
-    return frozen
-
-
 def take_over(function: Any) -> None:
     """Makes a graph function read only frozen variables, if any are frozen."""
-    if getattr(_local, "frozen", None) is not None:
-        current().take_over(function)
-
-
-def reading(pairs: Iterable[tuple[Any, Any]]) -> Any:
-    """Returns a scope in which some Keras variables have the given values."""
-    return _Reading(current(), {id(each): value for each, value in pairs})
+    frozen = getattr(_local, "frozen", None)
+    if frozen is not None:
+        frozen.take_over(function)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
+from keras_posenc.progress import printable, printable_errors
 from keras_posenc_worker import read, read_keras
 
 
@@ -106,12 +107,17 @@ class Inspection:
                 "operators that the plain runtime lacks: "
                 f"{', '.join(self.foreign_operators)}"
             )
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     def details(self) -> str:
         """Returns `str` with tables of tensors and operators."""
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
+
+        def add(table: Table, *cells: str) -> None:
+            # Names from a file are no markup, and no commands to a terminal.
+            table.add_row(*(Text(printable(each)) for each in cells))
 
         tensors = Table()
         for heading in ("signature", "", "name", "dtype and shape"):
@@ -119,13 +125,13 @@ class Inspection:
         for name, sides in self.signatures.items():
             for side, by_name in sides.items():
                 for tensor_name, tensor in by_name.items():
-                    tensors.add_row(name, side[:-1], tensor_name, str(tensor))
+                    add(tensors, name, side[:-1], tensor_name, str(tensor))
         operators = Table("operator", "count")
         for name, count in self.operators.items():
             is_foreign = name in self.foreign_operators
             is_unsafe = name in self.unsafe_operators
             remarks = " (not builtin)" * is_foreign + " (unsafe)" * is_unsafe
-            operators.add_row(name + remarks, str(count))
+            add(operators, name + remarks, str(count))
         console = Console()
         with console.capture() as capture:
             console.print(tensors)
@@ -139,6 +145,7 @@ class Inspection:
         )
 
 
+@printable_errors()
 def inspect(path: str | Path) -> Inspection:
     """Reads what an exported file contains, without running it.
 

@@ -22,7 +22,7 @@ from keras_posenc.export.inspect import (
     inspect_safe,
 )
 from keras_posenc.export.operators import check_known
-from keras_posenc.export.probes.generate import Probe, Probes
+from keras_posenc.export.probes.generate import Probe, Probes, needs_samples
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.publish import (
@@ -57,6 +57,7 @@ class Format:
         path: Where an exported file appears; None in a verification.
         given: The caller's `signatures`; further attributes up to `verbose` are
             arguments of `verify` and of the exports.
+        frozen: The models, while they are exported or verified.
         signatures: The signatures to write or verify: this and what follows is
             set by `resolve`.
         in_float32: Whether a model of mixed precision was set to float32.
@@ -64,6 +65,8 @@ class Format:
         fitted: Further samples, by the name of their signature.
         extra: Probes whose outputs come from elsewhere.
         unverified: Contents of the file that cannot be compared, as text.
+        left_out: Default signatures that an export leaves out because no test
+            inputs are known for them, as text.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before, and `verify` converts it again to compare
@@ -81,6 +84,7 @@ class Format:
     allow_different_graph: bool = False
     verify: bool = True
     verbose: int = True
+    frozen: FrozenModel = dataclasses.field(init=False)
     signatures: Sequence[Signature] = ()
     in_float32: bool = False
     quantization: str | None = None
@@ -89,6 +93,7 @@ class Format:
     )
     extra: Iterable[Probe] = ()
     unverified: Sequence[str] = ()
+    left_out: Sequence[str] = ()
     writing: ClassVar[str]
     is_conversion: ClassVar[bool] = True
 
@@ -183,7 +188,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
     check_operators(format.allow_operators)
     check_known(format.allow_operators)
     reference = report = writing = None
-    with FrozenModel(model, format.given):
+    with FrozenModel(model, format.given) as format.frozen:
         format.resolve(model, None)
         probes = _probes(format) if format.verify else None
         with (
@@ -219,7 +224,10 @@ def verify(
 ) -> VerificationReport:
     """Compares a file with its model, as `export` does before it publishes."""
     check_operators(format.allow_operators)
-    with FrozenModel(model, format.given), progress(format.verbose) as step:
+    with (
+        FrozenModel(model, format.given) as format.frozen,
+        progress(format.verbose) as step,
+    ):
         step(f"Reading {path}")
         before = stamp(path)
         found = inspect_safe(path, format.allow_operators)
@@ -254,11 +262,14 @@ def _probes(format: Format) -> Probes:
         format.tolerance,
         format.agreement,
         fitted=format.fitted,
-        # Of a conversion, what cannot be verified is an error.
-        are_default=format.given is None and not format.is_conversion,
+        are_default=format.given is None,
         extra=format.extra,
     )
     format.signatures = probes.signatures
+    format.left_out = [
+        f"the file has no signature '{each.name}', which {needs_samples(each)}"
+        for each in probes.left_out
+    ]
     return probes
 
 
@@ -321,6 +332,9 @@ def _report(
         )
     if is_own:
         report.require_success()
+        report = dataclasses.replace(
+            report, notes=[*report.notes, *format.left_out]
+        )
     if report.passed:
         count, notes = format.run_further(found.path, reference, step)
         report = dataclasses.replace(

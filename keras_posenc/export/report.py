@@ -13,6 +13,7 @@ from keras_posenc.export.probes.compare import LOGITS, VECTORS, Loss
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.progress import printable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +72,7 @@ class CaseReport:
         )
         if self.near_ties:
             text += f", near-ties in {units.count(self.near_ties, 'example')}"
-        return text
+        return printable(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,7 +331,7 @@ class VerificationReport:
         return f"<VerificationReport of {summary(self)}>"
 
     def __str__(self) -> str:
-        return "\n".join([summary(self), *remarks(self)])
+        return "\n".join(map(printable, [summary(self), *remarks(self)]))
 
     def details(self) -> str:
         """Returns the report with all remarks and every case."""

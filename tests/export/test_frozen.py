@@ -472,6 +472,20 @@ def test_all_exports_and_verify(format, tmp_path):
     np.testing.assert_allclose(traced(tf.constant(FLOATS)), wanted, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["concrete", "traced"])
+def test_functions_of_the_user_in_onnx(name, tmp_path):
+    pytest.importorskip("tf2onnx")
+    model = held(name)
+    models = {"serving_default": model}
+    expected, before = outputs_of(models), state_of(models)
+    path = kp.export_onnx(model, tmp_path / "m.onnx", verbose=False).path
+    assert state_of(models) == before
+    same(outputs_of(models)["serving_default"], expected["serving_default"])
+    assert kp.verify(model, path, verbose=False).passed
+    train(models)
+    assert not kp.verify(model, path, verbose=False).passed
+
+
 def test_the_caller_saves_its_functions_afterwards(tmp_path):
     model = held("traced method")
     kp.export_saved_model(model, tmp_path / "m", verbose=False)
@@ -658,6 +672,10 @@ def export_mirrored(devices, folder):
     options = {"verbose": False}
     assert kp.export_saved_model(model, folder / "m", **options).report.passed
     kp.export_litert(model, folder / "m.tflite", verify=False, **options)
+    with strategy.scope():
+        kp.export_saved_model(model, folder / "scope", **options)
+        kp.export_litert(model, folder / "scope.tflite", **options)
+        kp.export_onnx(model, folder / "scope.onnx", **options)
     for one, other in zip(before, model.variables, strict=True):
         np.testing.assert_array_equal(one, other)
     model.fit(FLOATS, FLOATS[:, :3], verbose=0)

@@ -1,4 +1,7 @@
-"""The same model gives the same LiteRT and ONNX file, byte for byte."""
+"""The same model gives the same LiteRT and ONNX file, byte for byte.
+
+In another process it also gives the same SavedModel.
+"""
 
 import hashlib
 import os
@@ -32,14 +35,37 @@ def model():
     return keras.Model(ids, layers.Dense(2, name="scores")(x), name="model")
 
 
+def recurrent():
+    """Loops, since the graph does not know the length."""
+    keras.utils.set_random_seed(0)
+    x = inputs = keras.Input((None, 4), name="x")
+    x = layers.GRU(3, return_sequences=True, name="gru")(x)
+    outputs = layers.LSTM(3, name="lstm")(x)
+    return keras.Model(inputs, outputs, name="recurrent")
+
+
+def saved_model_digests(folder):
+    """Of all files except `fingerprint.pb`, which has a random number."""
+    path = folder / "saved_model"
+    kp.export_saved_model(model(), path, verify=False, verbose=False)
+    return {
+        each.relative_to(path).as_posix(): hashlib.sha256(
+            each.read_bytes()
+        ).hexdigest()
+        for each in sorted(path.rglob("*"))
+        if each.is_file() and each.name != "fingerprint.pb"
+    }
+
+
 def digests(folder):
     found = []
-    for export, name in (
-        (kp.export_litert, "model.tflite"),
-        (kp.export_onnx, "model.onnx"),
+    for export, make, name in (
+        (kp.export_litert, model, "model.tflite"),
+        (kp.export_onnx, model, "model.onnx"),
+        (kp.export_onnx, recurrent, "recurrent.onnx"),
     ):
         path = folder / name
-        export(model(), path, verify=False, verbose=False)
+        export(make(), path, verify=False, verbose=False)
         found.append(hashlib.sha256(path.read_bytes()).hexdigest())
     return found
 
@@ -78,11 +104,13 @@ from importlib import util
 spec = util.spec_from_file_location("same", {__file__!r})
 same = util.module_from_spec(spec)
 spec.loader.exec_module(same)
-print(*same.digests(Path(sys.argv[1])))
+folder = Path(sys.argv[1])
+folder.mkdir()
+print(same.saved_model_digests(folder), same.digests(folder))
 """
     found = {
         subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path)],
+            [sys.executable, "-c", code, str(tmp_path / seed)],
             env={**os.environ, "PYTHONHASHSEED": seed},
             stdout=subprocess.PIPE,
             text=True,
@@ -91,3 +119,7 @@ print(*same.digests(Path(sys.argv[1])))
         for seed in ("1", "2")
     }
     assert len(found) == 1
+    assert "'1/saved_model.pb'" in found.pop()
+    for seed in ("1", "2"):
+        path = tmp_path / seed / "saved_model"
+        assert kp.verify(model(), path, max_length=2, verbose=False).passed

@@ -15,6 +15,7 @@ from keras_posenc.export.formats.litert_quantize import (
     calibration_of,
     refuse_loops,
 )
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS
@@ -38,7 +39,7 @@ _RANGES = (
 
 
 def compare_with_conversion(
-    outputs: Reference, inspection: Inspection
+    outputs: Reference, inspection: Inspection, frozen: FrozenModel
 ) -> tuple[list[str], list[str], list[str]]:
     """Compares a file with a new conversion of its signatures.
 
@@ -48,6 +49,7 @@ def compare_with_conversion(
     Args:
         outputs: The model's outputs; the model cannot be run after this.
         inspection: The file.
+        frozen: The models.
 
     Returns:
         `different_values`, `different_graph` and `not_compared` of
@@ -77,7 +79,7 @@ def compare_with_conversion(
         with_others = [[*signatures, *others]] if others else []
         for converted in [*with_others, signatures]:
             try:
-                _convert(outputs, converted, inspection, reference)
+                _convert(outputs, converted, inspection, reference, frozen)
             except ExportError as error:
                 if converted is not signatures:
                     continue
@@ -163,6 +165,7 @@ def _convert(
     signatures: Sequence[Signature],
     inspection: Inspection,
     path: Path,
+    frozen: FrozenModel,
 ) -> None:
     """Writes the file that signatures are converted to.
 
@@ -171,7 +174,7 @@ def _convert(
     """
     if inspection.kind == "onnx":
         (signature,) = signatures
-        onnx_convert.convert(signature, path)
+        onnx_convert.convert(signature, path, frozen)
         return
     mode = outputs.quantization
     batches: Mapping[str, Any] = {}
@@ -184,6 +187,7 @@ def _convert(
             None if mode == BY_KERAS else mode,
             batches,
             allow_flex=bool(inspection.foreign_operators),
+            frozen=frozen,
         )
     path.write_bytes(content)
 

@@ -68,7 +68,7 @@ class LiteRT(Format):
             self.signatures = [self.task.signature]
         if found is None:
             self._check()
-        self.in_float32 = to_float32(self.signatures)
+        self.in_float32 = to_float32(self.signatures, self.frozen)
         if found is None and self.mode == "int8-static":
             refuse_loops(self.signatures)
         by_keras = is_quantized(self.signatures)
@@ -106,7 +106,11 @@ class LiteRT(Format):
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""
         content = convert(
-            self.signatures, self.mode, self.fitted, self.allow_flex
+            self.signatures,
+            self.mode,
+            self.fitted,
+            self.allow_flex,
+            self.frozen,
         )
         if self.task is not None:
             content = with_metadata(content, self.task)
@@ -117,7 +121,7 @@ class LiteRT(Format):
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
         """Compares the file with a new conversion of the model."""
-        return compare_with_conversion(reference, found)
+        return compare_with_conversion(reference, found, self.frozen)
 
     def run_further(
         self, path: Path, reference: Reference, step: Step

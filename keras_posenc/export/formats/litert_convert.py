@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats import litert_quantize as modes
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.probes.samples import Inputs
@@ -25,6 +26,7 @@ def convert(
     quantization: str | None,
     representative: Mapping[str, Sequence[Inputs]],
     allow_flex: bool,
+    frozen: FrozenModel,
 ) -> bytes:
     """Converts signatures to the bytes of a LiteRT file.
 
@@ -34,6 +36,7 @@ def convert(
         quantization: The mode, or None.
         representative: Batches to calibrate each signature with, by its name.
         allow_flex: Whether operators of TensorFlow's own may remain.
+        frozen: The models.
 
     Raises:
         ExportError: The model needs operators that LiteRT lacks.
@@ -43,7 +46,7 @@ def convert(
     # The converter writes signatures sorted, but shares their constants in the
     # given order. Sorted input makes the bytes reproducible.
     signatures = sorted(signatures, key=lambda each: each.name)
-    int8_in_floats(signatures)
+    int8_in_floats(signatures, frozen)
     with working_folder() as folder:
         saved_model = folder / "saved_model"
         write_saved_model(signatures, saved_model)

@@ -45,17 +45,17 @@ class Onnx(Format):
                 "ONNX",
                 "export_saved_model keeps them in files of their own",
             )
-        self.in_float32 = to_float32(self.signatures)
+        self.in_float32 = to_float32(self.signatures, self.frozen)
         if is_quantized(self.signatures):
             self.quantization = BY_KERAS
 
     def write(self, path: Path) -> None:
         """Converts the model with tf2onnx."""
         (signature,) = self.signatures
-        convert(signature, path)
+        convert(signature, path, self.frozen)
 
     def compare_contents(
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
         """Compares the file with a new conversion of the model."""
-        return compare_with_conversion(reference, found)
+        return compare_with_conversion(reference, found, self.frozen)

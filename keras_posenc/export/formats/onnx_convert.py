@@ -19,7 +19,7 @@ from keras_posenc.export.formats.onnx_operators import (
     write_model,
 )
 from keras_posenc.export.formats.onnx_order import sort_graph
-from keras_posenc.export.frozen import reading, take_over
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.from_model import named_outputs, output_of
@@ -81,7 +81,7 @@ def require_onnx() -> None:
         ) from error
 
 
-def convert(signature: Signature, path: Path) -> list[str]:
+def convert(signature: Signature, path: Path, frozen: FrozenModel) -> list[str]:
     """Writes a signature as an ONNX file.
 
     The converter never sees the weights: they are arguments of the function
@@ -98,8 +98,8 @@ def convert(signature: Signature, path: Path) -> list[str]:
     import onnx
     import tensorflow as tf
 
-    int8_in_floats([signature])
-    model, values = _converted(signature)
+    int8_in_floats([signature], frozen)
+    model, values = _converted(signature, frozen)
     graph = model.graph
     weights, numbers = with_values(graph, values, reserved=signature.specs)
     with_float_tables(graph, numbers)
@@ -118,7 +118,9 @@ def convert(signature: Signature, path: Path) -> list[str]:
     return [name for name in weights if name in present]
 
 
-def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
+def _converted(
+    signature: Signature, frozen: FrozenModel
+) -> tuple[Any, dict[str, tuple[str, Any]]]:
     """Returns the signature as a `ModelProto` that takes its weights as inputs.
 
     Returns:
@@ -142,7 +144,7 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
         count = len(signature.specs)
         inputs, weights = arguments[:count], arguments[count:]
         mapping = list(zip(variables.values(), weights, strict=True))
-        with reading(mapping):
+        with frozen.reading(mapping):
             outputs = signature.call(
                 dict(zip(signature.specs, inputs, strict=True))
             )
@@ -159,7 +161,7 @@ def _converted(signature: Signature) -> tuple[Any, dict[str, tuple[str, Any]]]:
     logger.setLevel(logging.ERROR)
     try:
         function = call.get_concrete_function(*specs)
-        take_over(function)
+        frozen.take_over(function)
         if same := {*function.structured_outputs} & {*signature.specs}:
             raise ValueError(
                 f"the output {', '.join(same)} has the name of an input, and "

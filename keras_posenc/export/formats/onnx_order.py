@@ -1,8 +1,9 @@
 """One order and one set of names for ONNX graphs of the same content.
 
-tf2onnx names tensors by counters and orders nodes by sets, so two conversions
-of one model differ in both. Here the order follows from the outputs, and names
-from the order: the same model gives the same file.
+tf2onnx names tensors by counters and orders nodes and the values that loops
+carry by sets, so two conversions of one model differ in all three. Here the
+order follows from the outputs, and names from the order: the same model gives
+the same file.
 """
 
 import collections
@@ -35,6 +36,8 @@ def sort_graph(
     names = {name: name for name in (*known, *kept)}
     _merge_constants(graph, names.keys(), values)
     _sort_nodes(graph)
+    _sort_loops(graph, {name: name for name in names}, values)
+    _sort_nodes(graph)
     _name(graph, names, collections.Counter())
     return {names[key]: x for key, x in values.items() if key in names}
 
@@ -53,23 +56,24 @@ def _merge_constants(
     for each in graph.initializer:
         if each.name in kept:
             continue
-        found = hashlib.sha256(f"{each.data_type} {[*each.dims]};".encode())
-        if each.name in values:
-            found.update(array_of(values[each.name]).tobytes())
-        else:
-            found.update(_without_name(each))
-        names[each.name] = first.setdefault(found.digest(), each.name)
+        names[each.name] = first.setdefault(_content(each, values), each.name)
     _read_others(graph, names)
     for node in graph.node:
         for _, inner in _inner(node):
             _merge_constants(inner, kept, values)
 
 
-def _without_name(tensor: Any) -> bytes:
-    copied = type(tensor)()
-    copied.CopyFrom(tensor)
-    copied.ClearField("name")
-    return bytes(copied.SerializeToString(deterministic=True))
+def _content(tensor: Any, values: Mapping[str, Any]) -> bytes:
+    """A digest of an initializer's numbers."""
+    found = hashlib.sha256(f"{tensor.data_type} {[*tensor.dims]};".encode())
+    if tensor.name in values:
+        found.update(array_of(values[tensor.name]).tobytes())
+    else:
+        copied = type(tensor)()
+        copied.CopyFrom(tensor)
+        copied.ClearField("name")
+        found.update(copied.SerializeToString(deterministic=True))
+    return found.digest()
 
 
 def _read_others(graph: Any, names: Mapping[str, str]) -> None:
@@ -122,6 +126,102 @@ def _sort_nodes(graph: Any) -> None:
     _replace(graph.initializer, list(used.values()))
     for node in graph.node:
         _replace(node.attribute, sorted(node.attribute, key=lambda x: x.name))
+
+
+def _sort_loops(
+    graph: Any, known: dict[str, Any], values: Mapping[str, Any]
+) -> None:
+    """Sorts what loops carry by what it is computed from.
+
+    Args:
+        graph: A graph, whose nodes come after what they read.
+        known: A digest of each tensor by name, for those that nodes read; those
+            of the graph are added.
+        values: As for `sort_graph`.
+    """
+    for each in graph.initializer:
+        if each.name not in known:  # as weights are, by their names
+            known[each.name] = _content(each, values)
+    for node in graph.node:
+        if node.op_type == "Identity":
+            known[node.output[0]] = known.get(node.input[0])
+            continue
+        parts: list[Any] = [node.op_type, node.domain]
+        if node.op_type == "Loop":
+            _sort_loop(node, known, values)
+        for each in sorted(node.attribute, key=lambda each: each.name):
+            if each.HasField("g"):
+                inside = {x.name: i for i, x in enumerate(each.g.input)}
+                parts.append(_outputs(each.g, {**known, **inside}, values))
+            elif each.HasField("t"):  # which may have a name
+                parts.append((each.name, _content(each.t, {})))
+            else:
+                parts.append(each.SerializeToString(deterministic=True))
+        parts.append([known.get(name) for name in node.input])
+        own = hashlib.sha256(repr(parts).encode()).hexdigest()
+        for index, name in enumerate(node.output):
+            known[name] = own, index
+
+
+def _sort_loop(
+    node: Any, known: dict[str, Any], values: Mapping[str, Any]
+) -> None:
+    ((_, body),) = _inner(node)
+    count = len(node.input) - 2  # without the number and the condition
+    inputs = [each.name for each in body.input]
+    found = [repr(known.get(name)) for name in node.input[2:]]
+    kinds = 0
+    # What two start with may be equal, and what becomes of them not.
+    while kinds < len({*found}):
+        kinds = len({*found})
+        inside = dict(zip(inputs, ["number", "goes on", *found], strict=True))
+        after = _outputs(body, {**known, **inside}, values)
+        found = [
+            hashlib.sha256(repr(pair).encode()).hexdigest()
+            for pair in zip(found, after[1 : 1 + count], strict=True)
+        ]
+    order = sorted(range(count), key=found.__getitem__)
+    for names, start in ((node.input, 2), (node.output, 0)):
+        names[start : start + count] = [names[start + i] for i in order]
+    for infos, start in ((body.input, 2), (body.output, 1)):
+        end = start + count
+        carried = [infos[start + i] for i in order]
+        _replace(infos, [*infos[:start], *carried, *infos[end:]])
+    _copy_twice_returned(body)
+
+
+def _copy_twice_returned(graph: Any) -> None:
+    """Copies what a graph returns several times, except the first time.
+
+    ONNX has each output once, and tf2onnx copies either.
+    """
+    made = {each.name for each in graph.input}
+    made.update(name for node in graph.node for name in node.output)
+    copies = {
+        node.output[0]: node.input[0]
+        for node in graph.node
+        if node.op_type == "Identity" and node.input[0] in made
+    }
+    seen = set()
+    for index, value in enumerate(graph.output):
+        name = value.name
+        while name in copies:
+            name = copies[name]
+        value.name = name
+        if name in seen:
+            value.name = f"{name} {index}"  # no other has a blank in its name
+            graph.node.add(
+                op_type="Identity", input=[name], output=[value.name]
+            )
+        seen.add(name)
+
+
+def _outputs(
+    graph: Any, known: dict[str, Any], values: Mapping[str, Any]
+) -> list[Any]:
+    """The digests of a graph's outputs, given those of what it reads."""
+    _sort_loops(graph, known, values)
+    return [known.get(each.name) for each in graph.output]
 
 
 def _replace(field: Any, messages: list[Any]) -> None:

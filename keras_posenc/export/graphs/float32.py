@@ -10,12 +10,12 @@ from keras.dtype_policies import (
 )
 
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.frozen import current
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
 
-def to_float32(signatures: Sequence[Signature]) -> bool:
+def to_float32(signatures: Sequence[Signature], frozen: FrozenModel) -> bool:
     """Sets layers of frozen models to run as LiteRT can.
 
     LiteRT lacks kernels for most operators of mixed precision: layers with such
@@ -29,7 +29,6 @@ def to_float32(signatures: Sequence[Signature]) -> bool:
     Raises:
         ExportError: A layer has weights of low precision.
     """
-    frozen = current()
     frozen.has_dynamic_shapes = False
     changed = False
     for signature in signatures:

@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.frozen import current
+from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
@@ -23,7 +23,9 @@ def is_quantized(signatures: Sequence[Signature]) -> bool:
     return any(map(_quantized_layers, signatures))
 
 
-def int8_in_floats(signatures: Sequence[Signature]) -> None:
+def int8_in_floats(
+    signatures: Sequence[Signature], frozen: FrozenModel
+) -> None:
     """Makes Keras's int8 layers compute the same in floats, while frozen.
 
     Their weights stay integers, and as small in a file.
@@ -61,7 +63,7 @@ def int8_in_floats(signatures: Sequence[Signature]) -> None:
                 f"Layer '{layer.path or layer.name}' is quantized and also has "
                 "LoRA weights. Merge them first"
             )
-        current().replace(
+        frozen.replace(
             layer, "quantized_call", functools.partial(in_floats, layer)
         )
 

@@ -98,6 +98,8 @@ class Probes:
             must have the model's largest score, or None.
         extra: Probes whose outputs come from elsewhere; iterated once, when the
             model is run.
+        left_out: Default signatures without probes, because no valid ids are
+            known for them.
     """
 
     signatures: list[Signature]
@@ -106,6 +108,7 @@ class Probes:
     tolerance: float | None = None
     agreement: float | None = None
     extra: Iterable[Probe] = ()
+    left_out: Sequence[Signature] = ()
 
     @classmethod
     def fit(
@@ -160,18 +163,19 @@ class Probes:
             name: [*inputs, *(fitted or {}).get(name, [])]
             for name, inputs in fit_samples(signatures, samples).items()
         }
-        if are_default:
-            default, *more = signatures
-            signatures = [
-                default,
-                *(
-                    each
-                    for each in more
-                    if given[each.name] or _can_be_probed(each)
-                ),
-            ]
+        left_out = {
+            each.name: each
+            for each in (signatures[1:] if are_default else ())
+            if not (given[each.name] or _can_be_probed(each))
+        }
         return cls(
-            [*signatures], given, max_length, tolerance, agreement, extra
+            [each for each in signatures if each.name not in left_out],
+            given,
+            max_length,
+            tolerance,
+            agreement,
+            extra,
+            [*left_out.values()],
         )
 
 
@@ -365,9 +369,7 @@ def make_probes(
     if not sizes and _unknown_integers(signature, known):
         if not given:
             raise ValueError(
-                f"Signature '{signature.name}' takes integers, and no "
-                "Embedding layer limits them: give some, as in "
-                f"`samples={_example(signature)}` (--samples FILE.npz)"
+                f"Signature '{signature.name}' {needs_samples(signature)}"
             )
         return
     texts = texts_beyond(longest_text(signature))
@@ -496,13 +498,20 @@ def _pad(values: np.ndarray) -> None:
     values[2:3] = 0
 
 
-def _example(signature: Signature) -> str:
+def needs_samples(signature: Signature) -> str:
+    """Returns why a signature of integers needs samples, and an example."""
+    if signature.oracle is not None:
+        return needs_samples(signature.oracle.base)
     arrays = (
         f"'{name}': np.zeros({tuple(2 if n is None else n for n in spec.shape)}"
         f", '{spec.dtype}')"
         for name, spec in signature.specs.items()
     )
-    return "{" + ", ".join(arrays) + "}"
+    return (
+        "takes integers, and no Embedding layer says how large they may be: "
+        f"give some, as in `samples={{{', '.join(arrays)}}}` "
+        "(--samples FILE.npz)"
+    )
 
 
 def _embedding_sizes(signature: Signature) -> list[int]:

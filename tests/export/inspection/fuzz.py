@@ -15,6 +15,7 @@ import argparse
 import collections
 import contextlib
 import dataclasses
+import functools
 import gc
 import importlib
 import json
@@ -52,6 +53,7 @@ def prepare(folder):
     from keras_posenc.export.graphs.shared_layers import trace_all
     from keras_posenc.export.probes.generate import Probe, Probes
     from keras_posenc.export.probes.reference import compute_reference
+    from keras_posenc.export.signatures.from_model import as_served, output_of
     from keras_posenc.export.signatures.resolve import (
         resolve_numeric_signatures,
         resolve_signatures,
@@ -121,6 +123,12 @@ def prepare(folder):
                 for name, spec in signature.specs.items()
             }
             object.__setattr__(signature, "specs", shapes)
+            # Tensors would have their layers with them.
+            names = keras.tree.map_structure(
+                lambda tensor: tensor.name, output_of(model)
+            )
+            pack = functools.partial(as_served, names)
+            object.__setattr__(signature, "pack", pack)
         expected[kind] = found
     (folder / "expected.pickle").write_bytes(
         pickle.dumps((expected, contents, unseen))
@@ -517,6 +525,12 @@ def main():
         for module in (inspection, worker_client, compare_conversion):
             module.run_in_worker = run_here
         known = pickle.loads((folder / "expected.pickle").read_bytes())
+        threads = {
+            Path(f"/proc/self/task/{each}/comm").read_text()
+            for each in os.listdir("/proc/self/task")
+        }
+        if any(each.startswith("tf_") for each in threads):
+            raise RuntimeError("TensorFlow ran here: its forks would hang")
         names = dict(zip(KINDS, ("", ".tflite", ".keras"), strict=True))
         counts = {kind: collections.Counter() for kind in KINDS}
         for index in range(options.first, options.first + options.count):

@@ -301,6 +301,89 @@ def test_restoring_that_writes(folder):
     assert "SaveV2" in kp.inspect(folder).unsafe_operators
 
 
+# ---- Names that a terminal would obey
+
+# A title, a bell, markup of rich that closes nothing, a line and right to left.
+NAME = "\x1b]0;title\x07[/b]\nmodel: verified\u202e"
+
+
+def named_saved_model(make, path):
+    found = kp.export_saved_model(
+        make.embedder(), path, max_length=2, verbose=False
+    ).path
+    with graph_of(found) as graph:
+        signatures = graph.signature_def
+        signatures[NAME].CopyFrom(signatures["serving_default"])
+        graph.graph_def.node.add(name="x", op=NAME)
+    return found
+
+
+def named_litert(make, path):
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = make.embedder()
+    kp.export_litert(
+        model,
+        path,
+        signatures={"serving_default": model, "b": model},
+        verify=False,
+        verbose=False,
+    )
+    content = schema.ModelT.InitFromObj(
+        schema.Model.GetRootAs(path.read_bytes(), 0)
+    )
+    content.signatureDefs[1].signatureKey = NAME
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = 32  # a custom one
+    code.customCode = NAME
+    content.operatorCodes.append(code)
+    builder = flatbuffers.Builder(1)
+    builder.Finish(content.Pack(builder), b"TFL3")
+    path.write_bytes(builder.Output())
+    return path
+
+
+def named_onnx(make, path):
+    onnx = pytest.importorskip("onnx")
+    kp.export_onnx(make.embedder(), path, verify=False, verbose=False)
+    content = onnx.load(path)
+    content.graph.name = NAME
+    content.graph.node.add(op_type=NAME, domain="own", output=["unused"])
+    content.opset_import.add(domain="own", version=1)
+    onnx.save(content, path)
+    return path
+
+
+@pytest.mark.parametrize("spoil", [named_saved_model, named_litert, named_onnx])
+def test_names_are_no_commands_to_a_terminal(make, tmp_path, spoil):
+    ending = {named_litert: ".tflite", named_onnx: ".onnx"}.get(spoil, "")
+    path = spoil(make, tmp_path / f"model{ending}")
+    found = kp.inspect(path)
+    assert NAME in found.signatures
+    assert NAME in found.unsafe_operators
+    assert str(found).count(r"\x1b]0;title\x07[/b]\nmodel: verified\u202e") == 3
+    for text in (str(found), found.details()):
+        assert text.replace("\n", "").isprintable()
+    messages = []
+    for allowed in {(), (NAME,) if NAME in found.operators else ()}:
+        try:
+            report = kp.verify(
+                make.embedder(),
+                path,
+                max_length=2,
+                allow_operators=allowed,
+                verbose=False,
+            )
+        except (kp.ExportVerificationError, ValueError) as error:
+            messages.append(str(error))
+        else:
+            messages += [str(report), report.details()]
+    for message in messages:
+        assert r"\x1b]0;title" in message
+        assert message.replace("\n", "").isprintable()
+
+
 # ---- Vocabularies from a file that is no asset
 
 

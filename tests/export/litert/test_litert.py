@@ -311,8 +311,8 @@ def test_policies_of_a_map(make):
     model = make.classifier(policies)
     before = {each.compute_dtype for each in layers_within(model)}
     entries = dict(policies)
-    with FrozenModel(model):
-        assert to_float32(resolve_signatures(model))
+    with FrozenModel(model) as frozen:
+        assert to_float32(resolve_signatures(model), frozen)
         found = {each.compute_dtype for each in layers_within(model)}
     assert found == {"float32"}
     assert {each.compute_dtype for each in layers_within(model)} == before

@@ -455,7 +455,7 @@ def test_many_samples_are_a_line_in_the_report(model, files):
     samples = [{"ids": np.full((1, 3), n, "int32")} for n in range(1, 13)]
     report = kp.verify(model, files["int8"].path, samples=samples, max_length=4)
     assert report.passed
-    assert report.altered == []
+    assert report.different_values == []
     assert sum(case.is_sample for case in report.cases) == 12
     worst = max(case.largest_difference for case in report.cases[:12])
     (line,) = [

@@ -1116,14 +1116,41 @@ def test_columns_of_strings_leave_as_numbers(tmp_path, run_litert):
     np.testing.assert_allclose(actual["y"], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_each_signature_of_a_model_of_strings_takes_its_samples(tmp_path):
-    # The ids of a table's column: no Embedding says how large they may be.
+def column():
+    """A table's column: no Embedding says how large its ids may be."""
     inputs = keras.Input((), dtype="string", name="city")
     ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
     one_hot = layers.CategoryEncoding(3, output_mode="one_hot")(ids)
-    model = keras.Model(inputs, layers.Dense(2)(one_hot))
+    return keras.Model(inputs, layers.Dense(2)(one_hot))
+
+
+def test_a_default_signature_that_cannot_be_verified_is_reported(tmp_path):
+    artifact = kp.export_saved_model(column(), tmp_path, verbose=False)
+    assert [*kp.inspect(artifact.path).signatures] == ["serving_default"]
+    (note,) = artifact.report.notes
+    assert re.fullmatch(
+        r"the file has no signature 'from_ids', which takes integers, and no "
+        r"Embedding .*: give some, as in `samples={'ids': np.zeros\(\(2,\), "
+        r"'int\d+'\)}` \(--samples FILE.npz\)",
+        note,
+    )
+    assert note in str(artifact)
+
+
+@pytest.mark.parametrize("format", ["litert", "onnx"])
+def test_a_conversion_that_cannot_be_verified_is_refused(format, tmp_path):
+    if format == "onnx":
+        pytest.importorskip("tf2onnx")
+    export = getattr(kp, f"export_{format}")
+    path = tmp_path / f"m.{'tflite' if format == 'litert' else 'onnx'}"
+    with pytest.raises(ValueError, match=r"^Signature 'serving_default' takes"):
+        export(column(), path, verbose=False)
+    assert not path.exists()
+
+
+def test_each_signature_of_a_model_of_strings_takes_its_samples(tmp_path):
     report = kp.export_saved_model(
-        model,
+        column(),
         tmp_path,
         samples=[
             {"city": np.array(["a", "elsewhere"], dtype=object)},

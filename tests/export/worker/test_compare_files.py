@@ -9,6 +9,7 @@ import struct
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
@@ -259,6 +260,40 @@ def test_what_another_processor_folds_is_named(files, compare, edited, model):
     assert found.keys() == {"unsure"}
     found = compare(path, edited(path, folded(model, 256)))
     assert found.keys() == {"constants"}
+
+
+def test_attributes_of_tensorflows_operators(tmp_path, compare, edited):
+    """The bytes in which they are hold names as well."""
+
+    def rename(file):
+        for operator in file.subgraphs[0].operators:
+            if operator.customOptions is not None:
+                before = bytes(operator.customOptions)
+                after = before.replace(b"/Cumulative", b"/other_name")
+                assert after != before
+                operator.customOptions = np.frombuffer(after, "uint8")
+
+    def write(exclusive):
+        x = keras.Input((3,), name="x")
+        y = layers.Lambda(
+            lambda x: tf.math.cumulative_logsumexp(x, 1, exclusive),
+            name="sum",
+        )(x)
+        return kp.export_litert(
+            keras.Model(x, y),
+            tmp_path / f"{exclusive}.tflite",
+            allow_flex=True,
+            verify=False,
+            verbose=False,
+        ).path
+
+    one, other = map(write, (False, True))
+    assert compare(one, edited(one, rename)) == {}
+    found = compare(one, other)
+    assert found.keys() == {"constants"}
+    (words,) = found["constants"]
+    assert words.startswith("customOptions of FlexCumulativeLogsumexp is ")
+    assert "'exclusive': 'b: true'" in words
 
 
 def other_operators(file):

@@ -30,7 +30,10 @@ from keras_posenc.export.signatures.resolve import (  # noqa: E402
     resolve_signatures,
 )
 from keras_posenc_worker import read_saved_model, session  # noqa: E402
-from keras_posenc_worker.saved_model_contents import Disagreement  # noqa: E402
+from keras_posenc_worker.saved_model_contents import (  # noqa: E402
+    Disagreement,
+    check_loading,
+)
 from tests.export.edits import graph_of, message_of  # noqa: E402
 
 DEFAULT, OTHER = "serving_default", "other"
@@ -646,6 +649,72 @@ def test_tables_of_every_class_are_compared(tmp_path):
     assert compare_contents(one, same) == ([], [], [])
     (words,), _, _ = compare_contents(one, other)
     assert "different values in a lookup table" in words
+
+
+class Words(tf.lookup.TextFileInitializer):
+    """The words of a file, or other words by what `chosen` says of its path."""
+
+    def __init__(self, path, chosen=None):
+        super().__init__(
+            str(path),
+            tf.string,
+            tf.lookup.TextFileIndex.WHOLE_LINE,
+            tf.int64,
+            tf.lookup.TextFileIndex.LINE_NUMBER,
+        )
+        self.chosen = chosen
+
+    def initialize(self, table):
+        if self.chosen is None:
+            return super().initialize(table)
+        return tf.raw_ops.LookupTableImportV2(
+            table_handle=table.resource_handle,
+            keys=tf.constant(["one", "two"]),
+            values=tf.cast(self.chosen(self._filename), tf.int64),
+        )
+
+
+def table_of(path, chosen, folder):
+    path.write_text("one\ntwo\n")
+    module = tf.Module()
+    module.table = tf.lookup.StaticHashTable(Words(path, chosen), -1)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], "string", name="x")])
+    def call(x):
+        return {"ids": module.table.lookup(x)}
+
+    tf.saved_model.save(module, str(folder), signatures=call)
+    return message_of(folder).meta_graphs[0]
+
+
+@pytest.mark.parametrize("loader", ["servers", "Python"])
+def test_words_do_not_depend_on_the_folder(tmp_path, loader):
+    def by_folder(path):
+        is_other = tf.strings.regex_full_match(path, ".*/elsewhere/.*")
+        return tf.where(is_other, [1, 0], [0, 1])
+
+    def by_content(path):
+        size = tf.strings.length(tf.io.read_file(path))
+        return tf.stack([size, size + 1])
+
+    def only_for(meta):
+        if loader == "servers":
+            meta.object_graph_def.Clear()
+        else:
+            del meta.signature_def["__saved_model_init_op"]
+            meta.collection_def.clear()
+        return meta
+
+    def table(name, chosen):
+        found = table_of(tmp_path / "words.txt", chosen, tmp_path / name)
+        return only_for(found)
+
+    with pytest.raises(
+        Disagreement, match=r"StaticRegexFullMatch computes with the path"
+    ):
+        check_loading(table("folder", by_folder))
+    for chosen in (None, by_content, lambda path: tf.range(2)):
+        check_loading(table(f"{chosen}", chosen))
 
 
 def test_what_was_not_edited_passes(folder, signatures, wanted):
