@@ -25,7 +25,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 
-settings.register_profile("project", deadline=None, derandomize=True)
+settings.register_profile(
+    "project", deadline=None, derandomize=True, max_examples=50
+)
 settings.load_profile("project")
 
 # TensorFlow asks of every tensor whether it keeps to a protocol. Python 3.11

@@ -57,11 +57,7 @@ def positional_encoding(
 
     Returns:
         Shape positions.shape + (d_model,).
-
-    Raises:
-        ValueError: If `layout` is unknown.
     """
-    _check_layout(layout)
     if isinstance(position, int | np.integer):
         position = np.arange(position)
     positions = np.asarray(position, np.float64)
@@ -114,19 +110,11 @@ def shift_matrix(
 ) -> FloatArray:
     """The matrix M_k with PE(pos + k) = M_k @ PE(pos) at every position.
 
-    Shape (d_model, d_model): one 2x2 rotation for each frequency, in blocks
-    on the diagonal (interleaved) or as the same rotations permuted (halves).
+    Shape (d_model, d_model), `d_model` even: one 2x2 rotation for each
+    frequency, in blocks on the diagonal (interleaved) or as the same rotations
+    permuted (halves).
     Vaswani et al., Attention Is All You Need (2017), section 3.5.
-
-    Raises:
-        ValueError: If `layout` is unknown or `d_model` is odd.
     """
-    _check_layout(layout)
-    if d_model % 2:
-        raise ValueError(
-            "`d_model` must be even: an odd width has a sine without its "
-            f"cosine. Received: d_model={d_model}."
-        )
     turn = positional_encoding(np.asarray(k), d_model, max_wavelength)
     matrix = np.zeros((d_model, d_model))
     for pair in range(d_model // 2):
@@ -167,9 +155,6 @@ def rotary_rates(
 
     `length` is the length seen, for "dynamic" and "longrope"; the other names
     are those of `RotaryEmbedding`.
-
-    Raises:
-        ValueError: If `rope_type` is unknown.
     """
     original, factor = original_max_position_embeddings, scaling_factor
     rates = np.empty(dim // 2)
@@ -203,7 +188,7 @@ def rotary_rates(
             else:
                 slow = min(max((j - start) / (end - start), 0.0), 1.0)
             rates[j] = (1 - slow) * rate + slow * rate / factor
-        elif rope_type == "llama3":
+        else:  # "llama3"
             wavelength = 2 * math.pi / rate
             if wavelength < original / high_freq_factor:
                 rates[j] = rate
@@ -214,8 +199,6 @@ def rotary_rates(
                     high_freq_factor - low_freq_factor
                 )
                 rates[j] = (1 - kept) * rate / factor + kept * rate
-        else:
-            raise ValueError(f"Unknown rope_type={rope_type!r}.")
     return rates
 
 
@@ -235,11 +218,7 @@ def rotary_embedding(
         rates: Radians per position, (pairs,), with 2 pairs <= dim.
         layout: Pair j is columns 2 j and 2 j + 1 ("interleaved", the paper),
             or j and pairs + j ("halves").
-
-    Raises:
-        ValueError: If `layout` is unknown.
     """
-    _check_layout(layout)
     x = np.asarray(x, np.float64)
     sin, cos = phases(positions, rates)
     pairs = sin.shape[-1]
@@ -695,9 +674,6 @@ def feed_forward(
     the intermediate layer is multiplied. Vaswani et al., Attention Is All You
     Need (2017), section 3.3; Hendrycks and Gimpel, Gaussian Error Linear Units
     (2016); Shazeer, GLU Variants Improve Transformer (2020), equation 6.
-
-    Raises:
-        ValueError: If `activation` is unknown.
     """
     tokens: FloatArray = np.asarray(x, np.float64)
     gated = "gate_kernel" in weights
@@ -709,14 +685,9 @@ def feed_forward(
     elif activation == "gelu":
         erf = np.vectorize(math.erf, otypes=[np.float64])
         y = 0.5 * y * (1.0 + erf(y / math.sqrt(2.0)))
-    elif activation == "gelu_tanh":
+    else:  # "gelu_tanh"
         inner = math.sqrt(2.0 / math.pi) * (y + 0.044715 * y**3)
         y = 0.5 * y * (1.0 + np.tanh(inner))
-    else:
-        raise ValueError(
-            "`activation` must be 'relu', 'silu', 'gelu' or 'gelu_tanh'. "
-            f"Received: activation={activation!r}."
-        )
     if gated:
         y = y * _dense(tokens, weights, "intermediate")
     return _dense(y, weights, "output")
@@ -729,133 +700,82 @@ def encoder_block(
     normalize_first: bool = False,
     *,
     epsilon: float,
-    activation: str = "relu",
-    num_key_value_heads: int | None = None,
-    mask: npt.ArrayLike | None = None,
-    seen: dict[str, list[FloatArray]] | None = None,
-) -> FloatArray:
-    """One Transformer encoder block, without dropout.
-
-    Post-norm x = LN(x + f(x)) is Vaswani et al., Attention Is All You Need
-    (2017), section 3.1; pre-norm x = x + f(LN(x)) is Xiong et al., On Layer
-    Normalization in the Transformer Architecture (2020).
-
-    Args:
-        x: Shape (..., seq, hidden).
-        weights: `attention` and `feed_forward`, as those functions take them;
-            `attention_norm` and `feed_forward_norm`, each of `gamma` and
-            `beta`, or of `gamma` alone for RMS normalisation.
-        num_heads: Query heads.
-        normalize_first: Pre-norm if true, post-norm otherwise.
-        epsilon: Of both normalisations.
-        activation: See `feed_forward`.
-        num_key_value_heads: See `multi_head_attention`.
-        mask: See `multi_head_attention`.
-        seen: Of `source` the list that takes the attention weights.
-
-    Returns:
-        Shape (..., seq, hidden).
-    """
-
-    def attend(y: FloatArray) -> FloatArray:
-        return multi_head_attention(
-            y,
-            weights["attention"],
-            num_heads,
-            num_key_value_heads,
-            mask,
-            seen=None if seen is None else seen["source"],
-        )
-
-    def feed(y: FloatArray) -> FloatArray:
-        return feed_forward(y, weights["feed_forward"], activation)
-
-    x = np.asarray(x, np.float64)
-    for f, name in ((attend, "attention_norm"), (feed, "feed_forward_norm")):
-        if normalize_first:
-            x = x + f(_normalize(x, weights[name], epsilon))
-        else:
-            x = _normalize(x + f(x), weights[name], epsilon)
-    return x
-
-
-def decoder_block(
-    x: npt.ArrayLike,
-    weights: Mapping[str, Weights],
-    num_heads: int,
-    normalize_first: bool = False,
-    *,
-    epsilon: float,
     memory: npt.ArrayLike | None = None,
     activation: str = "relu",
     num_key_value_heads: int | None = None,
     mask: npt.ArrayLike | None = None,
     memory_mask: npt.ArrayLike | None = None,
-    seen: dict[str, list[FloatArray]] | None = None,
+    seen: Mapping[str, list[FloatArray]] | None = None,
+    own: str = "source",
 ) -> FloatArray:
-    """One Transformer decoder block, without dropout.
+    """One Transformer block, without dropout; with a memory, one that reads it.
 
-    Between the two halves of an encoder block, whose attention is to what came
-    before alone, stands one that attends to a memory: Vaswani et al.,
-    Attention Is All You Need (2017), sections 3.1 and 3.2.3; pre-norm as in
-    `encoder_block`.
+    Post-norm x = LN(x + f(x)) is Vaswani et al., Attention Is All You Need
+    (2017), sections 3.1 and 3.2.3; pre-norm x = x + f(LN(x)) is Xiong et al.,
+    On Layer Normalization in the Transformer Architecture (2020).
 
     Args:
         x: Shape (..., seq, hidden).
-        weights: Those of `encoder_block`, and, where there is a memory,
-            `cross_attention` and `cross_attention_norm`.
+        weights: `attention`, `feed_forward` and, where there is a memory,
+            `cross_attention`, as those functions take them; their norms, such
+            as `attention_norm`, each of `gamma` and `beta`, or of `gamma`
+            alone for RMS normalisation.
         num_heads: Query heads.
         normalize_first: Pre-norm if true, post-norm otherwise.
         epsilon: Of the normalisations.
         memory: Shape (..., source, hidden), or None.
         activation: See `feed_forward`.
         num_key_value_heads: See `multi_head_attention`.
-        mask: Boolean, broadcastable to (..., seq, seq), true = attend, besides
-            that no token attends to later ones.
+        mask: Boolean, broadcastable to (..., seq, seq), true = attend.
         memory_mask: Likewise to (..., seq, source).
-        seen: Of `target` and `cross` the lists that take attention weights.
+        seen: The lists that take attention weights: `own`, and `cross`.
+        own: Which list takes those of the inputs.
 
     Returns:
         Shape (..., seq, hidden).
     """
+
+    def attend(y: FloatArray, name: str, kept: str, *given: Any) -> FloatArray:
+        return multi_head_attention(
+            y,
+            weights[name],
+            num_heads,
+            num_key_value_heads,
+            *given,
+            seen=None if seen is None else seen[kept],
+        )
+
     y: FloatArray = np.asarray(x, np.float64)
-    allowed = np.tril(np.ones((y.shape[-2],) * 2, bool))
+    parts: dict[str, Callable[[FloatArray], FloatArray]] = {
+        "attention": lambda y: attend(y, "attention", own, mask)
+    }
+    if memory is not None:
+        parts["cross_attention"] = lambda y: attend(
+            y, "cross_attention", "cross", memory_mask, memory
+        )
+    parts["feed_forward"] = lambda y: feed_forward(
+        y, weights["feed_forward"], activation
+    )
+    for name, f in parts.items():
+        norm = weights[f"{name}_norm"]
+        if normalize_first:
+            y = y + f(_normalize(y, norm, epsilon))
+        else:
+            y = _normalize(y + f(y), norm, epsilon)
+    return y
+
+
+def decoder_block(
+    x: npt.ArrayLike,
+    *args: Any,
+    mask: npt.ArrayLike | None = None,
+    **options: Any,
+) -> FloatArray:
+    """`encoder_block` whose tokens attend to none that comes later."""
+    allowed = np.tril(np.ones((np.shape(x)[-2],) * 2, bool))
     if mask is not None:
         allowed = allowed & np.asarray(mask, bool)
-
-    def attend(y: FloatArray) -> FloatArray:
-        return multi_head_attention(
-            y,
-            weights["attention"],
-            num_heads,
-            num_key_value_heads,
-            allowed,
-            seen=None if seen is None else seen["target"],
-        )
-
-    def read(y: FloatArray) -> FloatArray:
-        return multi_head_attention(
-            y,
-            weights["cross_attention"],
-            num_heads,
-            num_key_value_heads,
-            memory_mask,
-            memory,
-            None if seen is None else seen["cross"],
-        )
-
-    def feed(y: FloatArray) -> FloatArray:
-        return feed_forward(y, weights["feed_forward"], activation)
-
-    parts = [(attend, "attention_norm"), (feed, "feed_forward_norm")]
-    if memory is not None:
-        parts.insert(1, (read, "cross_attention_norm"))
-    for f, name in parts:
-        if normalize_first:
-            y = y + f(_normalize(y, weights[name], epsilon))
-        else:
-            y = _normalize(y + f(y), weights[name], epsilon)
-    return y
+    return encoder_block(x, *args, mask=allowed, own="target", **options)
 
 
 def transformer(
@@ -904,7 +824,7 @@ def transformer(
         encoding = positional_encoding(ids.shape[1], d_model)
         return np.asarray(table[ids] * math.sqrt(d_model) + encoding)
 
-    options = {
+    options: dict[str, Any] = {
         "epsilon": epsilon,
         "activation": activation,
         "num_key_value_heads": num_key_value_heads,
@@ -921,7 +841,7 @@ def transformer(
             num_heads,
             normalize_first,
             mask=sources,
-            **options,  # type: ignore[arg-type]
+            **options,
         )
     if normalize_first:
         memory = _normalize(memory, weights["encoder_norm"], epsilon)
@@ -935,7 +855,7 @@ def transformer(
             memory=memory,
             mask=targets,
             memory_mask=sources,
-            **options,  # type: ignore[arg-type]
+            **options,
         )
     if normalize_first:
         x = _normalize(x, weights["decoder_norm"], epsilon)
@@ -1076,14 +996,6 @@ def _choices(
 
 def _rank(total: float, found: tuple[int, ...], length_penalty: float) -> float:
     return float(total / ((5 + len(found)) / 6) ** length_penalty)
-
-
-def _check_layout(layout: str) -> None:
-    if layout not in ("interleaved", "halves"):
-        raise ValueError(
-            "`layout` must be 'interleaved' or 'halves'. "
-            f"Received: layout={layout!r}."
-        )
 
 
 def _runs(ids: npt.NDArray) -> list[int]:

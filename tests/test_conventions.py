@@ -177,19 +177,6 @@ def encoder():
     return kp.TransformerEncoder(1, num_heads=2, intermediate_dim=8)
 
 
-@pytest.mark.parametrize("symbolic", [False, True])
-@pytest.mark.parametrize(
-    "make", [encoder, kp.PositionalEncoding, kp.MaskedAveragePooling1D]
-)
-def test_what_follows_the_inputs_is_refused_without_a_name(make, symbolic):
-    """keras-hub's `encoder(x, int_mask)` must not pass for positions."""
-    x, mask = ops.ones((1, 3, 4)), ops.ones((1, 3), dtype="int32")
-    if symbolic:
-        x, mask = keras.Input((3, 4)), keras.Input((3,), dtype="int32")
-    with pytest.raises(TypeError, match="takes one argument without a name"):
-        make()(x, mask)
-
-
 @pytest.mark.parametrize(
     "make", [encoder, kp.PositionalEncoding, kp.MaskedAveragePooling1D]
 )

@@ -28,20 +28,9 @@ from keras_posenc.keras_internals import (
     unread_converter,
     variable_within,
 )
+from tests.layers import MaskSeen
 
 IDS = np.array([[3, 4, 0]])
-
-
-class MaskSeen(keras.layers.Layer):
-    """Answers with the mask that Keras hands it."""
-
-    def __init__(self):
-        super().__init__()
-        self.supports_masking = True
-
-    def call(self, inputs, mask=None):
-        assert mask is not None, "Keras looks for masks somewhere else"
-        return ops.cast(mask, "int32")
 
 
 def test_a_mask_is_read_where_keras_puts_it():

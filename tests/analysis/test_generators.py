@@ -8,7 +8,15 @@ import keras_posenc as kp
 from keras_posenc import analysis
 from keras_posenc.generation.beam_search import traced_beam_search
 from tests import reference
-from tests.generation.toy import END, LENGTH, SIZES, Toy, compiled, shaken
+from tests.generation.toy import (
+    END,
+    LENGTH,
+    SIZES,
+    Toy,
+    compiled,
+    eager,
+    shaken,
+)
 
 VOCABULARY, START, LAST = 12, 2, 3
 SOURCE = [5, 6, 7, 3]
@@ -110,10 +118,6 @@ def test_a_decoder_alone_has_no_source():
 
 
 # ---- Beams
-
-
-def eager(function):
-    return function
 
 
 @pytest.mark.parametrize(

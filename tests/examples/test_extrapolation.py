@@ -1,34 +1,20 @@
 """The study of longer texts: its data, and that all of it runs."""
 
-import importlib.util
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 from keras_posenc import analysis
+from tests.examples import scripts
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytestmark = pytest.mark.tensorflow
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location(
-        "extrapolation", EXAMPLES / "extrapolation.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(EXAMPLES))  # as for a script
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(EXAMPLES))
-    return module
+    return scripts.load("extrapolation")
 
 
 def test_every_scheme_is_asked(example):
@@ -86,20 +72,7 @@ def test_every_scheme_can_see_the_order(example):
 
 @pytest.mark.slow
 def test_quick_run(tmp_path):
-    root = str(EXAMPLES.parent)
-    paths = [root, os.environ.get("PYTHONPATH")]
-    process = subprocess.run(
-        [sys.executable, EXAMPLES / "extrapolation.py", "--quick"],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        },
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
-    assert process.returncode == 0, process.stderr
+    scripts.run("extrapolation", "--quick", folder=tmp_path)
     out = tmp_path / "extrapolation"
     found = json.loads((out / "accuracies.json").read_text())
     assert list(found) == ["none", "sinusoidal", "alibi"]

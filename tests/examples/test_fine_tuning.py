@@ -1,44 +1,27 @@
 """The example of fine-tuning: a small encoder learns to tell packages apart."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import pytest
 import tensorflow as tf
 
 import keras_posenc as kp
-from tests.examples import encoder_folder
+from tests.examples import encoder_folder, scripts
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 pytest.importorskip("mediapipe")
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def test_learns_and_delivers(tmp_path):
     encoder_folder.write(tmp_path / "encoder")
-    paths = [str(ROOT), os.environ.get("PYTHONPATH")]
-    finished = subprocess.run(
-        [
-            *(sys.executable, ROOT / "examples" / "fine_tuning.py"),
-            *("--model", "encoder", "--out", "out", "--classes", "3"),
-            *("--texts", "150", "--epochs", "8", "--rate", "0.01"),
-        ],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        },
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
+    report = scripts.run(
+        "fine_tuning",
+        *("--model", "encoder", "--out", "out", "--classes", 3),
+        *("--texts", 150, "--epochs", 8, "--rate", 0.01),
+        folder=tmp_path,
     )
-    assert finished.returncode == 0, finished.stderr
-    report = " ".join(finished.stdout.split())
+    report = " ".join(report.split())
     before, after = map(
         float, re.findall(r"([\d.]+)% (?:are right|after)", report)
     )

@@ -1,24 +1,18 @@
 """The example of a search: a small encoder, few texts, the whole way."""
 
-import os
 import re
-import runpy
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 import keras_posenc as kp
-from tests.examples import encoder_folder
+from tests.examples import encoder_folder, scripts
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 pytest.importorskip("kserve")
 pytest.importorskip("mediapipe")
 
-ROOT = Path(__file__).resolve().parents[2]
 COUNT = 60
 
 
@@ -30,24 +24,8 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *arguments):
-    paths = [str(ROOT), os.environ.get("PYTHONPATH")]
-    finished = subprocess.run(
-        [
-            *(sys.executable, ROOT / "examples" / "semantic_search.py"),
-            *("--model", "encoder", "--texts", str(COUNT), *arguments),
-        ],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "COLUMNS": "160",  # no cell of a table is cut
-        },
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
+    given = ("--model", "encoder", "--texts", COUNT, *arguments)
+    return scripts.run("semantic_search", *given, folder=folder)
 
 
 def test_finds_and_delivers(folder):
@@ -75,17 +53,15 @@ def test_finds_and_delivers(folder):
 
 
 def test_vectors_are_kept_for_one_model_alone(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    names = runpy.run_path(ROOT / "examples" / "semantic_search.py")
-    read_or_make = names["read_or_make"]
+    example = scripts.load("semantic_search")
     made = []
 
     def embed(model, texts):
         made.append(model)
         return np.eye(len(texts), dtype="float32")
 
-    monkeypatch.setitem(read_or_make.__globals__, "embed", embed)
-    texts = names["docstrings"]()[:3]
+    monkeypatch.setattr(example, "embed", embed)
+    texts = example.docstrings()[:3]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"]
     models = [
         kp.PretrainedModel(
@@ -101,5 +77,5 @@ def test_vectors_are_kept_for_one_model_alone(tmp_path, monkeypatch):
         for length in (8, 8, 9)
     ]
     for model in models:
-        read_or_make(tmp_path / "index", model, texts)
+        example.read_or_make(tmp_path / "index", model, texts)
     assert made == [models[0], models[2]]

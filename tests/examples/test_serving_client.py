@@ -131,9 +131,9 @@ def test_grpc_from_ids(client, grpc_server, model):
 
 
 def test_grpc_tries_again_while_unavailable(client, grpc_server):
-    grpc_server.failures = 2
+    grpc_server.failures = 1
     client["predict_by_grpc"](grpc_server.address, "judge", {"text": TEXTS})
-    assert grpc_server.calls == 3
+    assert grpc_server.calls == 2
 
 
 def test_grpc_waits_for_a_server_that_starts(client, served):
@@ -149,7 +149,7 @@ def test_grpc_waits_for_a_server_that_starts(client, served):
         server.add_insecure_port(address)
         server.start()
 
-    timer = threading.Timer(0.5, start)
+    timer = threading.Timer(0.1, start)
     timer.start()
     outputs = client["predict_by_grpc"](address, "judge", {"text": TEXTS})
     timer.join()
@@ -207,7 +207,7 @@ def rest_server(served):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.calls, server.failures, server.seconds = [], 0, 0.0
     server.address = f"127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     yield server
     server.shutdown()
@@ -222,9 +222,9 @@ def test_rest(client, rest_server, model):
 
 
 def test_rest_tries_again_while_unavailable(client, rest_server):
-    rest_server.failures = 2
+    rest_server.failures = 1
     client["predict_by_rest"](rest_server.address, "judge", TEXTS)
-    assert len(rest_server.calls) == 3
+    assert len(rest_server.calls) == 2
 
 
 def test_rest_says_what_is_wrong(client, rest_server):

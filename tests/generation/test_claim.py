@@ -72,16 +72,15 @@ def test_nothing_else_falls_as_told(make, options):
     pair = () if options is DRAWN else twins(made, SOURCES)
     inputs, answers = answered(made)
     rng = np.random.default_rng(1)
-    for _ in range(2):
-        claim = answers["ids"].copy()
-        for first in claim.reshape(3, -1, 6)[:, 0]:  # views
-            place = rng.integers(6)
-            others = {*range(-1, 13)} - {int(first[place]), *pair}
-            first[place] = rng.choice(sorted(others))
-        found = retraced(made, inputs, claim)
-        other = found["ids"] != claim
-        assert np.all(np.any(other.reshape(3, -1), axis=1))
-        np.testing.assert_allclose(found["score"], answers["score"], atol=1e-5)
+    claim = answers["ids"].copy()
+    for first in claim.reshape(3, -1, 6)[:, 0]:  # views
+        place = rng.integers(6)
+        others = {*range(-1, 13)} - {int(first[place]), *pair}
+        first[place] = rng.choice(sorted(others))
+    found = retraced(made, inputs, claim)
+    other = found["ids"] != claim
+    assert np.all(np.any(other.reshape(3, -1), axis=1))
+    np.testing.assert_allclose(found["score"], answers["score"], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -228,23 +228,6 @@ def test_a_query_without_keys_weighs_all_alike(keys, dtype):
     assert np.all(np.isfinite(attended))
 
 
-@pytest.mark.parametrize("dtype", UNITS)
-def test_fused_is_the_two_steps(dtype):
-    query, key, value, mask, bias = case(4, kv_heads=2)
-    query, key, value, bias = (
-        ops.cast(x, dtype) for x in (query, key, value, bias)
-    )
-    mask = ops.convert_to_tensor(mask)
-    steps = weighted_values(
-        attention_weights(query, key, mask=mask, bias=bias), value
-    )
-    fused = attend(query, key, value, mask=mask, bias=bias)
-    if keras.config.backend() == "tensorflow":  # else both meet the bounds
-        assert np.array_equal(
-            ops.convert_to_numpy(steps), ops.convert_to_numpy(fused)
-        )
-
-
 def test_low_precision_sums_up_many_keys(near):
     # In bfloat16 a sum of 4096 equal terms would stop growing at 256.
     query = np.zeros((1, 1, 1, 2))

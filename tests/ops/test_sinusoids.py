@@ -12,7 +12,7 @@ from tests import reference
 
 WIDTHS = (1, 2, 3, 4, 63, 64, 512, 4096)
 LAYOUTS = ("interleaved", "halves")
-WAVELENGTHS = (1, 2.5, 100, 1000, 10000, 1e6)
+WAVELENGTHS = (1, 2.5, 10000, 1e6)
 CASES = [
     (dim, max_wavelength)
     for dim in WIDTHS
@@ -178,7 +178,7 @@ STARTS = (
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("dim", [2, 3, 64])
+@pytest.mark.parametrize("dim", [3, 64])
 def test_ranges(dim, length, near, encoding_bound):
     starts = (*STARTS, LIMIT - length + 1)
     for start, layout in zip(starts, LAYOUTS * 9, strict=True):

@@ -112,13 +112,3 @@ def test_positions_in_low_precision(near, half_ulp):
 def test_beyond_the_limit_is_nan(call, normalize):
     layer = kp.IndexEncoding(normalize, merge_mode=None)
     assert np.all(np.isnan(ops.convert_to_numpy(layer(inputs_of(), **call))))
-
-
-@pytest.mark.parametrize("shape", [(2, 6), (2, 6, 0), (2, 6, 5, 1)])
-def test_inputs_of_bad_shape(shape):
-    message = (
-        r"IndexEncoding 'where' expects inputs of shape \(batch, seq, dim\), "
-        r"with dim known and above 0\. Received: inputs of shape \(2, 6"
-    )
-    with pytest.raises(ValueError, match=message):
-        kp.IndexEncoding(name="where")(np.zeros(shape, "float32"))

@@ -286,14 +286,10 @@ def arrays_of(call):
     [
         ("default", False),
         ("default", True),
-        ("start", False),
         ("start-batch", True),
         ("positions-reals", False),
-        ("positions-batch", True),
-        ("segments-start", False),
         ("segments-start-batch", True),
-        ("skip", False),
-        ("skip-start-batch", True),
+        ("skip-start-batch", False),
     ],
 )
 def test_graphs_of_unknown_shapes(standing, jit_compile, near, encoding_bound):

@@ -1,19 +1,14 @@
 """Ids of Hugging Face's library "tokenizers", from fixtures."""
 
-import gzip
-import json
-import pathlib
-
 import pytest
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow_text")
 
 from keras_posenc.text import WordpieceTokenizer  # noqa: E402
+from tests.text.files import content  # noqa: E402
 
-FIXTURE = pathlib.Path(__file__).parents[1] / "fixtures"
-FIXTURE /= "tokenizer_parity.json.gz"
-CONTENT = json.loads(gzip.decompress(FIXTURE.read_bytes()))
+CONTENT = content("tokenizer")
 BERT = CONTENT["bert"]
 
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -169,7 +168,7 @@ def test_refuses_what_are_no_ids(tokenizer):
         tokenizer.detokenize(np.int32(1))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.lists(
         st.lists(st.integers(0, len(WORDPIECES) - 1), min_size=3, max_size=3)
@@ -194,42 +193,7 @@ def test_wordpieces_are_joined_as_their_tokens_say(rows):
     assert strings(found) == texts
 
 
-# ---- Models and files
-
-
-@keras.saving.register_keras_serializable(package="tokenizer_tests")
-class MaskSeen(keras.layers.Layer):
-    """Answers with the mask that Keras handed to it."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
-    def call(self, inputs, mask=None):
-        return keras.ops.cast(mask, "int32")
-
-
-@pytest.mark.parametrize("name", ["character", "byte"])
-def test_stands_in_a_model_with_its_mask(name, tmp_path):
-    tokenizer = TOKENIZERS[name]()
-    text = keras.Input((), dtype="string")
-    ids = tokenizer(text)
-    model = keras.Model(text, [ids, MaskSeen()(ids)])
-    texts = tf.constant(["5월 7일", "", "a"])
-    row, mask = model(texts)
-    np.testing.assert_array_equal(row, tokenizer(texts))
-    np.testing.assert_array_equal(mask, row != 0)
-    np.testing.assert_array_equal(MaskSeen()(tokenizer(texts)), mask)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for found, expected in zip(
-        loaded.predict(texts, verbose=0), (row, mask), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
-    copy = type(tokenizer).from_config(
-        json.loads(json.dumps(tokenizer.get_config()))
-    )
-    assert copy.get_config() == tokenizer.get_config()
+# ---- Files
 
 
 WORKER = """

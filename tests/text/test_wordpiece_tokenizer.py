@@ -1,3 +1,8 @@
+"""Word pieces against an oracle in plain Python; hard texts; learning.
+
+What every tokenizer keeps to is in `test_tokenizer_contract.py`.
+"""
+
 import json
 import os
 import pathlib
@@ -74,17 +79,6 @@ def oracle(text, vocabulary, lowercase=True):
 def tokens_of(tokenizer, texts):
     rows = tokenizer(texts).numpy()
     return [[tokenizer.id_to_token(i) for i in row if i] for row in rows]
-
-
-class MaskSeen(keras.layers.Layer):
-    """Answers with the mask that Keras handed to it."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
-    def call(self, inputs, mask=None):
-        return keras.ops.cast(mask, "int32")
 
 
 class TestAgainstTheOracle:
@@ -184,153 +178,17 @@ class TestHardTexts:
         assert min(times) < 1e-3
 
 
-class TestLength:
-    TEXT = "a b token"
-    IDS = (CLS, *map(VOCABULARY.index, ("a", "b", "token")), SEP)
-
-    @pytest.mark.parametrize("length", [2, 3, 4, 5, 6, np.int64(9)])
-    def test_truncates_before_sep_and_pads(self, length):
-        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
-        ids = tokenizer([self.TEXT, ""]).numpy().tolist()
-        kept = [*self.IDS[: min(length, 5) - 1], SEP]
-        assert ids[0] == kept + [PAD] * (length - len(kept))
-        assert ids[1] == [CLS, SEP] + [PAD] * (length - 2)
-
-    def test_none_pads_to_the_longest(self):
-        tokenizer = WordpieceTokenizer(VOCABULARY)
-        ids = tokenizer([self.TEXT, "", "a"]).numpy().tolist()
-        a = VOCABULARY.index("a")
-        assert ids == [[*self.IDS], [CLS, SEP, 0, 0, 0], [CLS, a, SEP, 0, 0]]
-
-    @pytest.mark.parametrize("texts", [[], tf.constant([], tf.string)])
-    @pytest.mark.parametrize(("length", "width"), [(None, 2), (7, 7)])
-    def test_empty_batch(self, texts, length, width):
-        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
-        assert tokenizer(texts).shape == (0, width)
-
-
-class TestInputs:
-    @pytest.mark.parametrize(
-        "convert",
-        [list, np.array, lambda x: np.array(x, object), tf.constant],
-        ids=["list", "str array", "object array", "tensor"],
+def test_other_backends_are_given_their_own_tensors(monkeypatch):
+    # As on JAX, which takes no strings; `Layer.__call__` would refuse.
+    tokenizer = WordpieceTokenizer(VOCABULARY)
+    expected = tokenizer(TEXTS)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(
+        keras.layers.Layer, "__call__", lambda *_: pytest.fail("called")
     )
-    def test_forms(self, convert):
-        tokenizer = WordpieceTokenizer(VOCABULARY)
-        ids = tokenizer(convert(TEXTS))
-        assert ids.dtype == "int32"
-        assert tokens_of(tokenizer, TEXTS) == [
-            oracle(text, VOCABULARY) for text in TEXTS
-        ]
-        np.testing.assert_array_equal(ids, tokenizer(TEXTS))
-
-    @pytest.mark.parametrize(
-        ("inputs", "received"),
-        [
-            ([["a"], ["b"]], "dtype=string, shape=(2, 1)"),
-            ("a", "dtype=string, shape=()"),
-            ([1, 2], "dtype=int32, shape=(2,)"),
-            (keras.Input((1,), dtype="string"), "string, shape=(None, 1)"),
-            (keras.Input(()), "dtype=float32, shape=(None,)"),
-        ],
-    )
-    def test_refuses_anything_else(self, inputs, received):
-        tokenizer = WordpieceTokenizer(VOCABULARY, name="words")
-        with pytest.raises(ValueError, match="'words' expects strings") as e:
-            tokenizer(inputs)
-        assert received in str(e.value)
-
-    @pytest.mark.parametrize("rank_known", [True, False])
-    def test_dataset(self, rank_known):
-        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=8)
-        texts = tf.data.Dataset.from_tensors(TEXTS)
-        if not rank_known:
-            spec = tf.TensorSpec(None, tf.string)
-            texts = tf.data.Dataset.from_generator(
-                lambda: [TEXTS], output_signature=spec
-            )
-        ids = texts.map(tokenizer)
-        assert ids.element_spec.dtype == tf.int32
-        assert ids.element_spec.shape[1:] == (8,)
-        np.testing.assert_array_equal(next(iter(ids)), tokenizer(TEXTS))
-
-    def test_other_backends_are_given_their_own_tensors(self, monkeypatch):
-        # As on JAX, which takes no strings; `Layer.__call__` would refuse.
-        tokenizer = WordpieceTokenizer(VOCABULARY)
-        expected = tokenizer(TEXTS)
-        monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-        monkeypatch.setattr(
-            keras.layers.Layer, "__call__", lambda *_: pytest.fail("called")
-        )
-        np.testing.assert_array_equal(tokenizer(TEXTS), expected)
-        dataset = tf.data.Dataset.from_tensors(TEXTS).map(tokenizer)
-        np.testing.assert_array_equal(next(iter(dataset)), expected)
-
-
-class TestMask:
-    def expected(self, length):
-        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
-        return tokenizer(TEXTS).numpy() != 0
-
-    @pytest.mark.parametrize("length", [None, 4, 12])
-    def test_eager(self, length):
-        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
-        seen = MaskSeen()(tokenizer(TEXTS))
-        np.testing.assert_array_equal(seen, self.expected(length))
-        np.testing.assert_array_equal(
-            tokenizer.compute_mask(TEXTS), self.expected(length)
-        )
-
-    @pytest.mark.parametrize(
-        ("kind", "embed", "length"),
-        [
-            ("functional", True, 4),
-            ("sequential", False, None),
-            ("deferred", True, None),
-        ],
-    )
-    def test_models(self, kind, embed, length, tmp_path):
-        layers = [WordpieceTokenizer(VOCABULARY, sequence_length=length)]
-        if embed:
-            size = len(VOCABULARY)
-            layers += [keras.layers.Embedding(size, 3, mask_zero=True)]
-        layers += [MaskSeen()]
-        text = keras.Input((), dtype="string")
-        if kind == "functional":
-            x = text
-            for layer in layers:
-                x = layer(x)
-            model = keras.Model(text, x)
-        else:
-            model = keras.Sequential(layers)
-            if kind == "sequential":
-                model = keras.Sequential([text, *layers])
-        texts = tf.constant(TEXTS)
-        expected = self.expected(length)
-        np.testing.assert_array_equal(model(texts), expected)
-        np.testing.assert_array_equal(tf.function(model)(texts), expected)
-        objects = np.array(TEXTS, object)
-        for inputs in (texts, objects):
-            np.testing.assert_array_equal(
-                model.predict(inputs, verbose=0), expected
-            )
-        path = tmp_path / "model.keras"
-        model.save(path)
-        with keras.saving.CustomObjectScope({"MaskSeen": MaskSeen}):
-            loaded = keras.saving.load_model(path)
-        np.testing.assert_array_equal(loaded(texts), expected)
-
-    def test_texts_are_tokenised_once(self, monkeypatch):
-        tokenizer = WordpieceTokenizer(VOCABULARY)
-        calls = []
-        tokenize = tokenizer._tokenizer.tokenize
-        monkeypatch.setattr(
-            tokenizer._tokenizer,
-            "tokenize",
-            lambda texts: calls.append(texts) or tokenize(texts),
-        )
-        MaskSeen()(tokenizer(TEXTS))
-        assert len(calls) == 1
+    np.testing.assert_array_equal(tokenizer(TEXTS), expected)
+    dataset = tf.data.Dataset.from_tensors(TEXTS).map(tokenizer)
+    np.testing.assert_array_equal(next(iter(dataset)), expected)
 
 
 class TestOtherTokens:
@@ -344,28 +202,17 @@ class TestOtherTokens:
     START, PAD, END, UNKNOWN = range(4)
 
     @pytest.mark.parametrize("normalization", ["tf_text", "bert"])
-    @pytest.mark.parametrize("length", [None, 6])
-    def test_padding_may_have_any_id(self, length, normalization):
+    def test_padding_may_have_any_id(self, normalization):
         tokenizer = WordpieceTokenizer(
-            self.VOCABULARY,
-            sequence_length=length,
-            normalization=normalization,
-            **self.NAMES,
+            self.VOCABULARY, normalization=normalization, **self.NAMES
         )
         token, s, a = map(self.VOCABULARY.index, ("token", "##s", "a"))
         expected = [
             [self.START, token, s, self.UNKNOWN, a, self.END],
             [self.START, a, self.END, *[self.PAD] * 3],
         ]
-        texts = ["tokens c a", "A"]
-        ids = tokenizer(texts)
+        ids = tokenizer(["tokens c a", "A"])
         assert ids.numpy().tolist() == expected
-        np.testing.assert_array_equal(MaskSeen()(ids), ids != self.PAD)
-        text = keras.Input((), dtype="string")
-        model = keras.Model(text, MaskSeen()(tokenizer(text)))
-        np.testing.assert_array_equal(
-            model(tf.constant(texts)), ids != self.PAD
-        )
         ragged = tf.ragged.constant([[self.START, token], [a, a, token]])
         for rows, found in (
             (ids, [b"tokens <unk> a", b"a"]),
@@ -415,77 +262,10 @@ class TestOtherTokens:
 
 
 class TestAsALayer:
-    @pytest.mark.parametrize("length", [None, 5])
-    def test_symbolic(self, length):
-        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=length)
-        ids = tokenizer(keras.Input((), batch_size=3, dtype="string"))
-        assert ids.shape == (3, length)
-        assert ids.dtype == "int32"
-        assert tokenizer.compute_output_shape((None,)) == (None, length)
-
-    @pytest.mark.parametrize("policy", ["mixed_float16", "bfloat16"])
-    def test_policies_do_not_touch_the_ids(self, policy):
-        before = keras.config.dtype_policy()
-        keras.config.set_dtype_policy(policy)
-        try:
-            tokenizer = WordpieceTokenizer(VOCABULARY)
-            text = keras.Input((), dtype="string")
-            model = keras.Sequential(
-                [text, tokenizer, keras.layers.Embedding(16, 2, mask_zero=True)]
-            )
-            assert tokenizer(text).dtype == "int32"
-            assert tokenizer(TEXTS).dtype == "int32"
-            dtype = keras.config.dtype_policy().compute_dtype
-            assert model(tf.constant(TEXTS)).dtype == dtype
-        finally:
-            keras.config.set_dtype_policy(before)
-
-    def test_trains_in_a_model_and_has_no_weights(self):
-        tokenizer = WordpieceTokenizer(VOCABULARY, sequence_length=6)
-        model = keras.Sequential(
-            [
-                tokenizer,
-                keras.layers.Embedding(len(VOCABULARY), 2, mask_zero=True),
-                keras.layers.GlobalAveragePooling1D(),
-            ]
-        )
-        model.compile("sgd", "mse")
-        model.fit(tf.constant(TEXTS), np.ones((5, 2)), verbose=0)
-        # XLA has no strings. `jit_compile="auto"` asks each layer.
-        assert not tokenizer.supports_jit
-        assert tokenizer.weights == []
-
     def test_a_layer_made_inside_a_graph_outlives_it(self):
         made = []
         tf.function(lambda: made.append(WordpieceTokenizer(VOCABULARY)))()
         assert made[0](TEXTS).shape[0] == len(TEXTS)
-
-    def test_config_round_trip(self):
-        tokenizer = WordpieceTokenizer(
-            VOCABULARY, sequence_length=5, lowercase=False, name="words"
-        )
-        config = json.loads(json.dumps(tokenizer.get_config()))
-        copy = WordpieceTokenizer.from_config(config)
-        assert copy.get_config() == tokenizer.get_config()
-        assert config["vocabulary"] == VOCABULARY
-        assert (config["sequence_length"], config["lowercase"]) == (5, False)
-        assert config["name"] == "words"
-        bert = WordpieceTokenizer(
-            VOCABULARY,
-            normalization="bert",
-            strip_accents=False,
-            split_on_cjk=False,
-            special_tokens=["[SEP]"],
-            pad_token="token",
-        )
-        config = json.loads(json.dumps(bert.get_config()))
-        copy = WordpieceTokenizer.from_config(config)
-        assert copy.get_config() == bert.get_config()
-        assert config["special_tokens"] == ["[SEP]"]
-        texts = ["é字字[SEP]", "[PAD]"]
-        np.testing.assert_array_equal(copy(texts), bert(texts))
-        registered = keras.saving.get_registered_name(WordpieceTokenizer)
-        assert registered == "keras_posenc>WordpieceTokenizer"
 
     def test_model_file_needs_no_vocabulary_file(self, tmp_path):
         file = tmp_path / "vocabulary.txt"
@@ -568,44 +348,33 @@ def run_fresh(source, *arguments, **environment):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def save_both_ways(tokenizer, exported, plain):
-    """As Keras exports it, and in a plain module that does not track it."""
+def test_saved_model_answers_without_keras(tmp_path):
+    """As Keras exports it, and from a plain module that does not track it."""
+    # In Turkey, "I" and "i" are two letters.
+    texts = [*TEXTS, "I", "İ"]
+    exported, plain = str(tmp_path / "exported"), str(tmp_path / "plain")
+    cut = WordpieceTokenizer(VOCABULARY, sequence_length=6)
     text = keras.Input((), dtype="string")
-    model = keras.Model(text, tokenizer(text))
-    model.export(exported, verbose=False)
+    keras.Model(text, cut(text)).export(exported, verbose=False)
+    bert = WordpieceTokenizer(
+        VOCABULARY, normalization="bert", strip_accents=False
+    )
     module = tf.Module()
     module.serve = tf.function(
-        lambda text: {"ids": model(text)},
+        lambda text: {"ids": bert(text)},
         input_signature=[tf.TensorSpec((None,), tf.string, "text")],
     )
     tf.saved_model.save(module, plain, signatures=module.serve)
-
-
-def test_saved_model_answers_without_keras(tmp_path):
-    # In Turkey, "I" and "i" are two letters.
-    texts = [*TEXTS, "I", "İ"]
-    paths = [str(tmp_path / name) for name in "abcd"]
-    expected = []
-    for tokenizer, pair in (
-        (WordpieceTokenizer(VOCABULARY, sequence_length=6), paths[:2]),
-        (
-            WordpieceTokenizer(
-                VOCABULARY, normalization="bert", strip_accents=False
-            ),
-            paths[2:],
-        ),
-    ):
-        save_both_ways(tokenizer, *pair)
-        expected += [tokenizer(texts).numpy().tolist()] * 2
     ops = pathlib.Path(tensorflow_text.__file__).parent / "python" / "ops"
     answers = run_fresh(
         EXPORT_WORKER,
         str(ops),
         json.dumps(texts),
-        *paths,
+        exported,
+        plain,
         LC_ALL="tr_TR.UTF-8",
     )
-    assert answers == expected
+    assert answers == [each(texts).numpy().tolist() for each in (cut, bert)]
 
 
 class TestLearn:

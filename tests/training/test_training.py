@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_posenc import training
+from tests.layers import MaskSeen
 
 V = 7
 
@@ -299,7 +300,7 @@ def test_teacher_forcing_in_a_model(tmp_path):
     ids = keras.Input((None,), dtype="int32")
     given, targets = training.TeacherForcing(start_id=2)(ids)
     assert given.shape == targets.shape == (None, None)
-    model = keras.Model(ids, [given, targets, Masked()(given)])
+    model = keras.Model(ids, [given, targets, MaskSeen()(given)])
     model.save(tmp_path / "model.keras")
     model = keras.saving.load_model(tmp_path / "model.keras")
     outputs = model(np.array([[5, 3, 0], [3, 0, 0]]))
@@ -309,16 +310,6 @@ def test_teacher_forcing_in_a_model(tmp_path):
     assert mask.tolist() == [[1, 1, 0], [1, 0, 0]]
     fixed = training.TeacherForcing()(keras.Input((5,), dtype="int32"))
     assert [each.shape for each in fixed] == [(None, 4)] * 2
-
-
-@keras.saving.register_keras_serializable(package="training_tests")
-class Masked(keras.layers.Layer):
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
-    def call(self, inputs, mask=None):
-        return ops.cast(mask, "int32")
 
 
 @pytest.mark.parametrize(

@@ -371,67 +371,46 @@ IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5]])
 BARE = 1 + 12 * 3  # an embedding, and 12 weights in each block
 
 
-def saved_and_loaded(model, tmp_path):
-    path = tmp_path / "model.keras"
-    model.save(path)
-    return keras.saving.load_model(path)
-
-
 def randomise(model):
     rng = np.random.default_rng(9)
     for weight in model.weights:
         weight.assign(rng.normal(size=weight.shape) / np.sqrt(DIM))
 
 
-def test_one_position_is_shared_by_all_blocks(tmp_path):
-    position = AllThree(rate=0.25)
-    model = model_with(position)
-    encoder = model.encoder
-    assert all(
-        block.attention.attention_position is position
-        for block in encoder.blocks
-    )
-    assert len(model.weights) == BARE + 2
+def layout(positions):
+    """The class of each position, and which of them are one layer."""
+    ids = [id(position) for position in positions]
+    return [(type(p), ids.index(id(p))) for p in positions]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [AllThree(rate=0.25)] * 3,
+        lambda: [Decay(0.1), None, Drift()],
+        lambda: [first := Decay(), Decay(), first],
+    ],
+    ids=["shared", "each", "twice"],
+)
+def test_positions_of_blocks_are_saved_as_they_are_shared(make, tmp_path):
+    positions = make()
+    given = positions[0] if len({*map(id, positions)}) == 1 else positions
+    model = model_with(given)
     randomise(model)
-    loaded = saved_and_loaded(model, tmp_path)
-    assert len(loaded.weights) == BARE + 2
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
     near(loaded(IDS), numpy(model(IDS)), 0)
-    shared = loaded.encoder.attention_position
-    assert type(shared) is AllThree
-    assert shared.rate == 0.25
-    assert all(
-        block.attention.attention_position is shared
-        for block in loaded.encoder.blocks
-    )
-
-
-def test_one_position_for_each_block(tmp_path):
-    positions = [Decay(0.1), None, Drift()]
-    model = model_with(positions)
-    assert [
-        block.attention.attention_position for block in model.encoder.blocks
-    ] == positions
-    assert len(model.weights) == BARE + 2
-    randomise(model)
-    loaded = saved_and_loaded(model, tmp_path)
-    near(loaded(IDS), numpy(model(IDS)), 0)
-    assert [
-        type(block.attention.attention_position)
-        for block in loaded.encoder.blocks
-    ] == [Decay, type(None), Drift]
-
-
-def test_the_same_position_twice_in_a_list_stays_one(tmp_path):
-    first, second = Decay(), Decay()
-    model = model_with([first, second, first])
-    assert len(model.weights) == BARE + 2
-    randomise(model)
-    loaded = saved_and_loaded(model, tmp_path)
-    near(loaded(IDS), numpy(model(IDS)), 0)
-    a, b, c = loaded.encoder.attention_position
-    assert a is c
-    assert a is not b
-    assert len(loaded.weights) == BARE + 2
+    for each in (model, loaded):
+        assert len(each.weights) == BARE + 2
+        blocks = [b.attention.attention_position for b in each.encoder.blocks]
+        assert layout(blocks) == layout(positions)
+        held = each.encoder.attention_position
+        assert layout([held] * 3 if given is positions[0] else held) == layout(
+            positions
+        )
+        rates = [getattr(p, "rate", None) for p in blocks]
+        assert rates == [getattr(p, "rate", None) for p in positions]
 
 
 def test_shared_weights_get_the_gradients_of_all_blocks():

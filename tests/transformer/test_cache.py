@@ -1,5 +1,7 @@
 """Token by token as all at once: the cache of both decoding models.
 
+Loops over a cache are those of a generator: `tests/generation`.
+
 The oracle is the model's own answer to whole sequences, which other files hold
 to the paper.
 """
@@ -10,8 +12,8 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+from tests.layers import randomised
 
-BACKEND = keras.config.backend()
 VOCABULARY, LENGTH = 30, 9
 SIZES = {"d_model": 16, "num_layers": 2, "num_heads": 4, "intermediate_dim": 32}
 SOURCE = np.array(
@@ -53,19 +55,6 @@ BLOCKS = {
         "embeddings": "separate",
     },
 }
-
-
-def randomised(model, seed=5):
-    rng = np.random.default_rng(seed)
-    for weight in model.weights:
-        noise = rng.normal(size=weight.shape)
-        if len(weight.shape) == 2:
-            weight.assign(noise / np.sqrt(weight.shape[0]))
-        elif weight.name in ("gamma", "scale"):
-            weight.assign(1 + 0.1 * noise)
-        else:
-            weight.assign(0.1 * noise)
-    return model
 
 
 def whole(**options):
@@ -111,7 +100,7 @@ def by_steps(model, cache, target, prompt=5):
     ids=IN_ATTENTION,
 )
 def test_steps_are_the_whole(position, blocks):
-    model = whole(attention_position=position(), **blocks)
+    model = whole(attention_position=position(), num_decoder_layers=1, **blocks)
     expected = model({"source": SOURCE, "target": TARGET})
     cache = model.build_cache(SOURCE, LENGTH + 2)
     near(by_steps(model, cache, TARGET), expected)
@@ -119,7 +108,11 @@ def test_steps_are_the_whole(position, blocks):
 
 @pytest.mark.parametrize("position", AT_THE_INPUT.values(), ids=AT_THE_INPUT)
 def test_steps_of_input_positions(position):
-    model = whole(input_position=position(), target_attention_position=None)
+    model = whole(
+        input_position=position(),
+        target_attention_position=None,
+        num_decoder_layers=1,
+    )
     expected = model({"source": SOURCE, "target": TARGET})
     cache = model.build_cache(SOURCE, LENGTH)
     near(by_steps(model, cache, TARGET), expected)
@@ -234,125 +227,6 @@ def test_steps_that_xla_compiles(rows):
     for block, after in zip(cache["blocks"], full["blocks"], strict=True):
         for name in ("key", "value"):
             np.testing.assert_array_equal(after[name], block[name])
-
-
-# ---- In loops
-
-
-def greedy(model, steps):
-    """The likeliest ids, by a loop that the backend can compile."""
-
-    def answer(source):
-        def step(index, ids, written, cache):
-            logits, cache = model.call_with_cache(ids, cache)
-            ids = ops.cast(ops.top_k(logits[:, -1], 1)[1], "int32")
-            here = ops.expand_dims(
-                ops.equal(ops.arange(steps, dtype="int32"), index), 0
-            )
-            return index + 1, ids, ops.where(here, ids, written), cache
-
-        batch = ops.shape(source)[0]
-        start = (
-            ops.zeros((), "int32"),
-            ops.ones((batch, 1), "int32"),
-            ops.zeros((batch, steps), "int32"),
-            model.build_cache(source, steps),
-        )
-        return ops.while_loop(lambda index, *_: index < steps, step, start)[2]
-
-    return answer
-
-
-def greedy_without(model, steps):
-    target = np.ones((len(SOURCE), 1), "int32")
-    for _ in range(steps):
-        logits = numpy(model({"source": SOURCE, "target": target}))
-        best = logits[:, -1].argmax(-1)[:, np.newaxis].astype("int32")
-        target = np.concatenate([target, best], axis=1)
-    return target[:, 1:]
-
-
-LOOPED = {
-    "the-paper": {},
-    "rotary": {
-        "attention_position": kp.RotaryEmbedding,
-        "input_position": None,
-        "normalize_first": True,
-        "num_key_value_heads": 2,
-    },
-}
-
-
-@pytest.fixture(
-    params=LOOPED.values(),
-    ids=LOOPED,
-    scope="module",
-)
-def looped(request):
-    options = dict(request.param)
-    if "attention_position" in options:
-        options["attention_position"] = options["attention_position"]()
-    model = whole(**{"num_layers": 2, **options})
-    expected = greedy_without(model, 7)
-    assert len(np.unique(expected)) >= 3
-    return model, expected
-
-
-# What a generator makes of a cache is tested with each change.
-@pytest.mark.slow
-def test_loops(looped):
-    model, expected = looped
-    answer = greedy(model, 7)
-    answers = [answer(ops.convert_to_tensor(SOURCE))]
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
-
-        for compiled in (False, True):
-            function = tf.function(
-                answer,
-                input_signature=[tf.TensorSpec((None, None), "int32")],
-                jit_compile=compiled,
-            )
-            answers.append(function(SOURCE))
-    if BACKEND == "jax":
-        import jax
-
-        answers.append(jax.jit(answer)(SOURCE))
-    for each in answers:
-        np.testing.assert_array_equal(ops.convert_to_numpy(each), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.tensorflow
-def test_loop_in_litert_of_any_batch_and_length(looped):
-    """With builtin operators alone, which is all the converter may use."""
-    import tensorflow as tf
-    from ai_edge_litert.interpreter import Interpreter
-
-    model, expected = looped
-    model.decoder.data_dependent_shapes = False
-    model.encoder.data_dependent_shapes = False
-    module = tf.Module()
-    module.variables_of_model = [v.value for v in model.variables]
-    module.answer = tf.function(
-        greedy(model, 7),
-        input_signature=[tf.TensorSpec((None, None), "int32", name="source")],
-    )
-    converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [module.answer.get_concrete_function()], module
-    )
-    content = converter.convert()
-    for rows, width in ((3, 6), (1, 4), (1, 6)):
-        interpreter = Interpreter(model_content=content)
-        (place,) = interpreter.get_input_details()
-        (answer,) = interpreter.get_output_details()
-        source = np.ascontiguousarray(SOURCE[:rows, :width])
-        interpreter.resize_tensor_input(place["index"], source.shape)
-        interpreter.allocate_tensors()
-        interpreter.set_tensor(place["index"], source)
-        interpreter.invoke()
-        outputs = interpreter.get_tensor(answer["index"])
-        np.testing.assert_array_equal(outputs, expected[:rows])
 
 
 # ---- What is refused

@@ -8,11 +8,11 @@ import keras_posenc as kp
 
 MODES = [
     {"mode": "full"},
-    # A block, a whole stack.
-    {"mode": "list_of_layers", "layer_names": ["block_0", "decoder"]},
     *(
         pytest.param(scope, marks=pytest.mark.slow)
         for scope in (
+            # A block, a whole stack.
+            {"mode": "list_of_layers", "layer_names": ["block_0", "decoder"]},
             {"mode": "activations"},
             {"mode": "larger_than", "output_size_threshold": 30},
             # A layer of Keras within one of a block.

@@ -1,4 +1,4 @@
-"""The models that decode: configs, masks, training and what they refuse."""
+"""Models of ids: configs and files; masks and training of those that decode."""
 
 import inspect
 import json
@@ -64,6 +64,46 @@ MODELS = {
         },
     ),
 }
+ENCODERS = {
+    "encoder": (kp.TransformerEncoderModel, {}),
+    "encoder-everything": (
+        kp.TransformerEncoderModel,
+        {
+            "dropout": 0.25,
+            "input_position": None,
+            "attention_position": kp.AlibiBias,
+            "activation": "gelu",
+            "normalize_first": True,
+            "norm_epsilon": 1e-3,
+            "norm": "rms",
+            "use_bias": False,
+            "num_key_value_heads": 1,
+            "skip_padding": False,
+            "name": "a_name",
+            "trainable": False,
+        },
+    ),
+    "encoder-mixed": (
+        kp.TransformerEncoderModel,
+        {
+            "input_position": lambda: kp.PositionalEncoding(scale_inputs=True),
+            "dtype": "mixed_bfloat16",
+        },
+    ),
+    "encoder-low": (
+        kp.TransformerEncoderModel,
+        {
+            "input_position": lambda: kp.PositionalEncoding(
+                merge_mode="concat", encoding_dim=4
+            ),
+            "dtype": "bfloat16",
+        },
+    ),
+}
+
+
+# Of classes that have another entry, with more options.
+FEWER_OPTIONS = ("the-paper", "mixed", "decoder-only")
 
 
 @pytest.fixture(params=MODELS.values(), ids=MODELS)
@@ -98,8 +138,15 @@ def near(actual, expected, tolerance=FLOAT32):
     )
 
 
-def test_defaults_are_the_paper():
-    arguments = inspect.signature(kp.Transformer).parameters
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (kp.Transformer, {"embeddings": "shared", "scale_inputs": True}),
+        (kp.TransformerEncoderModel, {}),
+    ],
+)
+def test_defaults_are_the_paper(kind, more):
+    arguments = inspect.signature(kind).parameters
     defaults = {name: a.default for name, a in arguments.items()}
     wanted = {
         "d_model": 512,
@@ -109,9 +156,8 @@ def test_defaults_are_the_paper():
         "dropout": 0.1,
         "normalize_first": False,
         "activation": "relu",
-        "embeddings": "shared",
-        "scale_inputs": True,
         "input_position": "sinusoidal",
+        **more,
     }
     assert {name: defaults[name] for name in wanted} == wanted
 
@@ -133,8 +179,22 @@ def test_the_arguments_of_the_encoder_model():
     assert theirs <= ours
 
 
-def test_round_trip(model, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        pytest.param(
+            *value,
+            id=name,
+            marks=pytest.mark.slow if name in FEWER_OPTIONS else (),
+        )
+        for name, value in (MODELS | ENCODERS).items()
+    ],
+)
+def test_round_trip(kind, options, tmp_path):
+    model = made(kind, options)
     config = model.get_config()
+    for name, value in options.items():
+        assert callable(value) or name == "dtype" or config[name] == value
     arguments = set(inspect.signature(type(model)).parameters)
     assert arguments == set(config)
     assert {name for name in arguments if not hasattr(model, name)} == set()
@@ -144,6 +204,10 @@ def test_round_trip(model, tmp_path):
     path = tmp_path / "model.keras"
     model.save(path)
     loaded = keras.saving.load_model(path)
+    assert type(loaded) is kind
+    assert loaded.name == model.name
+    assert [w.dtype for w in loaded.weights] == [w.dtype for w in model.weights]
+    assert len(loaded.trainable_weights) == len(model.trainable_weights)
     expected = numpy(model(inputs_of(model)))
     np.testing.assert_array_equal(numpy(loaded(inputs_of(model))), expected)
     assert expected.shape == (2, 5, model.output_shape[-1])
@@ -188,7 +252,7 @@ def test_a_later_token_is_seen_only_if_it_is_no_number(value):
         assert np.isnan(outputs[0]).all()
 
 
-@pytest.mark.parametrize("name", ["the-paper", "decoder-only"])
+@pytest.mark.parametrize("name", [THE_PAPER, "decoder-only"])
 def test_padding_holds_anything(name):
     """... and the loss of padding does not count."""
     model = made(*MODELS[name])
@@ -212,7 +276,8 @@ def test_padding_holds_anything(name):
 
 @pytest.mark.parametrize("name", [THE_PAPER, "decoder-only-everything"])
 def test_learns(name):
-    model = made(*MODELS[name])
+    kind, options = MODELS[name]
+    model = made(kind, {**options, "num_layers": 1})
     model.compile(
         keras.optimizers.Adam(0.03),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
