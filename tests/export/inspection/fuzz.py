@@ -15,6 +15,7 @@ import argparse
 import collections
 import contextlib
 import dataclasses
+import functools
 import gc
 import importlib
 import json
@@ -52,6 +53,7 @@ def prepare(folder):
     from keras_posenc.export.graphs.shared_layers import trace_all
     from keras_posenc.export.probes.generate import Probe, Probes
     from keras_posenc.export.probes.reference import compute_reference
+    from keras_posenc.export.signatures.from_model import as_served
     from keras_posenc.export.signatures.resolve import (
         resolve_numeric_signatures,
         resolve_signatures,
@@ -116,6 +118,9 @@ def prepare(folder):
         for signature in found.signatures:  # names and shapes are enough
             object.__setattr__(signature, "model", None)
             object.__setattr__(signature, "call", None)
+            # Without the model's own tensor, which would start TensorFlow.
+            pack = functools.partial(as_served, "scores")
+            object.__setattr__(signature, "pack", pack)
             shapes = {
                 name: types.SimpleNamespace(shape=spec.shape)
                 for name, spec in signature.specs.items()
