@@ -41,7 +41,10 @@ def test_lines_of_the_report_are_printed():
     printed = "\n".join(strings())
     for line in lines:
         # Names, numbers and kinds of outputs are the page's examples.
-        names = r"serving_default|\b\w*ids\b|\d+|text \.|the samples:|scores:|logits:|vectors:"
+        names = (
+            r"serving_default|\b\w*ids\b|\d+|text \.|the samples:"
+            r"|scores:|logits:|vectors:"
+        )
         parts = re.split(names, line)
         longest = max(parts, key=len).removesuffix("...").strip(" :,")
         assert longest in printed, line
