@@ -98,7 +98,7 @@ def compare(
     )
     where = found.where
     if probe.extremes and found.example is not None:
-        where += f", where the inputs are {probe.extremes[found.example]},"
+        where += f", where the inputs are {probe.extremes[found.example]}"
     return CaseReport(
         signature,
         description,

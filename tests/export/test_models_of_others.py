@@ -260,7 +260,7 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
         (lambda m: kp.export_litert("m", m), "`model` must be a keras.Model"),
         (lambda m: kp.export_litert(m, 3), "`path` must be a path. Received"),
         (lambda m: kp.export_saved_model(m, m), "`base_path` must be a path"),
-        (lambda m: kp.inspect(m), "`artifact` must be a path. .* Sequential"),
+        (lambda m: kp.inspect(m), "`path` must be a path. .* Sequential"),
         (
             lambda m: kp.export_litert(m, "m.tflite", verify=False, samples=3),
             "`samples` are for the verification",
