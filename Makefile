@@ -190,7 +190,7 @@ soak: $(VENV)/.installed ## Ask served exports of each format 20 000 times; SOAK
 	$(VENV)/bin/python tests/recipes/soak.py --format litert $(SOAK) --swaps 800
 	$(VENV)/bin/python tests/recipes/soak.py --format onnx $(SOAK)
 
-fuzz: $(VENV)/.installed ## Read and verify 10 000 spoilt artifacts
+fuzz: $(VENV)/.installed ## Read and verify 10 000 damaged files
 	$(VENV)/bin/python tests/export/inspection/fuzz.py --count 10000
 
 mutants: $(VENV)/.installed ## Put 66 faults in, and see whether tests find them

@@ -77,6 +77,7 @@ class _File:
             self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.model = unpack(self._content)
         self._is_static = is_static
+        self._shared: dict[str, int] = {}
         self._types = by_value(litert_schema().TensorType)
         self._kinds = by_value(litert_schema().BuiltinOperator)
         self._sources = self.model.subgraphs
@@ -219,16 +220,32 @@ class _File:
                 else:
                     node.settings[f"{prefix}{key}"] = _plain(each)
         if node.kind.startswith("Flex") and (called := flex_node(operator)):
-            # The bytes also hold names, and have attributes in any order.
-            node.settings["customOptions"] = {
-                "device": called.device,
-                **{
-                    key: " ".join(str(value).split())
-                    for key, value in sorted(called.attr.items())
-                    if key not in NOTES
-                },
-            }
+            node.settings["customOptions"] = self._options_of(called)
         return node
+
+    def _options_of(self, node: Any) -> dict[str, Any]:
+        """Returns a TensorFlow node's device and attributes.
+
+        Names of what operators share are counters of the process: which ones
+        are equal matters.
+        """
+        attributes = dict(node.attr)
+        options: dict[str, Any] = {}
+        if "shared_name" in attributes:
+            shared = attributes.pop("shared_name").s.decode()
+            if not shared and node.attr["use_node_name_sharing"].b:
+                shared = node.name
+            number = self._shared.setdefault(shared, len(self._shared))
+            options["shared resource"] = number if shared else None
+        for key, value in sorted(attributes.items()):
+            if key in NOTES:
+                continue
+            options[key] = str(value).strip()
+            if value.WhichOneof("value") in ("func", "list"):
+                # Their text may have attributes of functions in any order.
+                content = value.SerializeToString(deterministic=True)
+                options[key] = content.hex()
+        return {**options, "device of the operator": node.device}
 
     def _tensor(self, tensor: Any, kind: str) -> Tensor:
         """Returns a tensor that no operator has written yet."""

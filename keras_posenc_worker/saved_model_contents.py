@@ -417,17 +417,24 @@ def _computes_with_paths(
 
     library = {x.signature.name: x for x in meta.graph_def.library.function}
     nodes = {node.name: node for node in meta.graph_def.node}
-    main = [*reachable(nodes, names)]
+    bodies = {"": [*reachable(nodes, names)]}
+    called = {*by_python}
+    for node in bodies[""]:
+        called |= functions_called(node) & library.keys()
+    while called - bodies.keys():
+        name = min(called - bodies.keys())
+        bodies[name] = library[name].node_def
+        for node in bodies[name]:
+            called |= functions_called(node) & library.keys()
     # A loader feeds the paths, and variables of strings hold them.
+    string = tf.string.as_datatype_enum
     fed = {node_name(each.tensor_info.name) for each in meta.asset_file_def}
     remaining = [
-        ("", node.name)
-        for node in main
-        if node.name in fed
-        or (
-            node.op == "VarHandleOp"
-            and node.attr["dtype"].type == tf.string.as_datatype_enum
-        )
+        (scope, node.name)
+        for scope, body in bodies.items()
+        for node in body
+        if (not scope and node.name in fed)
+        or (node.op == "VarHandleOp" and node.attr["dtype"].type == string)
     ]
     objects = meta.object_graph_def
     for name in by_python:
@@ -438,11 +445,11 @@ def _computes_with_paths(
             (name, argument.name)
             for argument, index in zip(arguments[first:], bound, strict=True)
             if objects.nodes[index].WhichOneof("kind") == "asset"
+            or objects.nodes[index].variable.dtype == string
         ]
-    bodies = [("", main), *((x, f.node_def) for x, f in library.items())]
     readers = collections.defaultdict(list)
     callers = collections.defaultdict(list)
-    for scope, body in bodies:
+    for scope, body in bodies.items():
         for node in body:
             if node.op in CALLS:
                 callers[node.attr["f"].func.name].append((scope, node.name))
@@ -459,9 +466,9 @@ def _computes_with_paths(
             remaining += callers[scope]
         for node, place in readers[scope, name]:
             if node.op in CALLS:
-                called = node.attr["f"].func.name
-                argument = library[called].signature.input_arg[place]
-                remaining.append((called, argument.name))
+                function = node.attr["f"].func.name
+                argument = library[function].signature.input_arg[place]
+                remaining.append((function, argument.name))
             elif node.op in _PASS:
                 remaining.append((scope, node.name))
             elif node.op not in _READ:

@@ -5,9 +5,10 @@ from typing import Any
 
 from keras_posenc.progress import printable_lines
 
-# Devices, operators and colours in TensorFlow's messages.
+# In messages of Keras and TensorFlow: colours, and devices and operators.
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _INTERNALS = re.compile(
-    r"\x1b\[\d*m|\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]"
+    r"\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]"
     r"|\n You may be trying to load on a different device.*"
     r"|Graph execution error:\n\n|\n\t \[\[\{\{node [^}]*\}\}[^\n]*"
 )
@@ -16,11 +17,12 @@ _INTERNALS = re.compile(
 class ExportError(RuntimeError):
     """A model could not be exported. No file was written.
 
-    Control characters that the message quotes from a file are escaped.
+    The message has no colours. Other control characters, which may be quoted
+    from a file, are escaped.
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(printable_lines(message))
+        super().__init__(printable_lines(_COLOURS.sub("", message)))
 
 
 class ExportVerificationError(ExportError):
@@ -38,7 +40,7 @@ class ExportVerificationError(ExportError):
 
 def in_words(error: object) -> str:
     """Returns the text of a TensorFlow error without TensorFlow's internals."""
-    return _INTERNALS.sub("", str(error))
+    return _INTERNALS.sub("", _COLOURS.sub("", str(error)))
 
 
 def check_verify(verify: bool, samples: Any) -> None:

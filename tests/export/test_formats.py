@@ -151,7 +151,7 @@ def test_failed_export_leaves_what_was_there(make, export, tmp_path, contents):
         path.write_bytes(b"earlier")
     before = contents(tmp_path)
     with pytest.raises(
-        kp.ExportVerificationError, match=r"signature '\w+', ids "
+        kp.ExportVerificationError, match=r"Signature '\w+', ids "
     ) as caught:
         export(make.restless())
     assert "restless[" in str(caught.value)

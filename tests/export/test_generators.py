@@ -296,7 +296,7 @@ def test_generators_as_onnx_files(onnx, tmp_path, make, options):
     kp.export_onnx(made, path, verify=False, verbose=False)
     report = kp.verify(made, path, samples=None, max_length=9, verbose=False)
     assert report.passed
-    assert "the output ids is called output_ids" in str(report)
+    assert "output ids is named output_ids in the file" in str(report)
     assert report.different_graph == report.not_compared == []
 
 

@@ -298,7 +298,7 @@ def test_steps_beyond_the_last_slot_are_no_numbers(made):
         (
             kp.export_litert,
             lambda g: {"a": generator()},
-            r"hold.* strings.*`signatures` out.*_signatures\(\), .*'from_ids'",
+            r"take no strings.*`signatures` out.*_signatures\(\), .*'from_ids'",
         ),
     ],
 )

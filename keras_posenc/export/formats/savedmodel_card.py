@@ -236,7 +236,7 @@ def _in_python(signature: Signature, example: Mapping[str, Any]) -> str:
         for tensor, value in example.items()
     )
     return (
-        'loaded = tf.saved_model.load(".")\n'
+        'import tensorflow as tf\n\nloaded = tf.saved_model.load(".")\n'
         f'outputs = loaded.signatures["{signature.name}"]({inputs})'
     )
 

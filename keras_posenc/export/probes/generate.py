@@ -508,9 +508,8 @@ def needs_samples(signature: Signature) -> str:
         for name, spec in signature.specs.items()
     )
     return (
-        "takes integers, and no Embedding layer says how large they may be: "
-        f"give some, as in `samples={{{', '.join(arrays)}}}` "
-        "(--samples FILE.npz)"
+        "takes integers, and no Embedding layer limits them: give some, as in "
+        f"`samples={{{', '.join(arrays)}}}` (--samples FILE.npz)"
     )
 
 

@@ -461,32 +461,60 @@ def _padding_matters(
     scales = reference.scales[signature.name]
     # The same padding changes short examples most.
     alone = sorted(alone, key=lambda probe: probe.inputs[IDS].size)[:3]
-    while alone:
-        width = alone[-1].inputs[IDS].shape[1] + _PADDING
-        try:
-            together = call(_in_one_batch(alone, width))
+    # All at once; one by one if other inputs differ in shape, or the longest is
+    # too long for the model.
+    for probes in [alone, *([probe] for probe in alone)]:
+        if not probes:
             break
-        except ValueError:  # it is too long for the model
-            alone.pop()
-    for index, probe in enumerate(alone):
-        further = width - probe.inputs[IDS].shape[1]
-        for name, output in probe.outputs.items():
-            if "float" not in output.dtype.name:
-                continue
-            # An output without a batch differs in shape, which matters, too.
-            other = np.atleast_1d(together[name])[index : index + 1]
-            # Of outputs for each token, window or pair of tokens, compare only
-            # those of real tokens.
-            real = int(np.clip(probe.inputs[LENGTHS][0], 0, width - further))
-            for axis in range(1, output.ndim):
-                if other.shape[axis] == output.shape[axis] + further:
-                    padded = width - further - real
-                    counting = range(max(output.shape[axis] - padded, 0))
-                    output = np.take(output, counting, axis)
-                    other = np.take(other, counting, axis)
-            found = difference({name: output}, {name: other}, scales)
-            if found.worst > 10 * reference.tolerance:
+        width = max(each.inputs[IDS].shape[1] for each in probes) + _PADDING
+        try:
+            together = call(_in_one_batch(probes, width))
+        except ValueError:
+            continue
+        for index, probe in enumerate(probes):
+            rows = {
+                name: output[index : index + 1]
+                for name, output in together.items()
+                if output.shape[:1] == (len(probes),)
+            }
+            if _is_moved(probe, rows, width, scales, reference.tolerance):
                 return True
+        if probes is alone:
+            break
+    return False
+
+
+def _is_moved(
+    probe: Probe,
+    padded: Mapping[str, np.ndarray],
+    width: int,
+    scales: Mapping[str, float],
+    tolerance: float,
+) -> bool:
+    """Whether an example has other outputs when its ids are padded to a width.
+
+    Outputs that are no batch of one are left out.
+    """
+    length = probe.inputs[IDS].shape[1]
+    for name, output in probe.outputs.items():
+        if (
+            "float" not in output.dtype.name
+            or output.shape[:1] != (1,)
+            or name not in padded
+        ):
+            continue
+        other = padded[name]
+        # Of outputs for each token, window or pair of tokens, only those of
+        # real tokens count.
+        real = int(np.clip(probe.inputs[LENGTHS][0], 0, length))
+        for axis in range(1, output.ndim):
+            if other.shape[axis] == output.shape[axis] + width - length:
+                end = max(output.shape[axis] - (length - real), 0)
+                output = np.take(output, range(end), axis)
+                other = np.take(other, range(end), axis)
+        found = difference({name: output}, {name: other}, scales)
+        if found.worst > 10 * tolerance:
+            return True
     return False
 
 

@@ -307,6 +307,11 @@ def test_restoring_that_writes(folder):
 NAME = "\x1b]0;title\x07[/b]\nmodel: verified\u202e"
 
 
+def test_messages_have_no_colours_and_no_commands():
+    error = kp.ExportError("\x1b[1mbold\x1b[0m\na bell: \x07")
+    assert str(error) == "bold\na bell: \\x07"
+
+
 def named_saved_model(make, path):
     found = kp.export_saved_model(
         make.embedder(), path, max_length=2, verbose=False

@@ -94,7 +94,7 @@ def test_python_code_runs_in_the_folder(card, served, monkeypatch):
     for name in ("serving_default", "from_ids", "encode"):
         part = sections(card)[name]
         code, _ = re.findall("```python\n(.*?)\n```", part, re.DOTALL)
-        scope = {"tf": tf}
+        scope = {}
         exec(code, scope)
         assert scope["outputs"].keys() == (
             kp.inspect(served.path).signatures[name]["outputs"].keys()

@@ -322,6 +322,12 @@ def summed_pairs(ids):
     return layers.Dot(1)([x, x])
 
 
+def constant_table(ids):
+    """An output without a batch, as a function of the inputs."""
+    table = layers.Lambda(lambda _: ops.eye(3), output_shape=(3,))
+    return {"table": table(ids), "vectors": masked_vectors(ids)}
+
+
 @pytest.mark.filterwarnings("ignore:.*does not support masking")
 @pytest.mark.parametrize(
     ("outputs", "matters"),
@@ -331,6 +337,7 @@ def summed_pairs(ids):
         (windows, False),
         (mixing_convolution, True),
         (summed_pairs, True),
+        (constant_table, False),
     ],
 )
 def test_whether_padding_matters(make, outputs, matters):

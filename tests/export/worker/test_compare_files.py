@@ -296,6 +296,33 @@ def test_attributes_of_tensorflows_operators(tmp_path, compare, edited):
     assert "'exclusive': 'b: true'" in words
 
 
+def test_tables_and_blanks_of_tensorflows_operators(tmp_path, compare):
+    """A table's name is a counter of the process; a pattern's blanks count."""
+
+    def write(name, pattern):
+        x = keras.Input((1,), dtype="int64", name="x")
+        ids = layers.IntegerLookup(vocabulary=[7, 9])(x)
+
+        def digits(ids):
+            texts = tf.strings.as_string(ids)
+            texts = tf.strings.regex_replace(texts, pattern, "1")
+            return tf.strings.to_number(texts)
+
+        y = layers.Lambda(digits, output_shape=(1,), name="y")(ids)
+        return kp.export_litert(
+            keras.Model(x, y),
+            tmp_path / f"{name}.tflite",
+            allow_flex=True,
+            verify=False,
+            verbose=False,
+        ).path
+
+    one, same, other = write("a", "a b"), write("b", "a b"), write("c", "a  b")
+    assert one.read_bytes() != same.read_bytes()
+    assert compare(one, same) == {}
+    assert compare(one, other).keys() == {"constants"}
+
+
 def other_operators(file):
     """The same numbers by another graph: a + b as b + a."""
     kinds = [code.builtinCode for code in file.operatorCodes]

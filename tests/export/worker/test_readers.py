@@ -709,10 +709,20 @@ def test_words_do_not_depend_on_the_folder(tmp_path, loader):
         found = table_of(tmp_path / "words.txt", chosen, tmp_path / name)
         return only_for(found)
 
-    with pytest.raises(
-        Disagreement, match=r"StaticRegexFullMatch computes with the path"
-    ):
-        check_loading(table("folder", by_folder))
+    def by_variable(path):
+        kept = {"dtype": tf.string, "shape": [], "shared_name": "kept"}
+        handle = tf.raw_ops.VarHandleOp(**kept)
+        assigned = tf.raw_ops.AssignVariableOp(resource=handle, value=path)
+        with tf.control_dependencies([assigned]):
+            other = tf.raw_ops.VarHandleOp(**kept)
+            path = tf.raw_ops.ReadVariableOp(resource=other, dtype=tf.string)
+        return by_folder(path)
+
+    for chosen in (by_folder, by_variable):
+        with pytest.raises(
+            Disagreement, match=r"StaticRegexFullMatch computes with the path"
+        ):
+            check_loading(table(chosen.__name__, chosen))
     for chosen in (None, by_content, lambda path: tf.range(2)):
         check_loading(table(f"{chosen}", chosen))
 
