@@ -243,9 +243,10 @@ class AxialPositionalEncoding(MergedEncoding):
         for size, largest in zip(sizes, self.grid_shape, strict=True):
             if size is not None and size > largest:
                 raise ValueError(
-                    f"{type(self).__name__} '{self.name}' has tables for "
-                    f"grids up to grid_shape={self.grid_shape}, and `resized` "
-                    f"makes others. Received: inputs with a grid of {sizes}"
+                    f"{type(self).__name__} '{self.name}' learned only grids "
+                    f"up to grid_shape={self.grid_shape}. Use `resized` to "
+                    "make a layer for larger grids. Received: inputs with a "
+                    f"grid of {sizes}"
                 )
 
 

@@ -210,8 +210,8 @@ class PositionEmbedding(TokenEncoding):
 
     def _refuse(self, what: str) -> None:
         raise ValueError(
-            f"{type(self).__name__} '{self.name}' has a table for the "
-            f"positions 0 to {self.sequence_length - 1} (sequence_length="
-            f"{self.sequence_length}), and `resized` makes another. "
-            f"Received: {what}"
+            f"{type(self).__name__} '{self.name}' learned only the positions "
+            f"0 to {self.sequence_length - 1} (sequence_length="
+            f"{self.sequence_length}). Use `resized` to make a layer for "
+            f"longer inputs. Received: {what}"
         )

@@ -115,9 +115,9 @@ def check_table(
     if is_beyond(position, length):
         assert isinstance(position, PositionEmbedding)
         raise ValueError(
-            "PositionEmbedding as `input_position` has a table for "
-            f"{position.sequence_length} positions, and `resized` makes "
-            f"another. Received: {received}"
+            "PositionEmbedding as `input_position` learned only "
+            f"{position.sequence_length} positions. Use `resized` to make a "
+            f"layer for longer inputs. Received: {received}"
         )
 
 

@@ -216,7 +216,7 @@ def test_a_table_of_positions_is_used_to_its_end():
         for ask in asks:
             what = "source of length 7" if size == 6 else "prompt of 7 tokens"
             with pytest.raises(
-                ValueError, match=f"a table for {size} pos.*a {what}"
+                ValueError, match=f"learned only {size} pos.*a {what}"
             ):
                 ask([[4] * 7])
 
@@ -266,7 +266,9 @@ def test_a_target_is_scored_up_to_the_last_position(make, size, message):
             {"source": np.array(s), "target": np.array(t)}
         ),
     ):
-        with pytest.raises(ValueError, match=f"a table for {size}.*{message}"):
+        with pytest.raises(
+            ValueError, match=f"learned only {size} .*{message}"
+        ):
             ask([source], [[4, *target]])
 
 

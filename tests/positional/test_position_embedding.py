@@ -85,7 +85,7 @@ def test_merge_modes(near):
 
 # The end of the table.
 
-ENDS = r"has a table for the positions 0 to 9 \(sequence_length=10\), .* "
+ENDS = r"learned only the positions 0 to 9 \(sequence_length=10\)\. .* "
 OUTSIDE = [
     ({}, {}, 11, r"inputs of length 11 with start_index=0"),
     ({}, {"start_index": 5}, SEQ, r"inputs of length 6 with start_index=5"),

@@ -253,7 +253,7 @@ def test_steps_that_xla_compiles(rows):
         ),
         (
             {"input_position": lambda: kp.PositionEmbedding(8)},
-            "a table for 8 positions.*max_length=9",
+            "learned only 8 positions.*max_length=9",
         ),
     ],
 )
