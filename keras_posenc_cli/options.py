@@ -1,13 +1,32 @@
 """Parsers of commands, and the options that several commands have."""
 
 import argparse
+import re
 import textwrap
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from keras_posenc_cli import arguments
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+# Our formats by other names.
+_FORMATS = {
+    **dict.fromkeys(("tflite", "lite"), "litert"),
+    **dict.fromkeys(("savedmodel", "saved_model"), "saved-model"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that names the format that another name means."""
+
+    def error(self, message: str) -> NoReturn:
+        found = re.search(r"invalid choice: '(\w+)'", message)
+        meant = _FORMATS.get(found[1]) if found else None
+        if meant and f"'{meant}'" in message:  # one of the choices
+            message += f". Did you mean {meant}?"
+        super().error(message)
+
 
 # The arguments of `add_argument`, by option.
 _SHARED: dict[str, dict[str, Any]] = {
@@ -92,8 +111,8 @@ _VERIFICATION: dict[str, dict[str, Any]] = {
     "--tolerance": {
         "type": arguments.tolerance,
         "metavar": "X",
-        "help": "largest difference allowed (default: 1e-5; for a quantized "
-        "file, measured on the model)",
+        "help": "largest difference allowed (default: 1e-5; if quantized, "
+        "measured on the model)",
     },
 }
 

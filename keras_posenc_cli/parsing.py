@@ -24,7 +24,7 @@ from keras_posenc_cli.commands import (
     score,
     verify,
 )
-from keras_posenc_cli.options import option_names
+from keras_posenc_cli.options import Parser, option_names
 
 
 def run_command(arguments: Sequence[str] | None) -> int:
@@ -55,7 +55,7 @@ def run_command(arguments: Sequence[str] | None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands; the result's `run` is the chosen."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="keras-posenc",
         description="Keras models as verified SavedModel, LiteRT and ONNX "
         "files.",

@@ -26,6 +26,7 @@ from keras_posenc_worker.nodes import (
 )
 
 DEFAULT, SERVE = "serving_default", "serve"
+UNNAMED = "a constant without a name"  # one that functions capture
 
 _PREDICT = "tensorflow/serving/predict"
 
@@ -179,7 +180,7 @@ class Reader:
                 unknown = Weight("a resource", "", None)
                 found = self._tables.get(key, unknown)
             else:
-                found = Weight("a tensor of its own", "Const", tensor)
+                found = Weight(UNNAMED, "Const", tensor)
             return self._weights.setdefault(key, found)
 
         computation, weights = self._describe(

@@ -2,6 +2,7 @@
 
 import math
 import re
+import reprlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.report import CaseReport, VerificationReport, notes
 from keras_posenc.export.signatures.from_model import in_code, input_code
-from keras_posenc.export.signatures.labels import is_labels
+from keras_posenc.export.signatures.labels import CLASSES, is_labels
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import MEMORY, MIB, Limits
 from keras_posenc.progress import printable_errors
@@ -159,7 +160,17 @@ def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
             to_bytes(texts[index]).decode(errors="replace")
             for texts in (got, wanted)
         )
-        return where, "{} is {!r}, the model's {!r}".format(where, *texts)
+        error = "{} is {!r}, the model's {!r}".format(where, *texts)
+        if name.rpartition("_")[2] == CLASSES:
+            labels = [
+                to_bytes(each).decode(errors="replace")
+                for each in got[index[:-1]]
+            ]
+            error += (
+                f". The file's labels are {reprlib.repr(labels)}: give the "
+                "export's labels as `labels` (--labels)"
+            )
+        return where, error
     return "", None
 
 

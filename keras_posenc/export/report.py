@@ -448,10 +448,18 @@ def _wrong_outputs(report: Any) -> str | None:
             f". That is more than {report.quantization} rounding explains. To "
             "allow it, give a larger `tolerance` (--tolerance)"
         )
+    elif worst.error is None and any(
+        "different values in" in each for each in report.different_values
+    ):
+        reason += (
+            ". The file's weights are not the model's. If the model was "
+            "trained after the export, export it again"
+        )
     elif worst.error is None and worst.largest_difference < 1e-3:
         enough = 10.0 ** math.ceil(math.log10(worst.largest_difference))
         reason += (
-            ". If this is rounding, which grows with the length and with many "
+            ". If the model was trained after the export, export it again. If "
+            "this is rounding, which grows with the length and with many "
             f"equal tokens, give `tolerance={enough:.0e}` "
             f"(--tolerance {enough:.0e})"
         )
@@ -508,7 +516,9 @@ def remarks(report: Any) -> list[str]:
     lines = [*filter(None, [wrong]), *report.fixed_shapes, *report.notes]
     lines += [f"different values: {each}" for each in report.different_values]
     lines += [f"different graph: {x}" for x in report.different_graph]
-    if report.different_graph and not report.allow_different_graph:
+    # Where outputs cannot be compared it is no remedy.
+    is_remedy = not (report.allow_different_graph or report.worst.error)
+    if report.different_graph and is_remedy:
         lines.append(_ALLOW_DIFFERENT_GRAPH)
     if report.not_compared:
         lines.append(f"not compared: {'; '.join(report.not_compared)}")
@@ -729,8 +739,13 @@ def _cut(signature: Signature, kind: str) -> str:
     numbers = [name for name in signature.specs if name not in whole]
     # An input of numbers may have the name of the string that it replaces.
     numbers += [name for name in texts if name in signature.specs]
+    taken = ", ".join(
+        f"{name} ({spec.dtype} {tuple(spec.shape)})"
+        for name in numbers
+        for spec in [signature.specs[name]]
+    )
     return (
         f"{signature.name} takes {', '.join(numbers)} instead of the strings "
         f"{', '.join(texts)}: {kind} takes no strings, so the application must "
-        "prepare them as the model's own layers do"
+        f"prepare {taken} as the model's own layers do"
     )

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_posenc.ops.foreign_names import NAMES, misspelt
+from keras_posenc.positional._token_encoding import TokenEncoding
 from keras_posenc.positional.alibi_bias import AlibiBias
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.positional.disentangled_bias import DisentangledBias
@@ -83,6 +84,10 @@ def _advice(value: Any) -> str:
         return f". Did you mean {kind!r}?"
     if isinstance(value, type) and issubclass(value, AttentionPosition):
         return f", a class. Give a layer: {call_of(value)}"
+    if issubclass(
+        value if isinstance(value, type) else type(value), TokenEncoding
+    ):
+        return ". It belongs in the inputs: put it after the Embedding layer"
     if isinstance(value, str):
         if misspelt(value, ("shaw", "relative", "RelativePositionEmbedding")):
             return (

@@ -74,8 +74,8 @@ class ScoringReport:
             self.left_out
         )
         line = f"{self.out}: {done}; {self.good:,} rows good, {self.bad:,} bad"
-        if self.rows:
-            line += f"; {self.rows / max(self.seconds, 1e-9):,.0f} rows/s"
+        if self.rows > self.seconds >= 1:  # else the rate says little
+            line += f"; {self.rows / self.seconds:,.0f} rows/s"
         lines = [f"{path}: {reason}" for path, reason in self.failed.items()]
         lines += [
             f"{path}: none of its rows is good" for path in self.unanswered

@@ -113,7 +113,8 @@ class Input:
             raise ValueError(
                 f"Column '{self.column}' is of type {given}, and input "
                 f"'{self.name}' takes {self.takes}"
-                + ": score a SavedModel that takes strings, or tokenize first"
+                + f" ({self.dtype}): the file has no tokenizer. Score a "
+                "SavedModel that takes strings, or tokenize first"
                 * (is_text and self.kind == "ids")
             )
 

@@ -77,7 +77,7 @@ def _add_saved_model(kinds: Commands) -> None:
     add_options(
         parser,
         "--compiled",
-        help="by XLA for short texts: lengths=16:64,batch_sizes=1",
+        help="let XLA compile texts of lengths=16:64,batch_sizes=1",
     )
     parser.add_argument(
         "--warmup",

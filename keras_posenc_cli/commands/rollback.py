@@ -16,8 +16,8 @@ def add(commands: Commands) -> None:
         run,
         summary="publish an older version again, as the newest",
         description="Loads a version of a model in a separate process, and "
-        "copies it to the next free number, which servers take. The versions "
-        "between stay.",
+        "copies it under the next number. Servers load the highest number. No "
+        "version is deleted.",
         usage="BASE VERSION [option ...]",
         example="keras-posenc rollback serving/judge 1",
     )

@@ -54,6 +54,9 @@ class TestBeforeTensorFlow:
                 "export keras model.keras --out x",
                 "invalid choice: 'keras'",
             ),
+            ("export tflite m.keras --out x", "Did you mean litert?"),
+            ("export savedmodel m.keras", "Did you mean saved-model?"),
+            ("tflite m.keras", "'completion')\n"),
             *(
                 (
                     "export litert model.keras --out x --signature "

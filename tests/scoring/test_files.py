@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout, lock_descriptor
 import keras_posenc as kp
 from keras_posenc.export import publish as staging
 from keras_posenc.scoring import reading, worker, writing
+from keras_posenc.scoring.files import ScoringReport
 from keras_posenc.scoring.fragments import Fragment, find_fragments
 from keras_posenc.scoring.processes import ScoringWorker
 
@@ -400,6 +401,26 @@ def test_columns_are_looked_for_before_work_begins(scorer, data, tmp_path):
         with pytest.raises(ValueError, match=f"'nope' is not in .*: {names}$"):
             kp.score_files(wanted, given, out=tmp_path / "out", verbose=False)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds", "rate"),
+    [(3, 7.0, ""), (900, 0.5, ""), (900, 2.0, "; 450 rows/s")],
+)
+def test_rate_is_shown_where_it_says_something(tmp_path, rows, seconds, rate):
+    report = ScoringReport(
+        tmp_path,
+        good=rows,
+        bad=0,
+        files=1,
+        skipped=0,
+        failed={},
+        unanswered=[],
+        left_out=0,
+        rows=rows,
+        seconds=seconds,
+    )
+    assert str(report).endswith(f" {rows} rows good, 0 bad{rate}")
 
 
 def test_bad_rows_that_are_gone_are_made_again(scorer, data, tmp_path):

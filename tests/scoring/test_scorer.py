@@ -295,7 +295,9 @@ def test_types_of_ids(files, type):
 
 
 def test_texts_for_a_model_of_ids(files):
-    with pytest.raises(ValueError, match="takes strings, or tokenize first"):
+    with pytest.raises(
+        ValueError, match=r"\(int32\): the file has no tokenizer"
+    ):
         kp.Scorer(files.ids)(pa.table({"ids": ["a"]}))
 
 

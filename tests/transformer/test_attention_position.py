@@ -456,6 +456,14 @@ def test_refuses_what_is_no_position(key, value):
         LAYERS[key](attention_position=value)
 
 
+@pytest.mark.parametrize(
+    "value", [kp.PositionalEncoding(), kp.PositionEmbedding(8), kp.TimeEncoding]
+)
+def test_says_that_a_position_belongs_in_the_inputs(value):
+    with pytest.raises(ValueError, match="put it after the Embedding layer"):
+        LAYERS["block"](attention_position=value)
+
+
 def test_encoder_refuses_a_list_that_does_not_fit():
     with pytest.raises(ValueError, match="must be an AttentionPosition, such"):
         LAYERS["encoder"](attention_position=[Decay(), "rope"])

@@ -54,6 +54,11 @@ def check_quantization(
                 f"with. Received: quantization={quantization!r}"
             )
         return {}
+    if representative is None:
+        raise ValueError(
+            "quantization='int8-static' needs `representative`: some hundred "
+            "real inputs, such as texts[:200] (strings) or an array of ids"
+        )
     fitted = fit_samples(signatures, representative, "representative")
     batches = {}
     for signature in signatures:

@@ -8,9 +8,11 @@ import collections
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from keras_posenc.export import units
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 from keras_posenc_worker.saved_model_contents import (
+    UNNAMED,
     Reader,
     Weight,
     differences,
@@ -138,8 +140,15 @@ def _weights(
         is_same = all(value == other for _, value, other in pairs)
         return None if is_same else _ORDER
     wrong = [name for name, value, other in pairs if value != other]
-    more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-    return f"different values in {', '.join(wrong[:_SHOWN])}{more}"
+    named = [name for name in wrong if name != UNNAMED]
+    shown = named[:_SHOWN]
+    if more := named[_SHOWN:]:
+        shown.append(f"{len(more)} more")
+    if unnamed := len(wrong) - len(named):
+        shown.append(f"{units.count(unnamed, 'constant')} without a name")
+    *most, last = shown
+    both = ", ".join(most) + " and " * bool(most)
+    return f"different values in {both}{last}"
 
 
 def _constants(own: set[str], others: set[str]) -> str | None:

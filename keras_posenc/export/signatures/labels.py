@@ -182,10 +182,13 @@ def _advice(
             "leave `labels` out, or end the model in "
             "Dense(2, activation='softmax')"
         )
-    counts = {shape[-1] for names in outputs for shape in names.values()}
+    shapes = [shape for names in outputs for shape in names.values()]
+    counts = {shape[-1] for shape in shapes}
+    vector = "a vector for each token" if len(shapes[0]) > 2 else "a vector"
     return (
         "Give as many labels as there are scores: "
-        f"{', '.join(sorted(map(str, counts)))}"
+        f"{', '.join(sorted(map(str, counts)))}. If the model gives {vector}, "
+        "not scores, leave out `labels` (--labels)"
     )
 
 

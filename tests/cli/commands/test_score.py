@@ -30,7 +30,7 @@ def test_answers_beside_the_rows(cli, data):
     score = (*score, "--allow-unverified", "--keep", "name")
     result = cli(*score)
     assert result.code == 0, result.err
-    assert "out: 2 files scored; 3 rows good, 1 bad; " in result.out
+    assert "out: 2 files scored; 3 rows good, 1 bad" in result.out
     good = pq.read_table(data / "out" / "a.parquet")
     assert good.column_names == ["name", "scores"]
     assert good["name"].to_pylist() == ["a", "a"]

@@ -193,6 +193,7 @@ def test_model_of_strings_goes_out_from_its_ids(tmp_path, run_litert):
     assert note.startswith(
         "serving_default takes ids instead of the strings text: LiteRT takes"
     )
+    assert "must prepare ids (int64 (None, 4)) as the model's own" in note
     texts = tf.constant(["one two", "", "nine"])
     ids = tokens(texts).numpy()
     actual = run_litert(artifact.path)(ids=ids)["mean"]

@@ -211,7 +211,10 @@ def test_allowance_leaves_the_weights_as_they_were(model):
         ({"quantization": "int4"}, "`quantization` must be one of"),
         ({"representative": [[1]]}, "is to calibrate"),
         ({"quantization": "int8", "representative": [[1]]}, "is to calibrate"),
-        ({"quantization": "int8-static"}, "must hold batches"),
+        (
+            {"quantization": "int8-static"},
+            "needs `representative`: some hundred",
+        ),
         (
             {"quantization": "int8-static", "representative": []},
             "must hold batches",

@@ -69,6 +69,8 @@ def test_verification_compares_labels(text_model, served):
     assert not report.passed
     assert "classes[0, 0]" in {case.where for case in report.cases}
     assert f"is 'yes', the model's '{LABELS[-1]}'" in report.details()
+    assert f"The file's labels are {LABELS}: give" in str(report)
+    assert "allow_different_graph" not in str(report)  # it is no remedy
 
 
 def test_labels_that_the_artifact_does_not_have(model, saved_model):
@@ -134,7 +136,8 @@ def test_given_signatures_have_labels_where_they_have_scores(make):
             ["a", "b"],
             "`labels` must name each score of the model's one output, of shape "
             "(batch, ..., labels). Received: 2 labels for scores of shape "
-            "(None, 3). Give as many",
+            "(None, 3). Give as many labels as there are scores: 3. If the "
+            "model gives a vector, not scores, leave out `labels`",
         ),
         (
             {"score": ["a", "b", "c"]},
@@ -150,6 +153,12 @@ def test_labels_that_are_none(make, tmp_path, labels, message):
             make.classifier(), tmp_path / "base", labels=labels
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_vectors_of_tokens_have_no_labels(make):
+    model = keras.Sequential([make.ids(), layers.Embedding(50, 16)])
+    with pytest.raises(ValueError, match="gives a vector for each token, not"):
+        outputs(model, ["a", "b"])
 
 
 def test_two_labels_of_one_sigmoid():

@@ -31,6 +31,7 @@ from keras_posenc.export.signatures.resolve import (  # noqa: E402
 )
 from keras_posenc_worker import read_saved_model, session  # noqa: E402
 from keras_posenc_worker.saved_model_contents import (  # noqa: E402
+    UNNAMED,
     Disagreement,
     check_loading,
 )
@@ -649,6 +650,21 @@ def test_tables_of_every_class_are_compared(tmp_path):
     assert compare_contents(one, same) == ([], [], [])
     (words,), _, _ = compare_contents(one, other)
     assert "different values in a lookup table" in words
+
+
+def test_constants_without_a_name_are_counted():
+    def signature(value):
+        names = ["a/kernel", UNNAMED, "a/bias", UNNAMED, "b", "c", UNNAMED]
+        weights = [(name, f"{value}{i}") for i, name in enumerate(names)]
+        return {"weights": weights, "graph": {}, "constants": [], "options": []}
+
+    (words,), _, _ = compare_contents(
+        {DEFAULT: signature("x")}, {DEFAULT: signature("y")}
+    )
+    assert words == (
+        "serving_default: different values in a/kernel, a/bias, b, 1 more and "
+        "3 constants without a name"
+    )
 
 
 class Words(tf.lookup.TextFileInitializer):
