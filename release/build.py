@@ -40,9 +40,10 @@ def fill_in(folder, repository):
     readme = (folder / "README.md").read_text("utf-8")
     for old, new in (
         (
-            r"pip install \. +# in a checkout, with",
-            "pip install keras-posenc   #",
+            r"In a checkout, with (Python .+)\. Part C",
+            r"With \1. Part C",
         ),
+        (r"pip install \.", "pip install keras-posenc"),
         (r"pip install '\.\[", "pip install 'keras-posenc["),
         (r"\]\((?![a-z]+:)", f"]({repository}/blob/v{version}/"),
     ):

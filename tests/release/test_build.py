@@ -71,7 +71,9 @@ def test_a_release_leads_to_its_repository(tmp_path):
     assert "](https://example.org/a/blob/v1.2.3/docs/faq.md)" in readme
     links = re.findall(r"\]\((.+?)\)", readme)
     assert all(link.startswith("https://") for link in links)
-    assert "\npip install keras-posenc   # Python 3.11" in readme
+    assert "\nWith Python 3.11 or later." in readme
+    assert "\npip install keras-posenc   # installs Keras" in readme
+    assert "checkout" not in readme.partition("## A.")[0]
     assert "pip install 'keras-posenc[checkpoints," in readme
     settings = tomllib.loads((tmp_path / "pyproject.toml").read_text())
     assert settings["project"]["urls"]["Repository"] == "https://example.org/a"

@@ -246,7 +246,7 @@ def test_a_text_beyond_the_positions(run, generators, artifact):
     assert result.code == 2
     assert result.out == ""
     assert "text 2" in result.err
-    reason = "table for 9 positions"
+    reason = "learned only 9 positions"
     assert ("has no output" if artifact == "beams" else reason) in result.err
 
 
