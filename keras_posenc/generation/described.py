@@ -1,4 +1,4 @@
-"""What the model card of an exported generator says of it."""
+"""The description of a generator in the model card of its export."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which tokens are real, and which may attend to which.
+"""Masks of real tokens, and of the keys that queries may attend to.
 
 True means a real token, or a query that may attend to a key.
 """

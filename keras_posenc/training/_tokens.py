@@ -1,4 +1,4 @@
-"""Which tokens of a target count, for losses and accuracies."""
+"""Masks of the target tokens that losses and accuracies count."""
 
 import functools
 from typing import Any

@@ -12,7 +12,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def load(name: str) -> ModuleType:
-    """The script as a module, which may import those beside it."""
+    """Returns the script as a module, which may import others of its folder."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(EXAMPLES))

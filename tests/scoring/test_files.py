@@ -438,7 +438,7 @@ def test_bad_rows_that_are_gone_are_made_again(scorer, data, tmp_path):
     assert str(report) == (
         f"{out}: 3 files were scored before: nothing to do; 27 rows good, 3 bad"
     )
-    # A name that bad rows would have had beside the good ones.
+    # A name that bad rows would have had in the folder of good ones.
     path = write(tmp_path / "a.bad.parquet", begin=500)
     kp.score_files(scorer, path, out=out, verbose=False)
     os.unlink(out / "a.parquet")

@@ -638,7 +638,7 @@ def test_spec_of_a_subclassed_model_without_shape_or_dtype(spec):
         resolve_signatures(model, {"a": (model, {"ids": spec})})
 
 
-# What the message says, and signatures of a model for which it is said.
+# Parts of messages, and signatures of a model that raise them.
 REFUSED = {
     "`signatures` must be a dict": lambda m: [{}, [], "serving_default", 3],
     r"`signatures` must map names, .* a keras\.Model or": lambda m: [
